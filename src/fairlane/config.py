@@ -51,6 +51,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     pollers: Annotated[bool, _flag("Read what the pollers of applied specs declare; one broker does at a time")] = True
     """Off leaves that to other brokers and to `fairlane poll`."""
+    metrics_series_max: Annotated[int, _flag("Queues that metrics show by name, and groups; the rest is added up")] = (
+        1000
+    )
     connections_max: Annotated[int, _flag("Connections of clients, in each process")] = 10_000
     polls_max: Annotated[int, _flag("Long polls that wait at once, in each process")] = POLLS_MAX
     """Fewer than connections, so that pushes and acks find one."""

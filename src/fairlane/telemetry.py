@@ -142,6 +142,8 @@ class Telemetry:
         """How old the first message of each pop was."""
         self.redelivered = self.leases_lost = self.dead = 0
         """Messages handed out after a failed attempt; leases that pops found to have run out; dead letters made."""
+        self.deleted = self.deleted_unread = 0
+        """Messages that retention deleted, and those of them that some group had not finished."""
         self._minutes: deque[Minute] = deque(maxlen=MINUTES_MAX)
         self._beyond = QueueCounts()
         self._minute_ends = 0.0

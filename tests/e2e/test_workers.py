@@ -84,14 +84,14 @@ async def test_one_scrape_shows_all_workers_and_says_whose_is_what(start: StartB
             pushed += 1
             async with session.get(f"{broker.url}/metrics") as answer:
                 found = samples(await answer.text())
-            both = [sample("operations_total", op="push", worker=worker) for worker in "01"]
+            both = [sample("requests_total", verb="push", worker=worker) for worker in "01"]
             counts = [found[one] for one in both]
             assert sum(counts) == pushed
             if all(counts):
                 break
     for worker in "01":
         assert found[sample("process_up", worker=worker)] == 1
-        assert found[sample("uptime_seconds", worker=worker)] > 0
+        assert found[sample("process_start_time_seconds", worker=worker)] > 0
         assert sample("store_connections", worker=worker, state="idle") in found
-    assert {sample("store_up"), sample("journal_messages"), sample("operation_queue_depth")} <= set(found)
+    assert {sample("store_up"), sample("journal_messages"), sample("operations", state="waiting")} <= set(found)
     assert found[sample("queue_partitions", queue="q")] == 1

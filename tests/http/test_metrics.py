@@ -26,20 +26,20 @@ async def soon(wire: Wire, expected: dict[Named, float]) -> dict[Named, float]:
 
 async def test_age_lag_and_leases_of_groups_are_told(wire: Wire) -> None:
     queue, idle = wire.name(), wire.name()
-    group, oldest = {"queue": queue, "group": "g"}, sample("queue_oldest_seconds", queue=queue)
+    group, oldest = {"queue": queue, "group": "g"}, sample("queue_oldest_age_seconds", queue=queue)
     await wire.configure(idle)
     await wire.push(queue, 1, 2, 3, partition="a")
     await wire.push(queue, 4, partition="b")
-    found = await soon(wire, {sample("queue_oldest_seconds", queue=idle): 0})
+    found = await soon(wire, {sample("queue_oldest_age_seconds", queue=idle): 0})
     assert found[oldest] > 0, "of a queue that nobody reads as well"
     taken = await wire.pop(queue, consumerGroup="g", partitions=1)
     held = {sample("group_leases", **group): 1, sample("group_leased_messages", **group): len(taken)}
-    found = await soon(wire, {sample("group_lag", **group): 4, **held})
+    found = await soon(wire, {sample("group_lag_messages", **group): 4, **held})
     assert found[sample("group_lag_seconds", **group)] > 0
     assert found[oldest] > 0
     await wire.ack(taken)
     await wire.ack(await wire.pop(queue, consumerGroup="g", partitions=1))
-    names = [sample(f"group_{name}", **group) for name in ("lag", "lag_seconds", "leases", "leased_messages")]
+    names = [sample(f"group_{name}", **group) for name in ("lag_messages", "lag_seconds", "leases", "leased_messages")]
     found = await soon(wire, dict.fromkeys([*names, oldest], 0))
     assert found[sample("store_up")] == 1
     assert found[sample("store_metrics_age_seconds")] >= 0
@@ -53,11 +53,11 @@ async def test_redeliveries_dead_letters_and_time_in_queue_are_counted(wire: Wir
     await wire.ack(await wire.pop(queue, batch=1), "failed", error="again")
     await wire.ack(await wire.pop(queue, batch=1), "dlq", error="never")
     found = await scrape(wire)
-    assert (found[sample("redeliveries_total")], found[sample("messages_dead_lettered_total")]) == (1, 2)
+    assert (found[sample("messages_redelivered_total")], found[sample("messages_dead_lettered_total")]) == (1, 2)
     assert found[sample("time_in_queue_seconds_count")] == 3
     assert found[sample("time_in_queue_seconds_bucket", le="+Inf")] == 3
     assert found[sample("time_in_queue_seconds_sum")] > 0
-    assert found[sample("lease_expiries_total")] == 0
+    assert found[sample("leases_expired_total")] == 0
 
 
 async def test_leases_that_ran_out_are_counted(wire: Wire) -> None:
@@ -65,7 +65,7 @@ async def test_leases_that_ran_out_are_counted(wire: Wire) -> None:
     await wire.push(queue, 1)
     await wire.pop(queue, leaseSeconds=1)
     assert await wire.pop(queue, wait="true", timeout=20_000)
-    assert (await scrape(wire))[sample("lease_expiries_total")] == 1
+    assert (await scrape(wire))[sample("leases_expired_total")] == 1
 
 
 async def test_metrics_answer_while_the_store_does_not(wire: Wire) -> None:
@@ -74,5 +74,5 @@ async def test_metrics_answer_while_the_store_does_not(wire: Wire) -> None:
     await wire.app.broker.store.close()
     found = await scrape(wire)
     assert found[sample("store_up")] == 0
-    assert found[sample("operations_total", op="push")] == 1
+    assert found[sample("requests_total", verb="push")] == 1
     assert not [name for name, _ in found if name.startswith(("fairlane_queue_", "fairlane_group_"))]

@@ -91,7 +91,7 @@ async def test_stats_count_operations_and_name_the_deepest_lanes(wire: Wire) -> 
     assert 0 <= found["systemHealth"]["poolUtilization"] <= 1
     [lane] = [one for one in found["lanes"] if one["queue"] == queue]
     assert (lane["partition"], lane["depth"], lane["consumerGroup"]) == ("Default", 2, None)
-    assert sample("operation_queue_depth") in samples((await wire.get("/metrics/prometheus")).body)
+    assert sample("operations", state="waiting") in samples((await wire.get("/metrics/prometheus")).body)
     discarded = (await wire.post(f"/api/v1/operations/{deep['operationId']}/discard")).ok()
     assert discarded["status"] == "discarded"
     again = await wire.post(f"/api/v1/operations/{deep['operationId']}/discard")
@@ -147,7 +147,7 @@ async def test_failed_operations_are_found_page_by_page_and_counted(wire: Wire) 
     assert ([one["id"] for one in rest["operations"]], rest["cursor"]) == (ids[2:], None)
     assert await listed(wire, status="completed", queue=queue) == []
     assert await listed(wire, queue=queue) == ids
-    assert samples((await wire.get("/metrics")).body)[sample("operations_failed")] >= 3
+    assert samples((await wire.get("/metrics")).body)[sample("operations", state="failed")] >= 3
     for query in ({"status": "odd"}, {"cursor": "nowhere"}, {"limit": 0}):
         (await wire.get("/api/v1/operations", **query)).refused(400)
 

@@ -89,9 +89,9 @@ async def test_metrics_are_prometheus_text_and_json_on_demand(wire: Wire) -> Non
     assert len(families) == len(set(families))
     assert all(family.startswith("fairlane_") for family in families)
     found = samples(answer.body)
-    assert found[sample("operations_total", op="push")] == 1
-    assert found[sample("operation_items_total", op="ack")] == 3
-    assert found[sample("operation_duration_seconds_count", op="pop")] == 1
+    assert found[sample("requests_total", verb="push")] == 1
+    assert found[sample("request_messages_total", verb="ack")] == 3
+    assert found[sample("request_duration_seconds_count", verb="pop")] == 1
     assert found[sample("queue_messages", queue=queue, state="pending")] == 2
     again = await wire.get("/metrics/prometheus")
     assert again.headers["Content-Type"].startswith("text/plain; version=0.0.4")
@@ -108,7 +108,7 @@ async def test_the_histogram_grows_to_its_count(wire: Wire) -> None:
     below = [
         value
         for (name, labels), value in found.items()
-        if name == "fairlane_operation_duration_seconds_bucket" and ("op", "push") in labels
+        if name == "fairlane_request_duration_seconds_bucket" and ("verb", "push") in labels
     ]
     assert below == sorted(below)
     assert below[-1] == 5

@@ -24,7 +24,8 @@ async def test_a_worker_tells_of_itself_is_listed_and_leaves(wire: Wire) -> None
     assert found == {"id": id, **body}
     metrics = samples((await wire.get("/metrics")).body)
     labels = {"app": "shop", "host": "here", "pid": "7", "queue": "orders", "group": "billing"}
-    for name, figure in {"concurrency": 8, "in_hand": 1, "handled_total": 5, "failed_total": 0}.items():
+    figures = {"concurrency": 8, "messages_in_hand": 1, "messages_total": 5, "messages_failed_total": 0}
+    for name, figure in figures.items():
         assert metrics[sample(f"worker_{name}", **labels)] == figure
     assert metrics[sample("workers", app="shop")] == 1
     assert (await wire.delete("/api/v1/workers", id)).ok() == {"id": id, "left": True}

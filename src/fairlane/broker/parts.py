@@ -89,7 +89,7 @@ class Parts:
         self.telemetry = Telemetry()
         self.statistics = Statistics(store, tenant, self.telemetry)
         self.flags = Flags(store)
-        self.retention = RetentionService(store, tenant, self.statistics)
+        self.retention = RetentionService(store, tenant, self.statistics, self.telemetry)
         self.catalogue = Catalogue(store)
         self.compiled_specs = CompiledSpecs(store, tenant, partial(named_variables, allowed=secret_names), allowed)
         self.specs = Specs(store, self.compiled_specs, tenant, self._applied_spec)

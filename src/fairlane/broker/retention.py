@@ -12,6 +12,7 @@ from fairlane.broker.statistics import Statistics, chosen
 from fairlane.errors import Conflict, FairlaneError, LeaseLost
 from fairlane.model.retention import RETENTION, Expired
 from fairlane.store.contract.store import Store
+from fairlane.telemetry import Telemetry
 from fairlane.wire.base import made
 from fairlane.wire.retention import Deleted, RetentionHistory, WentAt
 from fairlane.wire.status import SpanQuery
@@ -25,10 +26,11 @@ log = logging.getLogger(__name__)
 
 
 class RetentionService:
-    def __init__(self, store: Store, tenant: str, statistics: Statistics) -> None:
+    def __init__(self, store: Store, tenant: str, statistics: Statistics, telemetry: Telemetry) -> None:
         self._store = store
         self._tenant = tenant
         self._statistics = statistics
+        self._telemetry = telemetry
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -99,5 +101,8 @@ class RetentionService:
             await leadership.rest(RETENTION, token, seconds=rest_seconds)
         gone = sum(one.messages for one in expired if one.rule in ("retention", "completed"))
         if gone:
-            log.info("retention deleted %d messages, %d of them unread", gone, sum(one.unread for one in expired))
+            unread = sum(one.unread for one in expired)
+            self._telemetry.deleted += gone
+            self._telemetry.deleted_unread += unread
+            log.info("retention deleted %d messages, %d of them unread", gone, unread)
         return expired

@@ -31,7 +31,7 @@ from fairlane.config import Settings, encryption_key, named_variables
 from fairlane.errors import FairlaneError
 from fairlane.http.app import App
 from fairlane.http.browsers import Hosts
-from fairlane.http.metrics import snapshot
+from fairlane.http.metrics.process import snapshot
 from fairlane.http.server import Limits
 from fairlane.http.siblings import Siblings
 from fairlane.outbound.addresses import Allowed
@@ -77,7 +77,7 @@ async def _serve(
         commands = CommandService(broker, executors)
         pollers = PollerService(broker, secrets, allowed)
         siblings = None if number is None else Siblings(Path(settings.data_dir), number, settings.workers)
-        app = App(broker, siblings=siblings)
+        app = App(broker, siblings=siblings, metrics_series_max=settings.metrics_series_max)
         if siblings is not None:
             await siblings.serve(lambda: msgspec.json.encode(snapshot(app)))
         server = app.serve(

@@ -13,7 +13,8 @@ from fairlane.broker.broker import Broker
 from fairlane.errors import FairlaneError
 from fairlane.http.browsers import Cors, Hosts, check_origins, foreign, misfit
 from fairlane.http.live import Live
-from fairlane.http.metrics import StoreMetrics
+from fairlane.http.metrics.families import SERIES_MAX
+from fairlane.http.metrics.store import StoreMetrics
 from fairlane.http.problems import problem
 from fairlane.http.router import Route, Router
 from fairlane.http.routes import ROUTES, hooks
@@ -28,7 +29,9 @@ class App:
     """The application, as endpoints are given it: the broker, and what they ask about it. `server` is the
     one that listens, once there is one; `siblings` are the other processes, if this is one of several."""
 
-    def __init__(self, broker: Broker, *, siblings: Siblings | None = None) -> None:
+    def __init__(
+        self, broker: Broker, *, siblings: Siblings | None = None, metrics_series_max: int = SERIES_MAX
+    ) -> None:
         self.broker = broker
         self.tenant = broker.tenant
         self.router = Router(ROUTES)
@@ -38,7 +41,7 @@ class App:
         self.version = version("fairlane")
         self.hostname = socket.gethostname()
         self.siblings = siblings
-        self.store_metrics = StoreMetrics(broker)
+        self.store_metrics = StoreMetrics(broker, metrics_series_max)
         self.worker_id = os.getpid()
         self.live = Live(self)
         self._hosts = Hosts()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlane.broker.broker import Broker
-from fairlane.http.metrics import CONTENT_TYPE, exposition
+from fairlane.http.metrics.exposition import exposition
+from fairlane.http.metrics.families import CONTENT_TYPE
 from fairlane.http.router import Routes, respond
 from fairlane.http.server import Request, Response
 from fairlane.wire.queen import Health, Worker

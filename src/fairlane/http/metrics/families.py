@@ -1,0 +1,100 @@
+"""Families of metrics, as Prometheus text and as one process sends them to another. Written by prometheus-client."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
+from prometheus_client import Metric, generate_latest
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from fairlane.telemetry import VerbStats
+
+__all__ = ["CONTENT_TYPE", "OTHER", "SERIES_MAX", "Families", "Flat", "Labels", "capped"]
+
+SERIES_MAX: Final = 1000
+OTHER: Final = "__other__"
+"""The name under which all are added up that come after the last one shown by its own name."""
+Labels = dict[str, str]
+Samples = Iterable[tuple[Labels, float]]
+Flat = tuple[str, str, str, list[tuple[str, Labels, int | float]]]
+"""Name, help, kind and samples of a family, as one process sends it to another."""
+
+
+def capped(names: Iterable[str], most: int = SERIES_MAX) -> dict[str, str]:
+    """The label of each name: its own for the first ones, and one for all the others."""
+    return {name: name if number < most else OTHER for number, name in enumerate(names)}
+
+
+class Families(Collector):
+    """Families of metrics, collected in the order in which they come. Samples of a family whose labels are alike become
+    one: a sum, unless `join` says otherwise."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Metric] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self._found.values())
+
+    def gauge(
+        self, name: str, help: str, value: float | Samples, join: Callable[[float, float], float] = operator.add
+    ) -> None:
+        self._add(name, "gauge", help, value, join)
+
+    def counter(self, name: str, help: str, value: float | Samples) -> None:
+        self._add(name, "counter", help, value, operator.add)
+
+    def _add(
+        self, name: str, kind: str, help: str, value: float | Samples, join: Callable[[float, float], float]
+    ) -> None:
+        name = f"fairlane_{name}"
+        some = [({}, value)] if isinstance(value, int | float) else value
+        joined: dict[tuple[str, ...], Sample] = {}
+        for labels, one in some:
+            known = joined.get(key := tuple(labels.values()))
+            joined[key] = Sample(name, labels, one if known is None else join(known.value, one))
+        self._samples(name, help, kind).extend(joined.values())
+
+    def histogram(
+        self, name: str, help: str, series: Iterable[tuple[Labels, VerbStats]], first: int = 5, upto: int = 25
+    ) -> None:
+        name = f"fairlane_{name}"
+        samples = self._samples(name, help, "histogram")
+        for labels, of in series:
+            bounds = [*((repr(bound), below) for bound, below in of.histogram(first, upto)), ("+Inf", of.count)]
+            samples += [Sample(f"{name}_bucket", {**labels, "le": bound}, below) for bound, below in bounds]
+            samples += [Sample(f"{name}_sum", labels, of.seconds), Sample(f"{name}_count", labels, of.count)]
+
+    def add(self, families: Iterable[Flat], labels: Labels) -> None:
+        """What another process counted, each sample with these labels too."""
+        for name, help, kind, samples in families:
+            self._samples(name, help, kind).extend(
+                [Sample(one, {**labels, **own}, value) for one, own, value in samples]
+            )
+
+    def flat(self) -> list[Flat]:
+        return [
+            (each.name, each.documentation, each.type, [(one.name, one.labels, one.value) for one in each.samples])
+            for each in self.collect()
+        ]
+
+    def text(self) -> bytes:
+        return generate_latest(self)
+
+    async def written(self) -> bytes:
+        """The text, with a pause after each family: a thousand queues take ten milliseconds."""
+        parts = []
+        for name, metric in self._found.items():
+            one = Families()
+            one._found[name] = metric
+            parts.append(one.text())
+            await asyncio.sleep(0)
+        return b"".join(parts)
+
+    def _samples(self, name: str, help: str, kind: str) -> list[Sample]:
+        name = name.removesuffix("_total")  # which a counter gets again when it is written
+        return self._found.setdefault(name, Metric(name, help, kind)).samples

@@ -1,0 +1,169 @@
+"""Metrics of the store, which are those of all brokers on it: what queues hold, how far groups are, what waits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from typing import Any, Final
+
+from fairlane.broker.broker import Broker
+from fairlane.broker.statistics import counts, serves_until
+from fairlane.errors import FairlaneError
+from fairlane.http.metrics.families import OTHER, SERIES_MAX, Families, Labels, capped
+
+STUCK_SECONDS: Final = 60
+OVERDUE_SECONDS: Final = 60
+COUNT_SECONDS: Final = 5.0
+"""Counting that takes longer goes on, and what was counted before is shown meanwhile."""
+
+
+class StoreMetrics:
+    """Metrics of the store, counted once for all that ask at the same time, and as seldom as `Statistics` where it is
+    dear. The first `series_max` queues, and groups, are shown by name, in the order in which they were made: so no
+    series ends because others came. The rest is added up."""
+
+    def __init__(self, broker: Broker, series_max: int = SERIES_MAX) -> None:
+        self._broker = broker
+        self._series_max = series_max
+        self._counting: asyncio.Task[None] | None = None
+        self._last, self.counted = b"", Families()
+        self._counted_at = self._serves_until = 0.0
+
+    async def text(self) -> bytes | None:
+        """None while the store does not answer."""
+        if not await self.count():
+            return None
+        out = Families()
+        age = time.monotonic() - self._counted_at
+        out.gauge("store_metrics_age_seconds", "Time since the metrics that come from the store were counted.", age)
+        return out.text() + self._last
+
+    async def count(self) -> bool:
+        """Count what was not counted lately. Whether the store answers."""
+        if not await self._broker.status.healthy():
+            return False
+        if time.monotonic() >= self._serves_until:
+            if self._counting is None or self._counting.done():
+                self._counting = asyncio.create_task(self._count(), name="fairlane metrics")
+                # Whoever waited for it may have gone before it failed.
+                self._counting.add_done_callback(lambda task: task.cancelled() or task.exception())
+            await asyncio.wait({self._counting}, timeout=COUNT_SECONDS)
+            try:
+                if self._counting.done():
+                    self._counting.result()
+            except FairlaneError:
+                return False
+        return True
+
+    async def _count(self) -> None:
+        out = Families()
+        began = time.monotonic()
+        await self._operations(out)
+        await self._queues(out)
+        await self._workers(out)
+        await self._spec(out)
+        self._last, self.counted = await out.written(), out
+        self._counted_at, self._serves_until = began, serves_until(began)
+
+    async def _operations(self, out: Families) -> None:
+        depth, failed, stuck = await self._broker.status.operations(stuck_seconds=STUCK_SECONDS)
+        standing = [({"state": "waiting"}, depth), ({"state": "failed"}, failed)]
+        help = "Operations accepted and not applied yet, or failed until somebody decides, of all brokers."
+        out.gauge("operations", help, standing)
+        out.gauge(
+            "operation_backlogs_stuck", f"Backlogs of operations that have not moved for {STUCK_SECONDS} s.", stuck
+        )
+
+    async def _queues(self, out: Families) -> None:
+        statistics = self._broker.statistics
+        now = await statistics.now()
+        counted = sorted(await statistics.queues(), key=lambda entry: entry[0].id)
+        groups = sorted(await statistics.groups(), key=lambda entry: entry[1].group_id)
+        oldest = await statistics.oldest(counted, [found for _, found in groups])
+        out.gauge("queues", "Queues, those beyond the bound included.", len(counted))
+        label = capped((queue.name for queue, _ in counted), self._series_max)
+        queues = [({"queue": label[queue.name]}, queue, found, counts(found)) for queue, found in counted]
+        standing = [
+            ({**name, "state": state}, getattr(by_state, state))
+            for name, _, _, by_state in queues
+            for state in ("pending", "processing", "completed")
+        ]
+        out.gauge(
+            "queue_messages", "Retained messages of a queue: pending, processing (leased) or completed.", standing
+        )
+        limits = [(name, queue.options.max_size) for name, queue, _, _ in queues if queue.options.max_size]
+        out.gauge("queue_max_messages", "Messages that a limited queue takes at most.", limits)
+        dead = [(name, found.dead) for name, _, found, _ in queues]
+        out.gauge("queue_dead_letters", "Dead letters of a queue that were not replayed.", dead)
+        partitions = [(name, found.partitions) for name, _, found, _ in queues]
+        out.gauge("queue_partitions", "Partitions of a queue.", partitions)
+        age = "Age of the oldest message that some group has not finished; 0 if there is none."
+        ages = [(name, max(0.0, (now - oldest.get(queue.id, now)) / 1e6)) for name, queue, _, _ in queues]
+        out.gauge("queue_oldest_age_seconds", age, ages, max)
+        lags = [
+            (
+                {"queue": label[queue.name], "group": one.group.name}
+                if number < self._series_max and label.get(queue.name, OTHER) != OTHER
+                else {"queue": OTHER, "group": OTHER},
+                one,
+            )
+            for number, (queue, one) in enumerate(groups)
+        ]
+        out.gauge("group_lag_messages", "Messages that a group has not finished.", [(at, one.lag) for at, one in lags])
+        delays = [(at, 0.0 if one.oldest_at is None else max(0.0, (now - one.oldest_at) / 1e6)) for at, one in lags]
+        out.gauge(
+            "group_lag_seconds",
+            "Age of the oldest message that a group has not finished; 0 if there is none.",
+            delays,
+            max,
+        )
+        out.gauge(
+            "group_leases", "Partitions of which a group has a live lease.", [(at, one.leases) for at, one in lags]
+        )
+        out.gauge(
+            "group_leased_messages", "Messages under a live lease of a group.", [(at, one.leased) for at, one in lags]
+        )
+
+    async def _workers(self, out: Families) -> None:
+        """As the workers that are alive told it last."""
+        workers = await self._broker.workers.list()
+        label = capped(dict.fromkeys(one.app for one in workers), self._series_max)
+        apps = Counter(label[one.app] for one in workers)
+        out.gauge("workers", "Workers that are alive.", [({"app": name}, count) for name, count in apps.items()])
+        parts: list[tuple[Labels, Any]] = [
+            ({"app": one.app, "host": one.hostname, "pid": str(one.pid), "queue": own.queue, "group": own.group}, own)
+            for one in workers
+            for own in one.queues
+        ][: self._series_max]  # no others are added up: that counter would fall when one of them ends
+        out.gauge(
+            "worker_concurrency",
+            "Messages that a worker handles at once.",
+            [(at, own.concurrency) for at, own in parts],
+        )
+        out.gauge(
+            "worker_messages_in_hand", "Messages that a worker has in hand.", [(at, own.in_hand) for at, own in parts]
+        )
+        out.counter(
+            "worker_messages_total", "Messages that a worker handled.", [(at, own.handled) for at, own in parts]
+        )
+        failed = [(at, own.failed) for at, own in parts]
+        out.counter("worker_messages_failed_total", "Messages that a worker handled and that failed.", failed)
+
+    async def _spec(self, out: Families) -> None:
+        schedules, now = await self._broker.schedules.list(), await self._broker.statistics.now()
+        paused = sum(one.paused_at is not None for one in schedules)
+        by_state = [({"state": "active"}, len(schedules) - paused), ({"state": "paused"}, paused)]
+        out.gauge("schedules", "Schedules, active or paused.", by_state)
+        due = [one.next_at for one in schedules if one.paused_at is None and one.next_at is not None]
+        overdue = sum(next_at < now - OVERDUE_SECONDS * 1_000_000 for next_at in due)
+        out.gauge(
+            "schedules_overdue", f"Schedules that should have pushed {OVERDUE_SECONDS} s ago and did not.", overdue
+        )
+        sources = await self._broker.sources.list()
+        label = capped((one.name for one in sources), self._series_max)
+        records = [({"source": label[one.name]}, one.records) for one in sources]
+        out.gauge("source_records", "Records of a source that are known.", records)
+        read = [({"source": label[one.name]}, (one.committed_at or 0) / 1e6) for one in sources]
+        help = "When something new was last read of a source, in seconds since 1970; 0: never."
+        out.gauge("source_last_commit_timestamp_seconds", help, read, min)

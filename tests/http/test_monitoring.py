@@ -1,0 +1,192 @@
+"""Metrics by name: what the docs, the alert rules and the board say of them is what a broker shows."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from fairlane import Broker
+from fairlane.http.app import App
+from fairlane.http.metrics.exposition import exposition
+from fairlane.http.metrics.families import OTHER
+from fairlane.http.metrics.store import StoreMetrics
+from fairlane.http.siblings import Siblings
+from fairlane.wire.schedules import ScheduleOptions
+from tests.http.wire import Wire
+from tests.metrics import sample, samples
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples/monitoring"
+RULES = [rule for group in yaml.safe_load((EXAMPLES / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
+BOARD = json.loads((EXAMPLES / "board.json").read_text())
+ROW = re.compile(r"^\| `(fairlane_\w+)` \| (\w+) \| ([^|]*) \| (.+) \|$", re.MULTILINE)
+
+
+def expressions(node: Any) -> Iterator[str]:
+    """Every PromQL of the board, and what its variables ask for."""
+    if isinstance(node, dict):
+        yield from (node[key] for key in ("expr", "query") if isinstance(node.get(key), str) and "(" in node[key])
+        for value in node.values():
+            yield from expressions(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from expressions(value)
+
+
+def named(expression: str) -> set[str]:
+    return set(re.findall(r"\bfairlane_\w+", expression))
+
+
+def labels_of(expression: str) -> dict[str, set[str]]:
+    """The labels that an expression asks of each metric, in its braces."""
+    found: dict[str, set[str]] = {}
+    for name, inside in re.findall(r"\b(fairlane_\w+)\{([^}]*)\}", expression):
+        found.setdefault(name, set()).update(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", inside))
+    return found
+
+
+@pytest.fixture
+async def text(tmp_path: Path) -> AsyncIterator[str]:
+    """A scrape of one of two processes, with a journal and a bit of everything."""
+    async with Broker.open(tmp_path / "queue.db", journal=str(tmp_path / "journal")) as broker:
+        app = App(broker, siblings=Siblings(tmp_path, 0, 2))
+        await broker.queues.configure("limited", max_size=10)
+        await broker.push("limited", 1)
+        await broker.ack(await broker.pop("limited"))
+        await broker.schedules.define("tick", ScheduleOptions(queue="limited", every_seconds=60))
+        broker.telemetry.hooks["h", "queued"] += 1
+        broker.telemetry.command("c").record("completed", 0.1)
+        yield (await exposition(app)).decode()
+
+
+@pytest.fixture
+def families(text: str) -> dict[str, Metric]:
+    return {
+        f"{one.name}_total" if one.type == "counter" else one.name: one for one in text_string_to_metric_families(text)
+    }
+
+
+@pytest.fixture
+def series(families: dict[str, Metric]) -> dict[str, set[str]]:
+    """The names of samples, each with its labels."""
+    found: dict[str, set[str]] = {}
+    for family, metric in families.items():
+        suffixes = ("_bucket", "_sum", "_count") if metric.type == "histogram" else ("",)
+        for name in (family + suffix for suffix in suffixes):
+            found[name] = {label for one in metric.samples if one.name == name for label in one.labels}
+    return found
+
+
+def test_the_table_of_the_docs_is_what_a_broker_shows(families: dict[str, Metric]) -> None:
+    table = {name: (kind, labels, meaning) for name, kind, labels, meaning in ROW.findall(_page())}
+    assert sorted(table) == sorted(families)
+    for name, (kind, labels, meaning) in table.items():
+        metric = families[name]
+        assert (kind, meaning) == (metric.type, metric.documentation), name
+        shown = {label for one in metric.samples for label in one.labels} - {"le", "worker"}
+        assert not metric.samples or shown == set(re.findall(r"`(\w+)`", labels)), name
+
+
+def _page() -> str:
+    return (ROOT / "docs/monitoring.md").read_text()
+
+
+def test_names_follow_the_conventions_of_prometheus(families: dict[str, Metric]) -> None:
+    for name, metric in families.items():
+        assert metric.documentation.endswith("."), name
+        assert name.endswith("_total") == (metric.type == "counter"), name
+        assert not re.search(r"_(ms|milliseconds|minutes|kb|megabytes|percent|count|sum|bucket)(_|$)", name), name
+        if metric.type == "histogram":
+            assert name.endswith("_seconds")
+
+
+def _promtool(*arguments: str, given: str | None = None) -> None:
+    tool = shutil.which("promtool")
+    if tool is None:
+        pytest.skip("no promtool; `make tools` installs it where it can")
+    ran = subprocess.run([tool, *arguments], input=given, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_promtool_finds_nothing_to_say_of_a_scrape(text: str) -> None:
+    _promtool("check", "metrics", given=text)
+
+
+def test_promtool_takes_the_rules_and_the_configuration() -> None:
+    _promtool("check", "rules", "--lint-fatal", str(EXAMPLES / "alerts.yml"))
+    _promtool("check", "config", str(EXAMPLES / "prometheus.yml"))
+
+
+def test_promtool_takes_every_expression_of_the_board(tmp_path: Path) -> None:
+    asked = [one for one in expressions(BOARD) if not one.startswith("label_values(")]
+    rules = [
+        {"record": f"board:{number}", "expr": one.replace("$__rate_interval", "1m").replace("$__interval", "1m")}
+        for number, one in enumerate(asked)
+    ]
+    assert len(rules) > 30
+    file = tmp_path / "board.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "board", "rules": rules}]}))
+    _promtool("check", "rules", str(file))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+async def test_an_alert_asks_for_what_a_broker_shows(rule: dict[str, Any], series: dict[str, set[str]]) -> None:
+    assert named(rule["expr"]) <= series.keys()
+    for name, labels in labels_of(rule["expr"]).items():
+        assert labels <= series[name], name
+    assert {"summary", "description"} == set(rule["annotations"])
+    assert rule["labels"]["severity"] in ("warning", "critical")
+    for mentioned in re.findall(r"docs/\w+\.md", str(rule["annotations"])):
+        assert (ROOT / mentioned).exists()
+
+
+async def test_the_board_asks_for_what_a_broker_shows(series: dict[str, set[str]]) -> None:
+    asked = list(expressions(BOARD))
+    for expression in asked:
+        assert named(expression), expression
+        assert named(expression) <= series.keys(), expression
+        for name, labels in labels_of(expression).items():
+            assert labels - {"instance"} <= series[name], expression
+    panels = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
+    assert all(panel["title"] and panel["targets"] for panel in panels)
+    assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
+
+
+def test_the_page_names_every_alert() -> None:
+    assert [rule["alert"] for rule in RULES] == re.findall(r"^\| `(Fairlane\w+)`", _page(), re.MULTILINE)
+
+
+async def test_queues_beyond_the_bound_are_added_up(wire: Wire) -> None:
+    first, second, third, group = wire.name(), wire.name(), wire.name(), {"consumerGroup": "g"}
+    await wire.push(first, 1)
+    await wire.push(second, 1, 2)
+    await wire.push(third, 1, 2, 3)
+    for queue in (first, second, third):
+        await wire.pop(queue, batch=1, **group)
+    metrics = StoreMetrics(wire.app.broker, series_max=1)
+    found = samples((await metrics.text()) or b"")
+    queues = {dict(labels)["queue"] for name, labels in found if name == "fairlane_queue_messages"}
+    assert queues == {first, OTHER}, "the first that was made stays"
+    assert found[sample("queues")] == 3
+    assert found[sample("queue_messages", queue=OTHER, state="pending")] == 3
+    assert found[sample("queue_messages", queue=OTHER, state="processing")] == 2
+    assert found[sample("queue_oldest_age_seconds", queue=OTHER)] > 0
+    assert found[sample("group_lag_messages", queue=first, group="g")] == 1
+    assert found[sample("group_lag_messages", queue=OTHER, group=OTHER)] == 5
+
+
+async def test_a_queue_of_the_others_name_is_one_of_them(wire: Wire) -> None:
+    await wire.push(wire.name(), 1)
+    await wire.push(OTHER, 1, 2)
+    found = samples((await StoreMetrics(wire.app.broker).text()) or b"")
+    assert found[sample("queue_messages", queue=OTHER, state="pending")] == 2
