@@ -121,23 +121,27 @@ async def test_nothing_is_sent_while_nothing_changes(wire: Wire, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    "paths",
+    ("path", "code"),
     [
-        [],
-        ["/api/v1/pop/queue/orders"],
-        ["/nowhere"],
-        ["/api/v1/live?watch=/health"],
-        ["/metrics"],
-        ["https://example.com/api/v1/resources/overview"],
-        [f"{OVERVIEW}?no=1"],
-        [f"/api/v1/resources/queues/{number}" for number in range(17)],
-        ["/api/v1/resources/queues/%ff"],
-        ["ü"],
+        ("/api/v1/pop/queue/orders", "not_live"),
+        ("/nowhere", "not_live"),
+        ("/api/v1/live?watch=/health", "not_live"),
+        ("/metrics", "not_live"),
+        ("https://example.com/api/v1/resources/overview", "not_live"),
+        (f"{OVERVIEW}?no=1", "invalid_request"),
+        ("/api/v1/resources/queues/%ff", "invalid_request"),
+        ("\n\nü", "not_live"),
     ],
-    ids=str,
 )
-async def test_only_what_can_be_watched_is(wire: Wire, paths: list[str]) -> None:
-    query = "&".join(f"watch={quote(path, safe='')}" for path in paths)
+async def test_of_what_cannot_be_watched_that_is_told_and_the_rest_goes_on(wire: Wire, path: str, code: str) -> None:
+    async with listening(wire, path, ENGINE) as events:
+        assert (await events.until(path, bool))["code"] == code
+        assert "connections" in await events.until(ENGINE, bool)
+
+
+@pytest.mark.parametrize("count", [0, 17])
+async def test_a_stream_has_one_path_and_not_very_many(wire: Wire, count: int) -> None:
+    query = "&".join(f"watch=/api/v1/resources/queues/{number}" for number in range(count))
     (await wire.get(f"/api/v1/live?{query}")).refused(400)
 
 

@@ -26,6 +26,7 @@ OF_HTTP = {
     "method_not_allowed",
     "no_such_route",
     "not_implemented",
+    "not_live",
     "too_many_connections",
     "too_many_requests",
     "too_slow",

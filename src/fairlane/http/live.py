@@ -18,7 +18,7 @@ import msgspec
 from fairlane.errors import InvalidRequest, Overloaded, StoreUnavailable
 from fairlane.http.problems import problem
 from fairlane.http.router import Route
-from fairlane.http.server import Request, Response
+from fairlane.http.server import Request, Response, error_response
 from fairlane.wire.base import encode
 from fairlane.wire.live import WATCHED_MAX, Change, Snapshot
 
@@ -41,10 +41,11 @@ _CLOCKS: Final = frozenset({"timestamp", "statsAge", "uptimeSeconds", "uptime"})
 class _Watched:
     """A path that somebody watches, with the answer it had last. `version` counts its answers that differ."""
 
-    def __init__(self, path: str, request: Request, route: Route) -> None:
+    def __init__(self, path: str, request: Request) -> None:
         self.path = path
         self.request = request
-        self.route = route
+        self.route: Route | None = None
+        """None if it cannot be watched, which its answer says."""
         self.listeners: set[asyncio.Event] = set()
         self.task: asyncio.Task[None] | None = None
         self.seconds = 0.0
@@ -124,7 +125,7 @@ class Live:
         self._room = asyncio.Semaphore(_AT_ONCE)
 
     def watch(self, paths: list[str]) -> AsyncGenerator[bytes]:
-        """Events of these paths, without end. InvalidRequest if one cannot be watched, Overloaded if too many do."""
+        """Events of these paths, without end; of one that cannot be watched that is told. Overloaded if too many do."""
         if not 1 <= len(paths) <= WATCHED_MAX:
             raise InvalidRequest(f"`watch` must be given 1 to {WATCHED_MAX} times, each with a path of this API")
         if self._streams >= STREAMS_MAX:
@@ -133,12 +134,17 @@ class Live:
 
     def _found(self, path: str) -> _Watched:
         target, _, query = path.encode().partition(b"?")
-        request = Request("GET", target, {}, b"", "", query)
-        route = self._app.router.match(request)
-        if not isinstance(route, Route) or not route.live:
-            raise InvalidRequest(f"{path!r:.200} cannot be watched; /docs says which paths can")
-        route.check_query(request)
-        return _Watched(path, request, route)
+        one = _Watched(path, Request("GET", target, {}, b"", "", query))
+        try:
+            route = self._app.router.match(one.request)
+            if isinstance(route, Route) and route.live:
+                route.check_query(one.request)
+                one.route = route
+            else:
+                one.take(error_response(404, "not_live", f"{path!r:.200} cannot be watched; /docs lists what there is"))
+        except InvalidRequest as error:
+            one.take(problem(error))
+        return one
 
     async def _stream(self, found: list[_Watched]) -> AsyncGenerator[bytes]:
         news = asyncio.Event()
@@ -148,7 +154,7 @@ class Live:
         try:
             for one in watched:
                 one.listeners.add(news)
-                if one.task is None:
+                if one.task is None and one.route is not None:
                     one.task = asyncio.create_task(self._keep(one), name=f"fairlane live {one.path:.80}")
             yield b"retry: 1000\n\n"
             while True:
@@ -168,11 +174,13 @@ class Live:
             ending = []
             for one in watched:
                 one.listeners.discard(news)
-                if not one.listeners and one.task is not None:
+                if one.listeners:
+                    continue
+                self._watched.pop(one.path, None)
+                if one.task is not None:
                     one.task.cancel()
                     ending.append(one.task)
                     one.task = None
-                    self._watched.pop(one.path, None)
             if ending:  # nothing is asked of the store any more when the last stream has ended
                 await asyncio.wait(ending)
 
@@ -188,6 +196,7 @@ class Live:
             await asyncio.sleep(self._rest_seconds(one))
 
     async def _ask(self, one: _Watched) -> Response:
+        assert one.route is not None
         try:
             async with asyncio.timeout(_ASK_SECONDS):
                 return await one.route.endpoint(self._app, one.request)
