@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from tests.broker_process import BrokerProcess, broker_process
+from tests.browser import filled
 from tests.browser.watched import SIZES, Watched
 from tests.http.wire import Wire
 
@@ -55,8 +56,11 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with broker_process(f"sqlite:///{tmp_path_factory.mktemp('store')}/queue.db") as process:
-        yield process
+    with pytest.MonkeyPatch.context() as patch:
+        for name, secret in filled.SECRETS.items():
+            patch.setenv(name, secret)
+        with broker_process(f"sqlite:///{tmp_path_factory.mktemp('store')}/queue.db") as process:
+            yield process
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -64,6 +68,18 @@ async def wire(broker: BrokerProcess) -> AsyncIterator[Wire]:
     """The API of the broker, to fill it and to compare what a page shows with what it says."""
     async with aiohttp.ClientSession() as session:
         yield Wire(None, session, broker.url)
+
+
+_filled: set[str] = set()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def filled_wire(wire: Wire) -> Wire:
+    """A broker that has something of everything, filled by the first test of the module that asks."""
+    if wire.base not in _filled:
+        await filled.everything(wire)
+        _filled.add(wire.base)
+    return wire
 
 
 @asynccontextmanager

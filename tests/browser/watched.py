@@ -35,7 +35,7 @@ class Watched:
         self.base = base
         self.found: list[str] = []
         """What went wrong on it."""
-        self.expected: list[str] = []
+        self.expected: list[str] = ["/api/v1/live", "/api/v1/findings", "/api/v1/system", "/api/v1/hooks"]
         """Parts of console errors that the test provokes, such as the status of a refused request."""
         page.set_default_timeout(PATIENCE_MILLISECONDS)
         page.on("console", self._said)
@@ -56,8 +56,8 @@ class Watched:
         await self.ready()
 
     async def ready(self) -> None:
-        """The main part of the page says when it shows what it was opened for."""
-        await self.page.wait_for_selector('main[aria-busy="false"]')
+        """The page shows its head, and nothing on it still waits for its data."""
+        await self.page.wait_for_selector("main:has(.page-head):not(:has(.waiting))")
 
     async def text(self, selector: str = "main") -> str:
         return await self.page.inner_text(selector)

@@ -25,6 +25,8 @@ class DeadLetterChoice(Body):
 
 
 class DlqQuery(DeadLetterChoice):
+    ids: str | None = None
+    """Separated by commas."""
     limit: Limit = 100
     offset: Offset = 0
 

@@ -2,9 +2,34 @@
 
 export const routes = [
   { path: "/", module: "overview", section: "/" },
+  { path: "/groups", module: "groups", section: "/groups" },
+  { path: "/groups/:queue/:group", module: "group", section: "/groups" },
+  { path: "/dead-letters", module: "dead_letters", section: "/dead-letters" },
+  { path: "/dead-letters/:queue/:id", module: "dead_letter", section: "/dead-letters" },
+  { path: "/operations", module: "operations", section: "/operations" },
+  { path: "/workers", module: "workers", section: "/workers" },
+  { path: "/schedules", module: "schedules", section: "/schedules" },
+  { path: "/hooks", module: "hooks", section: "/hooks" },
+  { path: "/sources", module: "sources", section: "/sources" },
+  { path: "/specs", module: "specs", section: "/specs" },
+  { path: "/specs/:version", module: "spec", section: "/specs" },
+  { path: "/system", module: "system", section: "/system" },
 ];
 
 /** The navigation, in groups; `key` follows g on the keyboard. */
 export const nav = [
   { items: [{ path: "/", label: "Overview", icon: "overview", key: "o" }] },
+  { label: "Messages", items: [
+    { path: "/groups", label: "Groups", icon: "groups", key: "g" },
+    { path: "/dead-letters", label: "Dead letters", icon: "dead", key: "d" },
+    { path: "/operations", label: "Operations", icon: "operations", key: "p" },
+  ] },
+  { label: "Work", items: [
+    { path: "/workers", label: "Workers", icon: "workers", key: "w" },
+    { path: "/schedules", label: "Schedules", icon: "schedules", key: "s" },
+    { path: "/hooks", label: "Hooks", icon: "hooks", key: "h" },
+    { path: "/sources", label: "Sources", icon: "sources", key: "r" },
+    { path: "/specs", label: "Specs", icon: "specs", key: "c" },
+  ] },
+  { items: [{ path: "/system", label: "System", icon: "system", key: "y" }] },
 ];

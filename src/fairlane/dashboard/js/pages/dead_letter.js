@@ -1,0 +1,100 @@
+// One dead letter: its message, why it failed each time, and a replay with another payload.
+
+import { del, getText, post } from "../api.js";
+import { ask, confirm, confirmByName } from "../dialog.js";
+import { h } from "../dom.js";
+import { count, plural, time } from "../format.js";
+import { jsonTree, parse } from "../json.js";
+import { groupName, laneLink, queueLink } from "../names.js";
+import { badge, button, card, copyable, empty, facts, split } from "../parts.js";
+import { go, link, where } from "../router.js";
+
+const path = ({ queue, id }) => where("/api/v1/dlq", { queue, ids: id, limit: 1 });
+const found = (ctx) => ctx.data.letter?.messages[0];
+
+const again = async (ctx, data) => {
+  const { queue, id } = ctx.params;
+  await ctx.act(() => post("/api/v1/dlq/replay", { queue, ids: [id], ...(data === undefined ? {} : { data }) }),
+    ({ replayed }) => (replayed.length ? "Replayed as a new message." : "It was replayed before; nothing was pushed."));
+};
+
+const replay = async (ctx) => {
+  const sure = await confirm({ title: "Replay this dead letter?", text: "Its message is pushed again to its partition, behind what waits there.", label: "Replay" });
+  if (sure) await again(ctx);
+};
+
+const mistake = (text) => {
+  try {
+    parse(text);
+    return null;
+  } catch (error) {
+    return error.message;
+  }
+};
+
+const edit = async (ctx) => {
+  // Asked for as text, so that no digit of a long number is lost on the way through this page.
+  const text = await ctx.act(() => getText(path(ctx.params)));
+  const [letter] = text === undefined ? [] : parse(text).messages;
+  if (!letter) return;
+  const values = await ask({
+    title: "Edit and replay",
+    text: ["The dead letter stays as it is; the new message has this payload and names the first in its header replay-of."],
+    fields: [{ name: "payload", label: "Payload (JSON)", type: "textarea", rows: 14, value: JSON.stringify(letter.data, null, 2), required: true }],
+    preview: ({ payload }) => (mistake(payload) ? h("p.is-critical.problem", { role: "alert" }, mistake(payload)) : h("p", "It is JSON.")),
+    label: "Replay with this payload",
+  });
+  if (!values) return;
+  const wrong = mistake(values.payload);
+  if (wrong) return ctx.act(() => Promise.reject(new Error(`Nothing was replayed: the payload is not JSON. ${wrong}`)));
+  await again(ctx, parse(values.payload));
+};
+
+const purge = async (ctx) => {
+  const { queue, id } = ctx.params;
+  const sure = await confirmByName({ title: "Purge this dead letter?", text: "It is deleted for good.", name: queue, label: "Purge" });
+  if (sure && (await ctx.act(() => del(where("/api/v1/dlq", { queue, ids: id })), "Purged.")) !== undefined) go(link(["dead-letters"], { queue }));
+};
+
+const attempts = ({ errors, retryCount }) => {
+  const hidden = retryCount - errors.length;
+  return card("Attempts", { note: plural(retryCount, "failed attempt") },
+    h("ol.timeline",
+      hidden > 0 && h("li", { key: "hidden" }, h("span.muted", `${plural(hidden, "earlier attempt")} not shown`)),
+      errors.map((one, i) => h("li.is-critical", { key: i }, h("b", `Attempt ${count(hidden + i + 1)}`), " ", time(one.at), h("p", one.error)))));
+};
+
+export default {
+  title: () => "Dead letter",
+  crumbs: (ctx) => [["Dead letters", link(["dead-letters"])], [ctx.params.queue, link(["dead-letters"], { queue: ctx.params.queue })]],
+  watch: (ctx) => ({ letter: path(ctx.params) }),
+  badges: (ctx) => (found(ctx)?.replayedAt ? [badge("replayed", "good")] : []),
+  actions: (ctx) => {
+    const letter = found(ctx);
+    return letter
+      ? [
+          !letter.replayedAt && button("Replay", { icon: "retry", kind: "primary", onclick: () => replay(ctx) }),
+          !letter.replayedAt && button("Edit and replay …", { icon: "edit", onclick: () => edit(ctx) }),
+          button("Purge …", { icon: "trash", kind: "danger", onclick: () => purge(ctx) }),
+        ].filter(Boolean)
+      : [];
+  },
+  view: (ctx) => ctx.part("letter", ({ messages: [letter] }) => (letter === undefined
+    ? empty("This dead letter is not there any more.", "It was purged, or its queue was deleted.", h("a.button", { href: link(["dead-letters"]) }, "All dead letters"))
+    : split(
+      [card("Payload", {}, jsonTree(letter.data, letter.id)), attempts(letter)],
+      [card("Message", {}, facts([
+        ["Queue", queueLink(letter.queue)],
+        ["Partition", laneLink(letter.queue, letter.partition, letter.consumerGroup)],
+        ["Given up by", groupName(letter.consumerGroup)],
+        ["Created", time(letter.createdAt)],
+        ["First failed", time(letter.firstFailedAt)],
+        ["Last failed", time(letter.failedAt)],
+        ["Replayed", letter.replayedAt && time(letter.replayedAt)],
+        ["Replayed as", letter.replayedAs && copyable(letter.replayedAs)],
+        ["transactionId", copyable(letter.transactionId)],
+        ["Message id", copyable(letter.messageId)],
+        ["traceId", letter.traceId && h("a.mono", { href: link(["traces", letter.traceId]) }, letter.traceId)],
+        ["Dead letter", copyable(letter.id)],
+      ]))]))),
+};

@@ -1,0 +1,129 @@
+// Dead letters: by error, then one by one; replayed, edited or purged.
+
+import { del } from "../api.js";
+import { confirm, confirmByName } from "../dialog.js";
+import { h } from "../dom.js";
+import { count, plural, time } from "../format.js";
+import { glimpse, groupName, laneLink, queueLink } from "../names.js";
+import { badge, button, card, empty } from "../parts.js";
+import { current, progress, replayAll } from "../replay.js";
+import { link, where } from "../router.js";
+import { chooser, searchBox, table } from "../table.js";
+
+const LIMIT = 50;
+const SHOWN = { "": "false", replayed: "true", all: undefined };
+
+/** Errors that differ only in numbers, ids and quoted names are one. */
+const shape = (error) =>
+  error.replace(/[0-9a-f]{8}-[0-9a-f-]{27,}|0x[0-9a-f]+/gi, "…").replace(/'[^']*'|"[^"]*"|`[^`]*`/g, "…").replace(/\d+(\.\d+)*/g, "…");
+
+/** Rows of one queue, group and shape together: { queue, group, error, errors, count, replayed, first, last }. */
+export const merged = (rows) => {
+  const found = new Map();
+  for (const row of rows) {
+    const key = JSON.stringify([row.queue, row.consumerGroup, shape(row.error)]);
+    const one = found.get(key) ?? { key, queue: row.queue, group: row.consumerGroup, shape: shape(row.error), errors: [], count: 0, replayed: 0, first: row.firstFailedAt, last: row.lastFailedAt };
+    one.errors.push(row.error);
+    one.count += row.count;
+    one.replayed += row.replayed;
+    if (row.firstFailedAt < one.first) one.first = row.firstFailedAt;
+    if (row.lastFailedAt > one.last) one.last = row.lastFailedAt;
+    found.set(key, one);
+  }
+  return [...found.values()].sort((a, b) => b.count - b.replayed - (a.count - a.replayed) || b.count - a.count);
+};
+
+const waits = (rows) => rows.reduce((sum, one) => sum + one.count - one.replayed, 0);
+const targetsOf = (one) => one.errors.map((error) => ({ queue: one.queue, consumerGroup: one.group, error }));
+
+const replay = async (ctx, label, rows) => {
+  const total = waits(rows);
+  const sure = await confirm({
+    title: `Replay ${plural(total, "dead letter")}?`,
+    text: ["Each is pushed again to its partition as a new message, behind what waits there. A dead letter is replayed once."],
+    label: "Replay",
+  });
+  if (sure) replayAll(label, rows.flatMap(targetsOf), total, () => ctx.set({}));
+};
+
+const purge = async (ctx, queue, rows) => {
+  const many = rows.reduce((sum, one) => sum + one.count, 0);
+  const sure = await confirmByName({
+    title: `Purge ${plural(many, "dead letter")} of ${queue}?`,
+    text: ["They are deleted for good, those that were replayed too. Nobody can bring them back."],
+    name: queue,
+    label: "Purge",
+  });
+  if (!sure) return;
+  await ctx.act(async () => {
+    let purged = 0;
+    for (const { queue: name, consumerGroup, error } of rows.flatMap(targetsOf)) purged += (await del(where("/api/v1/dlq", { queue: name, consumerGroup, error }))).purged;
+    return purged;
+  }, (purged) => `Purged ${plural(purged, "dead letter")} of ${queue}.`);
+};
+
+const byError = (ctx, { errors, complete }) => {
+  const rows = merged(errors);
+  const busy = Boolean(current.run?.running);
+  const choose = (one) => link(["dead-letters"], { queue: one.queue, error: one.errors.length === 1 ? one.errors[0] : "", group: one.group });
+  const queues = new Set(rows.map((one) => one.queue));
+  const waiting = rows.filter((one) => one.count > one.replayed);
+  return card("By error", {
+    note: complete ? undefined : "the most frequent; there are more",
+    more: [
+      waiting.length > 1 && button(`Replay all ${count(waits(waiting))}`, { icon: "retry", disabled: busy, onclick: () => replay(ctx, ctx.query.queue ?? "all dead letters", waiting) }),
+      queues.size === 1 && button("Purge all …", { icon: "trash", kind: "danger", onclick: () => purge(ctx, rows[0].queue, rows) }),
+    ],
+  },
+  h("div.table-box", rows.length === 0
+    ? empty("There are no dead letters.", ctx.query.queue || ctx.query.error ? "None that fit what is chosen below." : "A message comes here when its last attempt has failed; its lane goes on behind it.")
+    : h("div.table-scroll", { tabindex: "0", role: "region", "aria-label": "Dead letters by error" }, h("table",
+      h("thead", h("tr", ["Error", "Queue", "Group"].map((title) => h("th", { scope: "col" }, title)), ["Waiting", "Replayed"].map((title) => h("th.number", { scope: "col" }, title)), h("th", { scope: "col" }, "Last"), h("th", { scope: "col" }, h("span.hidden", "Actions")))),
+      h("tbody", rows.map((one) => h("tr", { key: one.key },
+        h("th.grow", { scope: "row" }, h("a.row-link.clamp", { href: choose(one), title: one.errors[0] }, one.errors.length === 1 ? one.errors[0] : one.shape), one.errors.length > 1 && h("span.note", ` ${count(one.errors.length)} texts`)),
+        h("td", queueLink(one.queue)),
+        h("td", groupName(one.group)),
+        h("td.number", one.count > one.replayed ? badge(count(one.count - one.replayed), "critical") : "0"),
+        h("td.number", count(one.replayed)),
+        h("td", time(one.last)),
+        h("td", h("span.buttons",
+          button("Replay", { icon: "retry", disabled: busy || one.count === one.replayed, "aria-label": `Replay those of ${one.queue} with ${one.shape}`, onclick: () => replay(ctx, one.shape, [one]) }),
+          button("Purge", { icon: "trash", kind: "danger", "aria-label": `Purge those of ${one.queue} with ${one.shape}`, onclick: () => purge(ctx, one.queue, [one]) }))))))))));
+};
+
+const letters = (ctx, { messages, total }) =>
+  card("Messages", { note: total ? plural(total, "dead letter") : undefined },
+    table(ctx, {
+      label: "Dead letters",
+      rows: messages, total, limit: LIMIT,
+      key: (one) => one.id,
+      href: (one) => link(["dead-letters", one.queue, one.id]),
+      tools: [
+        searchBox(ctx, "Error contains", "error"),
+        chooser(ctx, "shown", [["", "to be replayed"], ["replayed", "replayed"], ["all", "all"]], "Show"),
+        ctx.query.queue && h("a.button", { href: link(["dead-letters"], { shown: ctx.query.shown }) }, h("span", `Queue ${ctx.query.queue}`), " ×"),
+      ],
+      columns: [
+        { title: "Message", grow: true, cell: (one) => glimpse(one.data) },
+        { title: "Queue", cell: (one) => queueLink(one.queue) },
+        { title: "Partition", cell: (one) => laneLink(one.queue, one.partition, one.consumerGroup) },
+        { title: "Error", grow: true, cell: (one) => h("span.clamp", { title: one.errorMessage }, one.errorMessage) },
+        { title: "Attempts", number: true, cell: (one) => count(one.retryCount) },
+        { title: "Failed", cell: (one) => time(one.failedAt) },
+        { title: "Replay", cell: (one) => one.replayedAt && badge("replayed", "good") },
+      ],
+      empty: empty("No dead letters here.", "Nothing fits what is chosen above."),
+    }));
+
+export default {
+  title: () => "Dead letters",
+  watch: ({ query }) => ({
+    errors: where("/api/v1/dlq/errors", { queue: query.queue, error: query.error, consumerGroup: query.group, limit: 500 }),
+    letters: where("/api/v1/dlq", { queue: query.queue, error: query.error, consumerGroup: query.group, replayed: SHOWN[query.shown ?? ""], limit: LIMIT, offset: query.offset }),
+  }),
+  view: (ctx) => [
+    progress(() => ctx.set({})),
+    ctx.part("errors", (body) => byError(ctx, body)),
+    ctx.part("letters", (body) => (body.total === 0 && ctx.data.errors?.errors.length === 0 ? null : letters(ctx, body))),
+  ],
+};

@@ -1,0 +1,66 @@
+// Webhooks: what came, what was refused and why, and a signed sample to try one.
+
+import { post } from "../api.js";
+import { tell } from "../dialog.js";
+import { h } from "../dom.js";
+import { count, time } from "../format.js";
+import { jsonTree } from "../json.js";
+import { queueLink } from "../names.js";
+import { badge, button, card, copyable, empty, facts, stat } from "../parts.js";
+import { api } from "../router.js";
+import { searchBox } from "../table.js";
+
+/** Outcomes of a request, in words; others stand as the broker names them. */
+const WORDS = {
+  queued: "stored", processed: "stored and done", ran: "ran its command", ignored: "ignored, as its spec says", duplicate: "came before", challenge: "answered a challenge",
+  too_large: "too large", limited: "too many requests", malformed: "not readable", misfit: "does not fit its type", full: "the queue is full", unavailable: "could not be stored",
+};
+const TAKEN = new Set(["queued", "processed", "ran", "ignored", "duplicate", "challenge"]);
+const words = (outcome) => WORDS[outcome] ?? outcome.replaceAll("_", " ");
+const kind = (outcome) => (TAKEN.has(outcome) ? "good" : "critical");
+
+const test = async (ctx, hook) => {
+  const answer = await ctx.act(() => post(api`/api/v1/hooks/${hook.name}/test`));
+  if (answer === undefined) return;
+  await tell({
+    title: `A test of ${hook.name}`,
+    text: [h("p", "A signed sample went the way of every request. Its sender would have been answered:"), h("p", badge(String(answer.status), answer.status < 400 ? "good" : "critical")), jsonTree(answer.body ?? null, "answer")],
+  });
+};
+
+const recent = (rows) => h("div.table-scroll.flush", { tabindex: "0", role: "region", "aria-label": "Last requests" }, h("table",
+  h("thead", h("tr", ["When", "What became of it", "Answer", "Why", "From"].map((title, i) => h("th", { scope: "col", class: i === 3 ? "grow" : "" }, title)))),
+  h("tbody", rows.map((row, i) => h("tr", { key: `${row.at} ${i}` }, h("td", time(row.at)), h("td", badge(words(row.outcome), kind(row.outcome))), h("td", String(row.status ?? "–")), h("td.grow", row.why ?? "–"), h("td.mono", row.sourceIp ?? "–"))))));
+
+const one = (ctx, hook) =>
+  card(hook.name, {
+    key: hook.name,
+    note: hook.available === false ? badge("not available", "critical", hook.why) : undefined,
+    more: button("Send a test", { icon: "play", "aria-label": `Send a test to ${hook.name}`, onclick: () => test(ctx, hook) }),
+  },
+  facts([
+    ["Address", copyable(`/hook/${encodeURIComponent(hook.name)}`)],
+    ["Becomes", hook.queue ? h("span", "a message of ", queueLink(hook.queue)) : hook.command ? `the command ${hook.command}` : null],
+    ["Verified by", hook.scheme],
+    ["App", hook.app],
+    ["Not available", hook.available === false ? hook.why : null],
+    ["Delivered", h("span", count(hook.delivered), hook.lastDeliveredAt && h("span.muted", ", last ", time(hook.lastDeliveredAt)))],
+    ["Refused", h("span", hook.refused ? badge(count(hook.refused), "critical") : "0", hook.lastRefusedAt && h("span.muted", " last ", time(hook.lastRefusedAt)))],
+    ["Outcomes", Object.keys(hook.outcomes ?? {}).length ? h("span.buttons", Object.entries(hook.outcomes).map(([name, n]) => badge(`${words(name)} ${count(n)}`, kind(name)))) : null],
+  ]),
+  hook.recent?.length ? recent(hook.recent) : h("p.muted", "Nothing came since this broker started."));
+
+export default {
+  title: () => "Hooks",
+  watch: () => ({ hooks: "/api/v1/hooks" }),
+  view: (ctx) => ctx.part("hooks", ({ hooks }) => {
+    if (!hooks.length) return h("section.card", empty("There are no webhooks.", "A webhook is declared in a spec: who signs it, which queue it goes to, and what makes it one of a kind. Then others send to /hook/NAME."));
+    const found = hooks.filter((hook) => hook.name.toLowerCase().includes((ctx.query.search ?? "").toLowerCase()));
+    const sum = (of) => hooks.reduce((total, hook) => total + (of(hook) ?? 0), 0);
+    return [
+      h("div.stats", { key: "stats" }, stat("Webhooks", count(hooks.length)), stat("Delivered", count(sum((hook) => hook.delivered)), { note: "since this broker started" }), stat("Refused", count(sum((hook) => hook.refused)), { kind: sum((hook) => hook.refused) ? "critical" : "" })),
+      hooks.length > 5 && h("div", { key: "search" }, searchBox(ctx, "Search webhooks")),
+      ...found.map((hook) => one(ctx, hook)),
+    ];
+  }),
+};

@@ -1,0 +1,51 @@
+// Schedules: when each pushes next; paused, resumed, run now.
+
+import { del, post } from "../api.js";
+import { confirmByName } from "../dialog.js";
+import { h } from "../dom.js";
+import { duration, stamp, time } from "../format.js";
+import { queueLink } from "../names.js";
+import { badge, button, empty } from "../parts.js";
+import { api } from "../router.js";
+import { table } from "../table.js";
+
+const LIMIT = 100;
+const MISSED = { skip: "none is pushed", once: "one for all", all: "each is pushed" };
+
+const when = (one) => (one.cron
+  ? h("span", h("span.mono", one.cron), " ", h("span.muted", one.timezone))
+  : `every ${duration(one.everySeconds)}`);
+
+const act = (ctx, one, verb, done) => ctx.act(() => post(api`/api/v1/schedules/${one.name}/${verb}`), done);
+
+const remove = async (ctx, one) => {
+  const sure = await confirmByName({ title: `Delete the schedule ${one.name}?`, text: "It pushes nothing more. What it pushed stays.", name: one.name, label: "Delete" });
+  if (sure) await ctx.act(() => del(api`/api/v1/schedules/${one.name}`), "Deleted.");
+};
+
+export default {
+  title: () => "Schedules",
+  watch: () => ({ schedules: "/api/v1/schedules" }),
+  view: (ctx) => ctx.part("schedules", ({ schedules }) => {
+    const { search = "", offset = 0 } = ctx.query;
+    const found = schedules.filter((one) => `${one.name} ${one.queue}`.toLowerCase().includes(search.toLowerCase()));
+    return h("section.card", table(ctx, {
+      label: "Schedules", rows: found.slice(Number(offset), Number(offset) + LIMIT), total: found.length, limit: LIMIT, search: "Search schedules", key: (one) => one.name,
+      columns: [
+        { title: "Schedule", grow: true, cell: (one) => h("b", one.name) },
+        { title: "Pushes to", cell: (one) => h("span", queueLink(one.queue), one.partition !== "Default" && h("span.muted", ` ${one.partition}`)) },
+        { title: "When", cell: when },
+        { title: "Next", cell: (one) => (one.pausedAt ? badge("paused", "warning", `since ${stamp(one.pausedAt)}`) : time(one.nextAt)) },
+        { title: "and then", cell: (one) => (one.nextRuns.length > 1 ? h("details.runs", h("summary", time(one.nextRuns[1])), h("ol", one.nextRuns.map((at) => h("li", { key: at }, stamp(at))))) : "–") },
+        { title: "Missed ticks", cell: (one) => MISSED[one.missed] ?? one.missed },
+        { title: h("span.hidden", "Actions"), cell: (one) => h("span.buttons",
+          button("Run now", { icon: "play", "aria-label": `Run ${one.name} now`, onclick: () => act(ctx, one, "run", ({ queue }) => `Pushed once to ${queue}.`) }),
+          one.pausedAt
+            ? button("Resume", { "aria-label": `Resume ${one.name}`, onclick: () => act(ctx, one, "resume", "Resumed: it goes on with its next tick.") })
+            : button("Pause", { "aria-label": `Pause ${one.name}`, onclick: () => act(ctx, one, "pause", "Paused: it pushes nothing until it is resumed.") }),
+          button("Delete", { kind: "danger", "aria-label": `Delete ${one.name}`, onclick: () => remove(ctx, one) })) },
+      ],
+      empty: empty(search ? "No schedule has this in its name." : "There are no schedules.", search ? undefined : "A schedule pushes a message by an interval or by cron. Declare one in a spec, or with fairlane schedule define."),
+    }));
+  }),
+};

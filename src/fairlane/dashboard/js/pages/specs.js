@@ -1,0 +1,43 @@
+// Specs: those in force, everything that was applied, and each as text.
+
+import { h } from "../dom.js";
+import { plural, short, time } from "../format.js";
+import { badge, card, empty, facts, grid } from "../parts.js";
+import { link, where } from "../router.js";
+import { chooser, table } from "../table.js";
+
+const LIMIT = 50;
+const KINDS = [["queues", "queue"], ["commands", "command"], ["webhooks", "webhook"], ["schedules", "schedule"], ["pollers", "poller"], ["types", "type"]];
+
+const size = (some) => (Array.isArray(some) ? some.length : Object.keys(some ?? {}).length);
+const holds = (spec) => KINDS.flatMap(([name, one]) => (size(spec[name]) ? [plural(size(spec[name]), one)] : [])).join(", ") || "nothing";
+
+const inForce = (one) =>
+  card(one.app, {
+    key: one.app, note: badge(`version ${one.version}`, "good"),
+    more: [h("a.button", { href: where("/api/v1/spec/export", { app: one.app }), download: `${one.app}.json`, title: "As its queues are now, with what was changed otherwise" }, "Export"), h("a.button", { href: link(["specs", one.version]) }, "Show")],
+  }, facts([["Declares", holds(one.spec)], ["Applied", h("span", time(one.appliedAt), one.appliedBy && ` by ${one.appliedBy}`)], ["Hash", h("span.mono", short(one.hash, 12, 4))]]));
+
+export default {
+  title: () => "Specs",
+  watch: ({ query }) => ({ specs: "/api/v1/spec", versions: where("/api/v1/spec/versions", { app: query.app, before: query.after, limit: LIMIT }) }),
+  view: (ctx) => [
+    ctx.part("specs", ({ specs }) => (specs.length
+      ? grid(specs.map(inForce))
+      : h("section.card", { key: "none" }, empty("No spec was applied yet.", "A spec declares queues, types, webhooks, schedules and pollers of an app in one file: fairlane spec apply my_app.fl.")))),
+    ctx.part("versions", ({ versions }) => versions.length > 0 && card("Versions", {}, table(ctx, {
+      label: "Versions", rows: versions, limit: LIMIT, next: versions.length === LIMIT ? String(versions[versions.length - 1].version) : undefined,
+      key: (one) => one.version, href: (one) => link(["specs", one.version]),
+      tools: chooser(ctx, "app", [["", "all apps"], ...(ctx.data.specs?.specs ?? []).map((one) => [one.app, one.app])], "App"),
+      columns: [
+        { title: "Version", cell: (one) => String(one.version) },
+        { title: "App", grow: true, cell: (one) => one.app },
+        { title: "Applied", cell: (one) => time(one.appliedAt) },
+        { title: "By", cell: (one) => one.appliedBy || "–" },
+        { title: "Hash", cell: (one) => h("span.mono", short(one.hash, 12, 4)) },
+        { title: "State", cell: (one) => ctx.data.specs?.specs.some((each) => each.version === one.version) && badge("in force", "good") },
+      ],
+      empty: empty("No versions."),
+    }))),
+  ],
+};

@@ -1,0 +1,65 @@
+// Workers: what each works on now, how fast, what failed, and when it was last heard of.
+
+import { h } from "../dom.js";
+import { count, latency, millis, now, percent, plural, rate, short, time } from "../format.js";
+import { groupLink, queueLink } from "../names.js";
+import { badge, card, empty, meter, stat } from "../parts.js";
+
+const QUIET_SECONDS = 15;
+
+/** Rates between the last two reports of a worker, by worker and queue: a report has counts since it began. */
+const rates = (ctx, workers) => {
+  const last = (ctx.state.reports ??= new Map());
+  for (const worker of workers) {
+    const known = last.get(worker.id);
+    if (known?.seenAt === worker.seenAt) continue;
+    const seconds = known ? (millis(worker.seenAt) - millis(known.seenAt)) / 1000 : 0;
+    const by = {};
+    for (const row of worker.queues) {
+      const before = known?.queues.find((one) => one.queue === row.queue && one.group === row.group);
+      if (before && seconds > 0 && row.handled >= before.handled) by[JSON.stringify([row.queue, row.group])] = (row.handled - before.handled) / seconds;
+    }
+    last.set(worker.id, { seenAt: worker.seenAt, queues: worker.queues, by });
+  }
+  return (worker, row) => last.get(worker.id)?.by[JSON.stringify([row.queue, row.group])];
+};
+
+const sum = (list, of) => list.reduce((total, one) => total + of(one), 0);
+
+const worker = (one, rateOf) => {
+  const quiet = (now() - millis(one.seenAt)) / 1000 > QUIET_SECONDS;
+  const inHand = sum(one.queues, (row) => row.inHand);
+  return card(one.app, {
+    key: one.id,
+    note: `${one.hostname}, process ${one.pid}`,
+    more: [quiet ? badge("quiet", "warning", "It has not reported for a while.") : badge(inHand ? "working" : "idle", inHand ? "info" : "muted"), h("span.muted", "heard of ", time(one.seenAt))],
+  },
+  h("div.table-scroll.flush", { tabindex: "0", role: "region", "aria-label": `Queues of ${one.app} on ${one.hostname}` }, h("table",
+    h("thead", h("tr", h("th.grow", { scope: "col" }, "Queue"), h("th", { scope: "col" }, "Group"), h("th", { scope: "col" }, "In hand"), h("th.number", { scope: "col" }, "Rate"), h("th.number", { scope: "col" }, "Each takes"), h("th.number", { scope: "col" }, "Handled"), h("th.number", { scope: "col" }, "Failed"))),
+    h("tbody", one.queues.map((row) => h("tr", { key: JSON.stringify([row.queue, row.group]) },
+      h("th.grow", { scope: "row" }, queueLink(row.queue)), h("td", groupLink(row.queue, row.group)),
+      h("td", h("span.in-hand", `${count(row.inHand)} of ${count(row.concurrency)}`, meter(row.concurrency ? row.inHand / row.concurrency : 0, `In hand of ${row.queue}`, "info"))),
+      h("td.number", rate(rateOf(one, row))), h("td.number", row.handled ? latency(row.meanMs / 1000) : "–"), h("td.number", count(row.handled)),
+      h("td.number", row.failed ? badge(`${count(row.failed)} (${percent(row.failed / Math.max(1, row.handled + row.failed))})`, "warning") : "0")))))),
+  one.current.length
+    ? h("p.works-on", h("span.muted", "Works on "), one.current.slice(0, 12).map((id) => h("span.badge.is-neutral.mono", { key: id, title: id }, short(id, 10, 4))), one.current.length > 12 && h("span.muted", ` and ${count(one.current.length - 12)} more`))
+    : h("p.muted", "Works on nothing now."));
+};
+
+export default {
+  title: () => "Workers",
+  watch: () => ({ workers: "/api/v1/workers" }),
+  view: (ctx) => ctx.part("workers", ({ workers }) => {
+    if (!workers.length) return h("section.card", empty("No worker is alive.", "A worker that runs reports here every few seconds: fairlane worker run my_app:app. Consumers that pop by themselves are not workers and not listed."));
+    const rateOf = rates(ctx, workers);
+    const rows = workers.flatMap((one) => one.queues.map((row) => ({ ...row, rate: rateOf(one, row) ?? 0 })));
+    return [
+      h("div.stats", { key: "stats" },
+        stat("Workers", count(workers.length), { note: plural(new Set(workers.map((one) => one.hostname)).size, "machine") }),
+        stat("In hand", count(sum(rows, (row) => row.inHand)), { note: `of ${count(sum(rows, (row) => row.concurrency))} at once` }),
+        stat("Rate", rate(sum(rows, (row) => row.rate))),
+        stat("Failed", count(sum(rows, (row) => row.failed)), { kind: sum(rows, (row) => row.failed) ? "warning" : "", note: "since they began" })),
+      ...workers.map((one) => worker(one, rateOf)),
+    ];
+  }),
+};

@@ -1,0 +1,55 @@
+// Replays of many dead letters: some at a time, so that there is progress to show and a place to stop. A replay goes on
+// while other pages are looked at.
+
+import { post } from "./api.js";
+import { h } from "./dom.js";
+import { count, plural } from "./format.js";
+import { icon } from "./icons.js";
+import { button } from "./parts.js";
+
+const STEP = 50;
+
+/** The replay that runs, or the last one: { label, total, done, running, stopped, problem }. */
+export const current = { run: null };
+
+/** Replay what each of `targets` chooses ({ queue, consumerGroup, error }); `changed` is called after each step. */
+export const replayAll = async (label, targets, total, changed) => {
+  const run = { label, total, done: 0, running: true, stopped: false, problem: null };
+  current.run = run;
+  changed();
+  try {
+    for (const target of targets) {
+      let some = STEP;
+      while (some === STEP && !run.stopped) {
+        some = (await post("/api/v1/dlq/replay", { ...target, limit: STEP })).replayed.length;
+        run.done += some;
+        changed();
+      }
+    }
+  } catch (error) {
+    run.problem = error.message;
+  }
+  run.running = false;
+  changed();
+};
+
+const sentence = ({ done, total, running, stopped, problem, label }) => {
+  if (problem) return `Stopped after ${plural(done, "message")}: ${problem}`;
+  if (running) return `Replaying ${label}: ${count(done)} of ${count(total)}`;
+  return stopped ? `Stopped: ${plural(done, "message was", "messages were")} replayed, the others are where they were.` : `Replayed ${plural(done, "message")}: ${label}.`;
+};
+
+/** The bar of the replay; nothing before the first. */
+export const progress = (changed) => {
+  const { run } = current;
+  if (!run) return null;
+  const share = run.running ? run.done / Math.max(1, run.total) : run.problem || run.stopped ? run.done / Math.max(1, run.total) : 1;
+  const kind = run.problem ? "critical" : run.running ? "accent" : run.stopped ? "warning" : "good";
+  return h("section.card.progress-card", { key: "progress", class: `is-${kind}` },
+    h("div.progress-line", icon(run.problem ? "alert" : run.running ? "retry" : "check"), h("p", { role: "status" }, sentence(run)),
+      run.running
+        ? button("Stop", { onclick: () => { run.stopped = true; changed(); } })
+        : button("Dismiss", { kind: "quiet", onclick: () => { current.run = null; changed(); } })),
+    h("div.progress", { role: "progressbar", "aria-label": "Replay", "aria-valuemin": 0, "aria-valuemax": run.total, "aria-valuenow": Math.min(run.done, run.total) },
+      h("span", { style: { "inline-size": `${Math.min(1, share) * 100}%` } })));
+};
