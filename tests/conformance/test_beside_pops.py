@@ -264,7 +264,7 @@ async def test_retention_beside_a_pop_spares_what_it_took(harness: Harness, orde
     harness.clock.advance(10)
     taken, _ = await it.meet(run_retention(harness), batch=2)
     assert taken.data == [1, 2]
-    [state] = await harness.store.queues.partitions(it.queue.id)
+    [state] = await harness.store.statistics.partitions(it.queue.id)
     assert state.start == 1
     assert (await it.settle(taken)).state == "ok"
     assert await it.drain() == [3]

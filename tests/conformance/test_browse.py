@@ -426,7 +426,7 @@ async def test_a_cleared_queue_holds_nothing_and_goes_on(harness: Harness) -> No
     assert await harness.store.queues.depth(queue.id) == 0
     assert await harness.store.browse.active([queue.id]) == []
     assert await harness.store.messages.read(partition, 0, 10) == []
-    state = (await harness.store.queues.partitions(queue.id))[0]
+    state = (await harness.store.statistics.partitions(queue.id))[0]
     assert (state.start, state.head) == (3, 3)
     assert (await harness.push(queue, ["next"])).first == 3
     assert await harness.drain(queue, other) == ["next"]

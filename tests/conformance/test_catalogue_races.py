@@ -104,7 +104,7 @@ async def test_a_push_in_flight_when_its_queue_is_deleted_goes_with_it(harness: 
     assert isinstance(push.result()[0], Stored)
     await until(lambda: no_rows(harness, partition.id.id))
     again = await harness.store.queues.ensure(DEFAULT_TENANT, queue.name)
-    assert await harness.store.queues.partitions(again.id) == []
+    assert await harness.store.statistics.partitions(again.id) == []
 
 
 async def test_a_limit_set_while_a_push_is_in_flight_counts_it(harness: Harness) -> None:

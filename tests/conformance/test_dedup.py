@@ -52,7 +52,7 @@ async def test_a_known_id_stores_nothing_and_names_the_first_message(harness: Ha
             found = only(await harness.try_push(queue, ["again"], partition=partition.name, ids=[transaction_id]))
             assert (found.index, found.position) == (0, 0)
             assert (found.message_id, found.transaction_id) == ids_of(first.fragments[0])
-        heads = {state.name: state.head for state in await harness.store.queues.partitions(queue.id)}
+        heads = {state.name: state.head for state in await harness.store.statistics.partitions(queue.id)}
         assert heads[partition.name] == 1
 
 

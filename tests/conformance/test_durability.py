@@ -88,7 +88,7 @@ async def whole(harness: Harness, queue_id: int) -> Any:
     """All that can be seen of a queue."""
     groups = await harness.store.groups.list(queue_id)
     lanes = [await harness.store.groups.lanes(group.id) for group in groups]
-    partitions = await harness.store.queues.partitions(queue_id)
+    partitions = await harness.store.statistics.partitions(queue_id)
     segments = [await harness.store.messages.read(one.id, one.start, one.head) for one in partitions]
     letters = await harness.store.dead_letters.list(queue_id, DeadFilter())
     return groups, lanes, partitions, segments, letters

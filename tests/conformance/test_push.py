@@ -34,7 +34,7 @@ async def test_positions_run_from_zero_without_gaps(harness: Harness) -> None:
     queue = await harness.queue()
     firsts = [(await harness.push(queue, list(range(n)))).first for n in (1, 3, 2, 1)]
     assert firsts == [0, 1, 4, 6]
-    [state] = await harness.store.queues.partitions(queue.id)
+    [state] = await harness.store.statistics.partitions(queue.id)
     assert state.head == 7
 
 
@@ -54,7 +54,7 @@ async def test_slices_of_one_call_are_answered_in_its_order(harness: Harness) ->
         [harness.slice(queue, partition, [partition.name] * (index + 1)) for index, partition in enumerate(partitions)]
     )
     assert [result.first for result in results if isinstance(result, Stored)] == [0, 0, 1, 0]
-    heads = {state.name: state.head for state in await harness.store.queues.partitions(queue.id)}
+    heads = {state.name: state.head for state in await harness.store.statistics.partitions(queue.id)}
     assert heads == {"c": 1, "a": 2, "d": 4, "b": 4}
 
 
@@ -123,7 +123,7 @@ async def test_time_in_a_partition_never_falls_though_the_clock_does(harness: Ha
     times = [result.created_at for result in stored]
     assert times == sorted(times)
     assert [result.first for result in stored] == [0, 1, 2, 3, 4]
-    [state] = await harness.store.queues.partitions(queue.id)
+    [state] = await harness.store.statistics.partitions(queue.id)
     assert state.last_at == times[-1] == harness.clock()
     assert await harness.drain(queue) == [10, -5, -3600, 1, 7200]
 

@@ -157,17 +157,17 @@ async def test_a_partition_is_found_by_name_and_not_made_by_looking(harness: Har
     assert await harness.store.queues.named(queue.id, "there") == made
     assert await harness.store.queues.named(queue.id, "missing") is None
     assert await harness.store.queues.named(2**62, "there") is None
-    assert [state.name for state in await harness.store.queues.partitions(queue.id)] == ["there"]
+    assert [state.name for state in await harness.store.statistics.partitions(queue.id)] == ["there"]
 
 
 async def test_partitions_are_listed_by_name_in_code_point_order(harness: Harness) -> None:
     queue = await harness.queue()
     names = ["b", "B", "a", "_", "é", "z", "ab", "a b", "10", "9", "Ω", "\U0001f600", "\uffee"]
     await harness.store.queues.born(queue.id, names)
-    listed = [state.name for state in await harness.store.queues.partitions(queue.id)]
+    listed = [state.name for state in await harness.store.statistics.partitions(queue.id)]
     assert listed == sorted(names)
     paged: list[str] = []
-    while page := await harness.store.queues.partitions(queue.id, after=paged[-1] if paged else "", limit=4):
+    while page := await harness.store.statistics.partitions(queue.id, after=paged[-1] if paged else "", limit=4):
         assert len(page) <= 4
         paged += [state.name for state in page]
     assert paged == sorted(names)
@@ -179,7 +179,7 @@ async def test_a_partition_tells_where_its_log_begins_and_ends(harness: Harness)
     born_at = harness.clock()
     harness.clock.advance(5)
     await harness.push(queue, [1, 2, 3], partition="a")
-    [state] = await harness.store.queues.partitions(queue.id)
+    [state] = await harness.store.statistics.partitions(queue.id)
     assert (state.start, state.head, state.last_at, state.created_at) == (0, 3, harness.clock(), born_at)
 
 
@@ -238,7 +238,7 @@ async def test_a_queue_made_again_under_its_name_is_another_one_and_empty(harnes
     again = await harness.store.queues.ensure(DEFAULT_TENANT, queue.name)
     assert again.id != queue.id
     assert again.options == QueueOptions()
-    assert await harness.store.queues.partitions(again.id) == []
+    assert await harness.store.statistics.partitions(again.id) == []
     assert await harness.store.groups.list(again.id) == []
     assert await harness.store.queues.depth(again.id) == 0
     assert await harness.store.dead_letters.count(again.id, DeadFilter()) == 0

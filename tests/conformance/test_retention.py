@@ -8,8 +8,9 @@ import pytest
 
 from fairlane.errors import LeaseLost
 from fairlane.model.group import Seek
-from fairlane.model.queue import PartitionState, Queue
+from fairlane.model.queue import Queue
 from fairlane.model.retention import RETENTION, Expired
+from fairlane.model.stats import PartitionStats
 from fairlane.store.contract.values import DeadFilter, Gone, LaneAck
 from tests.conformance.harness import Harness
 
@@ -34,8 +35,8 @@ def total(expired: list[Expired], queue: Queue, rule: str) -> int:
     return sum(one.messages for one in expired if one.queue_id == queue.id and one.rule == rule)
 
 
-async def bounds(harness: Harness, queue: Queue) -> PartitionState:
-    [state] = await harness.store.queues.partitions(queue.id)
+async def bounds(harness: Harness, queue: Queue) -> PartitionStats:
+    [state] = await harness.store.statistics.partitions(queue.id)
     return state
 
 
@@ -332,7 +333,7 @@ async def test_empty_partitions_go_after_thirty_idle_days_and_may_come_back(harn
     harness.clock.advance(15 * DAY)
     await run(harness)
     assert await harness.store.queues.partition(old.id) is None
-    assert [state.name for state in await harness.store.queues.partitions(queue.id)] == ["used again"]
+    assert [state.name for state in await harness.store.statistics.partitions(queue.id)] == ["used again"]
     result = await harness.store.messages.push([harness.slice(queue, old, [2])])
     assert result == [Gone()]
     assert (await harness.push(queue, [3], partition="used once")).first == 0
@@ -347,11 +348,11 @@ async def test_an_empty_partition_with_a_dead_letter_stays(harness: Harness) -> 
     await run(harness)
     harness.clock.advance(40 * DAY)
     await run(harness)
-    assert len(await harness.store.queues.partitions(queue.id)) == 1
+    assert len(await harness.store.statistics.partitions(queue.id)) == 1
     await harness.store.dead_letters.purge(queue.id, DeadFilter())
     harness.clock.advance(40 * DAY)
     await run(harness)
-    assert await harness.store.queues.partitions(queue.id) == []
+    assert await harness.store.statistics.partitions(queue.id) == []
 
 
 async def test_a_cleared_partition_goes_when_nobody_uses_it_any_more(harness: Harness) -> None:
@@ -362,7 +363,7 @@ async def test_a_cleared_partition_goes_when_nobody_uses_it_any_more(harness: Ha
     await harness.push(queue, [2], partition="cleared and used")
     harness.clock.advance(30 * DAY)
     await run(harness)
-    assert [state.name for state in await harness.store.queues.partitions(queue.id)] == ["cleared and used"]
+    assert [state.name for state in await harness.store.statistics.partitions(queue.id)] == ["cleared and used"]
     assert await harness.drain(queue) == [2]
 
 

@@ -66,7 +66,7 @@ async def test_every_message_is_finished_waiting_expired_or_deleted_whatever_hap
         )
         await harness.store.leadership.rest(RETENTION, token, seconds=0)
         harness.clock.advance(4)
-    heads = {state.name: state.head for state in await harness.store.queues.partitions(queue.id)}
+    heads = {state.name: state.head for state in await harness.store.statistics.partitions(queue.id)}
     assert heads == dict.fromkeys(PARTITIONS, ROUNDS * 6)
     assert load.acked
     assert load.deleted

@@ -66,7 +66,7 @@ async def test_a_broker_deletes_by_itself_what_its_rules_cover(backend: Backend)
         await broker.push(name, 1)
 
         async def gone() -> bool:
-            [state] = await broker.store.queues.partitions(queue.id)
+            [state] = await broker.store.statistics.partitions(queue.id)
             return state.start == 1
 
         await until(gone)

@@ -275,7 +275,7 @@ class DeliveryMachine(Losing):
     @rule()
     def retain(self) -> None:
         self.run(self.broker.retention.run())
-        for state in self.run(self.broker.store.queues.partitions(self.queue_id)):
+        for state in self.run(self.broker.store.statistics.partitions(self.queue_id)):
             if state.name in self.model.logs:
                 bound, held_up = self.model.may_go(state.name, self.now)
                 assert self.model.starts[state.name] <= state.start <= bound

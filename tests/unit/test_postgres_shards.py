@@ -77,7 +77,7 @@ async def test_a_queue_is_in_one_shard_and_queues_are_in_all(broker: Broker) -> 
     await broker.push_many(items())
     shards = set()
     for queue in await broker.queues.list():
-        states = await broker.store.queues.partitions(queue.id)
+        states = await broker.store.statistics.partitions(queue.id)
         assert len(states) == 2
         assert len({state.id.shard for state in states}) == 1
         shards.add(states[0].id.shard)

@@ -189,14 +189,3 @@ class Partition(msgspec.Struct, frozen=True):
     name: str
     unordered: bool = False
     """Many consumers share it. It is so for as long as the partition is there."""
-
-
-class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition's log at one moment: positions `start` to `head` - 1 are retained."""
-
-    id: PartitionId
-    name: str
-    start: int
-    head: int
-    last_at: int
-    created_at: int

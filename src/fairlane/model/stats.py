@@ -40,6 +40,8 @@ class QueueStats(Counts, frozen=True, kw_only=True):
 
 
 class PartitionStats(Counts, frozen=True, kw_only=True):
+    """A partition's log at one moment: positions `start` to `head` - 1 are retained."""
+
     id: PartitionId
     name: str
     start: int

@@ -9,7 +9,7 @@ import msgspec
 
 from fairlane.model.moment import Moment
 from fairlane.wire.base import Answer, Body, Limit, Offset, Pagination
-from fairlane.wire.queues import Counts, PageQuery, QueueSummary
+from fairlane.wire.queues import Counts, PageQuery, PartitionDetail, QueueHead, QueueSummary
 from fairlane.wire.status import SpanQuery, TimeRange
 
 FOREIGN_OPTIONS: Final = frozenset({"maxQueueSize", "description"})
@@ -154,15 +154,6 @@ class ErrorCounts(Answer):
     dlq_messages: int
 
 
-class StatusQueue(Answer):
-    id: str
-    name: str
-    namespace: str
-    task: str
-    partitions: int
-    messages: Counts
-
-
 class Status(Answer):
     time_range: TimeRange
     bucket_minutes: int
@@ -170,7 +161,7 @@ class Status(Answer):
     since_start_of_broker: Moment
     """Nothing is known of the throughput before this."""
     throughput: list[Point]
-    queues: list[StatusQueue]
+    queues: list[QueueSummary]
     messages: StatusCounts
     leases: LeaseCounts
     dead_letter_queue: DeadCounts
@@ -184,13 +175,8 @@ class StatusQueues(Answer):
     pagination: Pagination
 
 
-class StatusQueueHead(Answer):
-    id: str
-    name: str
-    namespace: str
-    task: str
+class StatusQueueHead(QueueHead):
     priority: int
-    created_at: Moment
     config: dict[str, Any]
 
 
@@ -198,16 +184,10 @@ class Consumed(Answer):
     total_consumed: int
 
 
-class StatusPartition(Answer):
-    id: str
-    name: str
-    created_at: Moment
+class StatusPartition(PartitionDetail):
     messages: Counts
-    stats: Counts
     cursor: Consumed
     last_activity: Moment | None
-    oldest_message: Moment | None
-    newest_message: Moment | None
 
 
 class StatusTotals(Counts):

@@ -78,12 +78,15 @@ class Counts(Answer):
     dead_letter: int
 
 
-class QueueSummary(Answer):
+class QueueHead(Answer):
     id: str
     name: str
     namespace: str
     task: str
     created_at: Moment
+
+
+class QueueSummary(QueueHead):
     partitions: int
     messages: Counts
 
@@ -108,12 +111,7 @@ class PartitionDetail(Answer):
     newest_message: Moment | None
 
 
-class QueueDetail(Answer):
-    id: str
-    name: str
-    namespace: str
-    task: str
-    created_at: Moment
+class QueueDetail(QueueHead):
     options: dict[str, Any]
     """By their names on the wire."""
     partitions: list[PartitionDetail]
@@ -185,22 +183,22 @@ class NamespaceCounts(Answer):
     pending: int
 
 
-class NamespaceSummary(Answer):
-    namespace: str
+class LabelSummary(Answer):
     queues: int
     partitions: int
     messages: NamespaceCounts
+
+
+class NamespaceSummary(LabelSummary):
+    namespace: str
 
 
 class NamespaceList(Answer):
     namespaces: list[NamespaceSummary]
 
 
-class TaskSummary(Answer):
+class TaskSummary(LabelSummary):
     task: str
-    queues: int
-    partitions: int
-    messages: NamespaceCounts
 
 
 class TaskList(Answer):

@@ -37,7 +37,6 @@ from fairlane.wire.queen import (
     StatusCounts,
     StatusMessagesQuery,
     StatusPartition,
-    StatusQueue,
     StatusQueueDetail,
     StatusQueueHead,
     StatusQueueQuery,
@@ -45,7 +44,7 @@ from fairlane.wire.queen import (
     StatusQueuesQuery,
     StatusTotals,
 )
-from fairlane.wire.queues import Counts
+from fairlane.wire.queues import Counts, QueueSummary
 from fairlane.wire.status import SpanQuery
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ async def show_status(app: App, broker: Broker, query: SpanQuery) -> Status:
         point_count=len(series),
         since_start_of_broker=Moment(broker.telemetry.started_at),
         throughput=[_point(*pair) for pair in zip(series, [None, *series], strict=False)][::-1],
-        queues=[made(StatusQueue, queue, found, messages=counts(found)) for queue, found in counted],
+        queues=[made(QueueSummary, queue, found, messages=counts(found)) for queue, found in counted],
         messages=_with_requests(broker.telemetry, totals),
         leases=LeaseCounts(
             active=sum(found.leases for found in groups),

@@ -81,10 +81,6 @@ FROM fairlane.partitions p WHERE p.shard = :shard
 -- name: named
 {partition} AND p.queue_id = :queue_id AND p.name = :name;
 
--- name: partitions
-SELECT p.shard, p.id, p.name::text, p.start, p.head, p.last_at, p.created_at FROM fairlane.partitions p
-WHERE p.shard = ANY (:shards) AND p.queue_id = :queue_id AND p.name > :after ORDER BY p.name LIMIT :limit;
-
 -- name: depth
 SELECT q.depth, (q.options ->> 'max_size')::bigint FROM fairlane.queues q WHERE q.id = :queue_id;
 

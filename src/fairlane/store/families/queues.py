@@ -16,7 +16,6 @@ from fairlane.model.queue import (
     PRIORITY_SECONDS,
     TURNED,
     Partition,
-    PartitionState,
     Queue,
     QueueOptions,
     eases,
@@ -226,11 +225,6 @@ class Queues(Family):
         """The partition of this name, not made if it is missing."""
         shard = self._shard_of(queue_id)
         return one(Partition, await self._port.read("queues.named", shard=shard, queue_id=queue_id, name=name))
-
-    async def partitions(self, queue_id: int, *, after: str = "", limit: int = 1000) -> List[PartitionState]:
-        """Partitions whose name is greater than `after`, by name."""
-        where: dict[str, Value] = {"shards": self._port.shards, "queue_id": queue_id, "after": after, "limit": limit}
-        return [struct(PartitionState, row) for row in await self._port.read("queues.partitions", **where)]
 
     async def changes(self, since: int) -> tuple[int, List[int] | None]:
         """The version of the catalogue, which rises when a queue is configured or deleted, and the queues that changed

@@ -82,13 +82,6 @@ select 0, p.id, p.queue_id, p.name, q.options ->> '$.ordering' = 'unordered' fro
 -- name: named
 {partition} where p.queue_id = :queue_id and p.name = :name
 
--- name: partitions
-select 0, p.id, p.name, p.start, p.head, p.last_at, p.created_at
-from partitions p join queues q on q.id = p.queue_id
-where p.queue_id = :queue_id and p.name > :after
-order by p.name
-limit :limit
-
 -- name: depth
 select depth, options ->> '$.max_size' from queues where id = :queue_id
 

@@ -12,9 +12,10 @@ import msgspec
 
 from fairlane.errors import StoreCorrupt
 from fairlane.model.ids import PartitionId
+from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import Segment
 from fairlane.store import statements
-from fairlane.store.contract.values import Claim, Lane, Span
+from fairlane.store.contract.values import Claim, Lane, PopCall, Span
 from fairlane.store.sqlite.rows import first, rows
 
 SQL = statements.load("fairlane.store.sqlite", "messages.sql")
@@ -26,6 +27,17 @@ def segments(db: apsw.Connection, partition_id: int, since: int, upto: int) -> I
     cursor = db.execute(SQL["segments_between"], (partition_id, since, upto))
     for row in cursor:
         yield segment_of(row)
+
+
+class Popping(msgspec.Struct):
+    """A call of pop at work, and what it met on the way."""
+
+    db: apsw.Connection
+    now: int
+    call: PopCall
+    options: QueueOptions
+    leases_lost: int = 0
+    dead: int = 0
 
 
 class Want(msgspec.Struct):

@@ -6,7 +6,6 @@ from collections import deque
 from typing import Any, Final
 
 import apsw
-import msgspec
 
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
@@ -29,7 +28,7 @@ from fairlane.store.sqlite.lanes import (
     save,
     step_over,
 )
-from fairlane.store.sqlite.log import SQL, Want
+from fairlane.store.sqlite.log import SQL, Popping, Want
 from fairlane.store.sqlite.rows import first, rows, value
 
 LANES_AT_ONCE: Final = 64  # a claim may take many lanes, or fill up on its first: look at a few before more
@@ -48,7 +47,7 @@ def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
     wants = [Want(claim, claim.batch, claim.partitions, call.bytes_max, ends_at) for claim in call.claims]
     if options.ordering == "unordered":
         return unordered_pop.pop(db, now, call, options, wants)
-    popping = _Popping(db, now, call, options, bool(queue[3]))
+    popping = _Popping(db, now, call, options, conflating=bool(queue[3]))
     popping.run(deque(wants))
     lanes = [want.lanes for want in wants]
     next_at = None if all(lanes) else popping.next_at()
@@ -81,15 +80,9 @@ def lost(db: apsw.Connection, lane: LaneRow, now: int) -> None:
     fail(db, lane, lane.committed, LEASE_EXPIRED, now)
 
 
-class _Popping(msgspec.Struct):
-    db: apsw.Connection
-    now: int
-    call: PopCall
-    options: QueueOptions
-    conflating: bool
+class _Popping(Popping):
+    conflating: bool = False
     more: bool = False
-    leases_lost: int = 0
-    dead: int = 0
 
     def run(self, wants: deque[Want]) -> None:
         """Serve ready lanes, some at a time, until no claim wants more or none is left."""

@@ -12,7 +12,7 @@ from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
 from fairlane.store.contract.values import PopCall, PopResult
 from fairlane.store.sqlite import lanes, log
-from fairlane.store.sqlite.log import Want
+from fairlane.store.sqlite.log import Popping, Want
 from fairlane.store.sqlite.rows import rows, value
 from fairlane.store.sqlite.unordered import SQL, UnorderedLane, claim, forget, load, save, take_back
 
@@ -31,15 +31,9 @@ def pop(db: apsw.Connection, now: int, call: PopCall, options: QueueOptions, wan
     return PopResult(found, next_at=next_at, leases_lost=popping.leases_lost, dead=popping.dead)
 
 
-class _Popping(msgspec.Struct):
-    db: apsw.Connection
-    now: int
-    call: PopCall
-    options: QueueOptions
-    leases_lost: int = 0
-    dead: int = 0
-    claims: list[tuple[int, int, bytes, int]] = []
-    redeliveries: list[tuple[Any, ...]] = []
+class _Popping(Popping):
+    claims: list[tuple[int, int, bytes, int]] = msgspec.field(default_factory=list)
+    redeliveries: list[tuple[Any, ...]] = msgspec.field(default_factory=list)
 
     def run(self, wants: deque[Want]) -> None:
         for partition_id, again in self._ready(sum(want.partitions for want in wants)):
