@@ -9,15 +9,14 @@ import pytest
 
 from fairlane.errors import QueueFull
 from fairlane.model.message import PushItem
-from fairlane.model.outcome import DeadLetter
 from fairlane.model.queue import Queue
 from fairlane.model.segment import pack, unpack
-from fairlane.store.contract.values import DeadFilter
+from fairlane.store.contract.values import DeadFilter, StoredLetter
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import enqueue, no_operations, work_off
 
 
-async def kill(harness: Harness, queue: Queue, *payloads: Any, partition: str = "Default") -> list[DeadLetter]:
+async def kill(harness: Harness, queue: Queue, *payloads: Any, partition: str = "Default") -> list[StoredLetter]:
     """Push each payload and fail it to death, a second apart; the letters, oldest first."""
     group = await harness.group(queue)
     lane = await harness.partition(queue, partition)
@@ -92,7 +91,7 @@ async def test_dead_letters_are_paged_also_among_equal_times(harness: Harness) -
     for one in partitions:
         await harness.nack(await harness.pop(queue, group, partition=one.id))
     whole = await harness.store.dead_letters.list(queue.id, DeadFilter())
-    paged: list[DeadLetter] = []
+    paged: list[StoredLetter] = []
     before = None
     while page := await harness.store.dead_letters.list(queue.id, DeadFilter(), limit=2, before=before):
         assert len(page) <= 2

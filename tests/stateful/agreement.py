@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis.stateful import invariant
 
 from fairlane.model.group import LaneState
-from fairlane.model.outcome import DeadLetter
 from fairlane.store.contract.values import DeadFilter
+from fairlane.wire.dead_letters import DeadLetter
 from tests.stateful.model import NEVER, Lane, Queue
 from tests.stateful.transactions import Transactions
 
@@ -84,7 +84,7 @@ class Agreement(Transactions):
         assert times == sorted(times, reverse=True)
         shown = [
             (
-                (le.group, le.partition_name, le.position),
+                (le.group, le.partition, le.position),
                 (le.error, le.attempts, le.failed_at, le.replayed_at is not None),
             )
             for le in letters

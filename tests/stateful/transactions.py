@@ -102,10 +102,10 @@ class Transactions(Consuming):
         assert [letters[old].failed_at for old, _ in made] == sorted(letters[old].failed_at for old in waiting)
         for old, new in made:
             letter = letters[old]
-            lane = model.groups[letter.group][letter.partition_name]
+            lane = model.groups[letter.group][letter.partition]
             lane.letters[letter.position] = (*lane.letters[letter.position][:3], True)
             data = lane.log[letter.position].data
-            model.append(letter.partition_name, Message(new, new, data, self.now))
+            model.append(letter.partition, Message(new, new, data, self.now))
 
 
 def _sent_as(item: PushItem, lost: Lost) -> tuple[str, str]:

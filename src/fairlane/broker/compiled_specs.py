@@ -18,11 +18,11 @@ from fairlane.errors import CommandFailed, ExpressionFailed, InvalidRequest, Pay
 from fairlane.hooks.hook import Hook, Secrets, check_command_secret
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_PARTITION
-from fairlane.model.spec_version import SpecVersion
 from fairlane.outbound.addresses import Allowed, check_url
 from fairlane.spec import ir
 from fairlane.spec.compiled_queue import CompiledQueue, decoded
 from fairlane.store.contract.store import Store
+from fairlane.wire.specs import SpecDetail
 
 Step = TypeVar("Step")
 Result = TypeVar("Result")
@@ -63,7 +63,7 @@ class CompiledSpecs:
         self._secrets = secrets
         self._allowed = allowed
         self._compiling = asyncio.Lock()
-        self._apps: dict[str, tuple[SpecVersion, CompiledSpec]] = {}
+        self._apps: dict[str, tuple[SpecDetail, CompiledSpec]] = {}
         self.queues: dict[str, CompiledQueue] = {}
         self.hooks: dict[str, Hook | None] = {}
         self.commands: dict[str, ir.CommandSpec] = {}
@@ -75,7 +75,7 @@ class CompiledSpecs:
         """Whether it is known that no queue has a type or a key: then a push need not ask any further."""
 
     @property
-    def versions(self) -> list[SpecVersion]:
+    def versions(self) -> list[SpecDetail]:
         return [version for version, _ in self._apps.values()]
 
     async def compile(self, spec: ir.Spec) -> CompiledSpec:
@@ -93,14 +93,14 @@ class CompiledSpecs:
         async with self._compiling:
             await self._load(await self._store.specs.in_force(self._tenant))
 
-    async def load(self, versions: Sequence[SpecVersion]) -> None:
+    async def load(self, versions: Sequence[SpecDetail]) -> None:
         """Put these in force."""
         async with self._compiling:
             await self._load(versions)
 
-    async def _load(self, versions: Sequence[SpecVersion]) -> None:
+    async def _load(self, versions: Sequence[SpecDetail]) -> None:
         """What was compiled before is kept."""
-        apps: dict[str, tuple[SpecVersion, CompiledSpec]] = {}
+        apps: dict[str, tuple[SpecDetail, CompiledSpec]] = {}
         for version in versions:
             known = self._apps.get(version.app)
             if known is None or known[0] != version:
@@ -117,9 +117,9 @@ class CompiledSpecs:
         self.loaded = True
         self.idle = not self._doors
 
-    def _compiled(self, version: SpecVersion) -> tuple[SpecVersion, CompiledSpec] | None:
+    def _compiled(self, version: SpecDetail) -> tuple[SpecDetail, CompiledSpec] | None:
         try:
-            return version, CompiledSpec(_decode(version.document), self._secrets, self._allowed, strict=False)
+            return version, CompiledSpec(_decode(version.raw), self._secrets, self._allowed, strict=False)
         except (msgspec.MsgspecError, InvalidRequest) as error:
             log.error("cannot compile version %d of the spec of app %s: %s", version.version, version.app, error)
             return None

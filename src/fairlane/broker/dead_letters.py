@@ -11,24 +11,22 @@ from fairlane.broker.compiled_specs import CompiledSpecs
 from fairlane.broker.deferral.drain import OperationDrain
 from fairlane.errors import InvalidRequest, NotFound, StoreCorrupt
 from fairlane.model.limits import COUNT_MAX, POP_BYTES_MAX
-from fairlane.model.message import PushItem
-from fairlane.model.moment import Moment, moment_or_none
+from fairlane.model.message import Message, PushItem
+from fairlane.model.moment import Moment
 from fairlane.model.names import check_count, check_name, name_or_none
-from fairlane.model.outcome import DeadLetter, Failure
 from fairlane.model.queue import Queue
 from fairlane.model.segment import unpack
 from fairlane.store.contract.store import Store
-from fairlane.store.contract.values import DeadFilter
-from fairlane.wire import dead_letters as wire
+from fairlane.store.contract.values import DeadFilter, StoredLetter
 from fairlane.wire.base import NULL, Pagination, made
 from fairlane.wire.dead_letters import (
+    DeadLetter,
     DeadLetterChoice,
     DeadLetterError,
     DeadLetterErrors,
     DeadLetterList,
     DlqErrorsQuery,
     DlqQuery,
-    FailedAttempt,
 )
 
 Where = DeadFilter | DeadLetterChoice
@@ -64,14 +62,15 @@ class DeadLetters:
         chosen = await self._filter(found, where)
         if chosen is None:
             return []
-        return await self._store.dead_letters.list(found.id, chosen, limit=limit, before=before)
+        page = await self._store.dead_letters.list(found.id, chosen, limit=limit, before=before)
+        return [_shown(letter) for letter in page]
 
     async def get(self, queue: str, id: str) -> DeadLetter:
         """Raises NotFound."""
         letter = await self._store.dead_letters.get((await self._queue(queue)).id, check_name("id", id))
         if letter is None:
             raise self.missing(queue, id)
-        return letter
+        return _shown(letter)
 
     def missing(self, queue: str, id: str) -> NotFound:
         return NotFound(f"queue {queue!r} has no dead letter {id!r:.80}")
@@ -86,7 +85,7 @@ class DeadLetters:
                 lists.append(_Letters(self._store, queue, where))
         letters = await _merged(lists, query.offset, query.limit)
         pagination = Pagination(limit=query.limit, offset=query.offset)
-        return DeadLetterList(messages=[shown(one) for one in letters], total=total, pagination=pagination)
+        return DeadLetterList(messages=[_shown(one) for one in letters], total=total, pagination=pagination)
 
     async def errors(self, query: DlqErrorsQuery) -> DeadLetterErrors:
         """Of a queue, or of all: dead letters by their error, the most frequent first."""
@@ -96,7 +95,7 @@ class DeadLetters:
             errors, whole = await self._store.dead_letters.errors(queue.id, where, limit=query.limit + 1)
             complete = complete and whole
             total += sum(one.count for one in errors)
-            found += [made(wire.DeadLetterError, one, queue=queue.name) for one in errors]
+            found += [made(DeadLetterError, one, queue=queue.name) for one in errors]
         found.sort(key=lambda one: one.count, reverse=True)
         complete = complete and len(found) <= query.limit
         return DeadLetterErrors(errors=found[: query.limit], total=total, complete=complete)
@@ -173,10 +172,10 @@ class _Letters:
         self._letters = store.dead_letters
         self._queue = queue
         self._where = where
-        self._page: deque[DeadLetter] = deque()
+        self._page: deque[StoredLetter] = deque()
         self._before: tuple[int, str] | None = None
 
-    async def first(self) -> DeadLetter | None:
+    async def first(self) -> StoredLetter | None:
         if not self._page:
             page = await self._letters.list(self._queue.id, self._where, limit=_AT_ONCE, before=self._before)
             self._page.extend(page)
@@ -188,9 +187,9 @@ class _Letters:
         self._page.popleft()
 
 
-async def _merged(lists: List[_Letters], offset: int, limit: int) -> List[DeadLetter]:
+async def _merged(lists: List[_Letters], offset: int, limit: int) -> List[StoredLetter]:
     """A page ends early when its messages become too large for one answer."""
-    found: List[DeadLetter] = []
+    found: List[StoredLetter] = []
     size = 0
     while len(found) < limit and size <= POP_BYTES_MAX:
         firsts = [(letter.failed_at, letter.id, each, letter) for each in lists if (letter := await each.first())]
@@ -206,31 +205,19 @@ async def _merged(lists: List[_Letters], offset: int, limit: int) -> List[DeadLe
     return found
 
 
-def shown(letter: DeadLetter) -> wire.DeadLetter:
-    id = transaction_id = ""
-    data, trace_id = NULL, None
+def _shown(letter: StoredLetter) -> DeadLetter:
     try:
-        message = unpack(letter.message, position=letter.position, created_at=letter.message_created_at, locked=True)
-        id, transaction_id, data, trace_id = message.id, message.transaction_id, message.raw, message.trace_id
-    except StoreCorrupt:
-        pass  # its bytes rotted; the letter is shown with what is known of it
-    attempts = [*letter.history, Failure(letter.failed_at, letter.error)]
-    return wire.DeadLetter(
-        id=letter.id,
-        message_id=id,
-        transaction_id=transaction_id,
+        found = unpack(letter.message, position=letter.position, created_at=letter.message_created_at, locked=True)
+    except StoreCorrupt:  # its bytes rotted; the letter is shown with what is known of it
+        found = Message(id="", transaction_id="", raw=NULL)
+    return made(
+        DeadLetter,
+        letter,
+        message_id=found.id,
+        transaction_id=found.transaction_id,
         partition_id=str(letter.partition),
-        queue=letter.queue,
         partition=letter.partition_name,
-        group=letter.group,
-        error=letter.error,
-        attempts=letter.attempts,
-        raw=data,
-        trace_id=trace_id,
+        raw=found.raw,
+        trace_id=found.trace_id,
         created_at=Moment(letter.message_created_at),
-        first_failed_at=Moment(letter.first_failed_at),
-        failed_at=Moment(letter.failed_at),
-        errors=[FailedAttempt(at=Moment(one.at), error=one.error) for one in attempts],
-        replayed_at=moment_or_none(letter.replayed_at),
-        replayed_as=letter.replayed_as,
     )

@@ -19,12 +19,11 @@ from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.model.message import Message, PushItem
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import check_name, storable
-from fairlane.model.outcome import DeadLetter
 from fairlane.model.queue import Queue
 from fairlane.model.segment import messages
 from fairlane.model.stats import Standing
 from fairlane.store.contract.store import Store
-from fairlane.store.contract.values import DeadFilter
+from fairlane.store.contract.values import DeadFilter, StoredLetter
 from fairlane.wire.browse import BrowsedMessage, DetailMode, GroupView, QueueConfig, ResultView, Status
 
 
@@ -35,7 +34,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     partition_id: PartitionId
     status: Status
     standings: list[Standing]
-    letters: list[DeadLetter]
+    letters: list[StoredLetter]
     attempts: int
     error: str | None
     results: list[GroupResult]
@@ -140,7 +139,7 @@ class Messages:
 
     async def _failures(
         self, queue: Queue, partition: PartitionId, position: int
-    ) -> tuple[list[DeadLetter], int, str | None]:
+    ) -> tuple[list[StoredLetter], int, str | None]:
         """Its dead letters, and the failed attempts and last error of the group that had most."""
         letters, attempts, error = [], 0, None
         for group in await self._store.groups.list(queue.id):

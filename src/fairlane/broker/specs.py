@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from builtins import list as List  # there is a verb of that name
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,7 +15,6 @@ from fairlane.model.ids import uuid7
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_name, name_or_none
 from fairlane.model.queue import QueueOptions
-from fairlane.model.spec_version import SpecVersion
 from fairlane.runtime.ticks import next_tick
 from fairlane.spec import ir
 from fairlane.spec.check import check
@@ -24,6 +23,7 @@ from fairlane.spec.plan import plan
 from fairlane.store.contract.store import Store
 from fairlane.store.families.schedules import Schedule
 from fairlane.store.families.specs import QueueChange, SpecChange
+from fairlane.wire.base import made
 from fairlane.wire.specs import SpecApplied, SpecDetail, SpecHead, SpecPlan, SpecVersionsQuery
 
 SPEC_BYTES_MAX = 1024 * 1024
@@ -42,7 +42,7 @@ class There(NamedTuple):
 
 class _Planned(msgspec.Struct, frozen=True, kw_only=True):
     plan: SpecPlan
-    in_force: SpecVersion | None
+    in_force: SpecDetail | None
     recorded: ir.Spec | None
     there: There
 
@@ -58,30 +58,26 @@ class Specs:
 
     async def list(self) -> List[SpecDetail]:
         """Those in force: the latest version of each app, by name."""
-        return [_detail(one) for one in await self._in_force()]
+        return await self._store.specs.in_force(self._tenant)
 
     async def versions(self, query: SpecVersionsQuery) -> List[SpecHead]:
         """Newest first, without their texts."""
         app = name_or_none("app", query.app)
-        found = await self._store.specs.versions(self._tenant, app=app, before=query.before, limit=query.limit)
-        return [SpecHead(**_head(one)) for one in found]
+        return await self._store.specs.versions(self._tenant, app=app, before=query.before, limit=query.limit)
 
     async def get(self, version: int) -> SpecDetail:
         found = await self._store.specs.get(self._tenant, version)
         if found is None:
             raise NotFound(f"there is no version {version} of a spec")
-        return _detail(found)
-
-    async def _in_force(self) -> List[SpecVersion]:
-        return await self._store.specs.in_force(self._tenant)
+        return found
 
     async def export(self, app: str) -> ir.Spec:
         """The spec of an app as it is now, with what others changed of its queues. NotFound if there is none."""
         check_name("app", app)
-        in_force = {version.app: version for version in await self._in_force()}
+        in_force = {version.app: version for version in await self.list()}
         if app not in in_force:
             raise NotFound(f"there is no app {app!r:.80}")
-        recorded = _decode(in_force[app].document)
+        recorded = _decode(in_force[app].raw)
         return _actual(recorded, recorded, await self._there())
 
     async def plan(self, document: bytes) -> SpecPlan:
@@ -102,7 +98,7 @@ class Specs:
             planned = await self._plan(spec)
             in_force = planned.in_force
             if in_force is not None and in_force.hash == planned.plan.hash and not planned.plan.changes:
-                return SpecApplied(**_head(in_force), changes=[])  # also of a call whose answer was lost
+                return made(SpecApplied, in_force, changes=[])  # also of a call whose answer was lost
             if version is not None and planned.plan.version != version:
                 raise Conflict(f"version {planned.plan.version} was applied since the plan was made; plan again")
             if planned.plan.dangers and not consent:
@@ -118,7 +114,7 @@ class Specs:
                 continue
             await self._compiled_specs.reload()
             self._changed()
-            return SpecApplied(**_head(applied), changes=planned.plan.changes)
+            return made(SpecApplied, applied, changes=planned.plan.changes)
         raise AssertionError("unreachable")
 
     async def _checked(self, document: bytes) -> ir.Spec:
@@ -151,14 +147,14 @@ class Specs:
     async def _plan(self, spec: ir.Spec) -> _Planned:
         # The last version first: what is read behind it is not older, and an apply after it is found out.
         last = await self._store.specs.versions(self._tenant, limit=1)
-        in_force, there = await self._in_force(), await self._there()
-        documents = {version.app: _decode(version.document) for version in in_force}
+        in_force, there = await self.list(), await self._there()
+        documents = {version.app: _decode(version.raw) for version in in_force}
         recorded = documents.pop(spec.app, None)
         _check_owners(spec, list(documents.values()))
         actual = _actual(recorded or ir.Spec(app=spec.app), spec, there)
         drift = plan(recorded, _actual(recorded, recorded, there)) if recorded else []
         changes = plan(actual, spec)
-        made = SpecPlan(
+        planned = SpecPlan(
             app=spec.app,
             hash=hash_of(spec),
             version=last[0].version if last else 0,
@@ -167,22 +163,22 @@ class Specs:
             dangers=[f"{one.kind} {one.name}: {danger}" for one in changes for danger in one.dangers],
         )
         mine = next((version for version in in_force if version.app == spec.app), None)
-        return _Planned(plan=made, in_force=mine, recorded=recorded, there=there)
+        return _Planned(plan=planned, in_force=mine, recorded=recorded, there=there)
 
     def _change(self, spec: ir.Spec, planned: _Planned, source: str, by: str, now: int) -> SpecChange:
         there = planned.there
         recorded = planned.recorded or ir.Spec(app=spec.app)
-        version = SpecVersion(
-            tenant=self._tenant,
+        version = SpecDetail(
             version=planned.plan.version + 1,
             app=spec.app,
             hash=planned.plan.hash,
             applied_by=by,
-            applied_at=0,
+            applied_at=Moment(0),
             source=source,
-            document=msgspec.json.encode(spec).decode(),
+            raw=msgspec.Raw(msgspec.json.encode(spec)),
         )
         return SpecChange(
+            tenant=self._tenant,
             spec=version,
             queues=tuple(
                 QueueChange(name=name, before=there.queues.get(name), after=queue.options)
@@ -197,20 +193,6 @@ class Specs:
             ),
             schedules_gone=tuple(name for name in recorded.schedules if name not in spec.schedules),
         )
-
-
-def _head(spec: SpecVersion) -> dict[str, Any]:
-    return {
-        "version": spec.version,
-        "app": spec.app,
-        "hash": spec.hash,
-        "applied_by": spec.applied_by,
-        "applied_at": Moment(spec.applied_at),
-    }
-
-
-def _detail(spec: SpecVersion) -> SpecDetail:
-    return SpecDetail(**_head(spec), source=spec.source, raw=msgspec.Raw(spec.document.encode()))
 
 
 def hash_of(spec: ir.Spec) -> str:

@@ -19,18 +19,9 @@ from fairlane.model.stats import GroupStats, QueueStats
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.contract.store import Store
 from fairlane.telemetry import KINDS, Minute, QueueCounts, Tally, Telemetry
+from fairlane.wire import queues as wire
 from fairlane.wire.admin import AdminQueue
 from fairlane.wire.base import made
-from fairlane.wire.queues import (
-    Counts,
-    Lag,
-    NamespaceCounts,
-    NamespaceSummary,
-    Overview,
-    Spread,
-    TaskSummary,
-    Throughput,
-)
 from fairlane.wire.status import SpanQuery, TimeRange
 
 _SHARE = 20
@@ -160,30 +151,30 @@ class Statistics:
                 rates[queue_id] = rates.get(queue_id, 0.0) + found.pushed * max(0.0, share)
         return rates
 
-    async def namespaces(self) -> list[NamespaceSummary]:
+    async def namespaces(self) -> list[wire.NamespaceSummary]:
         """What the queues hold, by namespace."""
         found = _by_label(await self.queues(), lambda queue: queue.namespace)
-        return [NamespaceSummary(namespace=name, **fields) for name, fields in found]
+        return [wire.NamespaceSummary(namespace=name, **fields) for name, fields in found]
 
-    async def tasks(self) -> list[TaskSummary]:
+    async def tasks(self) -> list[wire.TaskSummary]:
         """What the queues hold, by task."""
         found = _by_label(await self.queues(), lambda queue: queue.task)
-        return [TaskSummary(task=name, **fields) for name, fields in found]
+        return [wire.TaskSummary(task=name, **fields) for name, fields in found]
 
-    async def overview(self) -> Overview:
+    async def overview(self) -> wire.Overview:
         """What all queues hold together."""
         counted, now = await self.queues(), await self._store.now()
         groups = [entry for _, entry in await self.groups()]
         ages = [(now - group.oldest_at) / 1e6 if group.oldest_at is not None else 0.0 for group in groups]
         verbs = self._telemetry.minutes(0, 2**62)[-2:][0].verbs  # of the last full minute
-        return Overview(
+        return wire.Overview(
             queues=len(counted),
             partitions=sum(found.partitions for _, found in counted),
             namespaces=len({queue.namespace for queue, _ in counted}),
             tasks=len({queue.task for queue, _ in counted}),
             messages=summed(counted),
-            lag=Lag(time=spread(ages), offset=spread([float(group.lag) for group in groups])),
-            throughput=Throughput(
+            lag=wire.Lag(time=spread(ages), offset=spread([float(group.lag) for group in groups])),
+            throughput=wire.Throughput(
                 ingested_per_second=verbs["push"].items / 60, processed_per_second=verbs["ack"].items / 60
             ),
             timestamp=Moment(now),
@@ -227,19 +218,19 @@ def chosen(queues: list[Queue], where: SpanQuery | None) -> list[Queue]:
     ]
 
 
-def counts(of: stats.Counts) -> Counts:
-    return made(Counts, of, processing=of.leased, dead_letter=of.dead)
+def counts(of: stats.Counts) -> wire.Counts:
+    return made(wire.Counts, of, processing=of.leased, dead_letter=of.dead)
 
 
-def summed(counted: Counted) -> Counts:
+def summed(counted: Counted) -> wire.Counts:
     some = [counts(found) for _, found in counted]
-    return Counts(**{name: sum(getattr(each, name) for each in some) for name in Counts.__struct_fields__})
+    return wire.Counts(**{name: sum(getattr(each, name) for each in some) for name in wire.Counts.__struct_fields__})
 
 
-def spread(values: list[float]) -> Spread:
+def spread(values: list[float]) -> wire.Spread:
     if not values:
-        return Spread(avg=0, median=0, min=0, max=0)
-    return Spread(avg=fmean(values), median=median(values), min=min(values), max=max(values))
+        return wire.Spread(avg=0, median=0, min=0, max=0)
+    return wire.Spread(avg=fmean(values), median=median(values), min=min(values), max=max(values))
 
 
 def _by_label(counted: Counted, label: Callable[[Queue], str]) -> list[tuple[str, dict[str, Any]]]:
@@ -250,7 +241,7 @@ def _by_label(counted: Counted, label: Callable[[Queue], str]) -> list[tuple[str
 
 
 def _together(some: list[QueueStats]) -> dict[str, Any]:
-    messages = NamespaceCounts(total=sum(one.total for one in some), pending=sum(one.pending for one in some))
+    messages = wire.NamespaceCounts(total=sum(one.total for one in some), pending=sum(one.pending for one in some))
     return {"queues": len(some), "partitions": sum(one.partitions for one in some), "messages": messages}
 
 

@@ -12,24 +12,9 @@ from fairlane.runtime.clock import wall_clock
 from fairlane.store.contract.journal import Entry
 from fairlane.store.contract.operations import FIRST
 from fairlane.telemetry import cpu_seconds, resident_bytes
+from fairlane.wire import status as wire
 from fairlane.wire.base import made
 from fairlane.wire.operations import Backlog, OperationCounts, OperationStats, SystemHealth
-from fairlane.wire.status import (
-    AdmissionKind,
-    AdmissionStatus,
-    Connections,
-    Cpu,
-    EngineStatus,
-    FailedEntry,
-    JournalReport,
-    JournalStatus,
-    Memory,
-    Metrics,
-    Pool,
-    Rate,
-    RequestCounts,
-    VerbStatus,
-)
 
 if TYPE_CHECKING:
     from fairlane.broker.parts import Parts
@@ -80,23 +65,23 @@ class Status:
         """Whether this process drains the journal; of several that share one, one does."""
         return self._broker.journal is not None and self._broker.journal.drains()
 
-    def connections(self) -> Connections:
+    def connections(self) -> wire.Connections:
         total, busy = self._broker.store.connections()
-        return Connections(total=total, busy=busy)
+        return wire.Connections(total=total, busy=busy)
 
-    def engine(self) -> EngineStatus:
+    def engine(self) -> wire.EngineStatus:
         """Counts and latencies of each verb, connections, what waits."""
         broker, verbs = self._broker, self._broker.telemetry.verbs
-        return EngineStatus(
+        return wire.EngineStatus(
             connections=self.connections(),
-            queue=RequestCounts(
+            queue=wire.RequestCounts(
                 pending=broker.pending,
                 completed=sum(verb.count for verb in verbs.values()),
                 parked=len(broker.waiters),
             ),
             operations={
                 kind: made(
-                    VerbStatus,
+                    wire.VerbStatus,
                     verb,
                     avg_ms=round(verb.mean_ms(), 3),
                     p50_ms=verb.percentile_ms(0.5),
@@ -104,9 +89,9 @@ class Status:
                 )
                 for kind, verb in verbs.items()
             },
-            admission=AdmissionStatus(
+            admission=wire.AdmissionStatus(
                 kinds={
-                    kind: AdmissionKind(
+                    kind: wire.AdmissionKind(
                         wait_seconds=round(broker.admission.wait_seconds(kind), 4),
                         wait_seconds_max=limit.wait_seconds,
                         operations_max=limit.operations,
@@ -162,14 +147,14 @@ class Status:
             stuck = sum(backlog.moved_at < before for backlog in backlogs)
         return depth, await store.operations.failed(tenant), stuck
 
-    def journal(self) -> JournalStatus | None:
+    def journal(self) -> wire.JournalStatus | None:
         """None if this broker has no journal."""
         route, drain = self._broker.route, self._broker.journal_drain
         if route.journal is None or drain is None:
             return None
         state, watch = route.journal.state(), route.watch
         return made(
-            JournalStatus,
+            wire.JournalStatus,
             state,
             store_up=watch.up,
             why_not=None if watch.up else watch.why,
@@ -180,12 +165,12 @@ class Status:
             acks_lost=drain.acks_lost,
         )
 
-    async def journal_report(self) -> JournalReport:
+    async def journal_report(self) -> wire.JournalReport:
         """The journal of this process, and the entries that failed in it."""
         healthy, status, journal = await self.healthy(), self.journal(), self._broker.journal
         if status is None or journal is None:
-            return JournalReport(db_healthy=healthy, worker=os.getpid())
-        return JournalReport(
+            return wire.JournalReport(db_healthy=healthy, worker=os.getpid())
+        return wire.JournalReport(
             pending=status.messages,
             failed=status.failed,
             db_healthy=healthy,
@@ -194,30 +179,30 @@ class Status:
             failed_entries=[_failed(one) for one in await journal.page(FIRST, failed=True, limit=100)],
         )
 
-    def metrics(self) -> Metrics:
+    def metrics(self) -> wire.Metrics:
         engine = self.engine()
         uptime, completed, connections = engine.uptime_seconds, engine.queue.completed, engine.connections
         messages = sum(operation.items for operation in engine.operations.values())
         user, system = cpu_seconds()
-        return Metrics(
+        return wire.Metrics(
             uptime=uptime,
-            requests=Rate(total=completed, rate=completed / uptime),
-            messages=Rate(total=messages, rate=messages / uptime),
-            database=Pool(
+            requests=wire.Rate(total=completed, rate=completed / uptime),
+            messages=wire.Rate(total=messages, rate=messages / uptime),
+            database=wire.Pool(
                 pool_size=connections.total,
                 idle_connections=connections.total - connections.busy,
                 waiting_requests=engine.queue.pending,
             ),
-            memory=Memory(rss=resident_bytes()),
-            cpu=Cpu(user=user, system=system),
+            memory=wire.Memory(rss=resident_bytes()),
+            cpu=wire.Cpu(user=user, system=system),
             engine=engine,
         )
 
 
-def _failed(entry: Entry) -> FailedEntry:
+def _failed(entry: Entry) -> wire.FailedEntry:
     kind, _, name, partition = entry.backlog
     return made(
-        FailedEntry,
+        wire.FailedEntry,
         entry,
         kind=kind,
         queue=name if kind == "push" else None,

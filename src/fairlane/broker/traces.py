@@ -17,17 +17,8 @@ from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.segment import messages
 from fairlane.model.trace import Trace
 from fairlane.store.contract.store import Store
+from fairlane.wire import traces as wire
 from fairlane.wire.base import NULL, Pagination
-from fairlane.wire.traces import (
-    NamedTraceEntry,
-    NamedTraceList,
-    NamedTraceQuery,
-    TraceBody,
-    TraceEntry,
-    TraceNameEntry,
-    TraceNameList,
-    TraceNameQuery,
-)
 
 
 class Traces:
@@ -36,7 +27,7 @@ class Traces:
         self._tenant = tenant
         self._catalogue = catalogue
 
-    async def add(self, body: TraceBody) -> str:
+    async def add(self, body: wire.TraceBody) -> str:
         """Note something of the work on a message; the id of the note."""
         if not body.data:
             raise InvalidRequest("data is required")
@@ -56,17 +47,17 @@ class Traces:
             raise NotFound("Message not found")
         return trace.id
 
-    async def of_message(self, partition_id: str, transaction_id: str) -> list[TraceEntry]:
+    async def of_message(self, partition_id: str, transaction_id: str) -> list[wire.TraceEntry]:
         """Oldest first."""
         found = await self._store.traces.of_message(*message_at(partition_id, transaction_id))
-        return [TraceEntry(**_fields(trace)) for trace in found]
+        return [wire.TraceEntry(**_fields(trace)) for trace in found]
 
-    async def named(self, name: str, query: NamedTraceQuery) -> NamedTraceList:
+    async def named(self, name: str, query: wire.NamedTraceQuery) -> wire.NamedTraceList:
         """Over all queues, oldest first."""
         check_name("traceName", name)
         traces = await self._store.traces.named(self._tenant, name, limit=query.limit, offset=query.offset)
         queues = {queue.id: queue.name for queue in await self._store.queues.list(self._tenant)}
-        shown: list[NamedTraceEntry] = []
+        shown: list[wire.NamedTraceEntry] = []
         size = 0
         for trace in traces:
             payload = await self._payload(trace)
@@ -75,7 +66,7 @@ class Traces:
                 break
             partition = await self._catalogue.partition(trace.partition)
             shown.append(
-                NamedTraceEntry(
+                wire.NamedTraceEntry(
                     transaction_id=trace.transaction_id,
                     partition_id=str(trace.partition),
                     queue_name=queues.get(partition.queue_id) if partition else None,
@@ -85,7 +76,9 @@ class Traces:
                 )
             )
         total = await self._store.traces.count_named(self._tenant, name)
-        return NamedTraceList(traces=shown, total=total, pagination=Pagination(limit=query.limit, offset=query.offset))
+        return wire.NamedTraceList(
+            traces=shown, total=total, pagination=Pagination(limit=query.limit, offset=query.offset)
+        )
 
     async def _payload(self, trace: Trace) -> msgspec.Raw:
         position = await self._store.messages.find(trace.partition, trace.transaction_id)
@@ -95,18 +88,18 @@ class Traces:
         found = next(messages(segments, position, position + 1), None)
         return found.raw if found else NULL
 
-    async def names(self, query: TraceNameQuery) -> TraceNameList:
+    async def names(self, query: wire.TraceNameQuery) -> wire.TraceNameList:
         """The names that traces were given, latest seen first."""
         found = await self._store.traces.names(self._tenant, limit=query.limit, offset=query.offset)
         entries = [
-            TraceNameEntry(
+            wire.TraceNameEntry(
                 trace_name=one.name, trace_count=one.traces, message_count=one.messages, last_seen=Moment(one.last_at)
             )
             for one in found
         ]
         total = await self._store.traces.count_names(self._tenant)
         pagination = Pagination(limit=query.limit, offset=query.offset)
-        return TraceNameList(trace_names=entries, total=total, pagination=pagination)
+        return wire.TraceNameList(trace_names=entries, total=total, pagination=pagination)
 
 
 def _fields(trace: Trace) -> dict[str, Any]:

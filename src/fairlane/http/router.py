@@ -70,7 +70,8 @@ class Routes(list[Route]):
 
     A handler takes what it names: `app`, `broker` or `request`, the parts of its path, its `body` and its `query` by
     their annotations; a body with a default may be left out. It returns its answer, or a Response where that is not
-    enough, and `answer` says what is in it. Its docstring is what the API's description says of it."""
+    enough, and `answer` says what is in it. Its docstring is what the API's description says of it. One that takes just
+    `app` and `request` is the endpoint itself: it is called often, and reads its `body` and `query` for itself."""
 
     def __init__(self, tag: str) -> None:
         super().__init__()
@@ -100,19 +101,14 @@ class Routes(list[Route]):
         }
         if kinds["return"] not in (Response, None):
             more = {"answer": kinds["return"], **more}
-        more = {"tag": self._tag, "query": kinds.get("query"), **more}
+        more = {"tag": self._tag, "body": kinds.get("body"), "query": kinds.get("query"), **more}
         body = takes.get("body")
         needed = body is None or body.default is Parameter.empty
-        route = Route(
-            method=method,
-            path=path,
-            endpoint=_endpoint(handler, kinds, list(takes), msgspec.UNSET if needed else body and body.default),
-            summary=" ".join((handler.__doc__ or "").split()),
-            body=kinds.get("body"),
-            body_required=needed,
-            **more,
-        )
-        self.append(route)
+        endpoint: Endpoint = handler
+        if list(takes) != ["app", "request"]:
+            endpoint = _endpoint(handler, kinds, list(takes), msgspec.UNSET if needed else body and body.default)
+        summary = " ".join((handler.__doc__ or "").split())
+        self.append(Route(method=method, path=path, endpoint=endpoint, summary=summary, body_required=needed, **more))
         return handler
 
 

@@ -238,35 +238,3 @@ class RenewOutcome(msgspec.Struct, frozen=True):
 
     renewed: int
     expires_at: int | None
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """A failed attempt."""
-
-    at: int
-    error: str
-
-
-class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A message given up on, whole: `message` is its stored bytes (see `segment`)."""
-
-    partition: PartitionId
-    group_id: int
-    position: int
-    queue: str
-    partition_name: str
-    group: str
-    message: bytes
-    message_created_at: int
-    error: str
-    attempts: int
-    first_failed_at: int
-    failed_at: int
-    replayed_at: int | None
-    replayed_as: str | None
-    history: list[Failure] = []
-    """Failures before the last one, oldest first; of many the latest nine."""
-
-    @property
-    def id(self) -> str:
-        return f"{self.partition}-{self.group_id}-{self.position}"

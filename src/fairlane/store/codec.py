@@ -23,11 +23,10 @@ import msgspec
 from fairlane.errors import SealError, StoreCorrupt
 from fairlane.model.ids import PartitionId
 from fairlane.model.operation import Operation
-from fairlane.model.outcome import DeadLetter
 from fairlane.model.segment import SEALED, Segment, checksum, may_be_sealed, split_data
 from fairlane.model.stream import StateChange, StateRow
 from fairlane.store.contract.operations import Application, ClaimedBacklog, NewOperation
-from fairlane.store.contract.values import LaneAck, PopResult, ScheduledSlice, Slice
+from fairlane.store.contract.values import LaneAck, PopResult, ScheduledSlice, Slice, StoredLetter
 from fairlane.store.families.keys import Keys, WrappedKey
 from fairlane.store.keyring import KEY_BYTES, Cipher, Keyring
 
@@ -236,12 +235,12 @@ class Codec:
                 found.append(Segment(max(segment.first, first), segment.created_at, ends, body, checksum(body)))
         return found
 
-    async def open_letters(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+    async def open_letters(self, letters: Sequence[StoredLetter]) -> list[StoredLetter]:
         """Dead letters in clear. One that cannot be opened is shown without its data, so that the others are shown."""
         await self.know(letter.message for letter in letters)
         return [self._opened(letter) for letter in letters]
 
-    def _opened(self, letter: DeadLetter) -> DeadLetter:
+    def _opened(self, letter: StoredLetter) -> StoredLetter:
         try:
             return msgspec.structs.replace(letter, message=self.open_message(letter.partition, letter.message))
         except SealError:

@@ -17,11 +17,10 @@ from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.message import Message, PushItem
 from fairlane.model.moment import timestamp
 from fairlane.model.names import DEFAULT_PARTITION
-from fairlane.model.outcome import DeadLetter, Failure
 from fairlane.model.queue import Queue
 from fairlane.model.segment import pack, unpack
 from fairlane.store.codec import Codec, key_of
-from fairlane.store.contract.values import Slice
+from fairlane.store.contract.values import Slice, StoredLetter
 from fairlane.store.families.queues import Queues
 
 AGAIN_SECONDS = 1
@@ -32,7 +31,7 @@ HEADER = "dead-letter-of"
 class Forwarding:
     """Letters for one queue, each with the partition it goes to."""
 
-    def __init__(self, queue: Queue, partitions: dict[str, PartitionId], letters: Sequence[DeadLetter]) -> None:
+    def __init__(self, queue: Queue, partitions: dict[str, PartitionId], letters: Sequence[StoredLetter]) -> None:
         self.queue = queue
         self.letters = letters
         self._partitions = partitions
@@ -42,9 +41,9 @@ class Forwarding:
         partitions = sorted({self._partition(letter) for letter in self.letters})
         return [Slice(partition, self.queue.id, self.queue.options, [], [], [], [], []) for partition in partitions]
 
-    def fill(self, slices: Sequence[Slice], ids: set[str], codec: Codec) -> dict[PartitionId, list[DeadLetter]]:
+    def fill(self, slices: Sequence[Slice], ids: set[str], codec: Codec) -> dict[PartitionId, list[StoredLetter]]:
         """Put the letters of these ids into the slices, oldest failure first; which are where."""
-        placed: dict[PartitionId, list[DeadLetter]] = defaultdict(list)
+        placed: dict[PartitionId, list[StoredLetter]] = defaultdict(list)
         for letter in sorted(self.letters, key=lambda one: (one.failed_at, one.position)):
             if letter.id in ids:
                 placed[self._partition(letter)].append(letter)
@@ -52,11 +51,13 @@ class Forwarding:
             _fill(part, placed[part.partition], codec)
         return placed
 
-    def _partition(self, letter: DeadLetter) -> PartitionId:
+    def _partition(self, letter: StoredLetter) -> PartitionId:
         return self._partitions[_partition_name(self.queue, letter)]
 
 
-async def prepare(tenant: str, target: str, letters: Sequence[DeadLetter], queues: Queues, codec: Codec) -> Forwarding:
+async def prepare(
+    tenant: str, target: str, letters: Sequence[StoredLetter], queues: Queues, codec: Codec
+) -> Forwarding:
     """The queue, made if it is missing, with the partitions and the keys that the letters need."""
     queue = await queues.ensure(tenant, target)
     sealed = [letter.message for letter in letters if key_of(letter.message) is not None]
@@ -68,12 +69,12 @@ async def prepare(tenant: str, target: str, letters: Sequence[DeadLetter], queue
     return Forwarding(queue, {partition.name: partition.id for partition in born}, letters)
 
 
-def _partition_name(queue: Queue, letter: DeadLetter) -> str:
+def _partition_name(queue: Queue, letter: StoredLetter) -> str:
     """What was one lane stays one, so that its letters keep their order."""
     return DEFAULT_PARTITION if queue.options.ordering == "fifo" else letter.partition_name
 
 
-def _fill(part: Slice, letters: Sequence[DeadLetter], codec: Codec) -> None:
+def _fill(part: Slice, letters: Sequence[StoredLetter], codec: Codec) -> None:
     # The messages of a segment are all sealed or none is.
     sealed = part.options.encryption_enabled or any(key_of(letter.message) is not None for letter in letters)
     for letter in letters:
@@ -84,21 +85,20 @@ def _fill(part: Slice, letters: Sequence[DeadLetter], codec: Codec) -> None:
         part.add(id, fragment)
 
 
-def _item(letter: DeadLetter, codec: Codec) -> PushItem:
+def _item(letter: StoredLetter, codec: Codec) -> PushItem:
     """The message that tells of a letter: the payload as it was pushed, and beside it what became of it."""
     clear = codec.open_message(letter.partition, letter.message)
     try:
         old = unpack(clear, position=letter.position, created_at=letter.message_created_at)
     except StoreCorrupt:  # its bytes rotted, and its error says so
         old = Message(id="", transaction_id="", raw=msgspec.Raw(b"null"))
-    failures = [*letter.history, Failure(letter.failed_at, letter.error)]
     payload = {
         "original_message": old.raw,
         "failed_at": timestamp(letter.failed_at),
         "error": letter.error,
         "attempts": letter.attempts,
         "first_failed_at": timestamp(letter.first_failed_at),
-        "errors": [{"at": timestamp(one.at), "error": one.error} for one in failures],
+        "errors": [{"at": timestamp(one.at), "error": one.error} for one in letter.errors],
         "source": {
             "queue": letter.queue,
             "partition": letter.partition_name,

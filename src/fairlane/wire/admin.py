@@ -30,11 +30,14 @@ class AdminLettersQuery(Body):
     """`next` of the page before."""
 
 
-class AdminLetter(Answer, rename=None):
+class AdminLetterHead(Answer, rename=None):
     id: str
     failed_at: float
     error: str
     attempts: int
+
+
+class AdminLetter(AdminLetterHead, rename=None):
     preview: str
     """The beginning of the message."""
 
@@ -45,12 +48,8 @@ class AdminLetters(Answer, rename=None):
     """The `cursor` of the next page, null on the last."""
 
 
-class AdminLetterDetail(Answer, rename=None):
-    id: str
-    failed_at: float
+class AdminLetterDetail(AdminLetterHead, rename=None):
     first_failed_at: float
-    error: str
-    attempts: int
     partition: str
     consumer_group: str
     message_id: str

@@ -72,6 +72,8 @@ class DeadLetter(Answer):
     """The producer's bytes: JSON."""
     producer_sub: str | None = None
     trace_id: str | None
+    position: int = -1
+    """Of the message in its partition; -1 if the broker did not say."""
     created_at: Moment
     first_failed_at: Moment
     failed_at: Moment

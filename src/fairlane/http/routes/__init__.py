@@ -35,10 +35,10 @@ from fairlane.http.routes import (
 )
 
 ROUTES: list[Route] = [
-    *pushes.ROUTES,
-    *hooks.ROUTES,
-    *pops.ROUTES,
-    *acks.ROUTES,
+    *pushes.routes,
+    *hooks.routes,
+    *pops.routes,
+    *acks.routes,
     *leases.routes,
     *transactions.routes,
     *queues.routes,

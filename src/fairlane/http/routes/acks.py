@@ -11,7 +11,7 @@ import msgspec
 from fairlane.broker.ack import AckRequest
 from fairlane.errors import InvalidRequest
 from fairlane.http.decode import decode
-from fairlane.http.router import Route
+from fairlane.http.router import Routes
 from fairlane.http.server import Request, Response
 from fairlane.model.ids import PartitionId, known_partition
 from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, NAME_CHARS_MAX, REQUEST_BYTES_MAX
@@ -24,14 +24,14 @@ from fairlane.wire.base import decoder
 if TYPE_CHECKING:
     from fairlane.http.app import App
 
-
 Names = tuple[str | None, str | None]
-
-
+routes = Routes("messages")
 _decode = decoder(Ack).decode
 
 
+@routes.post("/api/v1/ack", body=Ack, statuses=(200, 202))
 async def ack(app: App, request: Request) -> Response:
+    """Say what became of one message, and of its lease's earlier ones, unless `cumulative` is false."""
     try:
         body = _decode(request.body) if request.body.isascii() else decode(request.body, Ack)
     except (msgspec.MsgspecError, RecursionError):
@@ -41,7 +41,9 @@ async def ack(app: App, request: Request) -> Response:
     return await _ack(app, [body], body.consumer_group)
 
 
+@routes.post("/api/v1/ack/batch", body=AckBatch, body_bytes_max=REQUEST_BYTES_MAX, statuses=(200, 202))
 async def ack_batch(app: App, request: Request) -> Response:
+    """Say what became of many messages of one group, of exactly those."""
     body = decode(request.body, AckBatch)
     return await _ack(app, body.acknowledgments, body.consumer_group)
 
@@ -163,26 +165,3 @@ def ack_element(index: int, item: AckItem, outcome: AckOutcome, names: Names) ->
     if outcome.result is not None:
         more["result"] = msgspec.Raw(outcome.result)
     return head + encode(more).decode()[1:]
-
-
-ROUTES = [
-    Route(
-        method="POST",
-        path="/api/v1/ack",
-        endpoint=ack,
-        summary="Say what became of one message, and of its lease's earlier ones, unless `cumulative` is false.",
-        tag="messages",
-        body=Ack,
-        statuses=(200, 202),
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/ack/batch",
-        endpoint=ack_batch,
-        summary="Say what became of many messages of one group, of exactly those.",
-        tag="messages",
-        body=AckBatch,
-        body_bytes_max=REQUEST_BYTES_MAX,
-        statuses=(200, 202),
-    ),
-]

@@ -5,29 +5,15 @@ from __future__ import annotations
 import math
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.dead_letters import shown
 from fairlane.errors import InvalidRequest
 from fairlane.http.router import Routes
 from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.model.moment import MICROS_MAX
 from fairlane.model.names import check_name, name_or_none
-from fairlane.model.outcome import DeadLetter
 from fairlane.store.contract.values import DeadFilter
-from fairlane.wire.admin import (
-    AdminDone,
-    AdminFilter,
-    AdminLetter,
-    AdminLetterDetail,
-    AdminLetters,
-    AdminLettersQuery,
-    AdminPurged,
-    AdminPurgeQuery,
-    AdminQueues,
-    AdminReplayed,
-    AdminReplayedMany,
-    AdminReplayedOne,
-)
+from fairlane.wire import admin as wire
 from fairlane.wire.base import made
+from fairlane.wire.dead_letters import DeadLetter
 
 routes = Routes("admin")
 _LETTERS = "/admin/queues/{queue}/dlq"
@@ -35,17 +21,17 @@ _PREVIEW_CHARS = 200
 
 
 @routes.get("/admin/queues")
-async def list_queues(broker: Broker) -> AdminQueues:
+async def list_queues(broker: Broker) -> wire.AdminQueues:
     """Every queue with its depth, age, rate and dead letters."""
-    return AdminQueues(queues=await broker.statistics.admin_queues())
+    return wire.AdminQueues(queues=await broker.statistics.admin_queues())
 
 
 @routes.get(_LETTERS, live=True)
-async def list_letters(broker: Broker, queue: str, query: AdminLettersQuery) -> AdminLetters:
+async def list_letters(broker: Broker, queue: str, query: wire.AdminLettersQuery) -> wire.AdminLetters:
     """Dead letters of a queue, latest failure first, page by page."""
     page = await broker.dead_letters.list(queue, limit=query.limit + 1, before=_before(query.cursor))
     last = page[query.limit - 1] if len(page) > query.limit else None
-    return AdminLetters(
+    return wire.AdminLetters(
         dead_letters=[_letter(one) for one in page[: query.limit]],
         next=None if last is None else f"{last.failed_at}_{last.id}",
     )
@@ -60,18 +46,18 @@ def _before(cursor: str | None) -> tuple[int, str] | None:
     return int(failed_at), id
 
 
-def _letter(letter: DeadLetter) -> AdminLetter:
-    text = bytes(shown(letter).raw).decode("utf-8", "replace")
+def _letter(letter: DeadLetter) -> wire.AdminLetter:
+    text = bytes(letter.raw).decode("utf-8", "replace")
     preview = text if len(text) <= _PREVIEW_CHARS else f"{text[:_PREVIEW_CHARS]}..."
-    return made(AdminLetter, letter, failed_at=letter.failed_at / 1e6, preview=preview)
+    return made(wire.AdminLetter, letter, failed_at=letter.failed_at / 1e6, preview=preview)
 
 
 @routes.get(f"{_LETTERS}/{{id}}", live=True)
-async def show_letter(broker: Broker, queue: str, id: str) -> AdminLetterDetail:
+async def show_letter(broker: Broker, queue: str, id: str) -> wire.AdminLetterDetail:
     """One dead letter with its message, whole."""
-    letter = shown(await broker.dead_letters.get(queue, id))
+    letter = await broker.dead_letters.get(queue, id)
     return made(
-        AdminLetterDetail,
+        wire.AdminLetterDetail,
         letter,
         failed_at=letter.failed_at / 1e6,
         first_failed_at=letter.first_failed_at / 1e6,
@@ -84,38 +70,38 @@ async def show_letter(broker: Broker, queue: str, id: str) -> AdminLetterDetail:
 
 
 @routes.post(f"{_LETTERS}/{{id}}/replay")
-async def replay_letter(broker: Broker, queue: str, id: str) -> AdminReplayed:
+async def replay_letter(broker: Broker, queue: str, id: str) -> wire.AdminReplayed:
     """Push a dead letter again, once: asked again, the answer is the same."""
     letter = await broker.dead_letters.get(queue, id)
     replayed = dict(await broker.dead_letters.replay(queue, DeadFilter(ids=[id])))
     new = replayed.get(id) or letter.replayed_as or (await broker.dead_letters.get(queue, id)).replayed_as
     if new is None:
         raise broker.dead_letters.missing(queue, id)
-    return AdminReplayed(new_message_id=new)
+    return wire.AdminReplayed(new_message_id=new)
 
 
 @routes.post(f"{_LETTERS}/replay", body_bytes_max=2 * MESSAGE_BYTES_MAX)
-async def replay_letters(broker: Broker, queue: str, body: AdminFilter) -> AdminReplayedMany:
+async def replay_letters(broker: Broker, queue: str, body: wire.AdminFilter) -> wire.AdminReplayedMany:
     """Push all dead letters again that match and were not replayed yet."""
     replayed = await broker.dead_letters.replay(queue, _where(body, body.ids))
-    return AdminReplayedMany(replayed=[AdminReplayedOne(id=id, new_message_id=new) for id, new in replayed])
+    return wire.AdminReplayedMany(replayed=[wire.AdminReplayedOne(id=id, new_message_id=new) for id, new in replayed])
 
 
 @routes.delete(f"{_LETTERS}/{{id}}")
-async def delete_letter(broker: Broker, queue: str, id: str) -> AdminDone:
+async def delete_letter(broker: Broker, queue: str, id: str) -> wire.AdminDone:
     """Delete a dead letter for good."""
     if not await broker.dead_letters.purge(queue, DeadFilter(ids=[check_name("id", id)])):
         raise broker.dead_letters.missing(queue, id)
-    return AdminDone()
+    return wire.AdminDone()
 
 
 @routes.delete(_LETTERS)
-async def purge_letters(broker: Broker, queue: str, query: AdminPurgeQuery) -> AdminPurged:
+async def purge_letters(broker: Broker, queue: str, query: wire.AdminPurgeQuery) -> wire.AdminPurged:
     """Delete all dead letters that match for good."""
-    return AdminPurged(purged=await broker.dead_letters.purge(queue, _where(query, None)))
+    return wire.AdminPurged(purged=await broker.dead_letters.purge(queue, _where(query, None)))
 
 
-def _where(given: AdminPurgeQuery, ids: list[str] | None) -> DeadFilter:
+def _where(given: wire.AdminPurgeQuery, ids: list[str] | None) -> DeadFilter:
     return DeadFilter(
         group=name_or_none("consumer_group", given.consumer_group),
         ids=None if ids is None else [check_name("id", id) for id in ids],

@@ -9,24 +9,7 @@ from fairlane.broker.statistics import Bucket, Span
 from fairlane.http.router import Routes
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.telemetry import QueueCounts
-from fairlane.wire.queen import (
-    ParkedPoint,
-    ParkedReplicas,
-    QueueLag,
-    QueueOps,
-    QueueOpsPoint,
-    Replica,
-    ReplicaName,
-    ReplicaQuery,
-    RetentionPoint,
-    RetentionSeries,
-    RetentionTotals,
-    SystemMetrics,
-    WorkerEntry,
-    WorkerMetrics,
-    WorkerPoint,
-    WorkerSummary,
-)
+from fairlane.wire import queen as wire
 from fairlane.wire.retention import WentAt
 from fairlane.wire.status import SpanQuery
 
@@ -38,7 +21,7 @@ _ANALYTICS = "/api/v1/analytics"
 
 
 @routes.get(f"{_ANALYTICS}/system-metrics")
-async def system_metrics(app: App, broker: Broker, query: ReplicaQuery) -> SystemMetrics:
+async def system_metrics(app: App, broker: Broker, query: wire.ReplicaQuery) -> wire.SystemMetrics:
     """CPU, memory and connections over time."""
     span = await broker.statistics.span(query)
     total, busy = broker.status.connections().total, broker.status.connections().busy
@@ -54,9 +37,9 @@ async def system_metrics(app: App, broker: Broker, query: ReplicaQuery) -> Syste
         }
         for each in broker.statistics.series(span)
     ]
-    return SystemMetrics(
+    return wire.SystemMetrics(
         time_range=span.shown(),
-        replicas=[Replica(hostname=app.hostname, worker_id=app.worker_id, time_series=points)],
+        replicas=[wire.Replica(hostname=app.hostname, worker_id=app.worker_id, time_series=points)],
         replica_count=1,
         bucket_minutes=span.width_minutes,
         point_count=len(points),
@@ -68,9 +51,9 @@ def _only(value: float) -> dict[str, float]:
     return dict.fromkeys(("avg", "min", "max", "last"), value)
 
 
-def worker(app: App) -> WorkerEntry:
+def worker(app: App) -> wire.WorkerEntry:
     telemetry = app.broker.telemetry
-    return WorkerEntry(
+    return wire.WorkerEntry(
         hostname=app.hostname,
         worker_id=app.worker_id,
         db_connections=app.broker.status.connections().total,
@@ -80,7 +63,7 @@ def worker(app: App) -> WorkerEntry:
 
 
 @routes.get(f"{_ANALYTICS}/worker-metrics")
-async def worker_metrics(app: App, broker: Broker, query: ReplicaQuery) -> WorkerMetrics:
+async def worker_metrics(app: App, broker: Broker, query: wire.ReplicaQuery) -> wire.WorkerMetrics:
     """Throughput over time."""
     span, series, names = await _asked(broker, query)
     points = [_worker_point(each) for each in series]
@@ -90,16 +73,16 @@ async def worker_metrics(app: App, broker: Broker, query: ReplicaQuery) -> Worke
             by_queue.setdefault(id, QueueCounts()).add(counts)
     sums = {
         f"total_{name}": sum(getattr(point, name) for point in points)
-        for name in (name.removeprefix("total_") for name in WorkerSummary.__struct_fields__)
+        for name in (name.removeprefix("total_") for name in wire.WorkerSummary.__struct_fields__)
     }
-    return WorkerMetrics(
+    return wire.WorkerMetrics(
         time_range=span.shown(),
         bucket_minutes=span.width_minutes,
         point_count=len(points),
         time_series=points,
         workers=[worker(app)],
         queues=[_lag(names[id], counts) for id, counts in by_queue.items() if id in names],
-        summary=WorkerSummary(**sums),
+        summary=wire.WorkerSummary(**sums),
     )
 
 
@@ -110,10 +93,10 @@ async def _asked(broker: Broker, query: SpanQuery) -> tuple[Span, list[Bucket], 
     return span, broker.statistics.series(span), names
 
 
-def _worker_point(bucket: Bucket) -> WorkerPoint:
+def _worker_point(bucket: Bucket) -> wire.WorkerPoint:
     push, pop, ack = (bucket.verbs[kind] for kind in ("push", "pop", "ack"))
     total = bucket.total()
-    return WorkerPoint(
+    return wire.WorkerPoint(
         timestamp=Moment(bucket.at),
         push_requests=push.calls,
         push_messages=push.items,
@@ -131,8 +114,8 @@ def _worker_point(bucket: Bucket) -> WorkerPoint:
     )
 
 
-def _lag(name: str, counts: QueueCounts, at: int | None = None) -> QueueLag:
-    return QueueLag(
+def _lag(name: str, counts: QueueCounts, at: int | None = None) -> wire.QueueLag:
+    return wire.QueueLag(
         queue_name=name,
         pop_count=counts.pops,
         avg_lag_ms=counts.mean_lag_ms(),
@@ -142,18 +125,18 @@ def _lag(name: str, counts: QueueCounts, at: int | None = None) -> QueueLag:
 
 
 @routes.get(f"{_ANALYTICS}/queue-lag")
-async def queue_lag(broker: Broker, query: SpanQuery) -> list[QueueLag]:
+async def queue_lag(broker: Broker, query: SpanQuery) -> list[wire.QueueLag]:
     """How old messages were when popped, by queue."""
     _, series, names = await _asked(broker, query)
     return [_lag(names[id], found, one.at) for one in series for id, found in one.queues.items() if id in names]
 
 
 @routes.get(f"{_ANALYTICS}/queue-ops")
-async def queue_ops(broker: Broker, query: SpanQuery) -> QueueOps:
+async def queue_ops(broker: Broker, query: SpanQuery) -> wire.QueueOps:
     """Pushes, pops and acks over time, by queue."""
     span, series, names = await _asked(broker, query)
     points = [_ops(names[id], found, one) for one in series for id, found in one.queues.items() if id in names]
-    return QueueOps(
+    return wire.QueueOps(
         time_range=span.shown(),
         bucket_minutes=span.width_minutes,
         series=points,
@@ -161,8 +144,8 @@ async def queue_ops(broker: Broker, query: SpanQuery) -> QueueOps:
     )
 
 
-def _ops(name: str, counts: QueueCounts, bucket: Bucket) -> QueueOpsPoint:
-    return QueueOpsPoint(
+def _ops(name: str, counts: QueueCounts, bucket: Bucket) -> wire.QueueOpsPoint:
+    return wire.QueueOpsPoint(
         bucket=Moment(bucket.at),
         queue_name=name,
         push_requests=counts.pushes,
@@ -182,15 +165,15 @@ def _ops(name: str, counts: QueueCounts, bucket: Bucket) -> QueueOpsPoint:
 
 
 @routes.get(f"{_ANALYTICS}/queue-parked-replicas")
-async def parked_replicas(app: App, broker: Broker, query: SpanQuery) -> ParkedReplicas:
+async def parked_replicas(app: App, broker: Broker, query: SpanQuery) -> wire.ParkedReplicas:
     """Long polls parked now, by queue."""
     span, _, names = await _asked(broker, query)
     now = (await broker.statistics.span(SpanQuery())).until
-    return ParkedReplicas(
+    return wire.ParkedReplicas(
         time_range=span.shown(),
         bucket_minutes=span.width_minutes,
         series=[
-            ParkedPoint(
+            wire.ParkedPoint(
                 bucket=Moment(now),
                 queue_name=names[id],
                 hostname=app.hostname,
@@ -200,12 +183,12 @@ async def parked_replicas(app: App, broker: Broker, query: SpanQuery) -> ParkedR
             for id, count in broker.status.parked().items()
             if id in names
         ],
-        replicas=[ReplicaName(hostname=app.hostname, worker_id=app.worker_id)],
+        replicas=[wire.ReplicaName(hostname=app.hostname, worker_id=app.worker_id)],
     )
 
 
 @routes.get(f"{_ANALYTICS}/retention")
-async def retention(broker: Broker, query: SpanQuery) -> RetentionSeries:
+async def retention(broker: Broker, query: SpanQuery) -> wire.RetentionSeries:
     """Messages deleted by a retention rule."""
     found = await broker.retention.history(query, hours=1)
     span = Span(found.time_range.since, found.time_range.until)
@@ -213,11 +196,11 @@ async def retention(broker: Broker, query: SpanQuery) -> RetentionSeries:
     points: dict[int, list[WentAt]] = {}
     for one in found.history:
         points.setdefault(one.at // width * width, []).append(one)
-    return RetentionSeries(
+    return wire.RetentionSeries(
         time_range=found.time_range,
         bucket_minutes=span.width_minutes,
-        series=[RetentionPoint(bucket=Moment(at), **_sums(points[at])) for at in sorted(points)],
-        totals=RetentionTotals(**_sums(found.history)),
+        series=[wire.RetentionPoint(bucket=Moment(at), **_sums(points[at])) for at in sorted(points)],
+        totals=wire.RetentionTotals(**_sums(found.history)),
     )
 
 

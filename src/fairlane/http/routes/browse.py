@@ -4,67 +4,58 @@ from __future__ import annotations
 
 from fairlane.broker.broker import Broker
 from fairlane.http.router import Routes
-from fairlane.wire.browse import (
-    BrowsedMessage,
-    DeadLetterBody,
-    DeadLetteredMessage,
-    DeletedMessage,
-    MessagePage,
-    MessageQuery,
-    MessageResult,
-    NamedResultQuery,
-    ResultQuery,
-    RetriedMessage,
-)
+from fairlane.wire import browse as wire
 
 routes = Routes("browse")
 _ONE = "/api/v1/messages/{partitionId}/{transactionId}"
-_ALL_GROUPS = DeadLetterBody()
+_ALL_GROUPS = wire.DeadLetterBody()
 
 
 @routes.get("/api/v1/messages", live=True)
-async def list_messages(broker: Broker, query: MessageQuery) -> MessagePage:
+async def list_messages(broker: Broker, query: wire.MessageQuery) -> wire.MessagePage:
     """Messages without their payload, newest first."""
     return await broker.browse.page(query)
 
 
 @routes.get(_ONE, live=True)
-async def show(broker: Broker, partitionId: str, transactionId: str) -> BrowsedMessage:
+async def show(broker: Broker, partitionId: str, transactionId: str) -> wire.BrowsedMessage:
     """One message with its payload and how far each group is with it."""
     return await broker.messages.get(partitionId, transactionId)
 
 
 @routes.get(f"{_ONE}/result")
-async def result(broker: Broker, partitionId: str, transactionId: str, query: ResultQuery) -> MessageResult:
+async def result(broker: Broker, partitionId: str, transactionId: str, query: wire.ResultQuery) -> wire.MessageResult:
     """What became of a message for a group, and the result that its ack carried; waiting for it if asked to."""
     return await broker.results.at(partitionId, transactionId, group=query.consumer_group, wait=query.wait_seconds)
 
 
 @routes.get("/api/v1/queues/{queue}/results/{transactionId}")
-async def result_by_name(broker: Broker, queue: str, transactionId: str, query: NamedResultQuery) -> MessageResult:
+async def result_by_name(
+    broker: Broker, queue: str, transactionId: str, query: wire.NamedResultQuery
+) -> wire.MessageResult:
     """The same by the names of queue and partition; also of a message that was accepted and is not stored yet."""
     group, wait = query.consumer_group, query.wait_seconds
     return await broker.results.get(queue, transactionId, partition=query.partition, group=group, wait=wait)
 
 
 @routes.delete(_ONE)
-async def delete(broker: Broker, partitionId: str, transactionId: str) -> DeletedMessage:
+async def delete(broker: Broker, partitionId: str, transactionId: str) -> wire.DeletedMessage:
     """Delete a message: no group gets it any more."""
     await broker.messages.delete(partitionId, transactionId)
-    return DeletedMessage(partition_id=partitionId, transaction_id=transactionId)
+    return wire.DeletedMessage(partition_id=partitionId, transaction_id=transactionId)
 
 
 @routes.post(f"{_ONE}/retry")
-async def retry(broker: Broker, partitionId: str, transactionId: str) -> RetriedMessage:
+async def retry(broker: Broker, partitionId: str, transactionId: str) -> wire.RetriedMessage:
     """Push a dead or finished message again, as a copy that names it."""
     message_id = await broker.messages.retry(partitionId, transactionId)
-    return RetriedMessage(partition_id=partitionId, transaction_id=transactionId, message_id=message_id)
+    return wire.RetriedMessage(partition_id=partitionId, transaction_id=transactionId, message_id=message_id)
 
 
 @routes.post(f"{_ONE}/dlq")
 async def dead_letter(
-    broker: Broker, partitionId: str, transactionId: str, body: DeadLetterBody = _ALL_GROUPS
-) -> DeadLetteredMessage:
+    broker: Broker, partitionId: str, transactionId: str, body: wire.DeadLetterBody = _ALL_GROUPS
+) -> wire.DeadLetteredMessage:
     """Give a message up for a group, or for all that have not finished it."""
     groups = await broker.messages.dead_letter(partitionId, transactionId, group=body.consumer_group, error=body.error)
-    return DeadLetteredMessage(partition_id=partitionId, transaction_id=transactionId, consumer_groups=groups)
+    return wire.DeadLetteredMessage(partition_id=partitionId, transaction_id=transactionId, consumer_groups=groups)

@@ -16,7 +16,7 @@ from fairlane.broker.inbox import Taken
 from fairlane.errors import ExpressionFailed, FairlaneError, InvalidRequest, Overloaded, PayloadInvalid
 from fairlane.hooks.hook import FORM, Hook, Received, content_type
 from fairlane.http.problems import problem, public_text
-from fairlane.http.router import Route
+from fairlane.http.router import Routes
 from fairlane.http.server import Request, Response, error_response, message
 from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.runtime.clock import wall_clock
@@ -24,8 +24,10 @@ from fairlane.runtime.clock import wall_clock
 if TYPE_CHECKING:
     from fairlane.http.app import App
 
+routes = Routes("webhooks")
 _encode = msgspec.json.Encoder().encode
 _UNKNOWN_BYTES_MAX = 64 * 1024
+_STATUSES = (200, 202, 401, 404, 413, 415, 422, 429, 503)
 _TAKEN = (b"", b"application/json", b"application/octet-stream", b"text/json", FORM)
 
 
@@ -45,7 +47,9 @@ class HookAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Of Slack, which asks for it before it sends anything."""
 
 
+@routes.post("/hook/{name}", body=msgspec.Raw, answer=HookAnswer, statuses=_STATUSES)
 async def receive(app: App, request: Request) -> Response:
+    """A webhook that a spec declares: verified, then kept as a message, once for each idempotency key."""
     name = request.params["name"]
     compiled_specs = app.broker.compiled_specs
     if not compiled_specs.loaded:
@@ -150,17 +154,3 @@ def _answer(taken: Taken) -> Response:
 def _counted(app: App, hook: str, outcome: str, response: Response) -> Response:
     app.broker.telemetry.hooks[hook, outcome] += 1
     return response
-
-
-ROUTES = [
-    Route(
-        method="POST",
-        path="/hook/{name}",
-        endpoint=receive,
-        summary="A webhook that a spec declares: verified, then kept as a message, once for each idempotency key.",
-        tag="webhooks",
-        body=msgspec.Raw,
-        answer=HookAnswer,
-        statuses=(200, 202, 401, 404, 413, 415, 422, 429, 503),
-    )
-]

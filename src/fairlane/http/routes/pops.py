@@ -10,7 +10,7 @@ import msgspec
 from fairlane.broker.delivery import Popped
 from fairlane.errors import InvalidRequest
 from fairlane.http.decode import flag, number, text
-from fairlane.http.router import Route
+from fairlane.http.router import Routes
 from fairlane.http.server import Request, Response
 from fairlane.model.group import Subscription
 from fairlane.model.ids import PartitionId
@@ -24,7 +24,9 @@ from fairlane.wire.pop import PopAnyQuery, PopQuery
 if TYPE_CHECKING:
     from fairlane.http.app import App
 
+routes = Routes("messages")
 _AUTOPILOT_BATCH = 200
+_STATUSES = (200, 204)
 
 
 class _Question(msgspec.Struct, frozen=True):
@@ -41,7 +43,10 @@ _QUESTIONS_MAX = 1000
 _QUESTION_BYTES_MAX = 400
 
 
+@routes.get("/api/v1/pop/queue/{queue}", query=PopQuery, safe=False, statuses=_STATUSES)
+@routes.get("/api/v1/pop/queue/{queue}/partition/{partition}", query=PopQuery, safe=False, statuses=_STATUSES)
 async def pop(app: App, request: Request) -> Response:
+    """Lease messages of any partition, or of one."""
     asked = (app.tenant, request.path, request.query_string)
     question = _questions.get(asked)
     if question is None:
@@ -53,8 +58,9 @@ async def pop(app: App, request: Request) -> Response:
     return _answer(app, question, await app.broker.pop_request(question.request))
 
 
+@routes.get("/api/v1/pop", query=PopAnyQuery, safe=False, statuses=_STATUSES)
 async def pop_any(app: App, request: Request) -> Response:
-    """Of whichever queue has these labels; each message names its queue."""
+    """Lease messages of any queue with a namespace, a task or both; each message names its queue."""
     namespace, task = request.query.get("namespace") or None, request.query.get("task") or None
     if namespace is None and task is None:
         raise InvalidRequest("a pop without a queue needs a namespace or a task")
@@ -161,37 +167,3 @@ def _answer(app: App, question: _Question, popped: Popped, *, named: bool = Fals
     )
     unsent = partial(app.broker.give_back, popped.lease) if popped.lease is not None else None
     return Response(200, head.encode(), parts=[*parts, b"]}"], unsent=unsent)
-
-
-ROUTES = [
-    Route(
-        method="GET",
-        path="/api/v1/pop",
-        endpoint=pop_any,
-        summary="Lease messages of any queue with a namespace, a task or both.",
-        tag="messages",
-        query=PopAnyQuery,
-        safe=False,
-        statuses=(200, 204),
-    ),
-    Route(
-        method="GET",
-        path="/api/v1/pop/queue/{queue}",
-        endpoint=pop,
-        summary="Lease messages of any partition.",
-        tag="messages",
-        query=PopQuery,
-        safe=False,
-        statuses=(200, 204),
-    ),
-    Route(
-        method="GET",
-        path="/api/v1/pop/queue/{queue}/partition/{partition}",
-        endpoint=pop,
-        summary="Lease messages of one partition.",
-        tag="messages",
-        query=PopQuery,
-        safe=False,
-        statuses=(200, 204),
-    ),
-]

@@ -12,7 +12,7 @@ from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import InvalidRequest, Overloaded, QueueFull
 from fairlane.http.decode import SHALLOW_BYTES, Nested, check_depths, decode
 from fairlane.http.problems import problem, public_text
-from fairlane.http.router import Route
+from fairlane.http.router import Routes
 from fairlane.http.server import Request, Response
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, REQUEST_BYTES_MAX
@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     from fairlane.http.app import App
 
 
+routes = Routes("messages")
 _decode = decoder(PushBody).decode
 
 
+@routes.post("/api/v1/push", body=PushBody, body_bytes_max=REQUEST_BYTES_MAX, statuses=(201, 202, 422, 429))
 async def push(app: App, request: Request) -> Response:
+    """Store messages; queues and partitions are made when first named."""
     deferred = app.broker.admission.defers("push")  # before the body is looked at
     try:
         if not request.body.isascii():
@@ -222,17 +225,3 @@ def _room(outcome: PushOutcome) -> int:
 def _pressure(outcome: PushOutcome) -> float:
     """0 for an empty queue, 1 for a full one."""
     return round(min(1.0, (outcome.depth or 0) / (outcome.capacity or 1)), 4)
-
-
-ROUTES = [
-    Route(
-        method="POST",
-        path="/api/v1/push",
-        endpoint=push,
-        summary="Store messages; queues and partitions are made when first named.",
-        tag="messages",
-        body=PushBody,
-        body_bytes_max=REQUEST_BYTES_MAX,
-        statuses=(201, 202, 422, 429),
-    )
-]

@@ -13,37 +13,9 @@ from fairlane.http.routes.analytics import worker
 from fairlane.model.moment import Moment
 from fairlane.model.stats import PartitionStats
 from fairlane.telemetry import Telemetry, VerbStats
+from fairlane.wire import queen as wire
 from fairlane.wire.base import Pagination, made
 from fairlane.wire.browse import MessageHead, MessageQuery
-from fairlane.wire.queen import (
-    Analytics,
-    AnalyticsQuery,
-    BufferStats,
-    Consumed,
-    DataPoint,
-    DeadCounts,
-    ErrorCounts,
-    LeaseCounts,
-    Maintenance,
-    MaintenanceBody,
-    Notified,
-    NotifyBody,
-    Point,
-    PopMaintenance,
-    Refreshed,
-    Requests,
-    SharedState,
-    Status,
-    StatusCounts,
-    StatusMessagesQuery,
-    StatusPartition,
-    StatusQueueDetail,
-    StatusQueueHead,
-    StatusQueueQuery,
-    StatusQueues,
-    StatusQueuesQuery,
-    StatusTotals,
-)
 from fairlane.wire.queues import Counts, QueueSummary
 from fairlane.wire.status import SpanQuery
 
@@ -58,14 +30,14 @@ _WIDTHS = {"minute": 60_000_000, "hour": 3_600_000_000, "day": 86_400_000_000}
 
 
 @status.get("/api/v1/status")
-async def show_status(app: App, broker: Broker, query: SpanQuery) -> Status:
+async def show_status(app: App, broker: Broker, query: SpanQuery) -> wire.Status:
     """Throughput of this broker since it started, and what the queues hold."""
     span = await broker.statistics.span(query)
     counted = await broker.statistics.queues(query)
     groups = [found for queue, found in await broker.statistics.groups() if query.queue in (None, queue.name)]
     series = broker.statistics.series(span)
     totals = summed(counted)
-    return Status(
+    return wire.Status(
         time_range=span.shown(),
         bucket_minutes=span.width_minutes,
         point_count=len(series),
@@ -73,14 +45,14 @@ async def show_status(app: App, broker: Broker, query: SpanQuery) -> Status:
         throughput=[_point(*pair) for pair in zip(series, [None, *series], strict=False)][::-1],
         queues=[made(QueueSummary, queue, found, messages=counts(found)) for queue, found in counted],
         messages=_with_requests(broker.telemetry, totals),
-        leases=LeaseCounts(
+        leases=wire.LeaseCounts(
             active=sum(found.leases for found in groups),
             partitions_with_leases=sum(found.leases for found in groups),
             total_batch_size=sum(found.leased for found in groups),
         ),
-        dead_letter_queue=DeadCounts(total_messages=totals.dead_letter),
+        dead_letter_queue=wire.DeadCounts(total_messages=totals.dead_letter),
         workers=[worker(app)],
-        errors=ErrorCounts(
+        errors=wire.ErrorCounts(
             db_errors=sum(each.errors() for each in series),
             ack_failed=sum(each.total().failed for each in series),
             dlq_messages=totals.dead_letter,
@@ -89,11 +61,11 @@ async def show_status(app: App, broker: Broker, query: SpanQuery) -> Status:
     )
 
 
-def _point(bucket: Bucket, before: Bucket | None) -> Point:
+def _point(bucket: Bucket, before: Bucket | None) -> wire.Point:
     total, verbs = bucket.total(), bucket.verbs
     then = before.cpu_seconds if before else (0.0, 0.0)
     user, system = (max(0.0, now - was) / bucket.seconds for now, was in zip(bucket.cpu_seconds, then, strict=True))
-    return Point(
+    return wire.Point(
         timestamp=Moment(bucket.at),
         ingested=verbs["push"].items,
         processed=verbs["ack"].items,
@@ -112,13 +84,13 @@ def _point(bucket: Bucket, before: Bucket | None) -> Point:
     )
 
 
-def _with_requests(telemetry: Telemetry, totals: Counts) -> StatusCounts:
+def _with_requests(telemetry: Telemetry, totals: Counts) -> wire.StatusCounts:
     push, pop, ack = telemetry.push, telemetry.pop, telemetry.ack
     return made(
-        StatusCounts,
+        wire.StatusCounts,
         totals,
-        requests=Requests(push=push.count, pop=pop.count, ack=ack.count),
-        batch_efficiency=Requests(push=_share(push), pop=_share(pop), ack=_share(ack)),
+        requests=wire.Requests(push=push.count, pop=pop.count, ack=ack.count),
+        batch_efficiency=wire.Requests(push=_share(push), pop=_share(pop), ack=_share(ack)),
     )
 
 
@@ -127,7 +99,7 @@ def _share(verb: VerbStats) -> float:
 
 
 @status.get("/api/v1/status/analytics")
-async def analytics(broker: Broker, query: AnalyticsQuery) -> Analytics:
+async def analytics(broker: Broker, query: wire.AnalyticsQuery) -> wire.Analytics:
     """Messages pushed through this broker over time, since it started."""
     span = await broker.statistics.span(query, hours=24)
     width = _WIDTHS[query.interval]
@@ -138,8 +110,8 @@ async def analytics(broker: Broker, query: AnalyticsQuery) -> Analytics:
         of_queues = sum(found.pushed for id, found in minute.queues.items() if id in ids)
         at = minute.at - minute.at % width
         points[at] = points.get(at, 0) + (minute.verbs["push"].items if everything else of_queues)
-    return Analytics(
-        data_points=[DataPoint(timestamp=Moment(at), messages=points[at]) for at in sorted(points)],
+    return wire.Analytics(
+        data_points=[wire.DataPoint(timestamp=Moment(at), messages=points[at]) for at in sorted(points)],
         interval=query.interval,
         since=Moment(span.since),
         until=Moment(span.until),
@@ -148,53 +120,53 @@ async def analytics(broker: Broker, query: AnalyticsQuery) -> Analytics:
 
 
 @status.get(_QUEUES)
-async def list_queues(broker: Broker, query: StatusQueuesQuery) -> StatusQueues:
+async def list_queues(broker: Broker, query: wire.StatusQueuesQuery) -> wire.StatusQueues:
     """Queues with what they hold, page by page."""
     found = await broker.queues.summaries(where=query)
     page = found[query.offset : query.offset + query.limit]
-    return StatusQueues(queues=page, pagination=Pagination(limit=query.limit, offset=query.offset))
+    return wire.StatusQueues(queues=page, pagination=Pagination(limit=query.limit, offset=query.offset))
 
 
 @status.get(f"{_QUEUES}/{{queue}}")
-async def show_queue(broker: Broker, queue: str, query: StatusQueueQuery) -> StatusQueueDetail:
+async def show_queue(broker: Broker, queue: str, query: wire.StatusQueueQuery) -> wire.StatusQueueDetail:
     """One queue with its options and partitions."""
     found, page = await broker.queues.show(queue, limit=0), []
     if query.include_partitions:
         page = await broker.queues.counted(queue, after=query.after, limit=query.limit)
-    return StatusQueueDetail(
+    return wire.StatusQueueDetail(
         queue=made(
-            StatusQueueHead,
+            wire.StatusQueueHead,
             found,
             priority=found.options["priority"],
             config=found.options | {"maxQueueSize": found.options["maxSize"]},
         ),
         partitions=[_partition(one) for one in page],
-        totals=made(StatusTotals, found.totals, messages=found.totals),
+        totals=made(wire.StatusTotals, found.totals, messages=found.totals),
         next=page[-1].name if len(page) == query.limit else None,
     )
 
 
-def _partition(one: PartitionStats) -> StatusPartition:
+def _partition(one: PartitionStats) -> wire.StatusPartition:
     shown, active = partition_detail(one), Moment(one.last_at) if one.head else None
-    cursor = Consumed(total_consumed=one.head - one.unfinished)
-    return made(StatusPartition, shown, messages=shown.stats, cursor=cursor, last_activity=active)
+    cursor = wire.Consumed(total_consumed=one.head - one.unfinished)
+    return made(wire.StatusPartition, shown, messages=shown.stats, cursor=cursor, last_activity=active)
 
 
 @status.get(f"{_QUEUES}/{{queue}}/messages")
-async def queue_messages(broker: Broker, queue: str, query: StatusMessagesQuery) -> list[MessageHead]:
+async def queue_messages(broker: Broker, queue: str, query: wire.StatusMessagesQuery) -> list[MessageHead]:
     """The newest messages of a queue."""
     where = MessageQuery(limit=query.limit, offset=query.offset)
     return (await broker.browse.search([await broker.queues.existing(queue)], where)).messages
 
 
 @maintenance.get(f"{_SYSTEM}/maintenance")
-async def show_maintenance(broker: Broker) -> Maintenance:
+async def show_maintenance(broker: Broker) -> wire.Maintenance:
     """Which maintenance modes are on."""
     return await _maintenance(broker)
 
 
 @maintenance.post(f"{_SYSTEM}/maintenance")
-async def set_maintenance(broker: Broker, body: MaintenanceBody) -> Maintenance:
+async def set_maintenance(broker: Broker, body: wire.MaintenanceBody) -> wire.Maintenance:
     """Keep pushes in the journal; turned off, they are stored. 409 without a journal."""
     await broker.pause_pushes(body.enabled)
     if broker.status.journal() is None:
@@ -204,58 +176,58 @@ async def set_maintenance(broker: Broker, body: MaintenanceBody) -> Maintenance:
     return await _maintenance(broker, "Pushes are stored; what was kept is being drained")
 
 
-async def _maintenance(broker: Broker, message: str | None = None) -> Maintenance:
+async def _maintenance(broker: Broker, message: str | None = None) -> wire.Maintenance:
     healthy, journal = await broker.status.healthy(), broker.status.journal()
     pending, failed = (journal.messages, journal.failed) if journal is not None else (0, 0)
-    return Maintenance(
+    return wire.Maintenance(
         maintenance_mode=await broker.flags.is_on(PUSH_MAINTENANCE),
         pop_maintenance_mode=await broker.flags.is_on(POP_MAINTENANCE),
         buffered_messages=pending,
         buffer_healthy=healthy,
-        buffer_stats=BufferStats(pending_count=pending, failed_count=failed, db_healthy=healthy),
+        buffer_stats=wire.BufferStats(pending_count=pending, failed_count=failed, db_healthy=healthy),
         message=message,
     )
 
 
 @maintenance.get(f"{_SYSTEM}/maintenance/pop")
-async def show_pop_maintenance(broker: Broker) -> PopMaintenance:
+async def show_pop_maintenance(broker: Broker) -> wire.PopMaintenance:
     """Whether pops are paused."""
     return _pops(await broker.flags.is_on(POP_MAINTENANCE))
 
 
 @maintenance.post(f"{_SYSTEM}/maintenance/pop")
-async def set_pop_maintenance(broker: Broker, body: MaintenanceBody) -> PopMaintenance:
+async def set_pop_maintenance(broker: Broker, body: wire.MaintenanceBody) -> wire.PopMaintenance:
     """Pause or resume all pops, at every broker of the store within two seconds."""
     await broker.pause_pops(body.enabled)
     return _pops(body.enabled)
 
 
-def _pops(paused: bool) -> PopMaintenance:
+def _pops(paused: bool) -> wire.PopMaintenance:
     message = "Pops answer that there is nothing" if paused else "Pops deliver messages"
-    return PopMaintenance(pop_maintenance_mode=paused, message=message)
+    return wire.PopMaintenance(pop_maintenance_mode=paused, message=message)
 
 
 @maintenance.get(f"{_SYSTEM}/shared-state")
-async def state_of_brokers(broker: Broker) -> SharedState:
+async def state_of_brokers(broker: Broker) -> wire.SharedState:
     """What brokers share beside their store: nothing."""
-    return SharedState(store=broker.status.store_kind)
+    return wire.SharedState(store=broker.status.store_kind)
 
 
 @maintenance.get("/internal/api/shared-state/stats")
 @maintenance.get("/internal/api/inter-instance/stats")
-async def state_again(broker: Broker) -> SharedState:
+async def state_again(broker: Broker) -> wire.SharedState:
     """The same."""
-    return SharedState(store=broker.status.store_kind)
+    return wire.SharedState(store=broker.status.store_kind)
 
 
 @maintenance.post("/internal/api/notify")
-async def notify(broker: Broker, body: NotifyBody) -> Notified:
+async def notify(broker: Broker, body: wire.NotifyBody) -> wire.Notified:
     """Tell this broker's long polls that a queue may have messages."""
     await broker.wake(body.queue)
-    return Notified()
+    return wire.Notified()
 
 
 @maintenance.post("/api/v1/stats/refresh")
-async def refresh() -> Refreshed:
+async def refresh() -> wire.Refreshed:
     """Count anew. Nothing to do here: what is shown is counted when it is asked for."""
-    return Refreshed()
+    return wire.Refreshed()

@@ -17,22 +17,13 @@ from fairlane.model.limits import REQUEST_BYTES_MAX
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, PushOutcome
 from fairlane.model.stream import StateChange, StateOp
-from fairlane.wire.streams import (
-    CycleAckResult,
-    CycleBody,
-    CycleResult,
-    QueryBody,
-    RegisteredQuery,
-    StateGetBody,
-    StateOpBody,
-    StateRows,
-)
+from fairlane.wire import streams as wire
 
 routes = Routes("streams")
 
 
-@routes.post("/streams/v1/queries", answer=RegisteredQuery)
-async def register(broker: Broker, body: QueryBody) -> Response:
+@routes.post("/streams/v1/queries", answer=wire.RegisteredQuery)
+async def register(broker: Broker, body: wire.QueryBody) -> Response:
     """Register a query, or find it again with its state."""
     found = await broker.streams.register(body)
     query = found.query
@@ -46,7 +37,7 @@ async def register(broker: Broker, body: QueryBody) -> Response:
             query_id=str(query.id),
             name=query.name,
         )
-    answer = RegisteredQuery(
+    answer = wire.RegisteredQuery(
         success=True,
         query_id=str(query.id),
         name=query.name,
@@ -58,13 +49,13 @@ async def register(broker: Broker, body: QueryBody) -> Response:
 
 
 @routes.post("/streams/v1/state/get", body_bytes_max=REQUEST_BYTES_MAX)
-async def state(broker: Broker, body: StateGetBody) -> StateRows:
+async def state(broker: Broker, body: wire.StateGetBody) -> wire.StateRows:
     """State of a query in one partition, by key."""
-    return StateRows(success=True, rows=await broker.streams.state(body))
+    return wire.StateRows(success=True, rows=await broker.streams.state(body))
 
 
 @routes.post("/streams/v1/cycle", body_bytes_max=REQUEST_BYTES_MAX)
-async def cycle(broker: Broker, body: CycleBody) -> CycleResult:
+async def cycle(broker: Broker, body: wire.CycleBody) -> wire.CycleResult:
     """Change state, push and ack in one transaction: all of it or nothing."""
     group = check_name("consumer_group", body.consumer_group or QUEUE_MODE)
     nested: list[Nested] = []
@@ -78,7 +69,7 @@ async def cycle(broker: Broker, body: CycleBody) -> CycleResult:
     await check_depths(nested)
     steps = _steps(body, change.partition, group)
     await broker.streams.existing(body.query_id)
-    answer = CycleResult(success=True, query_id=body.query_id, partition_id=body.partition_id)
+    answer = wire.CycleResult(success=True, query_id=body.query_id, partition_id=body.partition_id)
     # Without a lease there is nothing of the caller's to give back.
     release = body.release_lease and body.ack is not None and bool(body.ack.lease_id)
     try:
@@ -92,7 +83,7 @@ async def cycle(broker: Broker, body: CycleBody) -> CycleResult:
     return answer
 
 
-def _steps(body: CycleBody, partition: PartitionId, group: str) -> list[Step]:
+def _steps(body: wire.CycleBody, partition: PartitionId, group: str) -> list[Step]:
     """The ack first; then the pushes in their order."""
     steps: list[Step] = []
     if body.ack is not None:
@@ -109,7 +100,7 @@ def _steps(body: CycleBody, partition: PartitionId, group: str) -> list[Step]:
     return [*steps, *body.push_items]
 
 
-def _report(answer: CycleResult, body: CycleBody, outcomes: list[Outcome]) -> None:
+def _report(answer: wire.CycleResult, body: wire.CycleBody, outcomes: list[Outcome]) -> None:
     pushed = [outcome for outcome in outcomes if isinstance(outcome, PushOutcome)]
     answer.push_results = [
         msgspec.Raw(push_element(index, item, outcome))
@@ -117,7 +108,7 @@ def _report(answer: CycleResult, body: CycleBody, outcomes: list[Outcome]) -> No
     ]
     acked = next((outcome for outcome in outcomes if isinstance(outcome, AckOutcome)), None)
     if acked is not None and body.ack is not None:
-        answer.ack_result = CycleAckResult(
+        answer.ack_result = wire.CycleAckResult(
             success=acked.success,
             count=body.ack.count,
             lease_released=acked.lease_released,
@@ -132,7 +123,7 @@ class _Windowed(msgspec.Struct):
 _decode_windowed = msgspec.json.Decoder(_Windowed).decode
 
 
-def _state_ops(bodies: list[StateOpBody], nested: list[Nested]) -> list[StateOp]:
+def _state_ops(bodies: list[wire.StateOpBody], nested: list[Nested]) -> list[StateOp]:
     """InvalidRequest names the index. What may be nested too deeply is left in `nested`."""
     found = []
     for index, body in enumerate(bodies):

@@ -13,9 +13,11 @@ from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.limits import COUNT_MAX, ERROR_CHARS_MAX, POP_BYTES_MAX
+from fairlane.model.moment import Moment
 from fairlane.model.names import check_count, check_flag, check_name
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import Segment
+from fairlane.wire.dead_letters import FailedAttempt
 
 _LIST_POSITION = re.compile(r"(\d{1,18})\.(\d{1,9}-\d{1,18})\.(\d{1,18})", re.ASCII)
 NOT_DUE = -1
@@ -291,6 +293,36 @@ class Leased(msgspec.Struct, frozen=True):
     upto: int
     committed: int
     ends_at: int
+
+
+class StoredLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead letter as it is stored: `message` is the whole message in its stored form (see `model.segment`)."""
+
+    partition: PartitionId
+    group_id: int
+    position: int
+    queue: str
+    partition_name: str
+    group: str
+    message: bytes
+    message_created_at: int
+    error: str
+    attempts: int
+    first_failed_at: int
+    failed_at: int
+    replayed_at: int | None
+    replayed_as: str | None
+    history: list[FailedAttempt] = []
+    """Failures before the last one, oldest first; of many the latest nine."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.partition}-{self.group_id}-{self.position}"
+
+    @property
+    def errors(self) -> list[FailedAttempt]:
+        """Of all these failures."""
+        return [*self.history, FailedAttempt(at=Moment(self.failed_at), error=self.error)]
 
 
 class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):

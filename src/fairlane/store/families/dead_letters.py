@@ -16,7 +16,6 @@ from fairlane.model.idempotency import replay_headers
 from fairlane.model.ids import uuid7
 from fairlane.model.message import PushItem
 from fairlane.model.operation import push_payload
-from fairlane.model.outcome import DeadLetter
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import pack, unpack
 from fairlane.store.codec import Codec
@@ -31,6 +30,7 @@ from fairlane.store.contract.values import (
     PushResult,
     Slice,
     Stored,
+    StoredLetter,
 )
 from fairlane.store.families.port import Family, Port, Row, Transaction, Value, struct, value
 from fairlane.store.families.queues import Queues
@@ -51,17 +51,17 @@ class DeadLetters(Family):
 
     async def list(
         self, queue_id: int, where: DeadFilter, *, limit: int = 100, before: tuple[int, str] | None = None
-    ) -> List[DeadLetter]:
+    ) -> List[StoredLetter]:
         """Newest failure first; `before` is (failed_at, id) of the last one seen."""
         at, id = before or (None, None)
         wanted = _values(queue_id, where) | {"before_at": at, "before_id": id, "limit": limit}
-        found: List[DeadLetter] = []
+        found: List[StoredLetter] = []
         for shard in self._shards(where):
             found += map(_letter, await self._port.read("dead_letters.list", shard=shard, **wanted))
         found.sort(key=lambda letter: (letter.failed_at, letter.id), reverse=True)
         return await self._port.codec.open_letters(found[:limit])
 
-    async def get(self, queue_id: int, id: str) -> DeadLetter | None:
+    async def get(self, queue_id: int, id: str) -> StoredLetter | None:
         if (match := _ID.fullmatch(id)) is None:
             return None
         key = dict(zip(("shard", "partition_id", "group_id", "position"), map(int, match.groups()), strict=True))
@@ -114,7 +114,7 @@ class DeadLetters(Family):
         if text is None:
             return []
         options = msgspec.json.decode(text, type=QueueOptions)
-        letters: List[DeadLetter] = []
+        letters: List[StoredLetter] = []
         for shard in self._shards(where):
             wanted = _values(queue_id, where)
             letters += map(_letter, await transaction.run("dead_letters.oldest", shard=shard, limit=limit, **wanted))
@@ -154,7 +154,7 @@ class DeadLetters(Family):
         """Append up to `limit` dead letters that wait for it to the queue that their queue names (`dead_letter_queue`),
         of all tenants, longest waiting first: each once, whoever else forwards at the same time, and beyond that
         queue's `max_size`. A letter waits from the transaction on that gave its message up."""
-        targets: dict[tuple[str, str | None], List[DeadLetter]] = defaultdict(list)
+        targets: dict[tuple[str, str | None], List[StoredLetter]] = defaultdict(list)
         count = 0
         for shard in self._port.shards:
             rows = await self._port.read("dead_letters.pending", shard=shard, limit=limit - count)
@@ -217,14 +217,14 @@ class DeadLetters(Family):
 
 
 async def _postpone(
-    run: Callable[..., Awaitable[List[Row]]], letters: Sequence[DeadLetter], seconds: int | None
+    run: Callable[..., Awaitable[List[Row]]], letters: Sequence[StoredLetter], seconds: int | None
 ) -> None:
     """Let letters wait for so many seconds, or not any more."""
     for keys, _ in _columns(letters):
         await run("dead_letters.postpone", seconds=seconds, **keys)
 
 
-async def _purge(transaction: Transaction, *, letters: Sequence[DeadLetter]) -> int:
+async def _purge(transaction: Transaction, *, letters: Sequence[StoredLetter]) -> int:
     """Remove those of these letters that are still the same; with their lanes held, as who makes one holds them."""
     purged = 0
     for keys, some in _columns(letters):
@@ -235,15 +235,15 @@ async def _purge(transaction: Transaction, *, letters: Sequence[DeadLetter]) -> 
     return purged
 
 
-async def _still(transaction: Transaction, statement: str, letters: Sequence[DeadLetter]) -> set[str]:
+async def _still(transaction: Transaction, statement: str, letters: Sequence[StoredLetter]) -> set[str]:
     """Lock letters; the ids of those of which the statement holds."""
     rows = [row for keys, _ in _columns(letters) for row in await transaction.run(statement, **keys)]
     return {"-".join(map(str, row)) for row in rows}
 
 
-def _columns(letters: Sequence[DeadLetter]) -> List[tuple[dict[str, Value], List[DeadLetter]]]:
+def _columns(letters: Sequence[StoredLetter]) -> List[tuple[dict[str, Value], List[StoredLetter]]]:
     """The keys of letters as columns, and the letters in that order; those of each shard by themselves."""
-    shards: dict[int, List[DeadLetter]] = defaultdict(list)
+    shards: dict[int, List[StoredLetter]] = defaultdict(list)
     for letter in sorted(letters, key=lambda one: (one.partition, one.group_id, one.position)):
         shards[letter.partition.shard].append(letter)
     return [
@@ -265,11 +265,11 @@ def _values(queue_id: int, where: DeadFilter) -> dict[str, Value]:
     return {"queue_id": queue_id, "partition_id": partition_id, **msgspec.structs.asdict(where)}
 
 
-def _letter(row: Row) -> DeadLetter:
-    return struct(DeadLetter, row)
+def _letter(row: Row) -> StoredLetter:
+    return struct(StoredLetter, row)
 
 
-def _again(part: Slice, letter: DeadLetter, codec: Codec, payload: bytes | None) -> str:
+def _again(part: Slice, letter: StoredLetter, codec: Codec, payload: bytes | None) -> str:
     """Add a dead letter's message to a slice, as a new message, with another payload if there is one; its id."""
     clear = codec.open_message(letter.partition, letter.message)
     old = unpack(clear, position=letter.position, created_at=letter.message_created_at)

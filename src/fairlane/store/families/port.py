@@ -145,12 +145,12 @@ def _reader(hint: Any) -> Callable[[Iterator[Any]], Any]:
         return lambda columns: moment_or_none(next(columns))
     if hint is bool:
         return lambda columns: bool(next(columns))
-    if hint is Moment:
-        return lambda columns: None if (at := next(columns)) is None else Moment(at)
+    if hint is msgspec.Raw:
+        return lambda columns: msgspec.Raw(next(columns).encode())
     if hint is UUID:
         return lambda columns: _uuid(next(columns))
     if get_origin(hint) is list or isinstance(hint, msgspec.StructMeta):
-        decode = msgspec.json.Decoder(hint).decode
+        decode = msgspec.json.Decoder(hint, dec_hook=lambda kind, value: kind(value)).decode  # moments
         return lambda columns: decode(found) if isinstance(found := next(columns), str) else found
     return next
 

@@ -152,7 +152,7 @@ class Queues(Family):
     async def declare(self, transaction: Transaction, change: SpecChange) -> None:
         """Do what a spec changes of queues, and note that and SPECS as changes of the catalogue. Rows are locked by id,
         as everybody locks them."""
-        tenant = change.spec.tenant
+        tenant = change.tenant
         wanted = {queue.name: queue for queue in change.queues}
         for name in sorted(name for name, queue in wanted.items() if queue.before is None):
             # Its options are those that it is to have: nothing of it has to be counted or woken.

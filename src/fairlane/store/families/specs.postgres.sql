@@ -6,16 +6,16 @@ WHERE :version = 1 + (SELECT coalesce(max(x.version), 0) FROM fairlane.specs x W
 ON CONFLICT DO NOTHING RETURNING s.applied_at;
 
 -- name: get
-SELECT s.tenant, s.version, s.app, s.hash, s.applied_by, s.applied_at, s.source, s.document FROM fairlane.specs s
+SELECT s.version, s.app, s.hash, s.applied_by, s.applied_at, s.source, s.document FROM fairlane.specs s
 WHERE s.tenant = :tenant AND s.version = :version;
 
 -- name: in_force
-SELECT s.tenant, s.version, s.app, s.hash, s.applied_by, s.applied_at, s.source, s.document FROM fairlane.specs s
+SELECT s.version, s.app, s.hash, s.applied_by, s.applied_at, s.source, s.document FROM fairlane.specs s
 WHERE s.tenant = :tenant
   AND s.version IN (SELECT max(x.version) FROM fairlane.specs x WHERE x.tenant = :tenant GROUP BY x.app)
 ORDER BY s.app;
 
 -- name: versions
-SELECT s.tenant, s.version, s.app, s.hash, s.applied_by, s.applied_at, '' AS source, '' AS document FROM fairlane.specs s
+SELECT s.version, s.app, s.hash, s.applied_by, s.applied_at FROM fairlane.specs s
 WHERE s.tenant = :tenant AND (:app::text IS NULL OR s.app = :app) AND (:before::bigint IS NULL OR s.version < :before)
 ORDER BY s.version DESC LIMIT :limit;

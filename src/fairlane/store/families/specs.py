@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from fairlane.errors import Conflict
+from fairlane.model.moment import Moment
 from fairlane.model.queue import QueueOptions
-from fairlane.model.spec_version import SpecVersion
 from fairlane.store.families.port import Family, Port, Transaction, Value, one, struct
 from fairlane.store.families.queues import Queues
 from fairlane.store.families.schedules import Schedule, put_values
+from fairlane.wire.specs import SpecDetail, SpecHead
 
 
 class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +25,8 @@ class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
 class SpecChange(msgspec.Struct, frozen=True, kw_only=True):
     """All that applying a spec changes."""
 
-    spec: SpecVersion
+    tenant: str
+    spec: SpecDetail
     """With the version that it is to get; `applied_at` is the store's to say."""
     queues: tuple[QueueChange, ...] = ()
     queues_gone: tuple[str, ...] = ()
@@ -37,15 +39,16 @@ class Specs(Family):
         super().__init__(port)
         self._queues = queues
 
-    async def apply(self, change: SpecChange) -> SpecVersion:
+    async def apply(self, change: SpecChange) -> SpecDetail:
         """Record the version, make and configure its queues, delete those that are gone, and put its schedules, all of
         it or nothing; the version as it is stored. A new queue gets labels from its name, an old one keeps its own.
 
         Conflict, and nothing done, if that version is taken, a queue is not what it was `before`, or one cannot become
         what it is to be. The version of the catalogue rises for each queue, and once more for SPECS."""
-        values: dict[str, Value] = msgspec.structs.asdict(change.spec)
+        values: dict[str, Value] = {"tenant": change.tenant, **msgspec.structs.asdict(change.spec)}
+        values["document"] = bytes(change.spec.raw).decode()
 
-        async def work(transaction: Transaction) -> SpecVersion:
+        async def work(transaction: Transaction) -> SpecDetail:
             recorded = await transaction.run("specs.record", **values)
             if not recorded:
                 raise Conflict("another spec was applied meanwhile; plan again")
@@ -53,27 +56,25 @@ class Specs(Family):
             for schedule in change.schedules:
                 await transaction.run("schedules.put", **put_values(schedule))
             for name in change.schedules_gone:
-                await transaction.run("schedules.delete", tenant=change.spec.tenant, name=name)
+                await transaction.run("schedules.delete", tenant=change.tenant, name=name)
             await self._queues.declare(transaction, change)
-            return msgspec.structs.replace(change.spec, applied_at=recorded[0][0])
+            return msgspec.structs.replace(change.spec, applied_at=Moment(recorded[0][0]))
 
         applied = await self._port.transact(work)
         if change.queues_gone:
             await self._queues.purge()
         return applied
 
-    async def in_force(self, tenant: str) -> list[SpecVersion]:
+    async def in_force(self, tenant: str) -> list[SpecDetail]:
         """The latest version of each app, by name."""
-        return await self._read("specs.in_force", tenant=tenant)
+        return [struct(SpecDetail, row) for row in await self._port.read("specs.in_force", tenant=tenant)]
 
-    async def get(self, tenant: str, version: int) -> SpecVersion | None:
-        return one(SpecVersion, await self._port.read("specs.get", tenant=tenant, version=version))
+    async def get(self, tenant: str, version: int) -> SpecDetail | None:
+        return one(SpecDetail, await self._port.read("specs.get", tenant=tenant, version=version))
 
     async def versions(
         self, tenant: str, *, app: str | None = None, before: int | None = None, limit: int = 100
-    ) -> list[SpecVersion]:
+    ) -> list[SpecHead]:
         """Of one app or of all, newest first, without their texts; `before` is the last one seen."""
-        return await self._read("specs.versions", tenant=tenant, app=app, before=before, limit=limit)
-
-    async def _read(self, statement: str, **values: Value) -> list[SpecVersion]:
-        return [struct(SpecVersion, row) for row in await self._port.read(statement, **values)]
+        rows = await self._port.read("specs.versions", tenant=tenant, app=app, before=before, limit=limit)
+        return [struct(SpecHead, row) for row in rows]

@@ -5,15 +5,15 @@ where :version = 1 + (select coalesce(max(version), 0) from specs where tenant =
 returning applied_at
 
 -- name: get
-select tenant, version, app, hash, applied_by, applied_at, source, document from specs
+select version, app, hash, applied_by, applied_at, source, document from specs
 where tenant = :tenant and version = :version
 
 -- name: in_force
-select tenant, version, app, hash, applied_by, applied_at, source, document from specs
+select version, app, hash, applied_by, applied_at, source, document from specs
 where tenant = :tenant and version in (select max(version) from specs where tenant = :tenant group by app)
 order by app
 
 -- name: versions
-select tenant, version, app, hash, applied_by, applied_at, '', '' from specs
+select version, app, hash, applied_by, applied_at from specs
 where tenant = :tenant and (:app is null or app = :app) and (:before is null or version < :before)
 order by version desc limit :limit

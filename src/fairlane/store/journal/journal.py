@@ -19,7 +19,6 @@ import msgspec
 
 from fairlane.errors import FairlaneError, JournalFull, SealError, StoreFull, StoreUnavailable
 from fairlane.model.queue import Queue
-from fairlane.model.spec_version import SpecVersion
 from fairlane.runtime.clock import steady_clock
 from fairlane.runtime.process import LockFile
 from fairlane.store.contract.journal import Backlog, Entry, JournalState, NewEntry
@@ -30,6 +29,8 @@ from fairlane.store.sqlite.connection import CHECKPOINT_PAGES, is_safe, open_rea
 from fairlane.store.sqlite.faults import translate
 from fairlane.store.sqlite.rows import first, rows, value, write_rows
 from fairlane.store.sqlite.writer import Writer
+from fairlane.wire.base import decoder, encode
+from fairlane.wire.specs import SpecDetail
 
 RETRY_SECONDS: Final = 5.0
 _LOG_PAGES_MAX: Final = 100_000  # 400 MB
@@ -268,19 +269,19 @@ class Journal:
         if count:
             _log.info("adopted %d journal entries from %s", count, path)
 
-    async def save(self, *, queues: Sequence[Queue] | None = None, specs: Sequence[SpecVersion] | None = None) -> None:
+    async def save(self, *, queues: Sequence[Queue] | None = None, specs: Sequence[SpecDetail] | None = None) -> None:
         """Save what is known of queues and the specs in force, for a start without the store."""
         known = [("queues", queues), ("specs", specs)]
-        texts = [(key, msgspec.json.encode(some)) for key, some in known if some is not None]
+        texts = [(key, encode(some)) for key, some in known if some is not None]
         await self._writer.run(lambda db, _: [rows(db, SQL["save"], *text) for text in texts])
 
     async def queues(self) -> list[Queue]:
         text = await self._writer.run(lambda db, _: value(db, SQL["saved"], "queues"))
         return msgspec.json.decode(text, type=list[Queue]) if text else []
 
-    async def specs(self) -> list[SpecVersion]:
+    async def specs(self) -> list[SpecDetail]:
         text = await self._writer.run(lambda db, _: value(db, SQL["saved"], "specs"))
-        return msgspec.json.decode(text, type=list[SpecVersion]) if text else []
+        return decoder(list[SpecDetail]).decode(text) if text else []
 
     async def close(self) -> None:
         """Idempotent."""
