@@ -14,7 +14,8 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.queue import Partition, Queue
 from fairlane.model.segment import pack
-from fairlane.store.contract.values import Dead, DeadFilter, Duplicates, Full, ListPosition, Stored, StoredHead, Upto
+from fairlane.store.contract.browse import ListPosition, StoredHead, Upto
+from fairlane.store.contract.values import Dead, DeadFilter, Duplicates, Full, Stored
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness
 

@@ -19,8 +19,8 @@ from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import QUEUE_MODE, name_or_none
 from fairlane.model.queue import Queue
 from fairlane.model.stats import Standing
+from fairlane.store.contract.browse import ListPosition, StoredHead, Upto
 from fairlane.store.contract.store import Store
-from fairlane.store.contract.values import ListPosition, StoredHead, Upto
 from fairlane.wire.browse import BusStatus, ListMode, MessageHead, MessagePage, MessageQuery, Status
 
 PARTITIONS_AT_ONCE = 20

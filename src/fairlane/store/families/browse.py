@@ -15,7 +15,7 @@ from fairlane.errors import Unavailable
 from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.model.segment import HEAD_BYTES, Segment, head_of, ids_of
-from fairlane.store.contract.values import ActivePartition, Found, ListPosition, StoredHead, Upto
+from fairlane.store.contract.browse import ActivePartition, Found, ListPosition, StoredHead, Upto
 from fairlane.store.families.port import Family, Port, Transaction, Value, struct, value
 from fairlane.store.families.queues import gone, recount
 
