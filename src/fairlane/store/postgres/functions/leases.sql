@@ -3,7 +3,8 @@
 CREATE OR REPLACE FUNCTION fairlane.renew(
     p_shard int, p_groups bigint[], p_tokens uuid[], p_seconds int[], p_now timestamptz
 ) RETURNS TABLE (renewed bigint, expires_at timestamptz)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '500ms' AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz := coalesce(p_now, clock_timestamp());
@@ -11,18 +12,21 @@ DECLARE
     v_lanes int;
 BEGIN
     -- All cursors are locked in one order before the first is changed.
-    PERFORM 1 FROM fairlane.cursors k JOIN unnest(p_groups, p_tokens) u(grp, token) ON k.group_id = u.grp AND k.lease = u.token
-    WHERE k.shard = p_shard AND k.ready_at > t AND k.ready_at < fairlane.never() ORDER BY k.partition_id, k.group_id FOR UPDATE OF k;
-    PERFORM 1 FROM fairlane.cursors k
-    WHERE k.shard = p_shard AND (k.partition_id, k.group_id) IN (
-        SELECT c.partition_id, c.group_id FROM fairlane.claims c
-        JOIN unnest(p_groups, p_tokens) u(grp, token) ON c.group_id = u.grp AND c.token = u.token
-        WHERE c.shard = p_shard AND c.ends_at > t
-        UNION
-        SELECT f.partition_id, f.group_id FROM fairlane.failures f
-        JOIN unnest(p_groups, p_tokens) u(grp, token) ON f.group_id = u.grp AND f.token = u.token
-        WHERE f.shard = p_shard AND f.due_at > t)
-    ORDER BY k.partition_id, k.group_id FOR UPDATE OF k;
+    PERFORM 1 FROM (
+        SELECT x.partition_id, u.grp FROM unnest(p_groups, p_tokens) u(grp, token)
+        CROSS JOIN LATERAL (
+            SELECT k.partition_id FROM fairlane.cursors k
+            WHERE k.shard = p_shard AND k.group_id = u.grp AND k.ready_at > t AND k.ready_at < fairlane.never() AND k.lease = u.token
+            UNION ALL
+            SELECT c.partition_id FROM fairlane.claims c
+            WHERE c.shard = p_shard AND c.group_id = u.grp AND c.ends_at > t AND c.token = u.token
+            UNION ALL
+            SELECT f.partition_id FROM fairlane.failures f
+            WHERE f.shard = p_shard AND f.group_id = u.grp AND f.due_at > t AND f.token = u.token) x
+        GROUP BY x.partition_id, u.grp ORDER BY x.partition_id, u.grp) u
+    CROSS JOIN LATERAL (
+        SELECT 1 FROM fairlane.cursors k
+        WHERE k.shard = p_shard AND k.partition_id = u.partition_id AND k.group_id = u.grp FOR UPDATE) k;
     FOR i IN 1 .. cardinality(p_tokens) LOOP
         t_end := t + make_interval(secs => p_seconds[i]);
         v_lanes := coalesce(cardinality(fairlane.claimed_lanes(p_shard, p_groups[i], p_tokens[i], 0, t)), 0);
@@ -52,17 +56,22 @@ END $$;
 -- Gives lanes of a lease back without charge; p_partition 0 means all of them.
 CREATE OR REPLACE FUNCTION fairlane.release(p_shard int, p_group bigint, p_token uuid, p_partition bigint, p_now timestamptz)
 RETURNS bigint
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '500ms' AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz := coalesce(p_now, clock_timestamp());
     v_ids bigint[];
 BEGIN
+    -- Found by the index of ready lanes, which the order of locking would lead away from; then locked, and looked at again.
+    v_ids := ARRAY(
+        SELECT k.partition_id FROM fairlane.cursors k
+        WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at > t AND k.ready_at < fairlane.never() AND k.lease = p_token
+          AND p_partition IN (0, k.partition_id));
     SELECT array_agg(x.partition_id) INTO v_ids
     FROM (SELECT k.partition_id FROM fairlane.cursors k
-          WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at > t AND k.ready_at < fairlane.never()
-            AND k.lease = p_token
-            AND (p_partition = 0 OR k.partition_id = p_partition)
+          WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids) AND k.group_id = p_group
+            AND k.ready_at > t AND k.ready_at < fairlane.never() AND k.lease = p_token
           ORDER BY k.partition_id FOR UPDATE) x;
     -- The lane stays ready even if its batch was all there was: there is still that batch to read.
     UPDATE fairlane.cursors k SET ready_at = t, lease = NULL, last_lease = k.lease

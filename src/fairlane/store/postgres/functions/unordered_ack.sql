@@ -50,11 +50,13 @@ DECLARE
     x_at bigint[] := '{}';
     x_kind text[] := '{}';
 BEGIN
+    -- Lanes are looked up by their partitions' ids also where a join names them: a plan that was made while there was next to nothing
+    -- would otherwise walk the shard.
     v_limited := fairlane.limited_queues(p_shard, p_partitions);
     PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (v_limited) ORDER BY q.id FOR UPDATE;
     PERFORM 1 FROM fairlane.cursors k
     JOIN (SELECT DISTINCT u.id, u.grp FROM unnest(p_partitions, p_groups) u(id, grp)) u ON u.id = k.partition_id AND u.grp = k.group_id
-    WHERE k.shard = p_shard ORDER BY k.partition_id, k.group_id FOR UPDATE OF k;
+    WHERE k.shard = p_shard AND k.partition_id = ANY (p_partitions) ORDER BY k.partition_id, k.group_id FOR UPDATE OF k;
     IF NOT fairlane.limited_queues(p_shard, p_partitions) <@ v_limited THEN
         RAISE EXCEPTION 'a queue got a max_size meanwhile' USING ERRCODE = 'serialization_failure';
     END IF;
@@ -75,8 +77,9 @@ BEGIN
     FOR r IN
         DELETE FROM fairlane.claims m
         USING unnest(s_lane, s_first, s_upto) WITH ORDINALITY i(lane, first, upto, n)
-        WHERE m.shard = p_shard AND m.partition_id = p_partitions[i.lane] AND m.group_id = p_groups[i.lane]
-          AND m.first_pos = i.first AND m.upto = i.upto AND m.token = p_tokens[i.lane] AND m.ends_at > t
+        WHERE m.shard = p_shard AND m.partition_id = ANY (p_partitions)
+          AND m.partition_id = p_partitions[i.lane] AND m.group_id = p_groups[i.lane] AND m.first_pos = i.first
+          AND m.upto = i.upto AND m.token = p_tokens[i.lane] AND m.ends_at > t
         RETURNING i.n
     LOOP
         s_whole[r.n] := true;
@@ -85,7 +88,8 @@ BEGIN
     FOR r IN
         DELETE FROM fairlane.failures f
         USING unnest(p_item_lane, p_item_kind, p_first, p_upto) WITH ORDINALITY i(lane, kind, first, upto, n)
-        WHERE f.shard = p_shard AND f.partition_id = p_partitions[i.lane] AND f.group_id = p_groups[i.lane] AND f.position = i.first
+        WHERE f.shard = p_shard AND f.partition_id = ANY (p_partitions)
+          AND f.partition_id = p_partitions[i.lane] AND f.group_id = p_groups[i.lane] AND f.position = i.first
           AND i.upto = i.first + 1 AND i.kind = 'd' AND f.token = p_tokens[i.lane] AND f.due_at > t
         RETURNING i.n
     LOOP
@@ -227,12 +231,12 @@ BEGIN
     FROM (SELECT m.partition_id AS id, m.group_id AS grp, m.token
           FROM (SELECT DISTINCT w.id, w.grp FROM unnest(p_partitions, p_groups) w(id, grp)) u
           JOIN fairlane.claims m ON m.shard = p_shard AND m.partition_id = u.id AND m.group_id = u.grp
-          WHERE m.token = ANY (p_tokens)
+          WHERE m.partition_id = ANY (p_partitions) AND m.token = ANY (p_tokens)
           UNION ALL
           SELECT f.partition_id, f.group_id, f.token
           FROM (SELECT DISTINCT w.id, w.grp FROM unnest(p_partitions, p_groups) w(id, grp)) u
           JOIN fairlane.failures f ON f.shard = p_shard AND f.partition_id = u.id AND f.group_id = u.grp
-          WHERE f.token IS NOT NULL AND f.token = ANY (p_tokens)) x;
+          WHERE f.partition_id = ANY (p_partitions) AND f.token IS NOT NULL AND f.token = ANY (p_tokens)) x;
 
     RETURN QUERY
     SELECT u.i::int, CASE WHEN y.lost IS NOT NULL AND y.n = n.items THEN 'l' ELSE 'o' END::"char", k.committed,
@@ -241,7 +245,7 @@ BEGIN
                WHERE h.id = u.id AND h.grp = u.grp AND h.token = u.token)),
            coalesce(y.finished, '{}'), coalesce(y.lost, '{}'), coalesce(y.died, '{}')
     FROM unnest(p_partitions, p_groups, p_tokens) WITH ORDINALITY u(id, grp, token, i)
-    JOIN fairlane.cursors k ON k.shard = p_shard AND k.partition_id = u.id AND k.group_id = u.grp
+    JOIN fairlane.cursors k ON k.shard = p_shard AND k.partition_id = ANY (p_partitions) AND k.partition_id = u.id AND k.group_id = u.grp
     LEFT JOIN (SELECT w.lane, sum(w.upto - w.first) AS items FROM unnest(p_item_lane, p_first, p_upto) w(lane, first, upto)
                GROUP BY w.lane) n ON n.lane = u.i
     LEFT JOIN (SELECT x.lane, array_agg(x.at ORDER BY x.at) FILTER (WHERE x.kind = 'f') AS finished,
@@ -256,5 +260,5 @@ BEGIN
     FROM (SELECT w.id, w.grp, (SELECT count(*) FROM unnest(x_lane, x_kind) x(lane, kind) WHERE x.kind = 'd'
                                AND p_partitions[x.lane] = w.id AND p_groups[x.lane] = w.grp) AS died
           FROM unnest(p_partitions, p_groups) w(id, grp) GROUP BY w.id, w.grp) u
-    WHERE k.shard = p_shard AND k.partition_id = u.id AND k.group_id = u.grp;
+    WHERE k.shard = p_shard AND k.partition_id = ANY (p_partitions) AND k.partition_id = u.id AND k.group_id = u.grp;
 END $$;
