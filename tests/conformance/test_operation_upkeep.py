@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
-import msgspec
 import pytest
 
 from fairlane.model.operation import Operation
 from fairlane.model.queue import Queue
-from fairlane.store.contract.operations import Application, AppliedOperation, Enqueued, NewOperation
+from fairlane.store.contract.operations import Application, Enqueued, NewOperation
 from fairlane.store.contract.values import AckResult, Full, Gone, Stored
 from tests.conformance.harness import Harness, Taken
 from tests.conformance.operation_driver import (
@@ -205,40 +204,24 @@ async def test_a_discarded_operation_is_never_applied_and_holds_nobody_up(harnes
     assert await harness.drain(queue) == [0, 2, 4]
 
 
-async def test_what_was_applied_from_a_journal_is_looked_up_like_any_other(harness: Harness) -> None:
+async def test_an_operation_that_was_accepted_elsewhere_has_its_id_and_the_time_of_its_acceptance(
+    harness: Harness,
+) -> None:
     queue = await harness.queue()
-    await harness.push(queue, [0])
-    partition = await harness.partition(queue)
     operations, now = harness.store.operations, await harness.store.now()
-    pending = await enqueue(harness, queue, [1])
-    applied = [
-        AppliedOperation(
-            id=UUID(harness.mint()),
-            type="PUSH",
-            partition=partition.id,
-            tenant=queue.tenant,
-            queue=queue.name,
-            partition_name=partition.name,
-            messages=2,
-            created_at=created_at,
-            result=b'{"items":[]}',
-        )
-        for created_at in (now - 3_000_000, now + 3_000_000)
-    ]
-    taken = msgspec.structs.replace(applied[0], id=pending.id)
+    accepted = []
+    for number, created_at in enumerate((now - 3_000_000, now + 3_000_000)):
+        new = await push_operation(harness, queue, [number])
+        new.created_at = created_at
+        accepted.append(new)
     for _ in range(2):
-        await operations.record([*applied, taken])
-    found = [await operations.get(queue.tenant, one.id) for one in applied]
-    assert [(one.status, one.messages, one.result) for one in found if one] == [("completed", 2, b'{"items":[]}')] * 2
-    assert [(one.processed_at or 0) - one.created_at for one in found if one] == [3_000_000, 0]
-    assert await status(harness, queue, pending) == "pending", "an id that is there is left as it is"
-    assert not await operations.discard(queue.tenant, applied[0].id)
-    assert await operations.depth() == 1
+        assert [type(result) for result in await operations.enqueue(accepted)] == [Enqueued] * 2
+    found = [await operations.get(queue.tenant, one.id) for one in accepted]
+    assert [one.created_at for one in found if one] == [now - 3_000_000, now], "nothing is accepted in the future"
     await work_off(harness, queue)
+    assert [type(result) for result in await operations.enqueue(accepted)] == [Enqueued] * 2
+    assert await operations.depth() == 0, "an id that is there changes nothing, also when it is applied"
     assert await harness.drain(queue) == [0, 1]
-    harness.clock.advance(3601)
-    await operations.clean(older_than_seconds=3600)
-    assert await operations.get(queue.tenant, applied[0].id) is None
 
 
 async def test_operations_are_counted_and_looked_up(harness: Harness) -> None:

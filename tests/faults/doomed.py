@@ -14,10 +14,12 @@ from typing import Any
 from uuid import UUID
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.deferral.entries import push_backlog, push_entry
 from fairlane.broker.flags import PUSH_MAINTENANCE
 from fairlane.model.ids import uuid7
 from fairlane.model.message import PushItem
+from fairlane.model.operation import push_payload
+from fairlane.model.segment import pack
+from fairlane.store.contract.journal import Backlog, NewEntry
 from fairlane.store.journal.files import Leftover
 from fairlane.store.journal.journal import Journal
 
@@ -28,10 +30,11 @@ POINTS = {
     "stored": "the store has committed a push that is not answered yet",
     "appending": "the journal is about to commit",
     "appended": "the journal has committed what is not answered yet",
-    "draining": "what the journal holds is about to go to the store",
-    "drained": "the store has it, and the journal too",
-    "recorded": "the store knows their operations too, and the journal still has them",
-    "removed": "the journal does not have it any more",
+    "moving": "what the journal holds is about to become operations of the store",
+    "moved": "they are operations there, and the journal has them too",
+    "removed": "the journal does not have them any more",
+    "applying": "they are about to be applied",
+    "applied": "they are applied, and nobody was told",
     "adopted": "two journals have what a dead process left",
 }
 
@@ -73,9 +76,9 @@ async def adopt(journal: Journal, directory: str) -> None:
     other = await Journal.open(directory, bytes_max=10**9, store="another")
     for number in range(COUNT):
         item = PushItem(queue=QUEUE, partition="adopted", payload=str(number).encode())
-        backlog = push_backlog("default", item)
         id = uuid7()
-        await other.append([push_entry(backlog, [(item, f"left behind {number}")], UUID(id))])
+        payload = push_payload([pack(uuid7(), f"left behind {number}", item)], doubt=True)
+        await other.append([NewEntry(Backlog("push", "default", QUEUE, "adopted"), 1, payload, UUID(id))])
         tell(number, id)
     await other.close()
     Leftover.drop = lambda *_: die()  # type: ignore[method-assign]
@@ -95,12 +98,11 @@ async def main(url: str, directory: str, point: str) -> None:
         if point in ("appending", "appended"):
             journal.append = dying(journal.append, before=point == "appending", after_calls=COUNT)
         await push(broker, point)
-        pusher: Any = broker._pusher
-        if point in ("draining", "drained"):
-            pusher.run = dying(pusher.run, before=point == "draining")
-        elif point == "recorded":
-            operations: Any = broker.store.operations
-            operations.record = dying(operations.record, before=False)
+        operations: Any = broker.store.operations
+        if point in ("moving", "moved"):
+            operations.enqueue = dying(operations.enqueue, before=point == "moving")
+        elif point in ("applying", "applied"):
+            operations.apply = dying(operations.apply, before=point == "applying")
         else:
             journal.remove = dying(journal.remove, before=False)
         await broker.flags.turn(PUSH_MAINTENANCE, False)

@@ -273,9 +273,6 @@ class FakeStore:
     async def fail(self, *_: Any, **__: Any) -> int:
         raise AssertionError("nothing here can never be applied")
 
-    async def record(self, applied: Sequence[Any]) -> None:
-        await self._world.call(lambda: self._world.accepted_operations.update(one.id for one in applied))
-
     async def depth(self) -> int:
         return await self._world.call(  # type: ignore[no-any-return]
             lambda: sum(len(log.open) for log in self._world.logs.values()), changes=False
@@ -390,6 +387,9 @@ class FakeCatalogue:
         partitions = {name: Partition(id, 1, name) for name, id in PARTITIONS.items()}
         return {key: (self._queue, {label: partitions[label] for label in labels}) for key, labels in wanted.items()}
 
+    async def find(self, wanted: Any, refused: Any) -> Any:
+        return self.known(wanted)
+
     async def queue(self, tenant: str, name: str, *, make: bool) -> Queue:
         return self._queue
 
@@ -424,12 +424,10 @@ class Process:
         specs: Any = SimpleNamespace(loaded=False, versions=[])
         self._operations = OperationDrain(store, catalogue, announcer)
         enqueuer = Enqueuer(store, catalogue, self._operations, Capacity())
-        pusher = Pusher(store, catalogue, announcer, enqueuer.push, Capacity())
+        pusher = Pusher(store, catalogue, announcer, enqueuer, Capacity())
         acker: Any = None
         self.route = Route(store, catalogue, flags, pusher, acker, enqueuer, announcer, journal)
-        self._drain = JournalDrain(
-            journal, self.route, store, catalogue, pusher, acker, announcer, flags, specs, tenant=TENANT
-        )
+        self._drain = JournalDrain(journal, self.route, store, enqueuer, self._operations, flags, specs, tenant=TENANT)
         self._operations.start()
         self._drain.start()
         self.ready.set()

@@ -12,7 +12,7 @@ from fairlane.broker.deferral.journal_drain import Turns
 from fairlane.broker.flags import PUSH_MAINTENANCE
 from fairlane.model.message import PushItem
 from fairlane.store.contract.journal import Backlog
-from fairlane.store.contract.values import PushResult, Slice
+from fairlane.store.contract.operations import EnqueueResult, NewOperation
 from tests.faults.producers import drained
 
 MANY = 1_200
@@ -37,13 +37,13 @@ async def test_a_queue_with_little_in_the_journal_does_not_wait_for_one_with_muc
         await broker.push("long", number)
     assert (await broker.push("little", 1)).status == "buffered"
     calls: list[set[int]] = []
-    push = broker.store.messages.push
+    enqueue = broker.store.operations.enqueue
 
-    async def watched(slices: Sequence[Slice]) -> list[PushResult]:
-        calls.append({part.queue_id for part in slices})
-        return await push(slices)
+    async def watched(operations: Sequence[NewOperation]) -> list[EnqueueResult]:
+        calls.append({one.queue_id for one in operations})
+        return await enqueue(operations)
 
-    monkeypatch.setattr(broker.store.messages, "push", watched)
+    monkeypatch.setattr(broker.store.operations, "enqueue", watched)
     await broker.flags.turn(PUSH_MAINTENANCE, False)
     await drained(broker)
     queue = await broker.store.queues.get("default", "little")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
-from uuid import UUID
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,11 +27,14 @@ from fairlane.broker.waiters import Waiters
 from fairlane.errors import BrokerFailed, LaneLocked, Unavailable
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.model.outcome import AckItem, AckOutcome, Alike, OperationReason, Outcomes
+from fairlane.model.outcome import AckItem, AckOutcome, Alike, Outcomes
 from fairlane.runtime.batcher import LateAnswer
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import AckResult, LaneAck
 from fairlane.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from fairlane.broker.deferral.enqueue import Enqueuer
 
 Answers = list[Sequence[AckOutcome] | Exception]
 
@@ -46,8 +49,6 @@ class AckRequest(msgspec.Struct):
     tenant: str
     group: str
     items: Sequence[AckItem]
-    operation_id: UUID | None = None
-    """Under which it was accepted before, and waits again if it must; then all its items are of one lease and lane."""
 
 
 class _Acking(msgspec.Struct):
@@ -91,10 +92,10 @@ class Acker:
         waiters: Waiters,
         awaited: Waiters,
         telemetry: Telemetry,
-        enqueue: Callable[[list[AckRequest], OperationReason], Awaitable[list[Sequence[AckOutcome] | Exception]]],
+        enqueuer: Enqueuer,
     ) -> None:
-        """`enqueue` makes acks operations; in `awaited` wait those who ask for results."""
-        self._enqueue = enqueue
+        """In `awaited` wait those who ask for results."""
+        self._enqueuer = enqueuer
         self._store = store
         self._catalogue = catalogue
         self._leases = leases
@@ -195,7 +196,7 @@ class Acker:
             msgspec.structs.replace(requests[number], items=[requests[number].items[index] for index in plan.indexes])
             for number, plan in plans
         ]
-        for (number, plan), enqueued in zip(plans, await self._enqueue(parts, "maintaining_order"), strict=True):
+        for (number, plan), enqueued in zip(plans, await self._enqueuer.acks(parts, "maintaining_order"), strict=True):
             known = answers[number]
             if isinstance(enqueued, Exception):
                 answers[number] = enqueued

@@ -56,7 +56,7 @@ def make_room(flush: Flush, refusals: list[tuple[Draft, Full]], limits: Capacity
     room = capacity - depth
     out: dict[PartitionName, list[int]] = defaultdict(list)
     for (_, partition), offsets in sorted(parts.items()):
-        if len(offsets) <= room and not (flush.in_order and partition in out):
+        if len(offsets) <= room:
             room -= len(offsets)
         else:
             out[partition] += offsets

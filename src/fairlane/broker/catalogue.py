@@ -75,12 +75,13 @@ class Catalogue:
             await self._learn(wanted, refused)
         found: Found = {}
         for (tenant, name), labels in wanted.items():
-            if not refused.keys().isdisjoint([(tenant, name, label) for label in labels]):
+            rest = [label for label in labels if (tenant, name, label) not in refused]
+            if not rest:
                 continue
             try:
-                found[tenant, name] = await self.find_queue(tenant, name, labels, refused)
+                found[tenant, name] = await self.find_queue(tenant, name, rest, refused)
             except FairlaneError as error:
-                refused |= {(tenant, name, label): error for label in labels}
+                refused |= {(tenant, name, label): error for label in rest}
         return found
 
     async def find_queue(

@@ -98,10 +98,10 @@ class Parts:
         self.pauses = Pauses(store, tenant, self.catalogue, self.announce)
         leases = Leases(store)
         self.operation_drain = OperationDrain(store, self.catalogue, announcer)
-        self.operations = Operations(store, self.catalogue, self.operation_drain, journal)
+        self.operations = Operations(store, tenant, self.catalogue, self.operation_drain, journal)
         capacity = Capacity()
         enqueuer = Enqueuer(store, self.catalogue, self.operation_drain, capacity)
-        self._pusher = Pusher(store, self.catalogue, announcer, enqueuer.push, capacity)
+        self._pusher = Pusher(store, self.catalogue, announcer, enqueuer, capacity)
         self.due = DueService(store, announcer.appended)
         self.priorities = Priorities(store, self.catalogue)
         self.scheduled = ScheduledMessages(store, tenant, self.catalogue, self._pusher, self.due.wake)
@@ -115,7 +115,7 @@ class Parts:
             budget=self.budget,
         )
         self._awaited = Waiters(polls_max)
-        self._acker = Acker(store, self.catalogue, leases, self.waiters, self._awaited, self.telemetry, enqueuer.acks)
+        self._acker = Acker(store, self.catalogue, leases, self.waiters, self._awaited, self.telemetry, enqueuer)
         self.operation_drain.acker = self._acker
         self.forwarder = Forwarder(store, announcer.appended)
         self._acker.dead_lettered = self.forwarder.wake
@@ -144,10 +144,8 @@ class Parts:
                 journal,
                 self.route,
                 store,
-                self.catalogue,
-                self._pusher,
-                self._acker,
-                announcer,
+                enqueuer,
+                self.operation_drain,
                 self.flags,
                 self.compiled_specs,
                 tenant=tenant,

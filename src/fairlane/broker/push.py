@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from time import monotonic
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from fairlane.broker.capacity import Capacity, make_room
 from fairlane.broker.catalogue import Catalogue, Refused
-from fairlane.broker.push_batch import Draft, Flush, PartitionName, PushRequest, doubt, pack_items
+from fairlane.broker.push_batch import Draft, Flush, PushRequest, doubt, pack_items
 from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.broker.waiters import NOT_MADE_YET, Waiters
 from fairlane.errors import (
@@ -24,7 +23,6 @@ from fairlane.errors import (
 )
 from fairlane.model.ids import Uuid7, id_key
 from fairlane.model.outcome import OperationReason, PushOutcome
-from fairlane.model.queue import Queue, QueueOptions
 from fairlane.runtime.batcher import LateAnswer
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import (
@@ -39,6 +37,9 @@ from fairlane.store.contract.values import (
 )
 from fairlane.telemetry import Telemetry
 
+if TYPE_CHECKING:
+    from fairlane.broker.deferral.enqueue import Enqueuer
+
 _ROUNDS_MAX = 100
 """A flush goes round again after a refusal of the store: a duplicate, a full queue, a deleted one. Each round
 settles some."""
@@ -46,8 +47,6 @@ settles some."""
 LOCKED_SECONDS = 10.0
 """For how long a locked lane is waited for where there is no journal."""
 _LOCKED_PAUSE_SECONDS = 0.1
-
-Enqueue = Callable[[Flush, Sequence[Draft], OperationReason], Awaitable[list[Draft]]]
 
 
 class Announcer:
@@ -96,14 +95,13 @@ class Pusher:
         store: Store,
         catalogue: Catalogue,
         announcer: Announcer,
-        enqueue: Enqueue,
+        enqueuer: Enqueuer,
         capacity: Capacity,
     ) -> None:
-        """`enqueue` makes drafts operations, and gives back those whose queue is not what it was."""
         self._store = store
         self._catalogue = catalogue
         self._announcer = announcer
-        self._enqueue = enqueue
+        self._enqueuer = enqueuer
         self._capacity = capacity
         self._ids = Uuid7(store.id_time)
 
@@ -170,18 +168,10 @@ class Pusher:
         flush.fail(StoreUnavailable("the store kept changing under this push; try again"))
 
     async def _store_each(self, flush: Flush, parts: Sequence[Draft]) -> None:
-        """One by one, after a defect: whose messages it met fails alone. In a partition that is to keep its order
-        nothing overtakes what failed."""
-        failed: dict[PartitionName, Exception] = {}
+        """One by one, after a defect: whose messages it met fails alone."""
         for part in parts:
-            request = part.owners[0][0]
             flush.drafts = {part.partition: part}
-            if part.partition in failed and flush.in_order:
-                flush.fail(failed[part.partition])
-                continue
             await self._store_all(flush)
-            if isinstance(error := flush.outcomes[request], Exception):
-                failed[part.partition] = error
 
     async def enqueue(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
         return await self.run_enqueue(Flush(requests))
@@ -205,7 +195,7 @@ class Pusher:
         return flush.outcomes
 
     async def _defer(self, flush: Flush, drafts: Sequence[Draft], reason: OperationReason) -> None:
-        for draft in await self._enqueue(flush, drafts, reason):
+        for draft in await self._enqueuer.push(flush, drafts, reason):
             await self.move(draft)
         flush.drafts = {partition: draft for partition, draft in flush.drafts.items() if draft.owners}
 
@@ -222,9 +212,10 @@ class Pusher:
         traced = bool([1 for request in flush.requests if request.traced])
         by_queue = {}
         for (tenant, name), (queue, partitions) in found.items():
-            options = _options(queue, flush.dedup_least) if flush.dedup_least else queue.options
             by_queue[tenant, name] = {
-                label: Draft((tenant, name, label), Slice(partition.id, queue.id, options, [], [], [], [], [], traced))
+                label: Draft(
+                    (tenant, name, label), Slice(partition.id, queue.id, queue.options, [], [], [], [], [], traced)
+                )
                 for label, partition in partitions.items()
             }
         for draft in pack_items(accepted, by_queue, self._ids.many):
@@ -314,14 +305,6 @@ async def _outcome(flush: Flush, number: int, decided: Awaitable[None]) -> list[
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
-
-
-def _options(queue: Queue, dedup_least: int) -> QueueOptions:
-    """Of a queue, looking back for ids that long at least."""
-    options = queue.options
-    if 0 < options.dedup_seconds < dedup_least:
-        return msgspec.structs.replace(options, dedup_seconds=dedup_least)
-    return options
 
 
 def _wanted(requests: Sequence[PushRequest]) -> dict[tuple[str, str], dict[str, None]]:

@@ -3,23 +3,25 @@ name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, groupby
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
-from uuid import UUID
 
 import msgspec
 
-from fairlane.errors import LaneLocked
-from fairlane.model.ids import id_facts, id_key, ids_facts
+from fairlane.errors import LaneLocked, OutcomeUnknown
+from fairlane.model.ids import PartitionId, id_facts, id_key, ids_facts
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import PushOutcome
+from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import PLAIN, pack
 from fairlane.store.contract.values import NO_ID_TIME, Slice
 
 PartitionName = tuple[str, str, str]
 """Tenant, queue and partition by name."""
 UNDECIDED = PushOutcome(status="refused", transaction_id="")
+_NO_IDS = "the store may have stored this or not, and the queue keeps no ids by which a repeat is known"
 
 
 class PushRequest(msgspec.Struct):
@@ -31,8 +33,6 @@ class PushRequest(msgspec.Struct):
     """Some items have a traceId, to be found by."""
     queues: set[str] | None = None
     """Those that the items name, if somebody has looked."""
-    operation_id: UUID | None = None
-    """Under which it was accepted before, and waits again if it must; then all its items are of one partition."""
     patient: bool = False
     """What meets operations in its partition is told so (`MetOperations`), and does not become one."""
 
@@ -62,8 +62,6 @@ class Draft(msgspec.Struct, eq=False):
 
     def by_request(self) -> list[Draft]:
         """What each request brought, as a draft of its own, in the order they came."""
-        if len({request for request, _ in self.owners}) < 2:
-            return [self]
         indexes: dict[int, list[int]] = {}
         for index, (request, _) in enumerate(self.owners):
             indexes.setdefault(request, []).append(index)
@@ -79,6 +77,18 @@ class Draft(msgspec.Struct, eq=False):
         draft.repeats = {id: self.repeats[id] for id in columns["transaction_ids"] if id in self.repeats}
         return draft
 
+    def parts(self) -> list[tuple[int, int]]:
+        """Where in it that begins and ends which becomes one operation: messages of one request, up to an id that comes
+        again."""
+        cuts = [0]
+        ids: set[str] = set()
+        for index, ((request, _), id) in enumerate(zip(self.owners, self.slice.transaction_ids, strict=True)):
+            if request != self.owners[cuts[-1]][0] or id in ids:
+                cuts.append(index)
+                ids.clear()
+            ids.add(id)
+        return list(pairwise([*cuts, len(self.owners)]))
+
     def everybody(self) -> Iterable[tuple[int, int]]:
         """Owners, also of repeats."""
         return chain(self.owners, *self.repeats.values())
@@ -92,15 +102,10 @@ class Draft(msgspec.Struct, eq=False):
 
 
 class Flush:
-    """Requests on their way into the store. `outcomes` has a list for each request, or its error.
+    """Requests on their way into the store. `outcomes` has a list for each request, or its error."""
 
-    `in_order`: a part that does not fit holds back what follows it in its partition. `dedup_least` is how many
-    seconds ids are looked back for at least, in queues that do so at all."""
-
-    def __init__(self, requests: Sequence[PushRequest], *, in_order: bool = False, dedup_least: int = 0) -> None:
+    def __init__(self, requests: Sequence[PushRequest]) -> None:
         self.requests = requests
-        self.in_order = in_order
-        self.dedup_least = dedup_least
         self.abandoned = False
         """Set by whoever will not wait longer: nothing more is sent."""
         self.doubtful = False
@@ -115,6 +120,10 @@ class Flush:
         """Drafts whose partitions somebody else holds."""
         self.left_out: dict[int, list[int]] = {}
         """The items of each request whose partition has open operations, for which it would rather wait."""
+
+    def is_deduplicated(self) -> bool:
+        """Whether what is on its way may go into the journal as well: a repeat is known everywhere."""
+        return all(draft.slice.options.dedup_seconds for draft in self.drafts.values())
 
     def is_patient(self, draft: Draft) -> bool:
         """Whether all whose messages these are would rather wait than have them made operations."""
@@ -157,6 +166,45 @@ class Flush:
             _, queue, partition = locked[0].partition
             error = f"somebody else holds partition {partition!r} of queue {queue!r} for too long; try again"
             self.fail(LaneLocked(error), locked)
+
+    def rest(self, lost: Collection[int]) -> Flush:
+        """What of these requests is undecided, as a flush of its own: whoever has this one may go on with it. A request
+        gets an error if some of it may be stored, in a queue that does not know a repeat."""
+        rest = Flush(self.requests)
+        rest.doubtful = self.doubtful
+        for number, outcome in enumerate(self.outcomes):
+            known = self.partial.get(number, outcome) if number in lost else outcome
+            if isinstance(known, list):
+                rest.outcomes[number] = list(known)
+            elif number not in lost:
+                rest.outcomes[number] = known
+        drafts = (*self.failed, *self.drafts.values(), *self.locked.values())
+        rest.failed = [part for draft in drafts for part in draft.by_request() if part.owners[0][0] in lost]
+        for part in rest.failed:
+            if self.doubtful and not part.slice.options.dedup_seconds:
+                rest.refuse(part, OutcomeUnknown(_NO_IDS))
+        return rest
+
+    def undecided(self) -> list[tuple[int, int]]:
+        """Items of which nothing was decided, and that are in no draft."""
+        drafted = {owner for draft in self.failed for owner in draft.everybody()}
+        return [
+            (number, index)
+            for number, outcomes in enumerate(self.outcomes)
+            for index, outcome in enumerate(outcomes if isinstance(outcomes, list) else ())
+            if outcome is UNDECIDED and (number, index) not in drafted
+        ]
+
+    def refuse(self, draft: Draft, error: Exception) -> None:
+        """All whose messages these are get the error."""
+        for request, _ in draft.everybody():
+            self.outcomes[request] = error
+
+    def answer(self, draft: Draft, where: tuple[int, int], outcome: PushOutcome) -> None:
+        """Tell all messages from one to below another what became of them, and take them out of the draft."""
+        for index in reversed(range(*where)):  # from the end, so that dropping one leaves the others in their places
+            id = draft.slice.transaction_ids[index]
+            self.settle(draft, draft.drop(index), msgspec.structs.replace(outcome, transaction_id=id))
 
     def settle(self, draft: Draft, owner: tuple[int, int], outcome: PushOutcome) -> None:
         self.put(owner, outcome)
@@ -221,6 +269,32 @@ def pack_items(
         draft.message_ids, draft.owners = rest
         draft.rows.clear()
     return packed
+
+
+def pack_by_name(
+    requests: Sequence[PushRequest],
+    owners: Iterable[tuple[int, int]],
+    options: Callable[[str, str], QueueOptions],
+    mint: Callable[[int], tuple[list[str], list[int], int]],
+) -> list[Draft]:
+    """Some items of requests as drafts whose partitions nobody has to know."""
+    by_queue: Drafts = defaultdict(dict)
+    numbered: list[tuple[int, PushRequest]] = []
+    origins: list[list[tuple[int, int]]] = []
+    for number, mine in groupby(owners, key=itemgetter(0)):
+        indexes = [index for _, index in mine]
+        tenant, items = requests[number].tenant, [requests[number].items[index] for index in indexes]
+        for queue, partition in {(item.queue, item.partition) for item in items}:
+            if partition not in by_queue[tenant, queue]:
+                part = Slice(PartitionId(0, 0), 0, options(tenant, queue), [], [], [], [], [])
+                by_queue[tenant, queue][partition] = Draft((tenant, queue, partition), part)
+        numbered.append((len(origins), PushRequest(tenant, items)))
+        origins.append([(number, index) for index in indexes])
+    drafts = pack_items(numbered, by_queue, mint)
+    for draft in drafts:
+        draft.owners = [origins[number][index] for number, index in draft.owners]
+        draft.repeats = {id: [origins[n][index] for n, index in again] for id, again in draft.repeats.items()}
+    return drafts
 
 
 def _pack_given(

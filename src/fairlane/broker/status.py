@@ -149,8 +149,8 @@ class Status:
 
     def journal(self) -> wire.JournalStatus | None:
         """None if this broker has no journal."""
-        route, drain = self._broker.route, self._broker.journal_drain
-        if route.journal is None or drain is None:
+        route = self._broker.route
+        if route.journal is None:
             return None
         state, watch = route.journal.state(), route.watch
         return made(
@@ -162,7 +162,7 @@ class Status:
             lanes=state.backlogs,
             oldest_seconds=None if state.oldest_at is None else max(0.0, (wall_clock() - state.oldest_at) / 1e6),
             drain_rate=round(route.rate.a_second, 1),
-            acks_lost=drain.acks_lost,
+            acks_lost=self._broker.operation_drain.acks_lost,
         )
 
     async def journal_report(self) -> wire.JournalReport:

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from fairlane.model.ids import PartitionId, id_key, uuid7_ms
-from fairlane.model.outcome import AckItem, AckOutcome, Durability, PushOutcome
+from fairlane.model.outcome import AckItem, AckOutcome, Durability
 from fairlane.model.segment import ids_of
 
 OperationType = Literal["PUSH", "ACK_BATCH"]
@@ -143,20 +143,6 @@ def ack_payload(group: str, items: list[AckItem]) -> bytes:
 
 def read_ack(payload: bytes) -> AckPayload:
     return _decode_ack(payload)
-
-
-def push_result(outcomes: Iterable[PushOutcome]) -> bytes:
-    """What became of each message. One that is buffered is another operation's, so that here it is a duplicate."""
-    items = [
-        {
-            "transaction_id": one.transaction_id,
-            "status": "duplicate" if one.status == "buffered" else one.status,
-            "message_id": one.message_id,
-            "position": one.position,
-        }
-        for one in outcomes
-    ]
-    return _encode({"items": items})
 
 
 def ack_result(outcomes: Iterable[AckOutcome]) -> bytes:

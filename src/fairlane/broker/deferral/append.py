@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from fairlane.broker.ack import AckRequest
+from fairlane.broker.ack_plan import lanes_of
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.deferral.entries import AckAnswers, Part, PushAnswers, Share, ack_entries, parts, refused, unfenced
 from fairlane.broker.deferral.patience import Patience
-from fairlane.broker.push_batch import PushRequest
+from fairlane.broker.push_batch import Draft, Flush, PushRequest, pack_by_name
 from fairlane.errors import FairlaneError, InvalidRequest, JournalFull, OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import Uuid7
+from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_PARTITION
-from fairlane.model.outcome import AckOutcome, OperationReason, Outcomes, PushOutcome
+from fairlane.model.operation import ack_payload, push_payload
+from fairlane.model.outcome import AckItem, AckOutcome, OperationReason, Outcomes, PushOutcome
+from fairlane.model.queue import QueueOptions
 from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.rate import Rate
 from fairlane.store.contract.journal import Backlog, NewEntry
@@ -23,9 +27,34 @@ from fairlane.store.contract.journal import Backlog, NewEntry
 if TYPE_CHECKING:
     from fairlane.store.journal.journal import Journal
 
+AckAnswers = list[Sequence[AckOutcome] | Exception]
+
 _UNFENCED = (
     "a nack without a lease cannot wait in the journal, for it could count twice; say it with the lease, or try again"
 )
+_KEEPS_ALL = QueueOptions(dedup_seconds=0)
+"""Of a queue that nobody knows: whether an id that comes twice is a duplicate shows when it is stored."""
+
+
+def push_backlog(tenant: str, item: PushItem) -> Backlog:
+    return Backlog("push", tenant, item.queue, item.partition)
+
+
+def push_backlogs(requests: Sequence[PushRequest]) -> frozenset[Backlog]:
+    return frozenset(push_backlog(request.tenant, item) for request in requests for item in request.items)
+
+
+def ack_backlog(request: AckRequest, item: AckItem) -> Backlog:
+    return Backlog("ack", request.tenant, request.group, str(item.partition))
+
+
+def ack_backlogs(requests: Sequence[AckRequest]) -> frozenset[Backlog]:
+    return frozenset(ack_backlog(request, item) for request in requests for item in request.items)
+
+
+def unfenced(request: AckRequest) -> bool:
+    """Whether it has a nack without a lease, which counts twice when it is applied twice."""
+    return any(item.lease is None and item.status not in ("completed", "success") for item in request.items)
 
 
 class Appender:
@@ -57,46 +86,47 @@ class Appender:
         some = set(backlogs)
         return self.journal.holds(some) | (some & self._appending.keys())
 
-    async def pushes(
-        self, requests: Sequence[PushRequest], shares: Sequence[Share], answers: PushAnswers, reason: OperationReason
-    ) -> None:
-        """Put these items into the journal and say so, or why not, in `answers`."""
-        if not shares:
-            return
-        added: list[Part] = []
+    async def push(self, flush: Flush, owners: Sequence[tuple[int, int]], reason: OperationReason) -> None:
+        """Put these items of a flush into the journal, and the drafts that failed in it; say so, or why not."""
+        drafts = [*flush.failed, *pack_by_name(flush.requests, owners, self._options, self._ids.many)]
+        by_request: dict[int, list[Draft]] = defaultdict(list)
+        for draft in drafts:
+            for part in draft.by_request():
+                by_request[part.owners[0][0]].append(part)
+        added: list[tuple[Draft, tuple[int, int], NewEntry]] = []
         room = self.journal.room()
-        for number, mine in parts(requests, shares, self._ids).items():
-            size = sum(part.entry.size for part in mine)
+        for number, mine in by_request.items():
+            entries = [(part, where, self._push_entry(part, *where)) for part in mine for where in part.parts()]
+            size = sum(entry.size for _, _, entry in entries)
             error = self._refusal(mine) or (self._full() if size > room else None)
-            if error is not None:
-                answers[number] = refused(error, [share for part in mine for share in part.shares])
-                continue
-            room -= size
-            added += mine
-        counts = await self._append([part.entry for part in added])
-        wait = self._estimate()
-        for part in added:
-            outcomes = answers[part.request]
-            if not isinstance(outcomes, list):
-                continue
+            if isinstance(flush.outcomes[number], list) and error is None:
+                room -= size
+                added += entries
+            elif error is not None:
+                for part in mine:
+                    flush.refuse(part, _refused(error, flush))
+        counts = await self._append([entry for _, _, entry in added])
+        outcome = PushOutcome("buffered", "", reason=reason, estimated_wait=self._estimate(), durability="journal")
+        for part, where, entry in reversed(added):
             if isinstance(counts, FairlaneError):
-                answers[part.request] = refused(counts, part.shares)
+                flush.refuse(part, _refused(counts, flush))
                 continue
-            for share, transaction_id in zip(part.shares, part.ids, strict=True):
-                outcomes[share.item] = PushOutcome(
-                    "buffered",
-                    transaction_id,
-                    operation_id=str(part.entry.id),
-                    queue_position=max(1, counts.get(part.entry.backlog, 1)),
-                    reason=reason,
-                    estimated_wait=wait,
-                    durability="journal",
-                )
+            outcome.operation_id, outcome.queue_position = str(entry.id), max(1, counts.get(entry.backlog, 1))
+            flush.answer(part, where, outcome)
 
-    def _refusal(self, mine: Sequence[Part]) -> FairlaneError | None:
+    def _options(self, tenant: str, queue: str) -> QueueOptions:
+        known = self._catalogue.recall(tenant, queue)
+        return known.options if known else _KEEPS_ALL
+
+    def _push_entry(self, part: Draft, start: int, end: int) -> NewEntry:
+        # Ids are looked up when it is applied, whoever made them: it may be that it was applied before.
+        payload = push_payload(part.slice.fragments[start:end], doubt=True)
+        return NewEntry(Backlog("push", *part.partition), end - start, payload, UUID(self._ids()))
+
+    def _refusal(self, mine: Sequence[Draft]) -> FairlaneError | None:
         """What the store would refuse, as far as it is known without it."""
         for part in mine:
-            _, tenant, name, partition = part.entry.backlog
+            tenant, name, partition = part.partition
             queue = self._catalogue.recall(tenant, name)
             if queue is not None and queue.options.encryption_enabled and not self.journal.sealed:
                 return StoreUnavailable(
@@ -114,30 +144,36 @@ class Appender:
         )
 
     async def _append(self, entries: Sequence[NewEntry]) -> dict[Backlog, int] | FairlaneError:
-        """Append entries, and hold their backlogs from now on; how many are in each, or why they could not be."""
+        """Append entries, and hold their backlogs from now on; how many are in each, or why they could not be. A caller
+        that gives up does not let go of them: they are held until it is known whether they are in the journal."""
         if not entries:
             return {}
         backlogs = Counter(entry.backlog for entry in entries)
         self.empty_at = None
         self._appending += backlogs
+        writing = asyncio.ensure_future(self.journal.append(entries, self._patience.unsettled()))
+        writing.add_done_callback(lambda _: self._written(backlogs))
         try:
-            return await self.journal.append(entries, self._patience.unsettled())
+            return await asyncio.shield(writing)
         except FairlaneError as error:
             return error
-        finally:
-            self._appending -= backlogs
-            self._news.set()
+
+    def _written(self, backlogs: Counter[Backlog]) -> None:
+        self._appending -= backlogs
+        self._news.set()
 
     async def acks(self, requests: Sequence[AckRequest], error: FairlaneError, reason: OperationReason) -> AckAnswers:
         """What the journal holds may be applied twice. An ack changes nothing then, and a nack neither while its lease
         fences it; a nack without a lease would count twice, so that it is refused: with the `error` if that says that
         it may be applied already."""
         answers: AckAnswers = []
-        added: list[tuple[int, dict[NewEntry, Sequence[int]]]] = []
+        added: list[tuple[int, Sequence[int], NewEntry]] = []
         doubtful, room = isinstance(error, OutcomeUnknown), self.journal.room()
         for number, request in enumerate(requests):
-            entries = ack_entries(request, self._ids)
-            size = sum(entry.size for entry in entries)
+            entries = [
+                (number, indexes, self._ack_entry(request, indexes)) for indexes in lanes_of(request.items).values()
+            ]
+            size = sum(entry.size for _, _, entry in entries)
             if unfenced(request):
                 answers.append(error if doubtful else StoreUnavailable(_UNFENCED))
             elif size > room:
@@ -145,24 +181,34 @@ class Appender:
             else:
                 room -= size
                 answers.append(Outcomes(request.items))
-                added.append((number, entries))
-        counts = await self._append([entry for _, entries in added for entry in entries])
+                added += entries
+        counts = await self._append([entry for _, _, entry in added])
         wait = self._estimate()
-        for number, entries in added:
+        for number, indexes, entry in added:
+            answer = answers[number]
             if isinstance(counts, FairlaneError):
                 answers[number] = counts
-                continue
-            outcomes = Outcomes(requests[number].items)
-            for entry, indexes in entries.items():
-                outcome = AckOutcome(True, "", operation_id=str(entry.id), durability="journal")
-                outcome.queue_position, outcome.reason = max(1, counts.get(entry.backlog, 1)), reason
-                outcome.estimated_wait = wait
-                outcomes.add(indexes, outcome)
-            answers[number] = outcomes
+            elif isinstance(answer, Outcomes):
+                outcome = AckOutcome(True, "", operation_id=str(entry.id), durability="journal", reason=reason)
+                outcome.queue_position, outcome.estimated_wait = max(1, counts.get(entry.backlog, 1)), wait
+                answer.add(indexes, outcome)
         return answers
+
+    def _ack_entry(self, request: AckRequest, indexes: Sequence[int]) -> NewEntry:
+        items = [request.items[index] for index in indexes]
+        return NewEntry(
+            ack_backlog(request, items[0]), len(items), ack_payload(request.group, items), UUID(self._ids())
+        )
 
     def _estimate(self) -> float:
         """Seconds that what comes now will wait: as long as the oldest has, or as what is there takes to drain."""
         state = self.journal.state()
         waited = 0.0 if state.oldest_at is None else (wall_clock() - state.oldest_at) / 1e6
         return round(max(1.0, waited, self._rate.seconds_for(state.messages) or 0.0), 2)
+
+
+def _refused(error: FairlaneError, flush: Flush) -> FairlaneError:
+    """What may be stored already was not refused."""
+    if flush.doubtful and not isinstance(error, InvalidRequest):
+        return OutcomeUnknown(f"the store may have stored this or not, and the journal cannot take it: {error}")
+    return error

@@ -7,6 +7,8 @@ is not known may simply be repeated.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -73,34 +75,8 @@ def room_beside(backlogs: int, operations: int, size: int) -> int:
     return max(0, min(CLAIM_BACKLOGS_MAX, by_count, by_size) - backlogs)
 
 
-class Drain(Service):
-    """A drain: looks for operations that can be applied, applies them, and rests."""
-
-    async def _look(self) -> float:
-        """Apply what can be; how long to rest then."""
-        raise NotImplementedError
-
-    async def _away(self, error: FairlaneError, times: int) -> float:
-        """A look failed, so many times in a row; how long to rest then."""
-        raise NotImplementedError
-
-    async def _run(self) -> None:
-        failures = 0
-        while not self._stopping:
-            try:
-                pause = await self._look()
-                failures = 0
-            except ShuttingDown:
-                return
-            except FairlaneError as error:
-                failures += 1
-                pause = await self._away(error, failures)
-            if pause:
-                await self._rest(pause)
-
-
-class OperationDrain(Drain):
-    """The drain of operations in the store."""
+class OperationDrain(Service):
+    """The drain of operations: looks for some that can be applied, applies them, and rests."""
 
     def __init__(self, store: Store, catalogue: Catalogue, announcer: Announcer) -> None:
         super().__init__("operations")
@@ -118,6 +94,9 @@ class OperationDrain(Drain):
         self.depth = 0
         """Open operations of all brokers, as of the last look and what happened here since."""
         self.completed = self.failed = self.postponed = 0
+        self.acks_lost = 0
+        """Acks whose lease had ended; their messages are delivered again."""
+        self._fewer = asyncio.Event()
 
     def enqueued(self, count: int) -> None:
         """Operations came."""
@@ -129,18 +108,32 @@ class OperationDrain(Drain):
         seconds = self.rate.seconds_for(max(position, self.depth))
         return UNKNOWN_SECONDS if seconds is None else round(max(0.01, seconds), 2)
 
-    async def _look(self) -> float:
-        worked = await self._turn()
-        if monotonic() >= self._clean_at:
-            await self.clean()
-        if worked:
-            return 0.0
-        return FLOOR_SECONDS if self.depth else IDLE_SECONDS
+    async def wait_below(self, depth: int, seconds: float) -> None:
+        """Wait until fewer than so many are open, so long at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.depth >= depth:
+                    self._fewer.clear()
+                    await self._fewer.wait()
 
-    async def _away(self, error: FairlaneError, times: int) -> float:
-        if times == 1:
-            log.warning("operations are not applied, for the store does not answer: %s", error)
-        return backoff(times, base=AWAY_SECONDS[0], most=AWAY_SECONDS[1])
+    async def _run(self) -> None:
+        failures = 0
+        while not self._stopping:
+            try:
+                worked = await self._turn()
+                if monotonic() >= self._clean_at:
+                    await self.clean()
+                failures = 0
+            except ShuttingDown:
+                return
+            except FairlaneError as error:
+                failures += 1
+                if failures == 1:
+                    log.warning("operations are not applied, for the store does not answer: %s", error)
+                await self._rest(backoff(failures, base=AWAY_SECONDS[0], most=AWAY_SECONDS[1]))
+                continue
+            if not worked:
+                await self._rest(FLOOR_SECONDS if self.depth else IDLE_SECONDS)
 
     async def clean(self) -> int:
         """Remove operations that ended an hour ago, and those that failed long ago; how many."""
@@ -170,7 +163,7 @@ class OperationDrain(Drain):
     def _work(self, backlog: ClaimedBacklog) -> Work:
         if backlog.claim.group_id:
             return AckWork(backlog, self.acker)
-        return PushWork(backlog, self._catalogue, self._announcer.appended)
+        return PushWork(backlog, self._catalogue, self._announcer, self._store.id_time())
 
     async def _claim(self, token: UUID) -> list[ClaimedBacklog]:
         claimed = await self._store.operations.claim(self._worker, token=token)
@@ -201,8 +194,12 @@ class OperationDrain(Drain):
                     ready.append((work, prepared))
             results = await self._try([application for _, application in ready])
             pending = []
+            refused: list[tuple[Work, FairlaneError]] = []
+            done = self.completed
             for (work, application), result in zip(ready, results, strict=True):
-                if application.applied_by(result):
+                if isinstance(result, FairlaneError):
+                    refused.append((work, result))
+                elif application.applied_by(result):
                     self._applied(work, application, result)
                 elif isinstance(result, Full):
                     await self._postpone(
@@ -210,43 +207,61 @@ class OperationDrain(Drain):
                     )
                 elif not isinstance(result, Lost) and work.met(result):
                     pending.append(work)
+            for work, error in refused:
+                if await self._is_left(work, error, others=self.completed > done):
+                    pending.append(work)
         for work in pending:
             await self._postpone(work, "the store kept changing under this operation")
 
-    async def _try(self, applications: list[Application]) -> list[ApplyResult]:
-        """All together; when that fails each by itself, so that one which cannot be applied fails alone."""
+    async def _try(self, applications: list[Application]) -> list[ApplyResult | FairlaneError]:
+        """All together; when that fails each by itself, so that one which cannot be applied fails alone. Raises what
+        the store said when it took none of them."""
         if not applications:
             return []
         try:
-            return await self._store.operations.apply(applications)
+            return [*await self._store.operations.apply(applications)]
         except (Unavailable, BrokerFailed) as error:
             if len(applications) == 1 and not isinstance(error, LaneLocked | BrokerFailed):
                 raise
-        results: list[ApplyResult] = []
-        broken_off: list[BacklogClaim] = []
-        failure: FairlaneError | None = None
+        results: list[ApplyResult | FairlaneError] = []
         for application in applications:
             try:
                 results += await self._store.operations.apply([application])
             except ShuttingDown:
                 raise
             except (Unavailable, BrokerFailed) as error:
-                failure = error
-                broken_off.append(application.claim)
-                results.append(Lost())
-        away = isinstance(failure, Unavailable) and not isinstance(failure, LaneLocked)
-        if len(broken_off) == len(applications) and failure is not None and away:
-            raise failure
-        if broken_off:
-            await self._store.operations.postpone(broken_off, delay_ms=BROKEN_OFF_DELAY_MS, error=str(failure))
+                results.append(error)
+        errors = [result for result in results if isinstance(result, FairlaneError)]
+        away = errors and isinstance(errors[-1], Unavailable) and not isinstance(errors[-1], LaneLocked)
+        if away and len(errors) == len(results):
+            raise errors[-1]
         return results
+
+    async def _is_left(self, work: Work, error: FairlaneError, *, others: bool) -> bool:
+        """Whether work that the store refused, given alone, is to be tried again at once: its first operation alone.
+        That one is charged with the error if there is a defect, or if the store applied `others` meanwhile."""
+        if isinstance(error, LaneLocked):
+            await self._postpone(work, str(error), BROKEN_OFF_DELAY_MS)
+        elif work.only_first():
+            return True
+        elif isinstance(error, BrokerFailed) or others:
+            await self._fail(work, str(error))
+        else:
+            await self._postpone(work, str(error), BROKEN_OFF_DELAY_MS)
+        return False
 
     def _applied(self, work: Work, application: Application, result: ApplyResult) -> None:
         count = len(application.sequences)
         self.depth = max(0, self.depth - count)
         self.completed += count
+        self._fewer.set()
         self.rate.did(count, monotonic())
         work.met(result)
+        if isinstance(work, AckWork) and (lost := work.lost):
+            self.acks_lost += len(lost)
+            first = work.backlog.operations[0]
+            where = (first.queue, first.partition_name, first.group, lost[0].error)
+            log.warning("%d acks of queue %r, partition %r, group %r were refused: %s", len(lost), *where)
 
     async def _fail(self, work: Work, error: str) -> None:
         retries = work.backlog.operations[0].retries
@@ -258,6 +273,6 @@ class OperationDrain(Drain):
             shown = ", ".join(ids[:_IDS_LOGGED]) + (" and others" if len(ids) > _IDS_LOGGED else "")
             log.error("operations of queue %r failed: %s (%s)", work.backlog.operations[0].queue, error, shown)
 
-    async def _postpone(self, work: Work, error: str) -> None:
+    async def _postpone(self, work: Work, error: str, delay_ms: int = FULL_DELAY_MS) -> None:
         claims: list[BacklogClaim] = [work.backlog.claim]
-        self.postponed += await self._store.operations.postpone(claims, delay_ms=FULL_DELAY_MS, error=error)
+        self.postponed += await self._store.operations.postpone(claims, delay_ms=delay_ms, error=error)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING
 from uuid import UUID
-
-import msgspec
 
 from fairlane.broker.ack import AckRequest
 from fairlane.broker.ack_plan import LOCKED, LOST, UNRESOLVABLE, lanes_of
 from fairlane.broker.capacity import Capacity
-from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.catalogue import Catalogue, Refused
 from fairlane.broker.deferral.drain import OperationDrain
 from fairlane.broker.push_batch import Draft, Flush
 from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
-from fairlane.errors import FairlaneError, LaneLocked, OutcomeUnknown
+from fairlane.errors import FairlaneError, LaneLocked, NotFound, OutcomeUnknown
 from fairlane.model.ids import PartitionId, Uuid7
 from fairlane.model.operation import ack_payload, push_payload
 from fairlane.model.outcome import AckOutcome, OperationReason, Outcomes, PushOutcome
 from fairlane.model.queue import QueueOptions
+from fairlane.store.contract.journal import Backlog, Entry
 from fairlane.store.contract.operations import Enqueued, EnqueueResult, NewOperation
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Full, Locked
@@ -42,22 +41,19 @@ class Enqueuer:
 
     async def push(self, flush: Flush, drafts: Sequence[Draft], reason: OperationReason) -> list[Draft]:
         """Enqueue what these drafts hold and answer it; those drafts that are not what they were are given back."""
-        # What the journal brings, in order, was accepted long ago.
-        follows = reason == "maintaining_order" and not flush.in_order
+        follows = reason == "maintaining_order" and self.admission is not None
         refusal = self.admission.refusal("push") if follows and self.admission is not None else None
         if refusal is not None:
             for draft in drafts:
-                for index in reversed(range(len(draft.owners))):
-                    outcome = PushOutcome("refused", draft.slice.transaction_ids[index], error=refusal)
-                    flush.settle(draft, draft.drop(index), outcome)
+                flush.answer(draft, (0, len(draft.owners)), PushOutcome("refused", "", error=refusal))
             return []
-        parts = [(draft, start, end) for draft in drafts for start, end in _requests(draft)]
-        results = await self._enqueue([self._operation(flush, *part) for part in parts])
+        parts = [(draft, part) for draft in drafts for part in draft.parts()]
+        results = await self._enqueue([self._push_operation(draft, *part) for draft, part in parts])
         moved: dict[int, Draft] = {}
         # From the end, so that dropping some leaves the others of their draft in their places.
-        for (draft, start, end), (new, result) in reversed(list(zip(parts, results, strict=True))):
+        for (draft, part), (new, result) in reversed(list(zip(parts, results, strict=True))):
             if isinstance(result, Enqueued | Full):
-                self._answer(flush, draft, range(start, end), new, result, reason)
+                flush.answer(draft, part, self._outcome(new, result, reason))
             elif isinstance(result, Locked):
                 flush.locked[draft.partition] = draft
             else:
@@ -66,13 +62,13 @@ class Enqueuer:
             flush.drafts.pop(partition, None)
         return list(moved.values())
 
-    def _operation(self, flush: Flush, draft: Draft, start: int, end: int) -> NewOperation:
+    def _push_operation(self, draft: Draft, start: int, end: int) -> NewOperation:
         part = draft.slice
         tenant, queue, partition = draft.partition
         minted = zip(part.given[start:end], part.transaction_ids[start:end], draft.message_ids[start:end], strict=True)
         doubt = any(given and transaction_id == message_id for given, transaction_id, message_id in minted)
         return NewOperation(
-            id=flush.requests[draft.owners[start][0]].operation_id or UUID(self._ids()),
+            id=UUID(self._ids()),
             type="PUSH",
             partition=part.partition,
             queue_id=part.queue_id,
@@ -84,30 +80,132 @@ class Enqueuer:
             payload=push_payload(part.fragments[start:end], doubt=doubt),
         )
 
+    def _outcome(self, new: NewOperation, result: Enqueued | Full, reason: OperationReason) -> PushOutcome:
+        outcome = PushOutcome("buffered", "", depth=result.depth, capacity=result.capacity)
+        if isinstance(result, Full):
+            outcome.status, outcome.error = "refused", self._capacity.refusal(new.queue_id, result, new.messages)
+            return outcome
+        if result.depth is not None:
+            self._capacity.saw(new.queue_id, result.depth, new.messages)
+        outcome.partition, outcome.operation_id, outcome.durability = new.partition, str(new.id), "store"
+        outcome.queue_position, outcome.reason = result.position, reason
+        outcome.estimated_wait = self._drain.estimate(result.position)
+        return outcome
+
+    async def acks(
+        self, requests: Sequence[AckRequest], reason: OperationReason = "system_busy"
+    ) -> list[Sequence[AckOutcome] | Exception]:
+        """Make acks operations, one for what a request says of a lane under one lease. What names no lane is answered
+        at once."""
+        outcomes = [Outcomes(request.items) for request in requests]
+        operations: list[NewOperation] = []
+        owners: list[tuple[int, Sequence[int]]] = []
+        for number, request in enumerate(requests):
+            for (partition, lease), indexes in lanes_of(request.items).items():
+                payload = ack_payload(request.group, [request.items[index] for index in indexes])
+                new = await self._ack_operation(request.tenant, request.group, partition, payload, UUID(self._ids()))
+                if new is None:
+                    outcomes[number].add(indexes, UNRESOLVABLE if lease is None else LOST)
+                else:
+                    operations.append(new)
+                    owners.append((number, indexes))
+        locked: set[int] = set()
+        for (number, indexes), (new, result) in zip(owners, await self._enqueue(operations), strict=True):
+            if isinstance(result, Locked):
+                locked.add(number)
+                continue
+            if not isinstance(result, Enqueued):
+                outcomes[number].add(indexes, UNRESOLVABLE)
+                continue
+            outcome = AckOutcome(True, "", operation_id=str(new.id), durability="store", reason=reason)
+            outcome.queue_position, outcome.estimated_wait = result.position, self._drain.estimate(result.position)
+            outcomes[number].add(indexes, outcome)
+        return [LaneLocked(LOCKED) if number in locked else one for number, one in enumerate(outcomes)]
+
     async def _ack_operation(
-        self, request: AckRequest, partition: PartitionId, indexes: Sequence[int]
+        self, tenant: str, group: str, partition: PartitionId, payload: bytes, id: UUID
     ) -> NewOperation | None:
-        """What these items say of one lane; None if there is no such lane."""
+        """Acks of one lane; None if there is no such lane."""
         catalogue = self._catalogue
         found = await catalogue.partition(partition)
-        group_id = await catalogue.group_id(found.queue_id, request.group) if found else None
+        group_id = await catalogue.group_id(found.queue_id, group) if found else None
         if found is None or group_id is None:
             return None
         queue, _ = await catalogue.names(partition)
-        known = await catalogue.queue(request.tenant, queue, make=False) if queue else None
+        known = await catalogue.queue(tenant, queue, make=False) if queue else None
         return NewOperation(
-            id=request.operation_id or UUID(self._ids()),
+            id=id,
             type="ACK_BATCH",
             partition=partition,
             queue_id=found.queue_id,
             options=known.options if known else QueueOptions(),
-            tenant=request.tenant,
+            tenant=tenant,
             queue=queue or "",
             partition_name=found.name,
-            group=request.group,
+            group=group,
             group_id=group_id,
-            payload=ack_payload(request.group, [request.items[index] for index in indexes]),
+            payload=payload,
         )
+
+    async def move(self, entries: Sequence[Entry]) -> list[tuple[Entry, FairlaneError | None]]:
+        """Make entries of the journal operations, under their ids: those that were tried, in order, each with what it
+        met, None if it is an operation now. It may be repeated."""
+        refused: Refused = {}
+        wanted: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+        for kind, tenant, name, partition in (entry.backlog for entry in entries):
+            if kind == "push":
+                wanted[tenant, name][partition] = None
+        found = await self._catalogue.find(wanted, refused)
+        operations: list[NewOperation] = []
+        tried: list[tuple[Entry, FairlaneError | None]] = []
+        ids: set[UUID] = set()
+        limited: set[Backlog] = set()
+        for entry in entries:
+            kind, tenant, name, partition = entry.backlog
+            # What was adopted twice is there twice; and a smaller one may find room where the one before it did not.
+            if entry.id in ids or entry.backlog in limited:
+                continue
+            ids.add(entry.id)
+            if kind == "ack":
+                lane = PartitionId.parse(partition)
+                new = await self._ack_operation(tenant, name, lane, entry.body, entry.id)
+                error: FairlaneError | None = NotFound(f"group {name!r} or the partition that it read is deleted")
+            elif (error := refused.get((tenant, name, partition))) is not None:
+                new = None
+            else:
+                queue, partitions = found[tenant, name]
+                new = NewOperation(
+                    id=entry.id,
+                    type="PUSH",
+                    partition=partitions[partition].id,
+                    queue_id=queue.id,
+                    options=queue.options,
+                    tenant=tenant,
+                    queue=name,
+                    partition_name=partition,
+                    messages=entry.messages,
+                    payload=entry.body,
+                )
+                if queue.options.max_size:
+                    limited.add(entry.backlog)
+            if new is None:
+                tried.append((entry, error))
+                continue
+            new.created_at = entry.created_at
+            operations.append(new)
+            tried.append((entry, None))
+        results = iter(await self._enqueue(operations))
+        return [(entry, error or self._met(*next(results))) for entry, error in tried]
+
+    def _met(self, new: NewOperation, result: EnqueueResult) -> FairlaneError | None:
+        if isinstance(result, Enqueued):
+            return None
+        if isinstance(result, Full):
+            return self._capacity.refusal(new.queue_id, result, new.messages)
+        if isinstance(result, Locked):
+            return LaneLocked(LOCKED)
+        self._catalogue.forget(new.queue_id)
+        return LaneLocked(f"queue {new.queue!r} is being changed; this is tried again")
 
     async def _enqueue(self, operations: list[NewOperation]) -> list[tuple[NewOperation, EnqueueResult]]:
         """Each with what became of it. A commit whose fate is not known is repeated, under the same ids."""
@@ -129,66 +227,3 @@ class Enqueuer:
                 if not unknown:
                     raise
                 raise still_unknown(error) from error
-
-    def _answer(
-        self,
-        flush: Flush,
-        draft: Draft,
-        where: range,
-        new: NewOperation,
-        result: Enqueued | Full,
-        reason: OperationReason,
-    ) -> None:
-        outcome = PushOutcome("buffered", "", depth=result.depth, capacity=result.capacity)
-        if isinstance(result, Enqueued):
-            if result.depth is not None:
-                self._capacity.saw(new.queue_id, result.depth, new.messages)
-            outcome.partition, outcome.operation_id, outcome.durability = new.partition, str(new.id), "store"
-            outcome.queue_position, outcome.reason = result.position, reason
-            outcome.estimated_wait = self._drain.estimate(result.position)
-        else:
-            outcome.status, outcome.error = "refused", self._capacity.refusal(new.queue_id, result, new.messages)
-        for index in reversed(where):
-            transaction_id = draft.slice.transaction_ids[index]
-            answer = msgspec.structs.replace(outcome, transaction_id=transaction_id)
-            flush.settle(draft, draft.drop(index), answer)
-
-    async def acks(
-        self, requests: Sequence[AckRequest], reason: OperationReason = "system_busy"
-    ) -> list[Sequence[AckOutcome] | Exception]:
-        """Make acks operations, one for what a request says of a lane under one lease. What names no lane is answered
-        at once."""
-        outcomes = [Outcomes(request.items) for request in requests]
-        operations: list[NewOperation] = []
-        owners: list[tuple[int, Sequence[int]]] = []
-        for number, request in enumerate(requests):
-            for (partition, lease), indexes in lanes_of(request.items).items():
-                new = await self._ack_operation(request, partition, indexes)
-                if new is None:
-                    outcomes[number].add(indexes, UNRESOLVABLE if lease is None else LOST)
-                else:
-                    operations.append(new)
-                    owners.append((number, indexes))
-        locked: set[int] = set()
-        for (number, indexes), (new, result) in zip(owners, await self._enqueue(operations), strict=True):
-            if isinstance(result, Locked):
-                locked.add(number)
-                continue
-            if not isinstance(result, Enqueued):
-                outcomes[number].add(indexes, UNRESOLVABLE)
-                continue
-            outcome = AckOutcome(True, "", operation_id=str(new.id), durability="store")
-            outcome.queue_position, outcome.reason = result.position, reason
-            outcome.estimated_wait = self._drain.estimate(result.position)
-            outcomes[number].add(indexes, outcome)
-        return [LaneLocked(LOCKED) if number in locked else one for number, one in enumerate(outcomes)]
-
-
-def _requests(draft: Draft) -> list[tuple[int, int]]:
-    """Where in the draft the messages of each request begin and end."""
-    found, start = [], 0
-    for _, owners in groupby(draft.owners, key=lambda owner: owner[0]):
-        end = start + sum(1 for _ in owners)
-        found.append((start, end))
-        start = end
-    return found

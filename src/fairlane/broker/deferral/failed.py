@@ -11,10 +11,11 @@ import msgspec
 from fairlane.broker.capacity import full
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.deferral.drain import OperationDrain
-from fairlane.broker.deferral.entries import operation
 from fairlane.errors import Conflict, FairlaneError, NotFound, QueueFull, Unavailable
-from fairlane.model.operation import Operation, OperationStatus
+from fairlane.model.ids import PartitionId
+from fairlane.model.operation import PRIORITIES, Operation, OperationStatus, OperationType
 from fairlane.model.queue import Partition, Queue
+from fairlane.store.contract.journal import Entry
 from fairlane.store.contract.operations import Enqueued, NewOperation
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Full
@@ -41,18 +42,21 @@ class Settled(NamedTuple):
 
 
 class Operations:
-    def __init__(self, store: Store, catalogue: Catalogue, drain: OperationDrain, journal: Journal | None) -> None:
+    def __init__(
+        self, store: Store, tenant: str, catalogue: Catalogue, drain: OperationDrain, journal: Journal | None
+    ) -> None:
         self._store = store
+        self._tenant = tenant
         self._catalogue = catalogue
         self._drain = drain
         self._journal = journal
 
-    async def get(self, tenant: str, id: UUID) -> Operation:
+    async def get(self, id: UUID) -> Operation:
         """In the journal first: what is not there any more is in the store."""
         entry = await self._journal.find(id) if self._journal is not None else None
-        if entry is not None and entry.backlog.tenant == tenant:
-            return operation(entry, self._catalogue)
-        found = await self._store.operations.get(tenant, id)
+        if entry is not None and entry.backlog.tenant == self._tenant:
+            return self._in_journal(entry)
+        found = await self._store.operations.get(self._tenant, id)
         if found is None:
             raise NotFound(
                 f"there is no operation {id} here: completed ones are removed after an hour, and one that waits in the "
@@ -60,16 +64,43 @@ class Operations:
             )
         return found
 
-    async def page(
-        self, tenant: str, *, status: OperationStatus | None, queue: str | None, after: UUID, limit: int
-    ) -> Page:
+    def _in_journal(self, entry: Entry) -> Operation:
+        kind, tenant, name, partition = entry.backlog
+        type_: OperationType = "PUSH"
+        queue: str | None = name
+        group, where = "", PartitionId(0, 0)
+        if kind == "ack":
+            type_, group, where = "ACK_BATCH", name, PartitionId.parse(partition)
+            queue, label = self._catalogue.known_names(where)
+            partition = label or partition
+        return Operation(
+            id=entry.id,
+            type=type_,
+            status="pending" if entry.error is None else "failed",
+            priority=PRIORITIES[type_],
+            tenant=tenant,
+            queue=queue or "",
+            partition_name=partition,
+            group=group,
+            partition=where,
+            sequence=entry.seq,
+            size=len(entry.body),
+            messages=entry.messages if kind == "push" else 0,
+            created_at=entry.created_at,
+            error=entry.error,
+            durability="journal",
+        )
+
+    async def page(self, *, status: OperationStatus | None, queue: str | None, after: UUID, limit: int) -> Page:
         """Operations in the store and in this broker's journal, in the order of their ids. While the store is away
         those in the journal."""
         operations: list[Operation] = []
         complete = True
         ends: list[UUID] = []
         try:
-            stored = await self._store.operations.page(tenant, status=status, queue=queue, after=after, limit=limit)
+            stored = await self._store.operations.page(
+                self._tenant, status=status, queue=queue, after=after, limit=limit
+            )
             operations += stored
             ends += [stored[-1].id] if len(stored) == limit else []
         except Unavailable:
@@ -79,7 +110,7 @@ class Operations:
         if self._journal is not None and status in (None, "pending", "failed"):
             failed = None if status is None else status == "failed"
             found = await self._journal.page(after, failed=failed, limit=limit)
-            mine = [operation(entry, self._catalogue) for entry in found if entry.backlog.tenant == tenant]
+            mine = [self._in_journal(entry) for entry in found if entry.backlog.tenant == self._tenant]
             operations += [one for one in mine if queue in (None, one.queue)]
             ends += [found[-1].id] if len(found) == limit else []
         # After the end of a page that was full there may be more of its kind, so that the other waits there.
@@ -92,46 +123,46 @@ class Operations:
         return Page(ordered, end, complete)
 
     async def settle_failed(
-        self, tenant: str, verb: Verb, *, ids: Sequence[UUID] | None, queue: str | None, after: UUID, limit: int
+        self, verb: Verb, *, ids: Sequence[UUID] | None, queue: str | None, after: UUID, limit: int
     ) -> Settled:
         """Retry or discard some that failed, those named or the next of a queue or of all. Each by itself: one that
         cannot be is told, and the others go on."""
         end: UUID | None = None
         if ids is None:
-            page = await self.page(tenant, status="failed", queue=queue, after=after, limit=limit)
+            page = await self.page(status="failed", queue=queue, after=after, limit=limit)
             # Retried, they keep the order of their backlogs.
             some = sorted(page.operations, key=lambda one: (one.partition, one.group_id, one.sequence))
             ids, end = [one.id for one in some], page.end
         settled = Settled([], [], end)
         for id in ids:
             try:
-                await self._settle(tenant, verb, id)
+                await self._settle(verb, id)
                 settled.done.append(id)
             except (NotFound, Conflict, QueueFull) as error:
                 settled.refused.append((id, error))
         return settled
 
-    async def _settle(self, tenant: str, verb: Verb, id: UUID) -> None:
+    async def _settle(self, verb: Verb, id: UUID) -> None:
         if verb == "retry":
-            await self.retry(tenant, id)
+            await self.retry(id)
             return
-        found = await self.get(tenant, id)
+        found = await self.get(id)
         if found.status != "failed":
             raise Conflict(f"only failed operations are discarded together; this one is {found.status}")
-        await self.discard(tenant, id)
+        await self.discard(id)
 
-    async def retry(self, tenant: str, id: UUID) -> Operation:
+    async def retry(self, id: UUID) -> Operation:
         """Let a failed operation wait again, at the end of its backlog; if its queue was made anew, in that one."""
-        found = await self.get(tenant, id)
+        found = await self.get(id)
         if found.durability == "journal" and self._journal is not None:
             if not await self._journal.retry(id):
                 raise Conflict(f"only a failed operation can be retried; this one is {found.status}")
-            return await self.get(tenant, id)
-        queue = await self._catalogue.queue(tenant, found.queue, make=False)
+            return await self.get(id)
+        queue = await self._catalogue.queue(self._tenant, found.queue, make=False)
         if queue is None:
             raise Conflict(f"queue {found.queue!r} is not there: make it first, or discard the operation")
         partition = (await self._catalogue.partitions(queue, [found.partition_name]))[found.partition_name]
-        result = await self._store.operations.retry(tenant, id, await self._anew(found, queue, partition))
+        result = await self._store.operations.retry(self._tenant, id, await self._anew(found, queue, partition))
         if result is None:
             raise Conflict(f"only a failed operation can be retried; this one is {found.status}")
         if isinstance(result, Full):
@@ -140,7 +171,7 @@ class Operations:
             self._catalogue.forget(queue.id)
             raise Conflict(f"queue {found.queue!r} is being changed; try again")
         self._drain.enqueued(1)
-        return await self.get(tenant, id)
+        return await self.get(id)
 
     async def _anew(self, found: Operation, queue: Queue, partition: Partition) -> NewOperation:
         group_id = found.group_id
@@ -164,13 +195,13 @@ class Operations:
             payload=found.payload,
         )
 
-    async def discard(self, tenant: str, id: UUID) -> Operation:
-        found = await self.get(tenant, id)
+    async def discard(self, id: UUID) -> Operation:
+        found = await self.get(id)
         if found.durability == "journal" and self._journal is not None:
             if not await self._journal.discard(id):
                 raise Conflict("this operation waits in the journal, where only a failed one can be discarded")
             return msgspec.structs.replace(found, status="discarded")
-        if not await self._store.operations.discard(tenant, id):
-            found = await self.get(tenant, id)
+        if not await self._store.operations.discard(self._tenant, id):
+            found = await self.get(id)
             raise Conflict(f"only a pending or failed operation can be discarded; this one is {found.status}")
-        return await self.get(tenant, id)
+        return await self.get(id)

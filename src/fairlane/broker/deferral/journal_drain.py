@@ -1,5 +1,5 @@
-"""The drain of the journal: applies its entries to the store, backlog by backlog in turn, each in its order. A backlog
-that cannot be had rests, and the others go on."""
+"""The drain of the journal: makes its entries operations in the store, under their ids, backlog by backlog in turn. A
+backlog that cannot be had rests, and the others go on."""
 
 from __future__ import annotations
 
@@ -8,23 +8,19 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
-from fairlane.broker.ack import Acker
-from fairlane.broker.catalogue import Catalogue
+import msgspec
+
 from fairlane.broker.compiled_specs import CompiledSpecs
-from fairlane.broker.deferral.drain import Drain
-from fairlane.broker.deferral.entries import ack_request, applied_operation, push_request
+from fairlane.broker.deferral.drain import OperationDrain
+from fairlane.broker.deferral.enqueue import Enqueuer
 from fairlane.broker.deferral.route import Route
 from fairlane.broker.flags import PUSH_MAINTENANCE, Flags
-from fairlane.broker.push import Announcer, Pusher
-from fairlane.broker.push_batch import Flush
 from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, Overloaded, SealError, ShuttingDown, Unavailable
-from fairlane.model.outcome import AckOutcome, PushOutcome
 from fairlane.runtime.backoff import backoff
-from fairlane.runtime.clock import wall_clock
+from fairlane.runtime.service import Service
 from fairlane.store.contract.journal import Backlog, Entry
-from fairlane.store.contract.operations import AppliedOperation
 from fairlane.store.contract.store import Store
 
 if TYPE_CHECKING:
@@ -33,6 +29,10 @@ if TYPE_CHECKING:
 _BACKLOGS_MAX = 500
 _ENTRIES_MAX = 500
 _BYTES_MAX = 4 * 1024 * 1024
+_AHEAD_MAX = 2_000
+"""With so many operations in the store the next stay in the journal for a moment: there each queue has its turn."""
+_AHEAD_SECONDS = 1.0
+"""For at most this long: some may wait for what never comes, and the others go on."""
 _PAUSE_SECONDS = (0.1, 1.0)
 """Of a backlog that failed, or of all when the journal did: after the first failed try, and at most."""
 _FLOOR_SECONDS = 1.0
@@ -45,11 +45,6 @@ _ADOPT_SECONDS = 5.0
 """How often what brokers of this directory left that are gone is looked for."""
 _STRIKES_MAX = 5
 """An entry that the store refuses so often, while it takes others, is failed."""
-_SLACK_SECONDS = 60
-_UNRECORDED_MAX: Final = 10_000
-
-Kind = Literal["push", "ack"]
-Outcomes = Sequence[PushOutcome] | Sequence[AckOutcome]
 
 log = logging.getLogger(__name__)
 
@@ -107,16 +102,14 @@ class Turns:
         return found
 
 
-class JournalDrain(Drain):
+class JournalDrain(Service):
     def __init__(
         self,
         journal: Journal,
         route: Route,
         store: Store,
-        catalogue: Catalogue,
-        pusher: Pusher,
-        acker: Acker,
-        announcer: Announcer,
+        enqueuer: Enqueuer,
+        operations: OperationDrain,
         flags: Flags,
         compiled_specs: CompiledSpecs,
         *,
@@ -127,10 +120,8 @@ class JournalDrain(Drain):
         self._journal = journal
         self._route = route
         self._store = store
-        self._catalogue = catalogue
-        self._pusher = pusher
-        self._acker = acker
-        self._announcer = announcer
+        self._enqueuer = enqueuer
+        self._operations = operations
         self._flags = flags
         self._compiled_specs = compiled_specs
         self._tenant = tenant
@@ -141,14 +132,10 @@ class JournalDrain(Drain):
         self._strikes: dict[int, tuple[int, int]] = {}
         """Entries that the store refused: how often, and how many others it had taken by then."""
         self._single = 0
-        """So many backlogs go one by one: after a failure, so that an entry which can never be applied fails alone."""
-        self._unrecorded: deque[AppliedOperation] = deque(maxlen=_UNRECORDED_MAX)
-        """Applied, but the store fell silent before they could be recorded."""
+        """So many backlogs go one by one: after a failure, so that an entry which can never be moved fails alone."""
         self._snapshot_at = 0.0
         self._adopt_at = monotonic() + _ADOPT_SECONDS
-        self.drained = 0
-        self.acks_lost = 0
-        """Acks whose lease had ended; their messages are delivered again."""
+        self._drained = 0
 
     def save_soon(self) -> None:
         """What is known of queues and specs has changed."""
@@ -156,14 +143,28 @@ class JournalDrain(Drain):
         self.wake()
 
     async def stop(self) -> None:
-        """At once: what was not removed from the journal is applied by whoever comes next."""
+        """At once: what was not removed from the journal is moved by whoever comes next."""
         self._stopping = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
+    async def _run(self) -> None:
+        failures = 0
+        while not self._stopping:
+            try:
+                await self._rest(await self._look())
+                failures = 0
+            except ShuttingDown:
+                return
+            except FairlaneError as error:
+                failures += 1
+                if await self._route.is_there(str(error)):
+                    log.warning("cannot drain the journal, retrying: %s", error)
+                await asyncio.sleep(backoff(failures, base=_PAUSE_SECONDS[0], most=_PAUSE_SECONDS[1]))
+
     async def _look(self) -> float:
-        """Drain what can be drained. Raises what the journal says when it fails, or the store beside it."""
+        """Move what can be moved; how long to rest then. Raises what the journal says when it fails, or the store."""
         route, now = self._route, monotonic()
         if route.watch.up:
             self._flags.look_soon()
@@ -190,17 +191,11 @@ class JournalDrain(Drain):
         soonest = min((until for _, until in self._resting.values()), default=float("inf"))
         return min(_POLL_SECONDS, max(_PAUSE_SECONDS[0] / 2, soonest - monotonic()))
 
-    async def _away(self, error: FairlaneError, times: int) -> float:
-        if await self._route.is_there(str(error)):
-            log.warning("cannot drain the journal, retrying: %s", error)
-        await asyncio.sleep(backoff(times, base=_PAUSE_SECONDS[0], most=_PAUSE_SECONDS[1]))
-        return 0.0
-
     def _is_maintained(self) -> bool:
         return PUSH_MAINTENANCE in self._flags.on
 
-    async def _drain(self, kind: Kind) -> None:
-        """Until no backlog has anything that can be applied now."""
+    async def _drain(self, kind: Literal["push", "ack"]) -> None:
+        """Until no backlog has anything that can be moved now."""
         route = self._route
         put_off: set[Backlog] = set()
 
@@ -217,33 +212,32 @@ class JournalDrain(Drain):
             if not backlogs:
                 return
             entries = await self._journal.read(backlogs, entries_max=1 if alone else _ENTRIES_MAX, bytes_max=_BYTES_MAX)
-            # Replayed before abandoned work has ended, its messages could be stored twice.
+            # Applied before abandoned work has ended, its messages could be stored twice.
             unsettled = route.patience.unsettled() | self._journal.unsettled()
-            todo = [entry for entry in entries if entry.backlog not in unsettled]
             put_off.update(unsettled.intersection(backlogs))
             if not entries:
                 put_off.update(backlogs)
-            if todo:
-                await self._apply(kind, todo)
+            if todo := [entry for entry in entries if entry.backlog not in unsettled]:
+                await self._move(todo)
             if kind == "push" and self._is_maintained():
                 return
+            await self._operations.wait_below(_AHEAD_MAX, _AHEAD_SECONDS)
 
-    async def _apply(self, kind: Kind, entries: list[Entry]) -> None:
+    async def _move(self, entries: list[Entry]) -> None:
         """Into the store together. Each entry is removed or failed, or its backlog rests."""
-        entries, bodies = await self._opened(entries)
-        outcomes: Sequence[Outcomes | FairlaneError]
+        found: Sequence[tuple[Entry, FairlaneError | None]]
+        entries = [opened for entry in entries if (opened := await self._opened(entry)) is not None]
         try:
-            outcomes = await (self._push(entries, bodies) if kind == "push" else self._ack(entries, bodies))
+            found = await self._enqueuer.move(entries)
         except ShuttingDown:
             raise
         except FairlaneError as failure:
-            outcomes = [failure] * len(entries)
-        found = list(zip(entries, outcomes, strict=True))
-        await self._end([(entry, outcome) for entry, outcome in found if not isinstance(outcome, FairlaneError)])
+            found = [(entry, failure) for entry in entries]
+        await self._moved([entry for entry, error in found if error is None])
         failed: dict[Backlog, tuple[Entry, FairlaneError]] = {}
-        for entry, outcome in found:
-            if isinstance(outcome, FairlaneError):  # what follows it in its backlog was not tried, or in vain
-                failed.setdefault(entry.backlog, (entry, outcome))
+        for entry, error in found:
+            if error is not None:  # what follows it in its backlog was not tried, or in vain
+                failed.setdefault(entry.backlog, (entry, error))
         doubts = [error for _, error in failed.values() if _is_of_the_store(error)]
         blame = len(failed) == 1
         if doubts:
@@ -253,16 +247,25 @@ class JournalDrain(Drain):
         for entry, error in failed.values():
             await self._refused(entry, error, blame=blame)
 
-    async def _opened(self, entries: list[Entry]) -> tuple[list[Entry], list[bytes]]:
-        """The entries that can be read, and their bodies in clear; those whose key is not here fail."""
-        readable, bodies = [], []
+    async def _opened(self, entry: Entry) -> Entry | None:
+        """The entry in clear; one whose key is not here fails."""
+        try:
+            return msgspec.structs.replace(entry, body=self._journal.opened(entry))
+        except SealError as error:
+            await self._fail(entry, error)
+            return None
+
+    async def _moved(self, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        await self._journal.remove(entries)
+        self._turns.take(entry.backlog for entry in entries)
         for entry in entries:
-            try:
-                bodies.append(self._journal.opened(entry))
-                readable.append(entry)
-            except SealError as error:
-                await self._fail(entry, error)
-        return readable, bodies
+            self._resting.pop(entry.backlog, None)
+            self._strikes.pop(entry.seq, None)
+        count = sum(entry.messages for entry in entries)
+        self._drained += count
+        self._route.rate.did(count, monotonic())
 
     async def _refused(self, entry: Entry, error: FairlaneError, *, blame: bool) -> None:
         """Fail an entry if it can never be applied; otherwise it is tried again when its backlog has rested. `blame`:
@@ -271,9 +274,9 @@ class JournalDrain(Drain):
             await self._fail(entry, error)
             return
         strikes, taken = self._strikes.get(entry.seq, (0, -1))
-        if isinstance(error, BrokerFailed) or (blame and _is_of_the_store(error) and taken < self.drained):
+        if blame and (isinstance(error, BrokerFailed) or (_is_of_the_store(error) and taken < self._drained)):
             strikes += 1
-            self._strikes[entry.seq] = (strikes, self.drained)
+            self._strikes[entry.seq] = (strikes, self._drained)
         if strikes >= _STRIKES_MAX:
             await self._fail(entry, error)
             return
@@ -281,95 +284,14 @@ class JournalDrain(Drain):
         pause = backoff(failures, base=_PAUSE_SECONDS[0], most=_PAUSE_SECONDS[1])
         self._resting[entry.backlog] = (failures, monotonic() + pause)
 
-    async def _push(self, entries: list[Entry], bodies: list[bytes]) -> list[Outcomes | FairlaneError]:
-        """What became of each."""
-        age_seconds = max(0, wall_clock() - entries[0].created_at) // 1_000_000 + _SLACK_SECONDS
-        requests = [push_request(entry, body) for entry, body in zip(entries, bodies, strict=True)]
-        flush = Flush(requests, in_order=True, dedup_least=age_seconds)
-        outcomes = await self._pusher.run(flush)
-        self._announcer.flushed()
-        return [
-            outcome if isinstance(outcome, FairlaneError) else _refusal(outcome) or cast(list[PushOutcome], outcome)
-            for outcome in outcomes
-        ]
-
-    async def _ack(self, entries: list[Entry], bodies: list[bytes]) -> list[Outcomes | FairlaneError]:
-        found: list[Outcomes | FairlaneError] = []
-        requests = [ack_request(entry, body) for entry, body in zip(entries, bodies, strict=True)]
-        for entry, outcome in zip(entries, await self._acker.flush(requests), strict=True):
-            if isinstance(outcome, Exception) and not isinstance(outcome, FairlaneError):
-                raise outcome
-            if not isinstance(outcome, FairlaneError):
-                self._count_lost(entry, outcome)
-            found.append(outcome)
-        return found
-
-    def _count_lost(self, entry: Entry, outcomes: Sequence[AckOutcome]) -> None:
-        lost = [outcome for outcome in outcomes if not outcome.success]
-        if lost:
-            self.acks_lost += len(lost)
-            log.warning(
-                "%d acks from the journal were refused for partition %s, group %s: %s",
-                len(lost),
-                entry.backlog.partition,
-                entry.backlog.name,
-                lost[0].error,
-            )
-
-    async def _end(self, done: Sequence[tuple[Entry, Outcomes]]) -> None:
-        """Entries that are applied can be looked up in the store before they are gone from the journal."""
-        if not done:
-            return
-        await self._record(done)
-        entries = [entry for entry, _ in done]
-        await self._journal.remove(entries)
-        self._turns.take(entry.backlog for entry in entries)
-        for entry in entries:
-            self._resting.pop(entry.backlog, None)
-            self._strikes.pop(entry.seq, None)
-        count = sum(entry.messages for entry in entries)
-        self.drained += count
-        self._route.rate.did(count, monotonic())
-
-    async def _record(self, done: Sequence[tuple[Entry, Outcomes]]) -> None:
-        """Let the store know what became of entries. Called before they leave the journal, so that a broker that dies
-        in between records them again, and their id is found throughout. What became an operation of the store is known
-        there under the same id."""
-        self._unrecorded += [
-            applied_operation(entry, outcomes, self._catalogue)
-            for entry, outcomes in done
-            if str(entry.id) not in [one.operation_id for one in outcomes]
-        ]
-        if not self._unrecorded:
-            return
-        try:
-            await self._store.operations.record(list(self._unrecorded))
-        except FairlaneError as error:
-            # They are stored all the same; whoever asks for them is told that there is no such operation, for now.
-            log.warning("cannot record %d applied operations of the journal: %s", len(self._unrecorded), error)
-            return
-        self._unrecorded.clear()
-
     async def _fail(self, entry: Entry, error: FairlaneError) -> None:
-        log.error(
-            "journal entry failed: %d messages cannot be stored in partition %r of queue %r: %s",
-            entry.messages,
-            entry.backlog.partition,
-            entry.backlog.name,
-            error,
-        )
+        kind, _, name, partition = entry.backlog
+        log.error("journal entry failed: a %s of %r, partition %r, cannot be applied: %s", kind, name, partition, error)
         await self._journal.fail(entry, str(error))
         self._turns.take([entry.backlog])
         self._strikes.pop(entry.seq, None)
 
 
-def _refusal(outcomes: list[PushOutcome] | Exception) -> FairlaneError | None:
-    """Why the items of an entry, which are all of one partition, were not stored."""
-    if isinstance(outcomes, Exception):
-        raise outcomes
-    return next((outcome.error for outcome in outcomes if outcome.error is not None), None)
-
-
 def _is_of_the_store(error: FairlaneError) -> bool:
-    """Whether it may be that the store is away."""
-    return isinstance(error, Unavailable) and not isinstance(error, LaneLocked)
+    """Whether it may be that the store is away, or that it cannot take what it was given."""
+    return isinstance(error, BrokerFailed) or (isinstance(error, Unavailable) and not isinstance(error, LaneLocked))

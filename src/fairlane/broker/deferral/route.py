@@ -16,20 +16,16 @@ import msgspec
 
 from fairlane.broker.ack import Acker, AckRequest
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.deferral.append import Appender
-from fairlane.broker.deferral.enqueue import Enqueuer
-from fairlane.broker.deferral.entries import (
+from fairlane.broker.deferral.append import (
     AckAnswers,
-    PushAnswers,
-    Share,
+    Appender,
     ack_backlog,
     ack_backlogs,
-    is_deduplicated,
     push_backlog,
     push_backlogs,
     unfenced,
-    unsettled,
 )
+from fairlane.broker.deferral.enqueue import Enqueuer
 from fairlane.broker.deferral.patience import PATIENCE_SECONDS, Patience, StoreWatch
 from fairlane.broker.flags import PUSH_MAINTENANCE, Flags
 from fairlane.broker.push import Announcer, Pusher
@@ -49,6 +45,7 @@ REST, REST_SECONDS_MAX = 4.0, 0.5
 """To enqueue a push and apply it later costs several times what executing it does. So after pushes were enqueued none
 are for so many times as long: else a load that lasts would leave little time for executing any."""
 
+PushAnswers = list[list[PushOutcome] | Exception]
 PushRun = Callable[[Flush], Coroutine[Any, Any, PushAnswers]]
 AckRun = Callable[[list[AckRequest]], Coroutine[Any, Any, AckAnswers]]
 
@@ -143,7 +140,7 @@ class Route:
     async def _push(self, requests: Sequence[PushRequest], run: PushRun, journal: Appender) -> PushAnswers:
         """Into the store; what it does not take, or not in time, into the journal."""
         flush = Flush(requests)
-        done = await self.patience.wait_for(run(flush), lambda: is_deduplicated(flush), lambda: push_backlogs(requests))
+        done = await self.patience.wait_for(run(flush), flush.is_deduplicated, lambda: push_backlogs(requests))
         flush.abandoned = not done
         self._announcer.flushed()
         lost = [
@@ -154,10 +151,10 @@ class Route:
         ]
         if not lost:
             return flush.outcomes
-        answers: PushAnswers = list(flush.outcomes)
-        reason = await self._why([answers[number] for number in lost])
-        await journal.pushes(requests, unsettled(flush, lost, answers), answers, reason)
-        return answers
+        reason = await self._why([flush.outcomes[number] for number in lost])
+        rest = flush.rest(lost)
+        await journal.push(rest, rest.undecided(), reason)
+        return rest.outcomes
 
     async def _why(self, lost: Sequence[object]) -> OperationReason:
         """Why these go to the journal. Lanes that somebody holds say nothing of the store."""
@@ -174,30 +171,29 @@ class Route:
         if reason is None and journal.is_empty():
             return await self._push(requests, run, journal)
         following = set() if reason else journal.following(push_backlogs(requests))
-        journalled: list[Share] = []
+        flush = Flush(requests)
+        journalled: list[tuple[int, int]] = []
         direct: dict[int, list[int]] = defaultdict(list)
         for number, request in enumerate(requests):
             for index, item in enumerate(request.items):
                 if reason is not None or push_backlog(request.tenant, item) in following:
-                    journalled.append(Share(number, index))
+                    journalled.append((number, index))
                 else:
                     direct[number].append(index)
-        answers: PushAnswers = [[UNDECIDED] * len(request.items) for request in requests]
-        await journal.pushes(requests, journalled, answers, reason or "maintaining_order")
+        await journal.push(flush, journalled, reason or "maintaining_order")
         if not direct:
-            return answers
+            return flush.outcomes
         some = [
             msgspec.structs.replace(requests[n], items=[requests[n].items[index] for index in mine], patient=False)
             for n, mine in direct.items()
         ]
         for (number, mine), outcome in zip(direct.items(), await self._push(some, run, journal), strict=True):
-            known = answers[number]
             if isinstance(outcome, Exception):
-                answers[number] = outcome
-            elif isinstance(known, list):
-                for index, one in zip(mine, outcome, strict=True):
-                    known[index] = one
-        return answers
+                flush.outcomes[number] = outcome
+                continue
+            for index, one in zip(mine, outcome, strict=True):
+                flush.put((number, index), one)
+        return flush.outcomes
 
     def ack(
         self, requests: list[AckRequest], run: AckRun | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -10,14 +9,17 @@ import msgspec
 from fairlane.broker.ack import Acker, AckRequest
 from fairlane.broker.ack_plan import Plan
 from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.push import Announcer
 from fairlane.errors import FairlaneError
 from fairlane.model.ids import id_key
 from fairlane.model.operation import Operation, PushColumns, ack_result, read_ack, read_push
-from fairlane.model.outcome import AckItem, Outcomes
-from fairlane.model.queue import Queue
+from fairlane.model.outcome import AckItem, AckOutcome, Outcomes
+from fairlane.model.queue import Queue, QueueOptions
 from fairlane.model.segment import encode
 from fairlane.store.contract.operations import Application, ApplyResult, ClaimedBacklog
 from fairlane.store.contract.values import NO_ID_TIME, AckResult, Duplicate, Duplicates, Gone, Slice, Stored
+
+_SLACK_SECONDS = 60
 
 
 class Work(Protocol):
@@ -34,16 +36,20 @@ class Work(Protocol):
         """Take in what the store said; whether to prepare and apply again."""
         ...
 
+    def only_first(self) -> bool:
+        """Leave all but the first operation for later; whether there were others."""
+        ...
+
 
 class PushWork:
     """The pushes at the front of a backlog, stored together. A run ends before a transactionId that comes a second
     time: whether that is a duplicate shows only when the first is stored."""
 
-    def __init__(self, backlog: ClaimedBacklog, catalogue: Catalogue, ready: Callable[[int, int], None]) -> None:
-        """`ready(queue_id, count)` is called when so many of them are stored."""
+    def __init__(self, backlog: ClaimedBacklog, catalogue: Catalogue, announcer: Announcer, now_ms: int) -> None:
         self.backlog = backlog
+        self._now_ms = now_ms
         self._catalogue = catalogue
-        self._ready = ready
+        self._announcer = announcer
         self._messages: list[_Message] = []
         self._broken: str | None = None
         self.sequences: list[int] = []
@@ -85,7 +91,7 @@ class PushWork:
         return Slice(
             self.backlog.claim.partition,
             queue.id,
-            queue.options,
+            self._options(queue),
             [message.fragment for message in left],
             [message.transaction_id for message in left],
             [message.key for message in left],
@@ -93,9 +99,23 @@ class PushWork:
             [message.given for message in left],
         )
 
+    def _options(self, queue: Queue) -> QueueOptions:
+        """An id that was given, or may be stored, when the operation was accepted is looked back for that long."""
+        age_seconds = (self._now_ms - self.backlog.operations[0].created_at // 1000) // 1000 + _SLACK_SECONDS
+        if 0 < queue.options.dedup_seconds < age_seconds:
+            return msgspec.structs.replace(queue.options, dedup_seconds=age_seconds)
+        return queue.options
+
+    def only_first(self) -> bool:
+        others = len(self.sequences) > 1
+        self.sequences = self.sequences[:1]
+        self._messages = [message for message in self._messages if message.sequence == self.sequences[0]]
+        return others
+
     def met(self, result: ApplyResult) -> bool:
         if isinstance(result, Stored):
-            self._ready(self.backlog.queue_id, sum(message.duplicate_of is None for message in self._messages))
+            stored = sum(message.duplicate_of is None for message in self._messages)
+            self._announcer.appended(self.backlog.queue_id, stored)
         elif isinstance(result, Duplicates):
             left = [message for message in self._messages if message.duplicate_of is None]
             for found in result.found:
@@ -183,6 +203,14 @@ class AckWork:
             self._planned = True
         ack = self._plan.ack if self._plan else None
         return Application(self.backlog.claim, self.sequences, 0, self._results, ack=ack)
+
+    def only_first(self) -> bool:
+        return False
+
+    @property
+    def lost(self) -> list[AckOutcome]:
+        """The acks that came to nothing: mostly their lease had ended."""
+        return [outcome for outcome in self._outcomes if not outcome.success and outcome.code != "redelivered"]
 
     def met(self, result: ApplyResult) -> bool:
         plan = self._plan

@@ -35,7 +35,6 @@ _ONE = f"{_ALL}/{{operationId}}"
 async def list_operations(broker: Broker, query: OperationsQuery) -> OperationPage:
     """Operations by the order of their acceptance, page by page: those of a status, of a queue, or all."""
     page = await broker.operations.page(
-        broker.tenant,
         status=query.status,
         queue=name_or_none("queue", query.queue),
         after=_cursor(query.cursor),
@@ -63,7 +62,6 @@ async def _settle(broker: Broker, body: SettleBody, verb: Verb) -> SettledPage:
     if (body.ids is not None) + (body.queue is not None) + body.all != 1:
         raise InvalidRequest("say which failed operations: `ids`, the `queue` they are of, or `all`: true")
     settled = await broker.operations.settle_failed(
-        broker.tenant,
         verb,
         ids=None if body.ids is None else [_id(id) for id in body.ids],
         queue=name_or_none("queue", body.queue),
@@ -86,19 +84,19 @@ async def stats(broker: Broker) -> OperationStats:
 @routes.get(_ONE, live=True)
 async def show(broker: Broker, operationId: str) -> OperationState:
     """What became of an operation."""
-    return _shown(await broker.operations.get(broker.tenant, _id(operationId)))
+    return _shown(await broker.operations.get(_id(operationId)))
 
 
 @routes.post(f"{_ONE}/retry")
 async def retry(broker: Broker, operationId: str) -> OperationState:
     """Let a failed operation wait again, at the end of its lane."""
-    return _shown(await broker.operations.retry(broker.tenant, _id(operationId)))
+    return _shown(await broker.operations.retry(_id(operationId)))
 
 
 @routes.post(f"{_ONE}/discard")
 async def discard(broker: Broker, operationId: str) -> OperationState:
     """Give up a pending or failed operation for good."""
-    return _shown(await broker.operations.discard(broker.tenant, _id(operationId)))
+    return _shown(await broker.operations.discard(_id(operationId)))
 
 
 def _cursor(text: str | None) -> UUID:

@@ -45,27 +45,8 @@ class NewOperation(msgspec.Struct, kw_only=True):
     group_id: int = 0
     messages: int = 0
     payload: bytes
-
-
-class AppliedOperation(msgspec.Struct, kw_only=True):
-    """An operation of a broker's journal that was applied from there."""
-
-    id: UUID
-    type: OperationType
-    partition: PartitionId
-    tenant: str
-    queue: str
-    partition_name: str
-    group: str = ""
-    messages: int
-    created_at: int
-    result: bytes
-
-    @property
-    def sequence(self) -> int:
-        """Its place among the others of its partition: below zero, where no other is. The last half of a
-        UUIDv7 begins with a one."""
-        return int.from_bytes(self.id.bytes[8:], "big", signed=True)
+    created_at: int | None = None
+    """When it was accepted, if that is some time ago: in a journal, or before it failed."""
 
 
 class Enqueued(msgspec.Struct, frozen=True):

@@ -46,18 +46,6 @@ WHERE {this} AND o.sequence = ANY (:sequences) RETURNING o.sequence, o.retries;
 -- name: drop
 SELECT fairlane.drop_operation(:shard, :partition_id, :group_id, :sequence, :status, :error, :keep_claim, :now);
 
--- name: record
-INSERT INTO fairlane.operations (shard, partition_id, group_id, sequence, id, type, priority, tenant, queue, partition_name,
-                                 "group", queue_id, payload, size, messages, status, created_at, processed_at, result)
-SELECT :shard, u.partition_id, 0, u.sequence, u.id, u.type, u.priority, u.tenant, u.queue, u.partition_name, u."group", 0, '', 0,
-       u.messages, 'completed', least(u.created_at, t.now), t.now, u.result
-FROM unnest(:partition_ids::bigint[], :sequences::bigint[], :ids::uuid[], :types::text[], :priorities::int[], :tenants::text[],
-            :queues::text[], :partition_names::text[], :groups::text[], :message_counts::int[], :created_ats::timestamptz[],
-            :results::bytea[])
-     u(partition_id, sequence, id, type, priority, tenant, queue, partition_name, "group", messages, created_at, result)
-CROSS JOIN (SELECT coalesce(:now, clock_timestamp()) AS now) t
-ON CONFLICT DO NOTHING;
-
 -- name: get
 SELECT {operation}, o.payload, {rest} FROM fairlane.operations o WHERE o.shard = :shard AND o.id = :id AND o.tenant = :tenant;
 
@@ -83,9 +71,6 @@ JOIN fairlane.operations o ON o.shard = l.shard AND o.partition_id = l.partition
 WHERE l.shard = :shard AND l.tenant = :tenant AND o.id > :after AND o.status = :status
   AND (:queue::text IS NULL OR l.queue = :queue)
 ORDER BY o.id LIMIT :limit;
-
--- name: keep_created_at
-UPDATE fairlane.operations o SET created_at = :created_at WHERE o.shard = :shard AND o.id = :id;
 
 -- name: count_failed
 SELECT count(*) FROM fairlane.operations o

@@ -7,15 +7,15 @@ it is stored, so that "are there operations" and "store it or make it one" are o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from uuid import UUID, uuid4
 
+import msgspec
+
 from fairlane.model.ids import least_uuid7
 from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.model.operation import (
-    PRIORITIES,
     RETRIES_MAX,
     TIMEOUT_SECONDS,
     Operation,
@@ -29,7 +29,6 @@ from fairlane.store.contract.operations import (
     RUN_BYTES_MAX,
     RUN_MAX,
     Application,
-    AppliedOperation,
     ApplyResult,
     BacklogClaim,
     ClaimedBacklog,
@@ -129,20 +128,6 @@ class Operations(Family, ABC):
 
         return await self._port.transact(work)
 
-    async def record(self, applied: Sequence[AppliedOperation]) -> None:
-        """Let operations of a journal be looked up here, as completed now. An id that is there already is
-        left as it is, so that the call may be repeated."""
-        by_shard: dict[int, list[AppliedOperation]] = defaultdict(list)
-        for one in applied:
-            by_shard[one.partition.shard].append(one)
-        names = ("sequence", "id", "type", "tenant", "queue", "partition_name", "group", "created_at", "result")
-        for shard, some in by_shard.items():
-            columns: dict[str, Value] = {f"{name}s": [getattr(one, name) for one in some] for name in names}
-            columns |= {"partition_ids": [one.partition.id for one in some]}
-            columns |= {"message_counts": [one.messages for one in some]}
-            columns |= {"priorities": [PRIORITIES[one.type] for one in some]}
-            await self._port.write("operations.record", shard=shard, **columns)
-
     async def get(self, tenant: str, id: UUID) -> Operation | None:
         found = await self._get(tenant, id)
         return found and await self._port.codec.open_operation(found)
@@ -189,7 +174,7 @@ class Operations(Family, ABC):
         found = await self._get(tenant, id)
         if found is None or found.status != "failed":
             return None
-        sealed = await self._port.codec.seal_operation(anew)
+        sealed = await self._port.codec.seal_operation(msgspec.structs.replace(anew, created_at=found.created_at))
 
         async def work(transaction: Transaction) -> EnqueueResult | None:
             await transaction.hold([], [found.partition, anew.partition])
@@ -199,8 +184,6 @@ class Operations(Family, ABC):
             [result] = await transaction.enqueue([sealed])
             if not isinstance(result, Enqueued):
                 raise _NotEnqueued(result)
-            again: dict[str, Value] = {"shard": anew.partition.shard, "id": id, "created_at": found.created_at}
-            await transaction.run("operations.keep_created_at", **again)
             return result
 
         try:

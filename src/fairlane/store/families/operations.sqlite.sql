@@ -48,13 +48,6 @@ set open = open - 1, messages = messages - (select o.messages from operations o 
 where {this};
 delete from operation_backlogs where {this} and open <= 0
 
--- name: record
--- Each:
-insert or ignore into operations (partition_id, group_id, sequence, id, type, priority, tenant, queue, partition_name, "group",
-    queue_id, payload, size, messages, status, created_at, processed_at, result)
-values (:partition_ids, 0, :sequences, :ids, :types, :priorities, :tenants, :queues, :partition_names, :groups,
-    0, x'', 0, :message_counts, 'completed', min(:created_ats, :now), :now, :results)
-
 -- name: get
 select {operation}, o.payload, {rest} from operations o where o.id = :id and o.tenant = :tenant
 
@@ -77,9 +70,6 @@ select o.id from operation_backlogs l cross join operations o
     on o.partition_id = l.partition_id and o.group_id = l.group_id and o.sequence >= l.next_sequence
 where l.tenant = :tenant and o.id > :after and o.status = :status and (:queue is null or l.queue = :queue)
 order by o.id limit :limit
-
--- name: keep_created_at
-update operations set created_at = :created_at where id = :id
 
 -- name: count_failed
 select count(*) from operations where tenant = :tenant and failed_at is not null and status = 'failed'

@@ -78,6 +78,7 @@ class LockedRows:
                     [result] = await run([item])
                 except LaneLocked:
                     failed += 1
+                    out.add(_lock_key(item))  # what comes after it in its lane does not overtake it
             found.append(result)
         return found
 

@@ -55,6 +55,7 @@ async def enqueue_shard(
         [one.queue for one in some],
         [one.partition_name for one in some],
         [one.group for one in some],
+        [one.created_at for one in some],
         TIMEOUT_SECONDS,
         now,
     )

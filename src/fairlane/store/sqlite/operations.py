@@ -69,7 +69,7 @@ def enqueue(db: apsw.Connection, now: int, new: NewOperation) -> EnqueueResult:
         SQL["insert"],
         (
             *(*key, sequence, new.id.bytes, new.type, priority, *names, new.queue_id),
-            *(new.payload, len(new.payload), new.messages, now, TIMEOUT_SECONDS),
+            *(new.payload, len(new.payload), new.messages, min(new.created_at or now, now), TIMEOUT_SECONDS),
         ),
     )
     db.execute(SQL["count_in"], key)

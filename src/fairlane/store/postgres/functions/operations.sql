@@ -15,6 +15,7 @@ CREATE OR REPLACE FUNCTION fairlane.enqueue(
     p_queue_names text[],
     p_partition_names text[],
     p_group_names text[],
+    p_created timestamptz[],       -- NULL: now
     p_timeout int,
     p_now timestamptz
 ) RETURNS TABLE (kind "char", item int, queue_position bigint, depth bigint, capacity bigint)
@@ -73,11 +74,12 @@ BEGIN
                                      partition_name, "group", queue_id, payload, size, messages, created_at, timeout_seconds)
     SELECT p_shard, u.partition_id, u.group_id,
            p.next_operation + row_number() OVER (PARTITION BY u.partition_id ORDER BY u.i) - 1, u.id, u.type, u.priority,
-           u.tenant, u.queue, u.partition_name, u."group", u.queue_id, u.payload, length(u.payload), u.messages, t, p_timeout
+           u.tenant, u.queue, u.partition_name, u."group", u.queue_id, u.payload, length(u.payload), u.messages,
+           least(u.created_at, t), p_timeout
     FROM unnest(p_ids, p_types, p_priorities, p_partitions, p_queues, p_groups, p_messages, p_payloads, p_tenants,
-                p_queue_names, p_partition_names, p_group_names, v_kind) WITH ORDINALITY
+                p_queue_names, p_partition_names, p_group_names, p_created, v_kind) WITH ORDINALITY
          u(id, type, priority, partition_id, queue_id, group_id, messages, payload, tenant, queue, partition_name, "group",
-           kind, i)
+           created_at, kind, i)
     JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = u.partition_id
     WHERE u.kind = 'w';
 
