@@ -2,6 +2,7 @@
 
 export const routes = [
   { path: "/", module: "overview", section: "/" },
+  { path: "/queues", module: "queues", section: "/queues" },
   { path: "/groups", module: "groups", section: "/groups" },
   { path: "/groups/:queue/:group", module: "group", section: "/groups" },
   { path: "/dead-letters", module: "dead_letters", section: "/dead-letters" },
@@ -20,6 +21,7 @@ export const routes = [
 export const nav = [
   { items: [{ path: "/", label: "Overview", icon: "overview", key: "o" }] },
   { label: "Messages", items: [
+    { path: "/queues", label: "Queues", icon: "queues", key: "q" },
     { path: "/groups", label: "Groups", icon: "groups", key: "g" },
     { path: "/dead-letters", label: "Dead letters", icon: "dead", key: "d" },
     { path: "/operations", label: "Operations", icon: "operations", key: "p" },

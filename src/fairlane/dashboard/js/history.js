@@ -1,0 +1,51 @@
+// What the broker counted over time, as charts: of all queues, or of one.
+
+import { chart, legend } from "./chart.js";
+import { h } from "./dom.js";
+import { count, latency, millis, rate } from "./format.js";
+import { card, tabs } from "./parts.js";
+import { here, link, where } from "./router.js";
+
+const SPANS = { 5: "5 min", 60: "1 h", 1440: "24 h" };
+
+const minutes = (ctx) => (ctx.query.minutes in SPANS ? ctx.query.minutes : "5");
+
+export const historyPath = (ctx, queue) => where("/api/v1/history", { queue, minutes: minutes(ctx) });
+
+/** The choice of how far back. */
+export const spans = (ctx) =>
+  tabs(["5", "60", "1440"], minutes(ctx), (one) => link(here().path, { ...ctx.query, minutes: one === "5" ? "" : one }), SPANS);
+
+const times = ({ from, stepSeconds, pushed }) => pushed.map((_, i) => millis(from) + i * stepSeconds * 1000);
+
+/** The last value that is known. */
+export const last = (points) => points?.findLast((one) => one !== null && one !== undefined);
+
+/** The mean over the last seconds: one second alone flickers. */
+export const lately = ({ stepSeconds }, points, seconds = 10) => {
+  const some = (points ?? []).slice(-Math.max(1, Math.round(seconds / stepSeconds)) - 1, -1).filter((one) => one !== null);
+  return some.length ? some.reduce((sum, one) => sum + one, 0) / some.length : undefined;
+};
+
+const figure = (title, body, series, format, { note, key } = {}) =>
+  card(title, { key, note, more: legend(series) }, chart({ times: times(body), series, format, label: title }));
+
+export const throughput = (body) =>
+  figure("Messages by second", body, [
+    { name: "pushed", kind: "accent", points: body.pushed, area: true, value: rate(lately(body, body.pushed)) },
+    { name: "finished", kind: "good", points: body.acked, value: rate(lately(body, body.acked)) },
+    { name: "failed", kind: "critical", points: body.failed, value: rate(lately(body, body.failed)) },
+  ], rate);
+
+export const latencies = (body) =>
+  figure("Latency, p99", body, ["push", "pop", "ack"].map((verb, i) => {
+    const points = body[`${verb}P99Ms`] ?? [];
+    return { name: verb, kind: ["accent", "violet", "good"][i], points, value: latency(last(points) === undefined ? undefined : last(points) / 1000) };
+  }), (ms) => latency(ms / 1000));
+
+export const depths = (body) =>
+  figure("Waiting", body, [{ name: "messages", kind: "warning", points: body.depth ?? [], area: true, value: count(last(body.depth)) }], count);
+
+/** The three of them, in one row where there is room. */
+export const charts = (ctx, body, more = []) =>
+  h("div.stack", h("div.bar", spans(ctx), more), h("div.charts", throughput(body), body.depth && depths(body), body.pushP99Ms && latencies(body)));

@@ -1,0 +1,55 @@
+// All queues: searched, sorted and paged by the broker.
+
+import { post } from "../api.js";
+import { spark } from "../chart.js";
+import { ask } from "../dialog.js";
+import { h } from "../dom.js";
+import { age, count, rate } from "../format.js";
+import { badge, button, card, empty } from "../parts.js";
+import { go, link } from "../router.js";
+import { paged, table } from "../table.js";
+
+const columns = [
+  { title: "Queue", sort: "name", grow: true, cell: (one) => [one.name, one.paused && [" ", badge("paused", "warning")], one.lanesStopped > 0 && [" ", badge(`${count(one.lanesStopped)} stopped`, "critical", "Lanes that are blocked or parked")]] },
+  { title: "Namespace", hide: "narrow", cell: (one) => h("span.muted", one.namespace === one.name ? "" : one.namespace) },
+  { title: "Partitions", number: true, hide: "narrow", cell: (one) => count(one.partitions) },
+  { title: "Waiting", sort: "pending", order: "desc", number: true, cell: (one) => count(one.messages.pending) },
+  { title: "In hands", number: true, hide: "narrow", cell: (one) => count(one.messages.processing) },
+  { title: "Oldest", sort: "oldest", order: "desc", number: true, cell: (one) => age(one.oldestAt) },
+  { title: "Pushed", sort: "rate", order: "desc", number: true, cell: (one) => rate(one.rates?.pushed) },
+  { title: "Finished", number: true, hide: "narrow", cell: (one) => rate(one.rates?.acked) },
+  { title: "Last hour", hide: "narrow", cell: (one) => spark(one.spark, { label: `${one.name} over time` }) },
+  { title: "Dead letters", sort: "dead_letters", order: "desc", number: true, cell: (one) => h("span", { class: one.messages.deadLetter ? "bad" : "muted" }, count(one.messages.deadLetter)) },
+];
+
+const make = async (ctx) => {
+  const given = await ask({
+    title: "New queue",
+    text: "A queue is also made by the first push to it. Options can be changed later.",
+    label: "Make the queue",
+    fields: [
+      { name: "queue", label: "Name", required: true },
+      { name: "ordering", label: "Order", type: "select", value: "per_key", options: [["per_key", "In order within each partition"], ["unordered", "Unordered: many messages of a partition at once"]] },
+      { name: "namespace", label: "Namespace", hint: "Optional: groups queues of one team or product" },
+    ],
+  });
+  if (!given) return;
+  const made = await ctx.act(() => post("/api/v1/configure", { queue: given.queue, namespace: given.namespace || null, options: { ordering: given.ordering } }), `Queue ${given.queue} is there.`);
+  if (made) go(link(["queues", given.queue]));
+};
+
+export default {
+  title: () => "Queues",
+  watch: (ctx) => ({ queues: paged("/api/v1/resources/queues", ctx, { sort: "name", order: ctx.query.sort ? undefined : "asc" }) }),
+  actions: (ctx) => [button("New queue", { onclick: () => make(ctx) })],
+  view: (ctx) =>
+    card(null, {}, ctx.part("queues", ({ queues, total }) =>
+      table(ctx, {
+        label: "Queues", columns, rows: queues, total, sorted: { sort: "name", order: "asc" }, search: "Search queues",
+        key: (one) => one.name,
+        href: (one) => link(["queues", one.name]),
+        empty: ctx.query.search
+          ? empty(`No queue has “${ctx.query.search}” in its name.`)
+          : empty("There is no queue yet.", "A queue is made by the first push to it: fairlane push orders '{\"id\": 1}'"),
+      }))),
+};
