@@ -1,7 +1,5 @@
 // Calls of the broker's API. What is not a 2xx is thrown as a Problem with the broker's own sentence.
 
-import { setSkew } from "./format.js";
-
 export class Problem extends Error {
   constructor(status, code, message) {
     super(message);
@@ -23,8 +21,6 @@ const call = async (method, path, body) => {
   } catch {
     throw new Problem(0, "away", AWAY);
   }
-  const date = Date.parse(answer.headers.get("date") ?? "");
-  if (date) setSkew(date);
   const text = await answer.text();
   if (!answer.ok) throw problem(answer.status, text);
   return text;

@@ -48,7 +48,7 @@ export const confirmByName = ({ title, text, name, label }) =>
 
 /**
  * Some values. fields: [{ name, label, type: "text" | "number" | "select" | "checkbox" | "textarea" | "datetime-local", value, options, hint, required, when: (values) => bool }]
- * Resolves to the values by name, or null. `preview(values)` may return a tree that stands below.
+ * Resolves to the values by name, or null. `preview(values, redraw)` may return a tree that stands below.
  */
 export const ask = ({ title, text = [], fields, label, kind = "primary", preview }) =>
   show(({ close, redraw, state }) => {
@@ -59,7 +59,7 @@ export const ask = ({ title, text = [], fields, label, kind = "primary", preview
       state.values[one.name] = one.type === "checkbox" ? el.checked : one.type === "number" && el.value !== "" ? Number(el.value) : el.value;
       redraw();
     };
-    return frame(title, { close, submit: () => close({ ...state.values }), label, kind, ready }, sentences(text), shown.map((one) => field(one, state.values[one.name], set)), preview?.(state.values));
+    return frame(title, { close, submit: () => close({ ...state.values }), label, kind, ready }, sentences(text), shown.map((one) => field(one, state.values[one.name], set)), preview?.(state.values, redraw));
   });
 
 const field = (one, value, set) => {

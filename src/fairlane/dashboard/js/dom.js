@@ -13,6 +13,10 @@
 const SVG = "http://www.w3.org/2000/svg";
 const PROPERTIES = new Set(["value", "checked", "indeterminate"]);
 
+// Characters that turn the direction of text or hide in it: a name must look like what it is.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+export const visible = (text) => String(text).replace(HIDDEN, (one) => `⟨U+${one.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+
 const isTree = (one) => one !== null && typeof one === "object" && "tag" in one;
 
 const flat = (children, into = []) => {
@@ -20,7 +24,7 @@ const flat = (children, into = []) => {
     if (Array.isArray(one)) flat(one, into);
     else if (isTree(one)) into.push(one);
     // Nothing is an empty text, so that the siblings after it stay where they are.
-    else into.push({ tag: null, text: one === null || one === undefined || one === false || one === true ? "" : String(one) });
+    else into.push({ tag: null, text: one === null || one === undefined || one === false || one === true ? "" : visible(one) });
   }
   return into;
 };

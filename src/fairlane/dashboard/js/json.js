@@ -1,11 +1,12 @@
 // A payload as a tree that folds. Text only: nothing of it is ever markup. What is folded is not in the document.
 
-import { h } from "./dom.js";
+import { h, visible } from "./dom.js";
+import { plural } from "./format.js";
 
 const SHOWN = 100;
 const LONG = 2000;
 
-const text = (className, value) => Object.assign(document.createElement("span"), { className, textContent: value });
+const text = (className, value) => Object.assign(document.createElement("span"), { className, textContent: visible(value) });
 
 const leaf = (value) => {
   if (value === null) return text("j-null", "null");
@@ -15,7 +16,7 @@ const leaf = (value) => {
   const span = text("j-string", whole.length > LONG ? `${whole.slice(0, LONG)}…` : whole);
   if (whole.length > LONG) {
     const more = Object.assign(document.createElement("button"), { type: "button", className: "j-more", textContent: `show all ${whole.length.toLocaleString("en-GB")} characters` });
-    more.addEventListener("click", () => { span.textContent = whole; more.remove(); });
+    more.addEventListener("click", () => { span.textContent = visible(whole); more.remove(); });
     const both = document.createElement("span");
     both.append(span, " ", more);
     return both;
@@ -40,7 +41,7 @@ const line = (key, value, depth) => {
   }
   const fold = document.createElement("details");
   const summary = document.createElement("summary");
-  summary.append(...name, text("j-mark", from), text("j-count", `${entries.length.toLocaleString("en-GB")} ${Array.isArray(value) ? "items" : "fields"}`), text("j-mark", to));
+  summary.append(...name, text("j-mark", from), text("j-count", plural(entries.length, Array.isArray(value) ? "item" : "field")), text("j-mark", to));
   fold.append(summary);
   const fill = () => {
     if (fold.childElementCount > 1) return;

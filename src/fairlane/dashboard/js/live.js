@@ -2,8 +2,8 @@
 //
 //   const stop = watch({ queue: "/api/v1/..." }, (name, body, problem) => ...)
 //
-// The broker sends a snapshot, then differences (JSON merge patch). A path that it does not stream, and every path
-// while no stream can be opened, is asked for by GET every two seconds. A hidden tab has no stream: browsers open few
+// The broker sends a snapshot, then differences (JSON merge patch). While no stream can be opened, every path is asked
+// for by GET every two seconds. A hidden tab has no stream: browsers open few
 // connections to one host, and nobody looks.
 
 import { get, problem } from "./api.js";
@@ -62,10 +62,6 @@ export const watch = (paths, onChange) => {
     if (!source && !stopped && connection.state !== "away") tell("polling");
     if (!source && connection.state === "away") tell(await get("/livez").then(() => "polling", () => "away"));
   };
-  const pollToo = (list) => {
-    for (const path of list) polled.add(path);
-    if (polled.size) poll();
-  };
 
   const open = () => {
     if (stopped || source || document.hidden || !names.size) return;
@@ -74,14 +70,12 @@ export const watch = (paths, onChange) => {
     source.onopen = () => { polled.clear(); tell("live"); };
     on("snapshot", ({ path, body }) => put(path, body));
     on("change", ({ path, patch }) => put(path, merge(bodies.get(path), patch)));
-    on("problem", ({ path, status, body }) => {
-      if (body?.code === "not_live") pollToo([path]);
-      else fail(path, problem(status, body));
-    });
+    on("problem", ({ path, status, body }) => fail(path, problem(status, body)));
     source.onerror = () => {
       if (source?.readyState !== EventSource.CLOSED) return tell("away");
       source = null; // refused: no such route, or too many streams
-      pollToo(names.keys());
+      for (const path of names.keys()) polled.add(path);
+      poll();
       setTimeout(open, 15_000);
     };
   };

@@ -6,7 +6,8 @@
 //     title: (ctx) => ctx.params.queue,                      also the document's
 //     crumbs: (ctx) => [["Queues", link(["queues"])]],       optional: the way there
 //     watch: (ctx) => ({ queue: api`/api/v1/…/${ctx.params.queue}` }),   optional: names and GET paths, live
-//     load: (ctx) => ({ message: "/api/v1/…" }),             optional: the same, asked once and by ctx.reload()
+//     load: (ctx) => ({ message: "/api/v1/…" }),             optional: the same, asked once and by ctx.reload();
+//                                                            { path, parse } for a parser of its own
 //     actions: (ctx) => [button("Pause", { onclick })],      optional: at the right of the title
 //     view: (ctx) => [tree, tree],                           drawn at each change; trees are made by h() of dom.js
 //   };
@@ -22,7 +23,7 @@
 // Pieces: parts.js (card, stat, badge, state, button, facts, meter, empty, tabs), table.js (table, paged, searchBox,
 // chooser), dialog.js (confirm, confirmByName, ask, tell, toast), chart.js (spark, chart, legend), json.js, format.js.
 
-import { get } from "./api.js";
+import { get, getText } from "./api.js";
 import { toast } from "./dialog.js";
 import { draw, h } from "./dom.js";
 import { frame } from "./frame.js";
@@ -108,13 +109,15 @@ const put = (visit) => (name, body, problem) => {
   }
   // What is gone is not shown any more; what only cannot be read now is.
   if (problem && problem.status >= 400 && problem.status < 500) delete visit.ctx.data[name];
+  if (visit === now) follow(visit); // what is watched may follow from what came
   redraw();
 };
 
 const load = async (visit) => {
   const paths = visit.page.load?.(visit.ctx) ?? {};
   const set = put(visit);
-  await Promise.all(Object.entries(paths).map(([name, path]) => get(path).then((body) => set(name, body, null), (error) => set(name, undefined, error))));
+  const ask = (path) => (typeof path === "string" ? get(path) : getText(path.path).then(path.parse));
+  await Promise.all(Object.entries(paths).map(([name, path]) => ask(path).then((body) => set(name, body, null), (error) => set(name, undefined, error))));
 };
 
 // Watch what the page asks for now; data of names that stay is shown until the new is there.

@@ -3,6 +3,9 @@
 export const routes = [
   { path: "/", module: "overview", section: "/" },
   { path: "/queues", module: "queues", section: "/queues" },
+  { path: "/queues/:queue", module: "queue", section: "/queues" },
+  { path: "/queues/:queue/partitions/:partition", module: "partition", section: "/queues" },
+  { path: "/messages/:partitionId/:transactionId", module: "message", section: "/queues" },
   { path: "/groups", module: "groups", section: "/groups" },
   { path: "/groups/:queue/:group", module: "group", section: "/groups" },
   { path: "/dead-letters", module: "dead_letters", section: "/dead-letters" },

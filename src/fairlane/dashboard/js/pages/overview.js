@@ -3,7 +3,7 @@
 import { spark } from "../chart.js";
 import { h } from "../dom.js";
 import { findingList } from "../findings.js";
-import { age, bytes, count, duration, latency, percent, plural, rate } from "../format.js";
+import { age, bytes, count, duration, latency, plural, rate } from "../format.js";
 import { charts, historyPath, last, lately } from "../history.js";
 import { icon } from "../icons.js";
 import { card, empty, facts, meter, split, stat, waiting } from "../parts.js";
@@ -81,7 +81,6 @@ const journal = (ctx) =>
         ["Oldest", one.entries ? duration(one.oldestSeconds) : null],
         ["Drains at", one.entries ? rate(one.drainRate) : null],
         ["Failed", one.failed ? h("span.bad", count(one.failed)) : "none"],
-        ["Share used", percent(one.bytes / one.bytesMax)],
         ["Why", one.whyNot],
       ]));
   }));

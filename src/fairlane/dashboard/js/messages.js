@@ -1,0 +1,28 @@
+// Stored messages in a table.
+
+import { h } from "./dom.js";
+import { count, time } from "./format.js";
+import { empty, state } from "./parts.js";
+import { link } from "./router.js";
+import { chooser, table } from "./table.js";
+
+const STATUS = { pending: "waiting", processing: "leased", completed: "finished", dead_letter: "dead" };
+
+/** A message's status in the words of a lane. */
+export const statusOf = (status) => STATUS[status] ?? status;
+
+export const messageTable = (ctx, { messages, next }, { partition = true, status = true } = {}) =>
+  table(ctx, {
+    label: "Messages", rows: messages, next, key: (one) => `${one.partitionId} ${one.position}`,
+    href: (one) => link(["messages", one.partitionId, one.transactionId]),
+    tools: status && chooser(ctx, "status", [["", "any"], ...Object.entries(STATUS)], "State"),
+    empty: empty("There is no such message."),
+    columns: [
+      { title: "Transaction", grow: true, cell: (one) => h("span.mono", one.transactionId) },
+      partition && { title: "Partition", cell: (one) => one.partition },
+      { title: "Position", number: true, cell: (one) => count(one.position) },
+      { title: "State", cell: (one) => state(statusOf(one.status)) },
+      { title: "Finished by", number: true, hide: "narrow", cell: (one) => one.busStatus && `${one.busStatus.consumedBy} of ${one.busStatus.totalGroups} groups` },
+      { title: "Came", cell: (one) => time(one.createdAt) },
+    ].filter(Boolean),
+  });

@@ -1,0 +1,149 @@
+// One message: payload, headers, how each group stands with it, attempts and errors, its trace and its results.
+
+import { del, post } from "../api.js";
+import { confirm, confirmByName } from "../dialog.js";
+import { h } from "../dom.js";
+import { bytes, count, duration, latency, millis, plural, stamp, time } from "../format.js";
+import { Exact, jsonTree, parse } from "../json.js";
+import { groupName } from "../lane.js";
+import { statusOf } from "../messages.js";
+import { badge, button, card, copyable, empty, facts, split, state } from "../parts.js";
+import { api, go, link, where } from "../router.js";
+
+const path = ({ params }) => api`/api/v1/messages/${params.partitionId}/${params.transactionId}`;
+
+const again = async (ctx) => {
+  const text = "A copy with an id of its own is pushed to the end of the partition. The message itself stays as it is.";
+  if (await confirm({ title: "Push it again", text, label: "Push again" })) ctx.act(() => post(`${path(ctx)}/retry`), ({ messageId }) => `Pushed as ${messageId}.`);
+};
+const bury = async (ctx) => {
+  const text = "It becomes a dead letter of every group that has not finished it. From there it can be replayed.";
+  if (await confirm({ title: "Give the message up", text, label: "Give it up", kind: "danger" })) ctx.act(() => post(`${path(ctx)}/dlq`, { error: "given up by hand" }), "It is a dead letter now.");
+};
+const remove = async (ctx) => {
+  const text = "No group gets it any more, and no dead letter is made. This cannot be undone.";
+  if (!(await confirmByName({ title: "Delete the message", text, name: ctx.params.transactionId, label: "Delete the message" }))) return;
+  const { queue, partition } = ctx.data.message;
+  if (await ctx.act(() => del(path(ctx)), "The message is deleted.")) go(link(["queues", queue, "partitions", partition]));
+};
+
+const pretty = (value) => JSON.stringify(value, (_, one) => (one instanceof Exact ? one.toJSON() : one), 2);
+
+const payload = (ctx) =>
+  card("Payload", { more: ctx.part("message", (one) => {
+    const text = pretty(one.payload);
+    return [h("span.note", bytes(new TextEncoder().encode(JSON.stringify(one.payload)).length)), copyable(text, "Copy")];
+  }) }, ctx.part("message", (one) => jsonTree(one.payload, `${one.id} payload`)));
+
+const identity = (ctx) =>
+  card("Message", {}, ctx.part("message", (one) => facts([
+    ["Queue", h("a", { href: link(["queues", one.queue]) }, one.queue)],
+    ["Partition", h("a", { href: link(["queues", one.queue, "partitions", one.partition]) }, one.partition)],
+    ["Position", count(one.position)],
+    ["Came", [time(one.createdAt), h("div.note", stamp(one.createdAt))]],
+    ["Message id", copyable(one.id)],
+    ["Transaction id", one.transactionId === one.id ? null : copyable(one.transactionId)],
+    ["Trace id", one.traceId && copyable(one.traceId)],
+    ["Type", one.type],
+    ["Producer", one.producerSub],
+    ["Encrypted", one.isEncrypted ? "yes" : null],
+    ["Attempts allowed", one.queueConfig && count(one.queueConfig.retryLimit + 1)],
+  ])));
+
+const headers = (ctx) => {
+  const list = Object.entries(ctx.data.message?.headers ?? {});
+  return list.length ? card("Headers", {}, facts(list.map(([name, value]) => [name, h("span.mono", value)]))) : null;
+};
+
+const groups = (ctx) =>
+  card("Groups", {}, ctx.part("message", (one) => {
+    const dead = new Set((ctx.data.dead?.messages ?? []).filter((letter) => letter.transactionId === one.transactionId).map((letter) => letter.consumerGroup));
+    if (!one.consumerGroups?.length) return h("p.muted", "No group reads this queue yet.");
+    return facts(one.consumerGroups.map((each) => [
+      h("a", { href: link(["queues", one.queue, "partitions", one.partition], { group: each.name }) }, groupName(each.name)),
+      h("span", state(dead.has(each.name) ? "dead" : each.consumed ? "finished" : each.leaseExpiresAt ? "leased" : "waiting"), each.leaseExpiresAt && [" lease ends ", time(each.leaseExpiresAt)]),
+    ]));
+  }));
+
+const results = (ctx) => {
+  const list = Object.entries(ctx.data.message?.results ?? {});
+  if (!list.length) return null;
+  return card("Results", {}, list.map(([group, one]) =>
+    h("div", { key: group }, h("h3", groupName(group), " ", h("span.note", time(one.createdAt))), jsonTree(one.result, `${group} ${one.createdAt}`))));
+};
+
+// Everything that is known of when: pushed, failed with which error, noted by consumers, given up.
+const story = (ctx) => {
+  const one = ctx.data.message;
+  const letters = (ctx.data.dead?.messages ?? []).filter((letter) => letter.transactionId === one.transactionId);
+  const events = [
+    { at: one.createdAt, kind: "accent", text: "Pushed", more: `position ${count(one.position)} of ${one.partition}` },
+    ...letters.flatMap((letter) => [
+      ...(letter.errors ?? []).map((each, i) => ({ at: each.at, kind: "warning", text: `Attempt ${i + 1} of ${groupName(letter.consumerGroup)} failed`, more: each.error })),
+      { at: letter.failedAt, kind: "critical", text: `Dead letter of ${groupName(letter.consumerGroup)}`, more: letter.errorMessage },
+      letter.replayedAt && { at: letter.replayedAt, kind: "good", text: "Replayed", more: letter.replayedAs && `as ${letter.replayedAs}` },
+    ]),
+    ...(ctx.data.notes?.traces ?? []).map((note) => ({ at: note.created_at, kind: note.event_type === "error" ? "critical" : "info", text: note.event_type, more: groupName(note.consumer_group), data: note.data, id: note.id })),
+    ...Object.entries(one.results ?? {}).map(([group, each]) => ({ at: each.createdAt, kind: "good", text: `Finished by ${groupName(group)} with a result` })),
+  ].filter(Boolean);
+  if (one.retryCount > 0 && !letters.length) events.push({ at: null, kind: "warning", text: `${plural(one.retryCount, "attempt")} failed so far`, more: one.errorMessage });
+  return events.sort((a, b) => (millis(a.at) ?? Infinity) - (millis(b.at) ?? Infinity));
+};
+
+const timeline = (ctx) =>
+  card("Attempts and notes", {}, ctx.part("message", () =>
+    h("ol.timeline", story(ctx).map((one, i) =>
+      h("li", { key: `${one.at} ${i}`, class: `is-${one.kind}` },
+        h("div", h("p", h("b", one.text), one.at && [" ", h("span.note", { title: stamp(one.at) }, time(one.at))]), one.more && h("p.note", one.more),
+          one.data !== undefined && one.data !== null && jsonTree(one.data, one.id)))))));
+
+// From the first push of the trace to a little after the last. A message that is not finished reaches to the end.
+const waterfall = (ctx) => {
+  if (!ctx.data.message?.traceId) return null;
+  return card("Trace across queues", { note: "messages with the same trace id" }, ctx.part("trace", ({ messages }) => {
+    const rows = [...messages].sort((a, b) => millis(a.createdAt) - millis(b.createdAt));
+    if (!rows.length) return empty("No message of this trace is stored any more.");
+    const begin = millis(rows[0].createdAt);
+    const open = (one) => !["completed", "dead_letter"].includes(one.status);
+    const end = begin + Math.max(10, (millis(rows.at(-1).createdAt) - begin) * 1.15);
+    const share = (at) => `${((at - begin) / (end - begin)) * 100}%`;
+    return h("div.waterfall", rows.map((one) => {
+      const [from, to] = [millis(one.createdAt), open(one) ? end : millis(one.createdAt)];
+      const kind = { completed: "good", dead_letter: "critical", processing: "info" }[one.status] ?? "accent";
+      return h("a.fall", { key: one.id, class: one.transactionId === ctx.params.transactionId ? "is-here" : "", href: link(["messages", one.partitionId, one.transactionId]) },
+        h("span.name", `${one.queue} / ${one.partition}`),
+        h("span.track", { class: `is-${kind}`, title: `${statusOf(one.status)}, ${stamp(one.createdAt)}` }, h("i", { style: { "inset-inline-start": share(from), "inline-size": share(begin + to - from) } })),
+        h("span.note", from === begin ? "begin" : `+${from - begin < 10_000 ? latency((from - begin) / 1000) : duration((from - begin) / 1000)}`));
+    }));
+  }));
+};
+
+export default {
+  title: (ctx) => (ctx.data.message ? `Message ${count(ctx.data.message.position)}` : "Message"),
+  crumbs: (ctx) => {
+    const one = ctx.data.message;
+    return [["Queues", link(["queues"])], ...(one ? [[one.queue, link(["queues", one.queue])], [one.partition, link(["queues", one.queue, "partitions", one.partition])]] : [])];
+  },
+  badges: (ctx) => [ctx.data.message && state(statusOf(ctx.data.message.status)), ctx.data.message?.retryCount > 0 && badge(`${plural(ctx.data.message.retryCount, "failed attempt")}`, "warning")],
+  load: (ctx) => ({ message: { path: path(ctx), parse } }),
+  watch: (ctx) => {
+    const one = ctx.data.message;
+    return {
+      notes: api`/api/v1/traces/${ctx.params.partitionId}/${ctx.params.transactionId}`,
+      now: path(ctx),
+      ...(one && { dead: where("/api/v1/dlq", { queue: one.queue, partition: one.partition, limit: 200 }) }),
+      ...(one?.traceId && { trace: where("/api/v1/messages", { traceId: one.traceId, limit: 200 }) }),
+    };
+  },
+  actions: (ctx) => (ctx.data.message ? [
+    button("Push again", { icon: "retry", onclick: () => again(ctx) }),
+    !["completed", "dead_letter"].includes(ctx.data.message.status) && button("Give up", { kind: "danger", onclick: () => bury(ctx) }),
+    button("Delete", { icon: "trash", kind: "danger", onclick: () => remove(ctx) }),
+  ] : []),
+  view: (ctx) => {
+    // The stream says how it stands; the payload is from the answer that was parsed without losing digits.
+    if (ctx.data.message && ctx.data.now) Object.assign(ctx.data.message, ctx.data.now, { payload: ctx.data.message.payload });
+    if (!ctx.data.message) return ctx.part("message");
+    return [split([payload(ctx), results(ctx), waterfall(ctx), timeline(ctx)], [identity(ctx), groups(ctx), headers(ctx)])];
+  },
+};

@@ -1,0 +1,148 @@
+// A partition as one group sees it, its lane: why it does not move, drawn, with the messages around the cursor.
+
+import { del, post } from "../api.js";
+import { confirm, confirmByName } from "../dialog.js";
+import { h } from "../dom.js";
+import { age, count, duration, now, plural, millis, time } from "../format.js";
+import { icon } from "../icons.js";
+import { groupName, laneCells, laneLegend, laneRoad, QUEUE_MODE, stateOf } from "../lane.js";
+import { badge, button, card, empty, facts, split, state, waiting } from "../parts.js";
+import { api, link, where } from "../router.js";
+import { seek } from "../seek.js";
+import { chooser, table } from "../table.js";
+
+const BEFORE = 12;
+const AROUND = 40;
+const KINDS = { paused: "warning", parked: "critical", blocked: "critical", backing_off: "warning", leased: "info", operations_pending: "info", sealed: "critical", ready: "good", empty: "good" };
+
+const groups = (ctx) => (ctx.data.use?.groups ?? []).map((one) => one.consumerGroup);
+const group = (ctx) => ctx.query.group ?? (groups(ctx).includes(QUEUE_MODE) || !groups(ctx).length ? QUEUE_MODE : groups(ctx)[0]);
+
+// Where the messages around the cursor begin; it moves in steps, so that not every ack asks for others.
+const first = (lane) => Math.max(lane.start ?? 0, Math.floor((lane.committed - BEFORE) / 8) * 8);
+
+const next = (ctx) => (ctx.data.messages?.messages ?? []).find((one) => one.position === ctx.data.lane?.committed);
+
+const acts = (ctx) => {
+  const { queue, partition } = ctx.params;
+  const body = { group: group(ctx), partition };
+  const name = `${partition} for ${groupName(group(ctx))}`;
+  return {
+    resume: () => ctx.act(() => post(api`/api/v1/queues/${queue}/resume`, body), `${name} goes on.`),
+    resumeAll: () => ctx.act(() => post(api`/api/v1/queues/${queue}/resume`, { partition }), `${partition} goes on.`),
+    park: () => ctx.act(() => post(api`/api/v1/queues/${queue}/pause`, body), `${name} waits until it is resumed.`),
+    release: async (lease) => {
+      const text = "Its messages may be popped again at once, without a failed attempt. The consumer that has them now can no longer ack them.";
+      if (await confirm({ title: "Release the lease", text, label: "Release" })) ctx.act(() => post(api`/api/v1/lease/${lease}/release`), "The lease is released.");
+    },
+    skip: async (message) => {
+      const text = `Message ${message.position} becomes a dead letter of ${groupName(group(ctx))}, from where it can be replayed. The lane goes on with the one after it.`;
+      if (!(await confirm({ title: "Skip the message", text, label: "Skip it" }))) return;
+      ctx.act(() => post(api`/api/v1/messages/${message.partitionId}/${message.transactionId}/dlq`, { consumerGroup: group(ctx), error: "skipped by hand" }), "It is a dead letter now.");
+    },
+    clear: async () => {
+      const text = "All messages of this partition are taken out, for every group. Dead letters stay. This cannot be undone.";
+      if (await confirmByName({ title: "Clear the partition", text, name: partition, label: "Clear the partition" })) ctx.act(() => del(where(api`/api/v1/queues/${queue}/clear`, { partition })), `${partition} is empty.`);
+    },
+  };
+};
+
+const explanation = (ctx) =>
+  ctx.part("explain", ({ reason, sentence, until }) => {
+    const act = acts(ctx);
+    const message = next(ctx);
+    const stopped = ["blocked", "parked", "paused"].includes(reason);
+    const wide = reason === "paused" && !ctx.data.pauses?.partitions[ctx.params.partition];
+    return h("div.explain", { class: `is-${KINDS[reason] ?? "muted"}`, role: "status" },
+      icon({ good: "check", info: "info" }[KINDS[reason]] ?? "alert"),
+      h("div", h("p", sentence), until && h("span.note", "ends ", time(until))),
+      h("span.buttons",
+        stopped && button(reason === "blocked" ? "Try again" : "Resume", { icon: "retry", kind: "primary", onclick: wide ? act.resume : reason === "paused" ? act.resumeAll : act.resume }),
+        (stopped || reason === "backing_off") && message && button("Skip the message", { icon: "skip", onclick: () => act.skip(message) }),
+        reason === "leased" && ctx.data.lane?.leaseId && button("Release the lease", { icon: "release", onclick: () => act.release(ctx.data.lane.leaseId) })));
+  });
+
+const drawing = (ctx) =>
+  ctx.part("lane", (lane) => {
+    const scheduled = (ctx.data.scheduled?.messages ?? []).filter((one) => one.partition === ctx.params.partition).length;
+    const dead = (ctx.data.dead?.messages ?? []).map((one) => Number(one.id.split("-").at(-2))).filter((one) => Number.isInteger(one));
+    return card("The lane", { more: state(lane.state), note: `of ${groupName(group(ctx))}` },
+      laneRoad(lane, { scheduled, dead: [] }),
+      laneLegend(lane, { scheduled, dead: lane.deadLetters ?? dead.length }),
+      h("h3", "Around the cursor"),
+      ctx.data.messages ? laneCells(lane, [...ctx.data.messages.messages].sort((a, b) => a.position - b.position)) : waiting());
+  });
+
+const messages = (ctx) =>
+  card("Messages around the cursor", {}, ctx.part("messages", ({ messages: list }) => {
+    const lane = ctx.data.lane;
+    const rows = [...list].sort((a, b) => a.position - b.position);
+    return table(ctx, {
+      label: "Messages around the cursor", rows, total: rows.length, limit: AROUND, key: (one) => one.position,
+      href: (one) => link(["messages", one.partitionId, one.transactionId]),
+      empty: empty("Nothing is stored around the cursor.", "Messages that retention deleted are not shown."),
+      columns: [
+        { title: "Position", number: true, cell: (one) => count(one.position) },
+        { title: "State", cell: (one) => [state(lane ? stateOf(lane, one) : one.status), lane && one.position === lane.committed && lane.head > lane.committed && [" ", badge("next", "info")]] },
+        { title: "Transaction", grow: true, cell: (one) => [h("span.mono", one.transactionId), one.preview && h("div.preview.mono", one.preview)] },
+        { title: "Came", cell: (one) => time(one.createdAt) },
+      ],
+    });
+  }));
+
+const numbers = (ctx) =>
+  card("Numbers", {}, ctx.part("explain", (one) => {
+    const lane = ctx.data.lane;
+    return facts([
+      ["Waiting", plural(one.waiting, "message")],
+      ["Next position", count(one.position)],
+      ["Head", count(one.head)],
+      ["Oldest unfinished", one.oldestAt && age(one.oldestAt)],
+      ["Failed attempts", `${one.attempts} of ${one.attemptsMax}`],
+      ["Last error", one.error],
+      ["Leased", one.leased ? plural(one.leased, "message") : "nothing"],
+      ["Lease ends", one.leaseEndsAt && [time(one.leaseEndsAt)]],
+      ["Next try", one.nextTryAt && millis(one.nextTryAt) > now() ? time(one.nextTryAt) : null],
+      ["Operations waiting", one.operations || null],
+      ["Dead letters", one.deadLetters ? h("a", { href: link(["dead-letters"], { queue: ctx.params.queue, partition: ctx.params.partition }) }, count(one.deadLetters)) : "none"],
+      ["Expired", one.expired || null],
+      ["Partition id", lane?.partitionId && h("span.mono", lane.partitionId)],
+    ]);
+  }));
+
+const upcoming = (ctx) => {
+  const rows = (ctx.data.scheduled?.messages ?? []).filter((one) => one.partition === ctx.params.partition);
+  if (!rows.length) return null;
+  return card("Waits for its time", {}, facts(rows.slice(0, 8).map((one) => [duration(Math.max(0, (millis(one.deliverAt) - now()) / 1000)), h("span.mono", one.transactionId)])));
+};
+
+export default {
+  title: (ctx) => ctx.params.partition,
+  crumbs: ({ params }) => [["Queues", link(["queues"])], [params.queue, link(["queues", params.queue])]],
+  badges: (ctx) => [ctx.data.lane && state(ctx.data.lane.state)],
+  watch: (ctx) => {
+    const { queue, partition } = ctx.params;
+    return {
+      use: api`/api/v1/queues/${queue}/utilisation`,
+      pauses: api`/api/v1/queues/${queue}/pauses`,
+      explain: where(api`/api/v1/explain/${queue}/${partition}`, { group: group(ctx) }),
+      lane: where(api`/api/v1/queues/${queue}/lanes/${partition}`, { group: group(ctx) }),
+      scheduled: where(api`/api/v1/scheduled/${queue}`, { limit: 200 }),
+      ...(ctx.data.lane && { messages: where("/api/v1/messages", { queue, partition, position: String(first(ctx.data.lane)), limit: AROUND }) }),
+    };
+  },
+  actions: (ctx) => {
+    const act = acts(ctx);
+    const reason = ctx.data.explain?.reason;
+    return [
+      groups(ctx).length > 1 && chooser(ctx, "group", groups(ctx).map((one) => [one, groupName(one)]), "Group"),
+      !["paused", "parked", "blocked"].includes(reason) && button("Pause the lane", { icon: "pause", onclick: act.park }),
+      button("Seek", { icon: "seek", onclick: () => seek(ctx, ctx.params.queue, group(ctx), ctx.params.partition) }),
+      button("Clear", { icon: "trash", kind: "danger", onclick: act.clear }),
+    ];
+  },
+  view: (ctx) => {
+    if (ctx.problems.explain && !ctx.data.explain) return ctx.part("explain");
+    return [explanation(ctx), split([drawing(ctx), messages(ctx)], [numbers(ctx), upcoming(ctx)])];
+  },
+};

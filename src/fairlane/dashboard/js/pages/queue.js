@@ -1,0 +1,153 @@
+// One queue: how fast, who lags, which lanes stand still, its messages and its options.
+
+import { del, post } from "../api.js";
+import { confirmByName } from "../dialog.js";
+import { h } from "../dom.js";
+import { age, count, duration, percent, plural, time } from "../format.js";
+import { charts, historyPath } from "../history.js";
+import { groupName, laneBar, QUEUE_MODE } from "../lane.js";
+import { messageTable } from "../messages.js";
+import { optionList } from "../options.js";
+import { badge, button, card, empty, meter, stat, state, tabs } from "../parts.js";
+import { api, go, link, where } from "../router.js";
+import { seek } from "../seek.js";
+import { chooser, paged, table } from "../table.js";
+
+const STATES = ["blocked", "parked", "failed", "leased", "paused", "delayed", "waiting", "finished"];
+const VIEWS = { lanes: "Lanes", messages: "Messages", scheduled: "Scheduled", options: "Options" };
+
+const view = (ctx) => (ctx.query.view in VIEWS ? ctx.query.view : "lanes");
+const groups = (ctx) => (ctx.data.use?.groups ?? []).map((one) => one.consumerGroup);
+const group = (ctx) => ctx.query.group ?? (groups(ctx).includes(QUEUE_MODE) || !groups(ctx).length ? QUEUE_MODE : groups(ctx)[0]);
+const name = (ctx) => ctx.params.queue;
+
+const pause = (ctx, verb, body, what) => ctx.act(() => post(where(`${api`/api/v1/queues/${name(ctx)}/`}${verb}`, {}), body), `${what} is ${verb === "pause" ? "paused" : "resumed"}.`);
+
+const clear = async (ctx) => {
+  const text = "All messages are taken out, in every partition, whether they were finished or not. Dead letters and options stay. This cannot be undone.";
+  if (await confirmByName({ title: "Clear the queue", text, name: name(ctx), label: "Clear the queue" })) ctx.act(() => del(api`/api/v1/queues/${name(ctx)}/clear`), `${name(ctx)} is empty.`);
+};
+
+const remove = async (ctx) => {
+  const text = "The queue goes with its messages, groups, dead letters and options. This cannot be undone.";
+  if (!(await confirmByName({ title: "Delete the queue", text, name: name(ctx), label: "Delete the queue" }))) return;
+  if (await ctx.act(() => del(api`/api/v1/resources/queues/${name(ctx)}`), `${name(ctx)} is deleted.`)) go("#/queues");
+};
+
+const figures = (ctx) =>
+  ctx.part("queue", ({ totals }) =>
+    h("div.stats",
+      stat("Waiting", count(totals.pending), { note: ctx.data.use && plural(ctx.data.use.partitions, "partition") }),
+      stat("In consumers' hands", count(totals.processing)),
+      stat("Finished", count(totals.completed)),
+      stat("Failed, to come again", count(totals.failed), { kind: totals.failed ? "warning" : "" }),
+      stat("Dead letters", count(totals.deadLetter), { kind: totals.deadLetter ? "critical" : "", href: link(["dead-letters"], { queue: name(ctx) }) }),
+      ctx.data.use?.capacity && stat("Room left", count(ctx.data.use.remaining), { note: `of ${count(ctx.data.use.capacity)}`, chart: meter(ctx.data.use.depth / ctx.data.use.capacity, "Room used") })));
+
+const groupTable = (ctx) =>
+  card("Groups", { note: "each gets all messages" }, ctx.part("use", ({ groups: list }) =>
+    table(ctx, {
+      label: "Groups of the queue", rows: list, total: list.length, key: (one) => one.consumerGroup,
+      empty: empty("Nobody has popped from this queue yet.", `A group is made by its first pop: fairlane pop ${name(ctx)} --group billing`),
+      columns: [
+        { title: "Group", grow: true, cell: (one) => [h("a.row-link", { href: link(["queues", name(ctx)], { ...ctx.query, group: one.consumerGroup, view: "", after: "" }) }, groupName(one.consumerGroup)),
+          ctx.data.pauses?.groups[one.consumerGroup] && [" ", badge("paused", "warning")], one.lanesStopped > 0 && [" ", badge(`${count(one.lanesStopped)} stopped`, "critical")]] },
+        { title: "Lag", number: true, cell: (one) => count(one.pending) },
+        { title: "Oldest", number: true, cell: (one) => age(one.oldestAt) },
+        { title: "Lanes with messages", number: true, hide: "narrow", cell: (one) => `${count(one.partitionsWithMessages)} of ${count(one.partitions)}` },
+        { title: "Leased", number: true, hide: "narrow", cell: (one) => count(one.partitionsLeased) },
+        { title: "Busy", number: true, hide: "narrow", cell: (one) => percent(one.utilisation) },
+        { title: "", cell: (one) => h("span.buttons",
+          button("Seek", { icon: "seek", kind: "quiet", onclick: () => seek(ctx, name(ctx), one.consumerGroup) }),
+          ctx.data.pauses?.groups[one.consumerGroup]
+            ? button("Resume", { icon: "play", kind: "quiet", onclick: () => pause(ctx, "resume", { group: one.consumerGroup }, groupName(one.consumerGroup)) })
+            : button("Pause", { icon: "pause", kind: "quiet", onclick: () => pause(ctx, "pause", { group: one.consumerGroup }, groupName(one.consumerGroup)) })) },
+      ],
+    })));
+
+const lanes = (ctx) => {
+  const chosen = group(ctx);
+  const tools = [
+    chooser(ctx, "group", (groups(ctx).length ? groups(ctx) : [chosen]).map((one) => [one, groupName(one)]), "Group"),
+    chooser(ctx, "state", [["", "any"], ...STATES.map((one) => [one, one])], "State"),
+    h("span.spring"),
+    button("Resume stopped lanes", { icon: "retry", onclick: () => ctx.act(() => post(api`/api/v1/queues/${name(ctx)}/resume`, { group: chosen, lanes: true }), ({ resumed }) => `${plural(resumed, "lane")} resumed.`) }),
+  ];
+  return ctx.part("lanes", ({ lanes: rows, next, complete }) => [
+    complete === false && h("p.note.flush.pad", "Only the first partitions were looked at. Search for a name to find others."),
+    table(ctx, {
+      label: "Lanes", rows, next, tools, search: "Search partitions",
+      key: (one) => one.partition,
+      href: (one) => link(["queues", name(ctx), "partitions", one.partition], { group: chosen }),
+      empty: empty(ctx.query.state || ctx.query.search ? "No lane is like that." : "There is no partition yet.", ctx.query.state ? undefined : "A partition is made by the first push to it."),
+      columns: [
+        { title: "Partition", grow: true, cell: (one) => one.partition },
+        { title: "State", cell: (one) => state(one.state) },
+        { title: "Lane", hide: "narrow", cell: laneBar },
+        { title: "Waiting", number: true, cell: (one) => count(one.waiting ?? one.head - one.committed) },
+        { title: "Oldest", number: true, cell: (one) => age(one.oldestAt) },
+        { title: "Failures", number: true, hide: "narrow", cell: (one) => h("span", { title: one.error ?? "", class: one.failures ? "bad" : "muted" }, count(one.failures)) },
+        { title: "Next", hide: "narrow", cell: (one) => (one.state === "leased" ? ["lease ends ", time(one.leaseEndsAt)] : one.nextTryAt && one.failures ? ["again ", time(one.nextTryAt)] : "") },
+      ],
+    }),
+  ]);
+};
+
+const scheduled = (ctx) =>
+  ctx.part("scheduled", ({ messages, next }) =>
+    table(ctx, {
+      label: "Scheduled messages", rows: messages, next, key: (one) => one.id,
+      empty: empty("No message waits for its time.", "Push one with a delay: fairlane push … --delay-ms 60000"),
+      columns: [
+        { title: "Due", cell: (one) => time(one.deliverAt) },
+        { title: "Partition", cell: (one) => h("a", { href: link(["queues", name(ctx), "partitions", one.partition], { group: group(ctx) }) }, one.partition) },
+        { title: "Transaction", grow: true, cell: (one) => h("span.mono", one.transactionId) },
+        { title: "", cell: (one) => h("span.buttons",
+          button("Deliver now", { kind: "quiet", onclick: () => ctx.act(() => post(api`/api/v1/scheduled/${name(ctx)}/${one.partition}/${one.transactionId}`, { delayMs: 0 }), "It is due now.") }),
+          button("Cancel", { kind: "quiet", onclick: () => ctx.act(() => del(api`/api/v1/scheduled/${name(ctx)}/${one.partition}/${one.transactionId}`), "It is cancelled.") })) },
+      ],
+    }));
+
+const SHOWN = {
+  lanes,
+  scheduled,
+  messages: (ctx) => ctx.part("messages", (body) => messageTable(ctx, body)),
+  options: (ctx) => ctx.part("queue", ({ options }) => optionList(ctx, name(ctx), options)),
+};
+
+export default {
+  title: name,
+  crumbs: () => [["Queues", link(["queues"])]],
+  badges: (ctx) => [
+    ctx.data.pauses?.pausedAt && badge(["paused ", time(ctx.data.pauses.pausedAt)], "warning"),
+    ctx.data.queue?.options.ordering === "unordered" && badge("unordered", "muted"),
+    ctx.data.queue?.options.delayedProcessing > 0 && badge(`delay ${duration(ctx.data.queue.options.delayedProcessing)}`, "muted"),
+  ],
+  watch: (ctx) => ({
+    queue: where(api`/api/v1/resources/queues/${name(ctx)}`, { limit: 1 }),
+    use: api`/api/v1/queues/${name(ctx)}/utilisation`,
+    pauses: api`/api/v1/queues/${name(ctx)}/pauses`,
+    history: historyPath(ctx, name(ctx)),
+    ...(view(ctx) === "lanes" && { lanes: paged(api`/api/v1/queues/${name(ctx)}/lanes`, ctx, { group: group(ctx), state: ctx.query.state }) }),
+    ...(view(ctx) === "messages" && { messages: where("/api/v1/messages", { queue: name(ctx), limit: 50, status: ctx.query.status, before: ctx.query.after, from: "1970-01-01T00:00:00Z" }) }),
+    ...(view(ctx) === "scheduled" && { scheduled: where(api`/api/v1/scheduled/${name(ctx)}`, { limit: 50, after: ctx.query.after }) }),
+  }),
+  actions: (ctx) => [
+    ctx.data.pauses?.pausedAt
+      ? button("Resume", { icon: "play", kind: "primary", onclick: () => pause(ctx, "resume", {}, name(ctx)) })
+      : button("Pause", { icon: "pause", onclick: () => pause(ctx, "pause", {}, name(ctx)) }),
+    button("Clear", { kind: "danger", onclick: () => clear(ctx) }),
+    button("Delete", { icon: "trash", kind: "danger", onclick: () => remove(ctx) }),
+  ],
+  view: (ctx) => {
+    if (ctx.problems.queue && !ctx.data.queue) return ctx.part("queue");
+    return [
+      figures(ctx),
+      ctx.data.history && charts(ctx, ctx.data.history),
+      groupTable(ctx),
+      card(null, {},
+        h("div.card-tabs.flush", tabs(Object.keys(VIEWS), view(ctx), (one) => link(["queues", name(ctx)], { group: ctx.query.group, view: one === "lanes" ? "" : one, minutes: ctx.query.minutes }), VIEWS)),
+        h("div.flush", { key: view(ctx) }, SHOWN[view(ctx)](ctx))),
+    ];
+  },
+};
