@@ -15,7 +15,7 @@ from fairlane import errors
 
 SOURCE = Path(fairlane.__file__).parent
 LINES_MAX = 400
-INSIDE = {"store", "journal", "journal_drain", "operation_drain", "waiters", "route"}
+INSIDE = {"catalogue", "store", "journal", "journal_drain", "operation_drain", "waiters", "route"}
 """Parts of a broker that are its own business."""
 OF_HTTP = {
     "bad_request",

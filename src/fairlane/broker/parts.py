@@ -91,6 +91,7 @@ class Parts:
         self.flags = Flags(store)
         self.retention = RetentionService(store, tenant, self.statistics, self.telemetry)
         self.catalogue = Catalogue(store)
+        self.known_names = self.catalogue.known_names
         self.compiled_specs = CompiledSpecs(store, tenant, partial(named_variables, allowed=secret_names), allowed)
         self.specs = Specs(store, self.compiled_specs, tenant, self._applied_spec)
         self.waiters = Waiters(polls_max)

@@ -9,10 +9,10 @@ import msgspec
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.ids import PartitionId, parse_uuid, uuid7
 from fairlane.model.limits import BATCH_ITEMS_MAX, POP_BYTES_MAX, STATE_KEY_CHARS_MAX
-from fairlane.model.moment import Moment
 from fairlane.model.names import check_name
 from fairlane.model.stream import STREAM_GROUPS, Registered, StateFilter, StreamQuery
 from fairlane.store.contract.store import Store
+from fairlane.wire.base import made
 from fairlane.wire.streams import QueryBody, StateEntry, StateGetBody
 
 _ROWS_AT_ONCE = 200
@@ -26,13 +26,7 @@ class Streams:
     async def register(self, body: QueryBody) -> Registered:
         """The query of this name, made if it is new. One that was registered with another hash comes with that, unless
         its state is to be dropped."""
-        wanted = StreamQuery(
-            id=UUID(uuid7()),
-            name=body.name,
-            source_queue=body.source_queue,
-            sink_queue=body.sink_queue,
-            config_hash=body.config_hash,
-        )
+        wanted = made(StreamQuery, body, id=UUID(uuid7()))
         return await self._store.streams.register(self._tenant, wanted.check(), reset=body.reset)
 
     async def existing(self, query_id: str) -> StreamQuery:
@@ -57,9 +51,7 @@ class Streams:
         found: list[StateEntry] = []
         size = 0
         while page := await self._store.streams.state(query.id, partition, where, limit=_ROWS_AT_ONCE):
-            found += [
-                StateEntry(key=row.key, value=msgspec.Raw(row.value), updated_at=Moment(row.updated_at)) for row in page
-            ]
+            found += page
             size += sum(len(row.value) for row in page)
             if size > POP_BYTES_MAX:
                 raise InvalidRequest(f"more than {POP_BYTES_MAX} bytes of state match; ask by keys or by a prefix")

@@ -55,12 +55,6 @@ class StateOp(msgspec.Struct, frozen=True):
     window_end: float | None = None
 
 
-class StateRow(msgspec.Struct, frozen=True):
-    key: str
-    value: bytes
-    updated_at: int
-
-
 class StateFilter(msgspec.Struct, frozen=True, kw_only=True):
     """A filter of rows of a state; what is not given matches any."""
 

@@ -16,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from uuid import UUID
 
 import msgspec
 
@@ -24,7 +23,6 @@ from fairlane.errors import SealError, StoreCorrupt
 from fairlane.model.ids import PartitionId
 from fairlane.model.operation import Operation
 from fairlane.model.segment import SEALED, Segment, checksum, may_be_sealed, split_data
-from fairlane.model.stream import StateChange, StateRow
 from fairlane.store.contract.operations import Application, ClaimedBacklog, NewOperation
 from fairlane.store.contract.values import LaneAck, PopResult, ScheduledSlice, Slice, StoredLetter
 from fairlane.store.families.keys import Keys, WrappedKey
@@ -285,26 +283,6 @@ class Codec:
             (position, await self.seal(ack.partition, result, f"result {position}")) for position, result in ack.results
         ]
         return msgspec.structs.replace(ack, results=results)
-
-    async def seal_change(self, change: StateChange) -> StateChange:
-        """The state of a stream is computed from messages, and is sealed where they are: a stream over a sealed queue
-        fails without its key rather than keep what they say in clear. Keys and window ends stay readable, to be found
-        by."""
-        ops = [
-            op
-            if op.value is None
-            else msgspec.structs.replace(
-                op, value=await self.seal(change.partition, op.value, f"state {change.query_id} {op.key}")
-            )
-            for op in change.ops
-        ]
-        return msgspec.structs.replace(change, ops=ops)
-
-    async def open_states(self, query_id: UUID, partition: PartitionId, rows: Sequence[StateRow]) -> list[StateRow]:
-        return [
-            msgspec.structs.replace(row, value=await self.open(partition, row.value, f"state {query_id} {row.key}"))
-            for row in rows
-        ]
 
     async def seal_operation(self, operation: NewOperation) -> NewOperation:
         if not operation.options.encryption_enabled:

@@ -59,10 +59,10 @@ async def _ack(app: App, bodies: list[Ack], group: str | None) -> Response:
         items = ack_items(bodies)
     outcomes = await app.broker.ack_request(AckRequest(app.tenant, _checked_group(group or QUEUE_MODE), items))
     if type(items) is Alike and type(outcomes) is Outcomes and (common := outcomes.common) is not None:
-        [(partition, _)], catalogue = items.lanes, app.broker.catalogue
-        known = catalogue.by_id.get(partition)
-        if known is not None and common.success and not common.noop and common.durability is None:
-            end = _done_json(catalogue.queue_names.get(known.queue_id), known.name, common.lease_released)
+        [(partition, _)] = items.lanes
+        queue, name = app.broker.known_names(partition)
+        if name is not None and common.success and not common.noop and common.durability is None:
+            end = _done_json(queue, name, common.lease_released)
             done = [f'{{"index":{index},"transactionId":"{id}",{end}' for index, id in enumerate(items.transaction_ids)]
             return Response(200, f"[{','.join(done)}]".encode())
     names = await app.broker.partition_names([item.partition for item in items])

@@ -10,6 +10,8 @@ from fairlane.http.router import Routes
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.telemetry import QueueCounts
 from fairlane.wire import queen as wire
+from fairlane.wire.queen import Page, page
+from fairlane.wire.queues import camel
 from fairlane.wire.retention import WentAt
 from fairlane.wire.status import SpanQuery
 
@@ -18,10 +20,12 @@ if TYPE_CHECKING:
 
 routes = Routes("analytics")
 _ANALYTICS = "/api/v1/analytics"
+_SUMMED = [f"{kind}_{what}" for what in ("messages", "requests") for kind in ("push", "pop", "ack")]
+_SUMMED += ["transactions", "db_errors"]
 
 
 @routes.get(f"{_ANALYTICS}/system-metrics")
-async def system_metrics(app: App, broker: Broker, query: wire.ReplicaQuery) -> wire.SystemMetrics:
+async def system_metrics(app: App, broker: Broker, query: wire.ReplicaQuery) -> Page:
     """CPU, memory and connections over time."""
     span = await broker.statistics.span(query)
     total, busy = broker.status.connections().total, broker.status.connections().busy
@@ -37,9 +41,9 @@ async def system_metrics(app: App, broker: Broker, query: wire.ReplicaQuery) -> 
         }
         for each in broker.statistics.series(span)
     ]
-    return wire.SystemMetrics(
+    return page(
         time_range=span.shown(),
-        replicas=[wire.Replica(hostname=app.hostname, worker_id=app.worker_id, time_series=points)],
+        replicas=[page(hostname=app.hostname, worker_id=app.worker_id, time_series=points)],
         replica_count=1,
         bucket_minutes=span.width_minutes,
         point_count=len(points),
@@ -51,9 +55,9 @@ def _only(value: float) -> dict[str, float]:
     return dict.fromkeys(("avg", "min", "max", "last"), value)
 
 
-def worker(app: App) -> wire.WorkerEntry:
+def worker(app: App) -> Page:
     telemetry = app.broker.telemetry
-    return wire.WorkerEntry(
+    return page(
         hostname=app.hostname,
         worker_id=app.worker_id,
         db_connections=app.broker.status.connections().total,
@@ -63,7 +67,7 @@ def worker(app: App) -> wire.WorkerEntry:
 
 
 @routes.get(f"{_ANALYTICS}/worker-metrics")
-async def worker_metrics(app: App, broker: Broker, query: wire.ReplicaQuery) -> wire.WorkerMetrics:
+async def worker_metrics(app: App, broker: Broker, query: wire.ReplicaQuery) -> Page:
     """Throughput over time."""
     span, series, names = await _asked(broker, query)
     points = [_worker_point(each) for each in series]
@@ -71,18 +75,14 @@ async def worker_metrics(app: App, broker: Broker, query: wire.ReplicaQuery) -> 
     for bucket in series:
         for id, counts in bucket.queues.items():
             by_queue.setdefault(id, QueueCounts()).add(counts)
-    sums = {
-        f"total_{name}": sum(getattr(point, name) for point in points)
-        for name in (name.removeprefix("total_") for name in wire.WorkerSummary.__struct_fields__)
-    }
-    return wire.WorkerMetrics(
+    return page(
         time_range=span.shown(),
         bucket_minutes=span.width_minutes,
         point_count=len(points),
         time_series=points,
         workers=[worker(app)],
         queues=[_lag(names[id], counts) for id, counts in by_queue.items() if id in names],
-        summary=wire.WorkerSummary(**sums),
+        summary=page(**{f"total_{name}": sum(point[camel(name)] for point in points) for name in _SUMMED}),
     )
 
 
@@ -93,10 +93,10 @@ async def _asked(broker: Broker, query: SpanQuery) -> tuple[Span, list[Bucket], 
     return span, broker.statistics.series(span), names
 
 
-def _worker_point(bucket: Bucket) -> wire.WorkerPoint:
+def _worker_point(bucket: Bucket) -> Page:
     push, pop, ack = (bucket.verbs[kind] for kind in ("push", "pop", "ack"))
     total = bucket.total()
-    return wire.WorkerPoint(
+    return page(
         timestamp=Moment(bucket.at),
         push_requests=push.calls,
         push_messages=push.items,
@@ -114,8 +114,8 @@ def _worker_point(bucket: Bucket) -> wire.WorkerPoint:
     )
 
 
-def _lag(name: str, counts: QueueCounts, at: int | None = None) -> wire.QueueLag:
-    return wire.QueueLag(
+def _lag(name: str, counts: QueueCounts, at: int | None = None) -> Page:
+    return page(
         queue_name=name,
         pop_count=counts.pops,
         avg_lag_ms=counts.mean_lag_ms(),
@@ -125,27 +125,27 @@ def _lag(name: str, counts: QueueCounts, at: int | None = None) -> wire.QueueLag
 
 
 @routes.get(f"{_ANALYTICS}/queue-lag")
-async def queue_lag(broker: Broker, query: SpanQuery) -> list[wire.QueueLag]:
+async def queue_lag(broker: Broker, query: SpanQuery) -> list[Page]:
     """How old messages were when popped, by queue."""
     _, series, names = await _asked(broker, query)
     return [_lag(names[id], found, one.at) for one in series for id, found in one.queues.items() if id in names]
 
 
 @routes.get(f"{_ANALYTICS}/queue-ops")
-async def queue_ops(broker: Broker, query: SpanQuery) -> wire.QueueOps:
+async def queue_ops(broker: Broker, query: SpanQuery) -> Page:
     """Pushes, pops and acks over time, by queue."""
     span, series, names = await _asked(broker, query)
     points = [_ops(names[id], found, one) for one in series for id, found in one.queues.items() if id in names]
-    return wire.QueueOps(
+    return page(
         time_range=span.shown(),
         bucket_minutes=span.width_minutes,
         series=points,
-        queues=sorted({point.queue_name for point in points}),
+        queues=sorted({point["queueName"] for point in points}),
     )
 
 
-def _ops(name: str, counts: QueueCounts, bucket: Bucket) -> wire.QueueOpsPoint:
-    return wire.QueueOpsPoint(
+def _ops(name: str, counts: QueueCounts, bucket: Bucket) -> Page:
+    return page(
         bucket=Moment(bucket.at),
         queue_name=name,
         push_requests=counts.pushes,
@@ -165,15 +165,15 @@ def _ops(name: str, counts: QueueCounts, bucket: Bucket) -> wire.QueueOpsPoint:
 
 
 @routes.get(f"{_ANALYTICS}/queue-parked-replicas")
-async def parked_replicas(app: App, broker: Broker, query: SpanQuery) -> wire.ParkedReplicas:
+async def parked_replicas(app: App, broker: Broker, query: SpanQuery) -> Page:
     """Long polls parked now, by queue."""
     span, _, names = await _asked(broker, query)
     now = (await broker.statistics.span(SpanQuery())).until
-    return wire.ParkedReplicas(
+    return page(
         time_range=span.shown(),
         bucket_minutes=span.width_minutes,
         series=[
-            wire.ParkedPoint(
+            page(
                 bucket=Moment(now),
                 queue_name=names[id],
                 hostname=app.hostname,
@@ -183,12 +183,12 @@ async def parked_replicas(app: App, broker: Broker, query: SpanQuery) -> wire.Pa
             for id, count in broker.status.parked().items()
             if id in names
         ],
-        replicas=[wire.ReplicaName(hostname=app.hostname, worker_id=app.worker_id)],
+        replicas=[page(hostname=app.hostname, worker_id=app.worker_id)],
     )
 
 
 @routes.get(f"{_ANALYTICS}/retention")
-async def retention(broker: Broker, query: SpanQuery) -> wire.RetentionSeries:
+async def retention(broker: Broker, query: SpanQuery) -> Page:
     """Messages deleted by a retention rule."""
     found = await broker.retention.history(query, hours=1)
     span = Span(found.time_range.since, found.time_range.until)
@@ -196,11 +196,11 @@ async def retention(broker: Broker, query: SpanQuery) -> wire.RetentionSeries:
     points: dict[int, list[WentAt]] = {}
     for one in found.history:
         points.setdefault(one.at // width * width, []).append(one)
-    return wire.RetentionSeries(
+    return page(
         time_range=found.time_range,
         bucket_minutes=span.width_minutes,
-        series=[wire.RetentionPoint(bucket=Moment(at), **_sums(points[at])) for at in sorted(points)],
-        totals=wire.RetentionTotals(**_sums(found.history)),
+        series=[page(bucket=Moment(at), **_sums(points[at])) for at in sorted(points)],
+        totals=page(**_sums(found.history)),
     )
 
 

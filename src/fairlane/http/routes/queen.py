@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import asdict
+
 from fairlane.broker.broker import Broker
 from fairlane.broker.flags import POP_MAINTENANCE, PUSH_MAINTENANCE
 from fairlane.broker.queues import partition_detail
@@ -16,7 +18,8 @@ from fairlane.telemetry import Telemetry, VerbStats
 from fairlane.wire import queen as wire
 from fairlane.wire.base import Pagination, made
 from fairlane.wire.browse import MessageHead, MessageQuery
-from fairlane.wire.queues import Counts, QueueSummary
+from fairlane.wire.queen import Page, page
+from fairlane.wire.queues import Counts, QueueHead, QueueSummary
 from fairlane.wire.status import SpanQuery
 
 if TYPE_CHECKING:
@@ -30,14 +33,14 @@ _WIDTHS = {"minute": 60_000_000, "hour": 3_600_000_000, "day": 86_400_000_000}
 
 
 @status.get("/api/v1/status")
-async def show_status(app: App, broker: Broker, query: SpanQuery) -> wire.Status:
+async def show_status(app: App, broker: Broker, query: SpanQuery) -> Page:
     """Throughput of this broker since it started, and what the queues hold."""
     span = await broker.statistics.span(query)
     counted = await broker.statistics.queues(query)
     groups = [found for queue, found in await broker.statistics.groups() if query.queue in (None, queue.name)]
     series = broker.statistics.series(span)
     totals = summed(counted)
-    return wire.Status(
+    return page(
         time_range=span.shown(),
         bucket_minutes=span.width_minutes,
         point_count=len(series),
@@ -45,14 +48,14 @@ async def show_status(app: App, broker: Broker, query: SpanQuery) -> wire.Status
         throughput=[_point(*pair) for pair in zip(series, [None, *series], strict=False)][::-1],
         queues=[made(QueueSummary, queue, found, messages=counts(found)) for queue, found in counted],
         messages=_with_requests(broker.telemetry, totals),
-        leases=wire.LeaseCounts(
+        leases=page(
             active=sum(found.leases for found in groups),
             partitions_with_leases=sum(found.leases for found in groups),
             total_batch_size=sum(found.leased for found in groups),
         ),
-        dead_letter_queue=wire.DeadCounts(total_messages=totals.dead_letter),
+        dead_letter_queue=page(total_messages=totals.dead_letter),
         workers=[worker(app)],
-        errors=wire.ErrorCounts(
+        errors=page(
             db_errors=sum(each.errors() for each in series),
             ack_failed=sum(each.total().failed for each in series),
             dlq_messages=totals.dead_letter,
@@ -61,11 +64,11 @@ async def show_status(app: App, broker: Broker, query: SpanQuery) -> wire.Status
     )
 
 
-def _point(bucket: Bucket, before: Bucket | None) -> wire.Point:
+def _point(bucket: Bucket, before: Bucket | None) -> Page:
     total, verbs = bucket.total(), bucket.verbs
     then = before.cpu_seconds if before else (0.0, 0.0)
     user, system = (max(0.0, now - was) / bucket.seconds for now, was in zip(bucket.cpu_seconds, then, strict=True))
-    return wire.Point(
+    return page(
         timestamp=Moment(bucket.at),
         ingested=verbs["push"].items,
         processed=verbs["ack"].items,
@@ -84,13 +87,12 @@ def _point(bucket: Bucket, before: Bucket | None) -> wire.Point:
     )
 
 
-def _with_requests(telemetry: Telemetry, totals: Counts) -> wire.StatusCounts:
+def _with_requests(telemetry: Telemetry, totals: Counts) -> Page:
     push, pop, ack = telemetry.push, telemetry.pop, telemetry.ack
-    return made(
-        wire.StatusCounts,
-        totals,
-        requests=wire.Requests(push=push.count, pop=pop.count, ack=ack.count),
-        batch_efficiency=wire.Requests(push=_share(push), pop=_share(pop), ack=_share(ack)),
+    return page(
+        **asdict(totals),
+        requests=page(push=push.count, pop=pop.count, ack=ack.count),
+        batch_efficiency=page(push=_share(push), pop=_share(pop), ack=_share(ack)),
     )
 
 
@@ -99,7 +101,7 @@ def _share(verb: VerbStats) -> float:
 
 
 @status.get("/api/v1/status/analytics")
-async def analytics(broker: Broker, query: wire.AnalyticsQuery) -> wire.Analytics:
+async def analytics(broker: Broker, query: wire.AnalyticsQuery) -> Page:
     """Messages pushed through this broker over time, since it started."""
     span = await broker.statistics.span(query, hours=24)
     width = _WIDTHS[query.interval]
@@ -110,46 +112,42 @@ async def analytics(broker: Broker, query: wire.AnalyticsQuery) -> wire.Analytic
         of_queues = sum(found.pushed for id, found in minute.queues.items() if id in ids)
         at = minute.at - minute.at % width
         points[at] = points.get(at, 0) + (minute.verbs["push"].items if everything else of_queues)
-    return wire.Analytics(
-        data_points=[wire.DataPoint(timestamp=Moment(at), messages=points[at]) for at in sorted(points)],
+    return page(
+        data_points=[page(timestamp=Moment(at), messages=points[at]) for at in sorted(points)],
         interval=query.interval,
-        since=Moment(span.since),
-        until=Moment(span.until),
         since_start_of_broker=Moment(broker.telemetry.started_at),
+        **{"from": Moment(span.since), "to": Moment(span.until)},
     )
 
 
 @status.get(_QUEUES)
-async def list_queues(broker: Broker, query: wire.StatusQueuesQuery) -> wire.StatusQueues:
+async def list_queues(broker: Broker, query: wire.StatusQueuesQuery) -> Page:
     """Queues with what they hold, page by page."""
     found = await broker.queues.summaries(where=query)
-    page = found[query.offset : query.offset + query.limit]
-    return wire.StatusQueues(queues=page, pagination=Pagination(limit=query.limit, offset=query.offset))
+    some = found[query.offset : query.offset + query.limit]
+    return page(queues=some, pagination=Pagination(limit=query.limit, offset=query.offset))
 
 
 @status.get(f"{_QUEUES}/{{queue}}")
-async def show_queue(broker: Broker, queue: str, query: wire.StatusQueueQuery) -> wire.StatusQueueDetail:
+async def show_queue(broker: Broker, queue: str, query: wire.StatusQueueQuery) -> Page:
     """One queue with its options and partitions."""
-    found, page = await broker.queues.show(queue, limit=0), []
+    found, some = await broker.queues.show(queue, limit=0), []
     if query.include_partitions:
-        page = await broker.queues.counted(queue, after=query.after, limit=query.limit)
-    return wire.StatusQueueDetail(
-        queue=made(
-            wire.StatusQueueHead,
-            found,
-            priority=found.options["priority"],
-            config=found.options | {"maxQueueSize": found.options["maxSize"]},
-        ),
-        partitions=[_partition(one) for one in page],
-        totals=made(wire.StatusTotals, found.totals, messages=found.totals),
-        next=page[-1].name if len(page) == query.limit else None,
+        some = await broker.queues.counted(queue, after=query.after, limit=query.limit)
+    head = {name: getattr(found, name) for name in QueueHead.__struct_fields__}
+    config = found.options | {"maxQueueSize": found.options["maxSize"]}
+    return page(
+        queue=page(**head, priority=found.options["priority"], config=config),
+        partitions=[_partition(one) for one in some],
+        totals=page(**asdict(found.totals), messages=found.totals),
+        next=some[-1].name if len(some) == query.limit else None,
     )
 
 
-def _partition(one: PartitionStats) -> wire.StatusPartition:
+def _partition(one: PartitionStats) -> Page:
     shown, active = partition_detail(one), Moment(one.last_at) if one.head else None
-    cursor = wire.Consumed(total_consumed=one.head - one.unfinished)
-    return made(wire.StatusPartition, shown, messages=shown.stats, cursor=cursor, last_activity=active)
+    cursor = page(total_consumed=one.head - one.unfinished)
+    return page(**asdict(shown), messages=shown.stats, cursor=cursor, last_activity=active)
 
 
 @status.get(f"{_QUEUES}/{{queue}}/messages")

@@ -18,6 +18,7 @@ from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, PushOutcome
 from fairlane.model.stream import StateChange, StateOp
 from fairlane.wire import streams as wire
+from fairlane.wire.base import made
 
 routes = Routes("streams")
 
@@ -37,15 +38,7 @@ async def register(broker: Broker, body: wire.QueryBody) -> Response:
             query_id=str(query.id),
             name=query.name,
         )
-    answer = wire.RegisteredQuery(
-        success=True,
-        query_id=str(query.id),
-        name=query.name,
-        config_hash=query.config_hash,
-        fresh=found.fresh,
-        reset=found.reset,
-    )
-    return respond(answer)
+    return respond(made(wire.RegisteredQuery, found, query, success=True, query_id=str(query.id)))
 
 
 @routes.post("/streams/v1/state/get", body_bytes_max=REQUEST_BYTES_MAX)
@@ -77,7 +70,7 @@ async def cycle(broker: Broker, body: wire.CycleBody) -> wire.CycleResult:
     except TransactionRefused as error:
         answer.success, answer.error, answer.code = False, str(error), error.code
         return answer
-    answer.queue_name, _ = await broker.catalogue.names(change.partition)
+    answer.queue_name, _ = (await broker.partition_names([change.partition]))[change.partition]
     answer.state_ops_applied = len(change.ops)
     _report(answer, body, outcomes)
     return answer

@@ -9,9 +9,11 @@ import msgspec
 
 from fairlane.errors import NotFound, TransactionRefused
 from fairlane.model.ids import PartitionId
-from fairlane.model.stream import NOT_IDLE, NOT_THERE, Registered, StateChange, StateFilter, StateRow, StreamQuery
+from fairlane.model.moment import Moment
+from fairlane.model.stream import NOT_IDLE, NOT_THERE, Registered, StateChange, StateFilter, StateOp, StreamQuery
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
-from fairlane.store.families.port import Family, Transaction, Value, View, struct
+from fairlane.store.families.port import Family, Row, Transaction, Value, View, one, struct
+from fairlane.wire.streams import StateEntry
 
 
 class Streams(Family):
@@ -40,22 +42,24 @@ class Streams(Family):
         return await self._port.transact(work)
 
     async def get(self, tenant: str, id: UUID) -> StreamQuery | None:
-        found = await self._port.read("streams.get", tenant=tenant, id=id)
-        return struct(StreamQuery, found[0]) if found else None
+        return one(StreamQuery, await self._port.read("streams.get", tenant=tenant, id=id))
 
     async def state(
         self, query_id: UUID, partition: PartitionId, where: StateFilter, *, limit: int = 1000
-    ) -> list[StateRow]:
+    ) -> list[StateEntry]:
         """The first that match, by key in the order of its UTF-8 bytes."""
         lane: dict[str, Value] = {"shard": partition.shard, "partition_id": partition.id, "group": where.idle_group}
         wanted: dict[str, Value] = {"query_id": query_id, "limit": limit, **msgspec.structs.asdict(where)}
 
-        async def look(view: View) -> list[StateRow]:
-            if where.idle_group and await view.run("streams.leased", **lane):
-                return []
-            return [struct(StateRow, row) for row in await view.run("streams.state", **lane, **wanted)]
+        async def look(view: View) -> list[Row]:
+            held = where.idle_group and await view.run("streams.leased", **lane)
+            return [] if held else await view.run("streams.state", **lane, **wanted)
 
-        return await self._port.codec.open_states(query_id, partition, await self._port.view(look))
+        found = []
+        for key, stored, at in await self._port.view(look):
+            value = await self._port.codec.open(partition, stored, f"state {query_id} {key}")
+            found.append(StateEntry(key=key, value=msgspec.Raw(value), updated_at=Moment(at)))
+        return found
 
     async def cycle(
         self, change: StateChange, acks: Sequence[LaneAck], slices: Sequence[Slice]
@@ -64,9 +68,10 @@ class Streams(Family):
 
         Cycles of one query and partition come one after another. NotFound if the query or the partition is gone,
         TransactionRefused if the change is for an idle group and that is not idle, or was not."""
-        change = await self._port.codec.seal_change(change)
         where: dict[str, Value] = {"shard": change.partition.shard, "partition_id": change.partition.id}
         where |= {"query_id": change.query_id, "group": change.idle_group}
+
+        changed = await self._sealed(change)
 
         async def begin(transaction: Transaction) -> None:
             if not await transaction.run("streams.share", **where):
@@ -86,7 +91,6 @@ class Streams(Family):
         async def also(transaction: Transaction) -> None:
             if change.deleted:
                 await transaction.run("streams.delete_state", keys=change.deleted, **where)
-            changed = [op for op in {op.key: op for op in change.ops}.values() if op.value is not None]
             if changed:
                 columns: dict[str, Value] = {"keys": [op.key for op in changed], "values": [op.value for op in changed]}
                 ends = [op.window_end for op in changed]
@@ -95,3 +99,14 @@ class Streams(Family):
         return await self._port.transact_messages(
             acks, slices, begin=begin, check=check, also=also, locked=[change.partition]
         )
+
+    async def _sealed(self, change: StateChange) -> list[StateOp]:
+        """The keys that it sets. State is computed from messages, and is sealed where they are: a stream over a sealed
+        queue fails without its key rather than keep what they say in clear. Keys and window ends stay readable, to be
+        found by."""
+        found = []
+        for op in {op.key: op for op in change.ops}.values():
+            if op.value is not None:
+                value = await self._port.codec.seal(change.partition, op.value, f"state {change.query_id} {op.key}")
+                found.append(msgspec.structs.replace(op, value=value))
+        return found
