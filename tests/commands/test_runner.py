@@ -263,7 +263,7 @@ async def test_commands_are_leased_for_as_long_as_their_queue_says(broker: Broke
     async with running(broker, "Orders", calls(spec, "Orders", recorder)):
         await until(lambda: recorder.running)
         found = await broker.store.statistics.leases([queue.id], group=COMMANDS, ends_before=NEVER_AT, limit=9)
-        assert [lease.ends_at - lease.leased_at for lease in found] == [7_000_000]
+        assert [lease.expires_at - lease.leased_at for lease in found] == [7_000_000]
         gate.set()
 
 

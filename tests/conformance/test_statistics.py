@@ -180,13 +180,13 @@ async def test_lagging_lanes_come_oldest_first(harness: Harness) -> None:
     await harness.pop(queue, group, batch=1, partition=partition.id)
     lagging = harness.store.statistics.lagging
     everything = await lagging([queue.id], oldest_before=harness.clock() + 1)
-    assert [(one.partition_name, one.lag, one.oldest_at) for one in everything] == [
+    assert [(one.partition_name, one.offset_lag, one.oldest_unconsumed_at) for one in everything] == [
         ("a", 2, times[0]),
         ("b", 2, times[1]),
         ("c", 2, times[2]),
     ]
-    assert {(one.queue_id, one.group) for one in everything} == {(queue.id, "reader")}
-    assert everything[0].partition == partition.id
+    assert {(one.queue_id, one.consumer_group) for one in everything} == {(queue.id, "reader")}
+    assert everything[0].partition_id == partition.id
     assert everything[0].lease_ends_at is not None
     assert everything[1].lease_ends_at is None
     assert await lagging([queue.id], oldest_before=times[1]) == everything[:1]
@@ -280,18 +280,20 @@ async def test_live_leases_are_told_the_next_to_end_first_and_no_others(harness:
     await harness.ack(first, upto=1)
     leases = harness.store.statistics.leases
     found = await leases([queue.id])
-    assert [(lease.group, lease.first, lease.upto, lease.committed) for lease in found] == [
+    assert [(lease.consumer_group, lease.first, lease.upto, lease.committed) for lease in found] == [
         ("two", 0, 1, 0),
         ("one", 0, 3, 1),
     ]
-    assert [lease.lease for lease in found] == [second.lease, first.lease]
-    assert (found[1].queue_id, found[1].partition, found[1].partition_name) == (queue.id, first.lane.partition, "a")
-    assert (found[1].leased_at, found[1].ends_at) == (began, began + 60_000_000)
-    assert [lease.group for lease in await leases([queue.id], ends_before=harness.clock() + 30_000_000)] == ["two"]
-    assert [lease.group for lease in await leases([queue.id], group="one")] == ["one"]
-    assert [lease.group for lease in await leases([queue.id], limit=1)] == ["two"]
+    assert [lease.lease_id for lease in found] == [second.lease, first.lease]
+    assert (found[1].queue_id, found[1].partition_id, found[1].partition) == (queue.id, first.lane.partition, "a")
+    assert (found[1].leased_at, found[1].expires_at) == (began, began + 60_000_000)
+    assert [lease.consumer_group for lease in await leases([queue.id], ends_before=harness.clock() + 30_000_000)] == [
+        "two"
+    ]
+    assert [lease.consumer_group for lease in await leases([queue.id], group="one")] == ["one"]
+    assert [lease.consumer_group for lease in await leases([queue.id], limit=1)] == ["two"]
     assert {lease.queue_id for lease in await leases([queue.id, other.id])} == {queue.id, other.id}
     harness.clock.advance(20)
-    assert [lease.group for lease in await leases([queue.id])] == ["one"], "what ran out is no lease"
+    assert [lease.consumer_group for lease in await leases([queue.id])] == ["one"], "what ran out is no lease"
     await harness.ack(first)
     assert await leases([queue.id]) == []

@@ -423,7 +423,7 @@ async def test_numbers_of_an_unordered_queue_are_of_its_messages(harness: Harnes
     [partition] = await harness.store.statistics.partitions(queue.id)
     assert (partition.unfinished, partition.leased) == (8, 3)
     [lagging] = await harness.store.statistics.lagging([queue.id], oldest_before=harness.clock() + 1)
-    assert lagging.lag == 8
+    assert lagging.offset_lag == 8
 
 
 async def test_what_one_call_says_of_a_claim_in_several_verdicts_is_applied_one_after_the_other(

@@ -211,7 +211,8 @@ class Catalogue:
             )
 
     async def existing(self, tenant: str, name: str) -> Queue:
-        queue = await self.queue(tenant, name, make=False)
+        """Raises NotFound."""
+        queue = await self.queue(tenant, check_name("queue", name), make=False)
         if queue is None:
             raise NotFound(f"there is no queue {name!r}")
         return queue

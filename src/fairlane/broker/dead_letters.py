@@ -140,7 +140,7 @@ class DeadLetters:
         return purged
 
     async def _queue(self, name: str) -> Queue:
-        return await self._catalogue.existing(self._tenant, check_name("queue", name))
+        return await self._catalogue.existing(self._tenant, name)
 
     async def _filter(self, queue: Queue, where: Where) -> DeadFilter | None:
         """The choice as the store takes it; None if the queue has no such partition."""

@@ -50,15 +50,12 @@ class Groups:
         before = now - int(max(0.0, min(min_lag_seconds, 1e9)) * 1e6)
         lanes = await self._store.statistics.lagging(List(queues), oldest_before=before)
         return [
-            LaggingEntry(
-                consumer_group=lane.group,
+            made(
+                LaggingEntry,
+                lane,
                 queue_name=queues[lane.queue_id],
-                partition_name=lane.partition_name,
-                partition_id=str(lane.partition),
-                offset_lag=lane.lag,
-                time_lag_seconds=(lag := _seconds(now, lane.oldest_at)),
+                time_lag_seconds=(lag := _seconds(now, lane.oldest_unconsumed_at)),
                 lag_hours=round(lag / 3600, 2),
-                oldest_unconsumed_at=Moment(lane.oldest_at),
             )
             for lane in lanes
         ]
@@ -81,9 +78,7 @@ class Groups:
         ]
 
     async def list(self, queue: str) -> List[Group]:
-        return await self._store.groups.list(
-            (await self._catalogue.existing(self._tenant, check_name("queue", queue))).id
-        )
+        return await self._store.groups.list((await self._catalogue.existing(self._tenant, queue)).id)
 
     async def lanes(self, queue: str, group: str = QUEUE_MODE, *, limit: int = 1000) -> List[LaneState]:
         check_count("limit", limit, least=1, most=COUNT_MAX)
@@ -94,7 +89,7 @@ class Groups:
         if not isinstance(seek, Seek):
             raise InvalidRequest("say where to with a Seek")
         seek.check()
-        there = await self._catalogue.existing(self._tenant, check_name("queue", queue))
+        there = await self._catalogue.existing(self._tenant, queue)
         found = await self._catalogue.existing_group(there, group)
         lane = await self._catalogue.existing_partition(there, partition)
         moved = await self._store.groups.seek(found.id, seek, partition=lane)
@@ -104,7 +99,7 @@ class Groups:
     async def preview_seek(self, queue: str, group: str, seek: Seek) -> SeekPreview:
         """What a seek would do now, of so many partitions that it takes a moment at most."""
         seek.check()
-        there = await self._catalogue.existing(self._tenant, check_name("queue", queue))
+        there = await self._catalogue.existing(self._tenant, queue)
         found = await self._catalogue.existing_group(there, group)
         partitions, again, skipped = await self._store.groups.preview_seek(found.id, seek, limit=_PREVIEWED_MAX)
         return SeekPreview(
@@ -133,7 +128,7 @@ class Groups:
         if queue is None:
             groups = [group for _, group in await self._everywhere(name)]
         else:
-            there = await self._catalogue.existing(self._tenant, check_name("queue", queue))
+            there = await self._catalogue.existing(self._tenant, queue)
             found = await self._store.groups.get(there.id, check_name("group", name))
             groups = [] if found is None else [found]
         return sum([await self._delete(group, keep_subscription=keep_subscription) for group in groups])
@@ -150,7 +145,7 @@ class Groups:
         return sum([await self._store.groups.resubscribe(group.id, subscription) for _, group in groups])
 
     async def _existing(self, queue: str, name: str) -> Group:
-        found = await self._catalogue.existing(self._tenant, check_name("queue", queue))
+        found = await self._catalogue.existing(self._tenant, queue)
         return await self._catalogue.existing_group(found, name)
 
 

@@ -9,7 +9,7 @@ from fairlane.broker.explanation import explain
 from fairlane.errors import NotFound
 from fairlane.model.ids import PartitionId
 from fairlane.model.moment import Moment, moment_or_none
-from fairlane.model.names import QUEUE_MODE, check_name
+from fairlane.model.names import QUEUE_MODE
 from fairlane.model.queue import Queue
 from fairlane.store.contract.store import Store
 from fairlane.wire.pauses import Explained
@@ -75,6 +75,6 @@ class Pauses:
     async def _find(
         self, queue: str, group: str | None, partition: str | None
     ) -> tuple[Queue, int | None, PartitionId | None]:
-        found = await self._catalogue.existing(self._tenant, check_name("queue", queue))
+        found = await self._catalogue.existing(self._tenant, queue)
         group_id = None if group is None else (await self._catalogue.existing_group(found, group)).id
         return found, group_id, await self._catalogue.existing_partition(found, partition)

@@ -130,7 +130,7 @@ class Queues:
         return await self._store.statistics.partitions(queue.id, after=after, limit=limit)
 
     async def depth(self, queue: str) -> int:
-        found = await self._catalogue.existing(self._tenant, check_name("queue", queue))
+        found = await self._catalogue.existing(self._tenant, queue)
         return await self._store.queues.depth(found.id)
 
     async def depths(self, name: str, group: str | None = None) -> QueueDepth:
@@ -172,16 +172,12 @@ class Queues:
         group = name_or_none("consumerGroup", where.consumer_group)
         found = await self._store.statistics.leases([*queues], group=group, ends_before=until, limit=where.limit)
         return [
-            LeaseDetail(
-                lease_id=str(one.lease),
+            made(
+                LeaseDetail,
+                one,
                 queue=queues[one.queue_id],
-                partition=one.partition_name,
-                partition_id=str(one.partition),
-                consumer_group=one.group,
-                leased_at=Moment(one.leased_at),
-                expires_at=Moment(one.ends_at),
                 seconds_held=max(0, now - one.leased_at) / 1e6,
-                seconds_remaining=max(0, one.ends_at - now) / 1e6,
+                seconds_remaining=max(0, one.expires_at - now) / 1e6,
                 messages=one.upto - one.first,
                 completed=one.committed - one.first,
             )

@@ -47,7 +47,7 @@ class Results:
         finished it or given it up, or after so many seconds. A message that is not stored yet is waited for as well.
         Without a `group`: the one that carries out commands, the queue's own, or the only one there is. Raises
         NotFound."""
-        there = await self._catalogue.existing(self._tenant, check_name("queue", queue))
+        there = await self._catalogue.existing(self._tenant, queue)
         check_name("transactionId", transaction_id)
         name_or_none("group", group)
         if not 0 <= wait <= WAIT_SECONDS_MAX:

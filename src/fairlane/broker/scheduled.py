@@ -135,7 +135,7 @@ class ScheduledMessages:
     async def list(self, queue: str, *, after: str = "", limit: int = 100) -> ScheduledPage:
         """Messages that wait for their time, next due first; `after` is where the page before ended."""
         check_count("limit", limit, least=1, most=COUNT_MAX)
-        found = await self._catalogue.existing(self._tenant, check_name("queue", queue))
+        found = await self._catalogue.existing(self._tenant, queue)
         stored = await self._store.scheduled.list(found.id, after=_after(after), limit=limit)
         messages = [
             ScheduledMessage(
@@ -152,7 +152,7 @@ class ScheduledMessages:
         return ScheduledPage(messages=messages, next=None if last is None else f"{last.due_at}.{last.message_id}")
 
     async def _partition(self, queue: str, partition: str) -> PartitionId | None:
-        found = await self._catalogue.existing(self._tenant, check_name("queue", queue))
+        found = await self._catalogue.existing(self._tenant, queue)
         named = await self._store.queues.named(found.id, check_name("partition", partition))
         return named.id if named else None
 

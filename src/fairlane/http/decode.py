@@ -42,7 +42,6 @@ _AT_ONCE_BYTES = 128 * 1024
 
 Nested = tuple[str, int, msgspec.Raw]
 """A value to look at, behind the list in the request that it is of, and its place there."""
-_NUMBER: Final = re.compile(r"-?\d{1,15}", re.ASCII)
 
 
 def decode(body: bytes, type: Any, *, default: Any = msgspec.UNSET) -> Any:
@@ -74,26 +73,6 @@ def read(query: dict[str, str], type: Any) -> Any:
         return convert({name: value for name, value in query.items() if value}, type)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"a query parameter does not fit: {error}") from None
-
-
-def flag(query: dict[str, str], name: str) -> bool:
-    return query.get(name, "") in ("true", "1")
-
-
-def text(query: dict[str, str], name: str, default: str) -> str:
-    return query.get(name) or default
-
-
-def number(query: dict[str, str], name: str, default: int, *, least: int, most: int) -> int:
-    given = query.get(name, "")
-    if not given:
-        return default
-    if not _NUMBER.fullmatch(given):
-        raise InvalidRequest(f"{name} is {given!r:.40}; it must be a whole number")
-    value = int(given)
-    if not least <= value <= most:
-        raise InvalidRequest(f"{name} is {value}; it must be between {least} and {most}")
-    return value
 
 
 _fields_of = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

@@ -80,11 +80,11 @@ class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
 
 class LaggingLane(msgspec.Struct, frozen=True, kw_only=True):
     queue_id: int
-    group: str
-    partition: PartitionId
+    consumer_group: str
+    partition_id: PartitionId
     partition_name: str
-    lag: int
-    oldest_at: int
+    offset_lag: int
+    oldest_unconsumed_at: int
     lease_ends_at: int | None
 
 
@@ -112,12 +112,12 @@ class ActiveLease(msgspec.Struct, frozen=True, kw_only=True):
     """A live lease in one partition: positions `first` to `upto` - 1, of which those below `committed` are done."""
 
     queue_id: int
-    group: str
-    partition: PartitionId
-    partition_name: str
-    lease: LeaseId
+    consumer_group: str
+    partition_id: PartitionId
+    partition: str
+    lease_id: LeaseId
     first: int
     upto: int
     committed: int
     leased_at: int
-    ends_at: int
+    expires_at: int

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
 
-from fairlane.model.limits import RENEW_SECONDS
+from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, RENEW_SECONDS, WAIT_SECONDS_MAX
 from fairlane.model.names import QUEUE_MODE
+
+Count = Annotated[int, msgspec.Meta(ge=-(2**31), le=BATCH_ITEMS_MAX)]
 
 
 class PopQuery(msgspec.Struct, rename="camel"):
     """The query of a pop."""
 
-    batch: int = 1
+    batch: Count | None = None
+    """1, unless the broker chooses."""
     wait: bool = False
-    timeout: int = 30_000
+    timeout: Annotated[int, msgspec.Meta(ge=0, le=WAIT_SECONDS_MAX * 1000)] = 30_000
     """Milliseconds that a waiting pop waits at most."""
     consumer_group: str = QUEUE_MODE
-    partitions: int = 1
+    partitions: Count | None = None
+    """1, unless the broker chooses."""
     auto_ack: bool = False
     subscription_mode: str = ""
     subscription_from: str = ""
-    lease_seconds: int | None = None
+    lease_seconds: Annotated[int, msgspec.Meta(ge=0, le=LEASE_SECONDS_MAX)] = 0
+    """0: as long as the queue says."""
     autopilot: bool = False
     """Leave `batch` and `partitions` to the broker where they are not given."""
     conflation: bool = False

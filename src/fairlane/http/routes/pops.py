@@ -9,15 +9,13 @@ import msgspec
 
 from fairlane.broker.delivery import Popped
 from fairlane.errors import InvalidRequest
-from fairlane.http.decode import flag, number, text
+from fairlane.http.decode import read
 from fairlane.http.router import Routes
 from fairlane.http.server import Request, Response
-from fairlane.model.group import Subscription
+from fairlane.model.group import Mode, Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import PopRequest
-from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX
 from fairlane.model.moment import Moment, second_text
-from fairlane.model.names import QUEUE_MODE
 from fairlane.model.segment import encode
 from fairlane.wire.pop import PopAnyQuery, PopQuery
 
@@ -71,36 +69,32 @@ async def pop_any(app: App, request: Request) -> Response:
 
 
 def _question(tenant: str, request: Request, queue: str) -> _Question:
-    query = request.query
-    autopilot = flag(query, "autopilot")
-    wait = flag(query, "wait")
-    timeout_ms = number(query, "timeout", 30_000, least=0, most=WAIT_SECONDS_MAX * 1000)
-    lease = number(query, "leaseSeconds", 0, least=0, most=LEASE_SECONDS_MAX)
-    batch = number(query, "batch", _AUTOPILOT_BATCH if autopilot else 1, least=-(2**31), most=BATCH_ITEMS_MAX)
-    partitions = number(query, "partitions", 10 if autopilot else 1, least=-(2**31), most=BATCH_ITEMS_MAX)
-    mode, start = text(query, "subscriptionMode", ""), text(query, "subscriptionFrom", "")
+    query: PopQuery = read(request.query, PopQuery)
+    batch, partitions = (_AUTOPILOT_BATCH, 10) if query.autopilot else (1, 1)
     asked = PopRequest(
         tenant=tenant,
         queue=queue,
-        group=text(query, "consumerGroup", QUEUE_MODE),
-        batch=max(1, batch),
-        partitions=max(1, partitions),
+        group=query.consumer_group,
+        batch=max(1, batch if query.batch is None else query.batch),
+        partitions=max(1, partitions if query.partitions is None else query.partitions),
         partition=request.params.get("partition"),
-        auto_ack=flag(query, "autoAck"),
-        lease_seconds=lease or None,
-        wait_seconds=timeout_ms / 1000 if wait else 0.0,
-        subscription=subscription(mode, start, conflation=flag(query, "conflation"), look=flag(query, "look")),
+        auto_ack=query.auto_ack,
+        lease_seconds=query.lease_seconds or None,
+        wait_seconds=query.timeout / 1000 if query.wait else 0.0,
+        subscription=_subscription(query),
     ).check()
-    more = f',"autopilot":{{"partitions":{asked.partitions},"batch":{asked.batch}}}' if autopilot else ""
+    more = f',"autopilot":{{"partitions":{asked.partitions},"batch":{asked.batch}}}' if query.autopilot else ""
     return _Question(asked, more)
 
 
-def subscription(mode: str, start: str, *, conflation: bool, look: bool) -> Subscription:
+def _subscription(query: PopQuery) -> Subscription:
     """`new` or from `now`: only what comes; a time: from then; anything else: everything."""
+    start = query.subscription_from
     if not start or start == "now":
-        return Subscription("new" if mode == "new" or start else "all", None, conflation, look)
+        mode: Mode = "new" if query.subscription_mode == "new" or start else "all"
+        return Subscription(mode, None, query.conflation, query.look)
     try:
-        return Subscription("time", int(Moment.parse(start)), conflation, look)
+        return Subscription("time", int(Moment.parse(start)), query.conflation, query.look)
     except ValueError:
         raise InvalidRequest(
             f"subscriptionFrom is {start!r:.80}; it must be `now` or a time like 2026-01-31T12:00:00Z"

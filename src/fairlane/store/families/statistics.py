@@ -114,7 +114,8 @@ class Statistics(Family):
             for shard in self._port.shards
             for row in await self._port.read("statistics.lagging", shard=shard, **where)
         ]
-        return sorted(found, key=lambda lane: (lane.oldest_at, lane.partition_name, lane.group))[:limit]
+        found.sort(key=lambda lane: (lane.oldest_unconsumed_at, lane.partition_name, lane.consumer_group))
+        return found[:limit]
 
     async def leases(
         self, queue_ids: Sequence[int], *, group: str | None = None, ends_before: int = NEVER_AT, limit: int = 1000
@@ -129,7 +130,7 @@ class Statistics(Family):
                 "statistics.leases", shard=shard, ends_before=min(ends_before, NEVER_AT), **where
             )
         ]
-        return sorted(found, key=lambda one: (one.ends_at, one.partition, one.group))[:limit]
+        return sorted(found, key=lambda one: (one.expires_at, one.partition_id, one.consumer_group))[:limit]
 
     async def standings(self, partitions: Sequence[PartitionId]) -> list[Standing]:
         """Every group's cursor in these partitions, by partition and group."""

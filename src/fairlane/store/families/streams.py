@@ -52,8 +52,8 @@ class Streams(Family):
         wanted: dict[str, Value] = {"query_id": query_id, "limit": limit, **msgspec.structs.asdict(where)}
 
         async def look(view: View) -> list[Row]:
-            held = where.idle_group and await view.run("streams.leased", **lane)
-            return [] if held else await view.run("streams.state", **lane, **wanted)
+            leased = where.idle_group and await view.run("streams.leased", **lane)
+            return [] if leased else await view.run("streams.state", **lane, **wanted)
 
         found = []
         for key, stored, at in await self._port.view(look):
