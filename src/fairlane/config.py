@@ -19,6 +19,10 @@ from fairlane.runtime.process import warning_of
 
 SECRET_NAMES = "*SECRET*"  # noqa: S105
 _OURS = "FAIRLANE_SECRET_"
+_OTEL = (
+    *("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"),
+    *("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"),
+)
 
 log = logging.getLogger("fairlane")
 
@@ -36,6 +40,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: Annotated[int, _flag("Port to listen on")] = 6632
     workers: Annotated[int, _flag("Processes; more than one needs PostgreSQL")] = 1
     log_format: Annotated[Literal["text", "json"], _flag("text or json")] = "text"
+    otel: Annotated[
+        Literal["auto", "on", "off"], _flag("Spans and metrics by OpenTelemetry; auto: if OTEL_* ask for them")
+    ] = "auto"
     data_dir: Annotated[str, _flag("For what is not the store; one broker each")] = "fairlane-data"
     listen_url: Annotated[str | None, _flag("PostgreSQL itself, if --store leads to a pooler")] = None
     statement_cache: Annotated[bool, _flag("Off for a pooler that cannot keep prepared statements")] = True
@@ -133,6 +140,16 @@ def _may_name(name: str, allowed: str) -> bool:
     if name.upper().startswith("FAIRLANE_"):
         return name.startswith(_OURS)
     return any(fnmatchcase(name, pattern.strip()) for pattern in allowed.split(","))
+
+
+def wants_otel(setting: str) -> bool:
+    """Whether to make spans, and send them and metrics: as the setting says, or if OTEL_* in the environment name a
+    collector or an exporter, as for any other service."""
+    if setting not in ("auto", "on", "off"):
+        raise InvalidRequest(f"otel is {setting!r:.40}; it must be auto, on or off")
+    if setting != "auto" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return setting == "on"
+    return any(os.environ.get(name) for name in _OTEL)
 
 
 def encryption_key(settings: Settings) -> str:

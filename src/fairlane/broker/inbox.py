@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from fairlane import tracing
 from fairlane.broker.push_batch import PushRequest
 from fairlane.broker.results import Results
 from fairlane.errors import NotFound, Unavailable
@@ -57,7 +58,12 @@ class Inbox:
         key = hook.key(received, message)
         if hook.spec.queue is None:
             return await self._run(hook, key, message)
-        item = PushItem(queue=hook.spec.queue, payload=message, transaction_id=hook.transaction_id(key))
+        item = PushItem(
+            queue=hook.spec.queue,
+            payload=message,
+            transaction_id=hook.transaction_id(key),
+            headers=tracing.of_request(received.headers) or None,
+        )
         [outcome] = await self._push(PushRequest(self._tenant, [item]))
         if outcome.error is not None:
             raise outcome.error

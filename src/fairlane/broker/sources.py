@@ -17,6 +17,7 @@ from fairlane.model.message import PushItem, check_items, check_payloads
 from fairlane.model.names import check_count, check_name
 from fairlane.store.contract.store import Store
 from fairlane.store.families.sources import Source, SourceStep
+from fairlane.tracing import carried
 from fairlane.wire.base import NULL
 from fairlane.wire.sources import SourceCommitted, SourcePage, SourceRecord, SourceView
 
@@ -184,5 +185,5 @@ def _item(source: Source, page: SourcePage, event: Event, record: SourceRecord) 
         payload=b'%b,"record":%b}' % (head[:-1], record.data),
         partition=record.key if record.partition is None else record.partition,
         type=f"{page.type}.{event}" if page.type else event,
-        headers={"idempotency-key": f"{source.name}:{record.key}:{page.revision}"},
+        headers={"idempotency-key": f"{source.name}:{record.key}:{page.revision}", **carried(page.trace_context)},
     )

@@ -24,6 +24,7 @@ from fairlane.broker.broker import Broker
 from fairlane.cli import FAILED, REFUSED, TRY_AGAIN
 from fairlane.cli.logs import log_as
 from fairlane.cli.pollers import PollerService
+from fairlane.cli.spans import MetricsSender, start_spans
 from fairlane.cli.supervisor import READY, Task
 from fairlane.commands.executors import Executors
 from fairlane.commands.service import CommandService
@@ -58,6 +59,7 @@ async def _serve(
     settings: Settings, sockets: Sequence[socket.socket], ready: Callable[[], object], number: int | None
 ) -> None:
     stop = _stop_event(number)
+    traced = start_spans(settings.otel, "fairlane")
     descriptors = raise_descriptor_limit()
     if descriptors < settings.connections_max + 100:
         log.warning("the system allows %d open files, fewer than connections_max needs", descriptors)
@@ -85,6 +87,9 @@ async def _serve(
             hosts=Hosts([settings.host, *settings.allowed_hosts.split(",")]),
             cors_origin=settings.cors_origin,
         )
+        sender = MetricsSender(app)
+        if traced:
+            sender.start()
         ease_collector()
         return_large_blocks()
         commands.start()
@@ -95,7 +100,7 @@ async def _serve(
         await stop.wait()
         log.info("stopping: answering requests in flight")
         server.stop_listening()
-        await asyncio.gather(commands.stop(), pollers.stop())
+        await asyncio.gather(commands.stop(), pollers.stop(), sender.stop())
         await broker.stop()
         await server.close(grace_seconds=DRAIN_SECONDS)
         if siblings is not None:

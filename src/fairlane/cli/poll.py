@@ -49,13 +49,18 @@ def poll(
     once: Annotated[bool, opt("End when all that is new was read.", "--once")] = False,
     sweep: Annotated[bool, opt("With --once: read all again too.", "--sweep")] = False,
     log_format: Annotated[str, opt("text or json")] = "text",
+    otel: Annotated[
+        str, opt("Spans by OpenTelemetry: on, off, or auto if OTEL_* ask for them.", envvar="FAIRLANE_OTEL")
+    ] = "auto",
 ) -> None:
     """Read the records of an HTTP API again and again: each that is new, changed or gone becomes a message, once."""
     given = locals()
     from fairlane.cli.logs import log_as
+    from fairlane.cli.spans import start_spans
     from fairlane.poller import Source
 
     log_as(log_format)
+    start_spans(otel, "fairlane poll")
     servers = [one.strip() for one in server.split(",")]
     if spec is not None:
         _read(declared(spec, url, allow_private=allow_private), servers, once=once, sweep=sweep)

@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from fairlane.cli.verb import declare, parameter
-from fairlane.config import Settings, flags, load_settings
+from fairlane.config import Settings, flags, load_settings, wants_otel
 from fairlane.errors import InvalidRequest
 
 EMBEDDED = "postgres"
@@ -94,6 +94,7 @@ def check(settings: Settings) -> None:
         raise InvalidRequest(f"port is {settings.port}; it must be 0 to 65535")
     if settings.log_format not in ("text", "json"):
         raise InvalidRequest(f"log_format is {settings.log_format!r:.40}; it must be text or json")
+    wants_otel(settings.otel)
     from fairlane.outbound.addresses import Allowed
 
     Allowed.parse(settings.outbound_allow.split(","))

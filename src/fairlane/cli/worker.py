@@ -33,6 +33,9 @@ def run(
     ] = None,
     grace: Annotated[float, opt("Seconds for what runs when the worker is told to stop.")] = 25.0,
     log_format: Annotated[str, opt("text or json")] = "text",
+    otel: Annotated[
+        str, opt("Spans by OpenTelemetry: on, off, or auto if OTEL_* ask for them.", envvar="FAIRLANE_OTEL")
+    ] = "auto",
     watch: Annotated[bool, opt("Show rates, work in hand and lag, live.", "--watch")] = False,
     reload: Annotated[bool, opt("Start again when a source file changes.", "--reload")] = False,
 ) -> None:
@@ -44,6 +47,9 @@ def run(
 
         again = [argument for argument in sys.argv[1:] if argument != "--reload"]
         sys.exit(run_again([sys.executable, sys.argv[0], *again], Path.cwd()))
+    from fairlane.cli.spans import start_spans
+
+    start_spans(otel, f"{target.partition(':')[0]} worker")
     servers = [url.strip() for url in server.split(",")]
     options = {"queues": queue, "concurrency": concurrency, "grace_seconds": grace}
     stuck = asyncio.run(_work(load(target), target, servers, options, watch=watch))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -72,8 +73,9 @@ class Acks(Family):
     async def _ack(self, group: QueueGroup, items: Sequence[AckItem]) -> list[AckOutcome]:
         batcher = self._acks.get(group)
         if batcher is None:
+            send, spans = partial(self._send_acks, group), self._transport.spans
             batcher = self._acks[group] = Batcher(
-                lambda calls: self._send_acks(group, calls),
+                send if spans is None else spans.acking(*group, send),
                 REQUESTS,
                 weigh=lambda call: Weight(len(call), 300 * len(call)),
                 together=self._batching,

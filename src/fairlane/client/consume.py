@@ -8,8 +8,11 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
+from fairlane import tracing
 from fairlane.client.acks import Acks
 from fairlane.client.pops import Pops
 from fairlane.errors import InvalidRequest
@@ -76,6 +79,7 @@ class Calls(Handling):
             raise InvalidRequest(f"a handler is called with a message; {type(self._handler).__name__} cannot be")
         self.concurrency = concurrency
         self._asks = batch, partitions
+        self._traced = tracing.spans() is not None
         self._threads = None if is_coroutine(self._handler) else ThreadPoolExecutor(concurrency, "fairlane-handler")
 
     def asks(self, consumer: Consumer) -> tuple[int, int]:
@@ -92,7 +96,10 @@ class Calls(Handling):
         if self._threads is None:
             answer = await self._handler(given)
         else:
-            answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._handler, given)
+            call = partial(self._handler, given)
+            if self._traced:  # a thread has a context of its own
+                call = partial(copy_context().run, call)
+            answer = await asyncio.get_running_loop().run_in_executor(self._threads, call)
             if inspect.isawaitable(answer):
                 answer = await answer
         if not self.whole:

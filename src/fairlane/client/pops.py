@@ -14,6 +14,7 @@ from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, RENEW_SECO
 from fairlane.model.message import Batch, Decode, Lane, Message, decoder_of
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import RenewOutcome
+from fairlane.runtime.clock import wall_clock
 from fairlane.wire.leases import ExtendBody, Released, Renewed
 from fairlane.wire.pop import PopAnswer
 
@@ -71,11 +72,17 @@ class Pops(Family):
         path = ["queue", check_name("queue", queue)]
         if partition is not None:
             path += ["partition", check_name("partition", partition)]
-        read = decoder_of(type)
+        read, spans = decoder_of(type), self._transport.spans
+        since = 0 if spans is None else wall_clock()
         body = await self._transport.ask(
             "GET", path_of("pop", *path), key=affinity(queue, group), query=query, wait=wait
         )
-        return _batch(decode(body, PopAnswer), queue, read) if body else Batch("", [])
+        if not body:
+            return Batch("", [])
+        found = _batch(decode(body, PopAnswer), queue, read)
+        if spans is not None and found:
+            spans.received(found, queue, group, since=since)
+        return found
 
     async def renew(self, lease: Leased, seconds: int | None = None) -> RenewOutcome:
         """Keep a lease for `seconds` from now, or longer if it had more left; of a batch for as long as its pop was

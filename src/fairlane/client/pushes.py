@@ -33,6 +33,7 @@ class Pushes(Operations):
     def __init__(self, transport: Transport, *, batching: bool, queued_operation: QueuedOperation = "return") -> None:
         super().__init__(transport, batching=batching)
         self._queued_operation = queued_operation
+        self._store = self._stored if transport.spans is None else transport.spans.pushing(self._stored)
         self._push = Batcher(self._send, REQUESTS, weigh=_weigh, together=batching)
 
     async def push(
@@ -84,7 +85,7 @@ class Pushes(Operations):
                 _own_repeat(outcome)
         return outcomes
 
-    async def _store(self, items: list[Item]) -> list[PushOutcome]:
+    async def _stored(self, items: list[Item]) -> list[PushOutcome]:
         """Outcomes of all items. Those that met an overload are pushed again after a while, the others are not
         kept waiting for them."""
         outcomes = await self._push.submit(items)

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 import aiohttp
 from yarl import URL
 
+from fairlane import tracing
 from fairlane.client.problems import error_of
 from fairlane.client.retries import Retries
 from fairlane.client.servers import Servers
@@ -49,6 +50,7 @@ class Transport:
         self.servers = servers
         self.retries = retries
         self._timeout = timeout
+        self.spans = tracing.spans()
         self._headers = {"User-Agent": "fairlane"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -108,6 +110,8 @@ class Transport:
 
     async def _send(self, url: str, call: Call) -> Answer:
         headers = {"Content-Type": "application/json"} if call.body is not None else None
+        if self.spans is not None:
+            headers = {**(headers or {}), **self.spans.context()}
         body: bytes | BytesIO | None = call.body
         if call.body is not None and len(call.body) > PIECE_BYTES:
             body = BytesIO(call.body)  # sent piece by piece, so that others have their turn

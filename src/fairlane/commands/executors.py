@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fairlane import tracing
 from fairlane.broker.broker import Broker
 from fairlane.commands.handling import Executor
 from fairlane.errors import CommandFailed, FairlaneError, NotFound
@@ -106,7 +107,8 @@ class WorkerExecutor:
 
 
 async def _pushed(broker: Broker, queue: str, command: str, input: bytes, key: str) -> PushOutcome:
-    item = PushItem(queue=queue, payload=input, transaction_id=key, type=command, headers={KEY_HEADER: key})
+    headers = {KEY_HEADER: key, **tracing.current()}
+    item = PushItem(queue=queue, payload=input, transaction_id=key, type=command, headers=headers)
     try:
         [outcome] = await broker.push_many([item])
     except FairlaneError as error:

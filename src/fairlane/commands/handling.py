@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from fairlane import tracing
 from fairlane.broker.broker import Broker
 from fairlane.broker.transact import AckStep, Step
 from fairlane.errors import CommandFailed, ExpressionTooCostly, FairlaneError, InvalidRequest, OutcomeUnknown
@@ -46,11 +47,13 @@ class Commands(Handling):
 
     log = logging.getLogger("fairlane.commands")
     stubborn = True
+    verb = "command"
 
     def __init__(self, compiled: CompiledQueue, counts: CommandCounts, *, concurrency: int) -> None:
         self.concurrency = concurrency
         self._compiled = compiled
         self._counts = counts
+        self.called = compiled.mapping.command if compiled.mapping else ""
 
     def consumer(self, broker: Broker, queue: str) -> Consumer:
         return Consumer(broker, queue, self, group=COMMANDS, room=self.concurrency)
@@ -168,7 +171,7 @@ class Chaining(Commands):
             transaction_id=_id_of(message),
             trace_id=message.trace_id,
             type=name,
-            headers={KEY_HEADER: key_of(message)},
+            headers={KEY_HEADER: key_of(message), **tracing.onward(message.headers)},
         )
 
     async def _commit(self, moved: Moved) -> None:

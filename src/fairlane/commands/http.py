@@ -6,6 +6,7 @@ import time
 
 import msgspec
 
+from fairlane import tracing
 from fairlane.errors import CommandFailed, InvalidRequest
 from fairlane.hooks.schemes import PRESETS
 from fairlane.hooks.signatures import sign
@@ -56,7 +57,7 @@ class HttpExecutor:
         id = sendable(idempotency_key)
         signed = sign(STANDARD, self._key, input, delivery_id=id, now=wall_clock() / 1e6)
         signature = {name.decode("ascii"): value.decode("ascii") for name, value in signed.items()}
-        return {"Content-Type": "application/json", "Idempotency-Key": id, **signature}
+        return {"Content-Type": "application/json", "Idempotency-Key": id, **tracing.current(), **signature}
 
 
 def _failure(answer: Reply) -> CommandFailed:

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Awaitable
 from importlib.metadata import version
 
+from fairlane import tracing
 from fairlane.broker.broker import Broker
 from fairlane.errors import FairlaneError
 from fairlane.http.browsers import Cors, Hosts, check_origins, foreign, misfit
@@ -46,6 +47,10 @@ class App:
         self.live = Live(self)
         self._hosts = Hosts()
         self._origins: frozenset[bytes] = frozenset()
+        if (spans := tracing.spans()) is not None:
+            from fairlane.http.spans import Traced
+
+            self.handle = Traced(self.handle, spans)  # type: ignore[method-assign]
 
     def serve(
         self, limits: Limits | None = None, *, hosts: Hosts | None = None, cors_origin: str | None = None

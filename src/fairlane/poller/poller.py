@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from fairlane import tracing
 from fairlane.client.client import DEFAULT_SERVER, Client
 from fairlane.errors import Conflict, FairlaneError, InvalidRequest, LeaseLost, Overloaded, Unavailable
 from fairlane.model.ids import uuid7
@@ -69,6 +70,7 @@ class Poller:
     ) -> None:
         self.source = source.check()
         self.progress = Progress()
+        self._spans = tracing.spans()
         self._client = client
         self._report = report
         allowed = allowed or Allowed(everything=source.allow_private)
@@ -142,9 +144,10 @@ class Poller:
                 log.debug("cannot renew the lease of source %r: %s", self.source.name, error)
 
     async def _pass(self, *, sweep: bool = False) -> None:
-        await self._read()
-        if sweep or self._sweep_due():
-            await self._sweep()
+        with contextlib.nullcontext() if self._spans is None else self._spans.poll(self.source.name):
+            await self._read()
+            if sweep or self._sweep_due():
+                await self._sweep()
 
     def _sweep_due(self) -> bool:
         if self.source.sweep_seconds is None:
@@ -217,6 +220,7 @@ class Poller:
             sweep=sweep,
             begin=begin,
             last=last,
+            trace_context=tracing.current(),
         )
         done = await self._sent(body)
         known = self._at.records + done.created - done.deleted

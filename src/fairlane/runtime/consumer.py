@@ -11,6 +11,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
+from fairlane import tracing
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import COUNT_MAX
@@ -46,10 +47,9 @@ class Consumer:
         idle_seconds: float | None = None,
         **pops: Any,
     ) -> None:
-        self.verbs = verbs
-        self.queue = queue
-        self.group = group
+        self.verbs, self.queue, self.group = verbs, queue, group
         self.handling = handling
+        self._handle = tracing.handling(handling.handle, handling.verb, handling.called or queue)
         self.handled = 0
         """Messages that the handler was done with, whatever came of them."""
         self.failed = 0
@@ -299,7 +299,7 @@ class Consumer:
         some = list(part) if self.handling.whole else [part[0]]
         began = perf_counter()
         try:
-            done = await self.handling.handle(claim, some)
+            done = await self._handle(claim, some)
         except Exception as error:  # the handler's boundary: its failure is a verdict
             done = charged(some, self.handling.on_error(error, some))
         took = (perf_counter() - began) / len(some)

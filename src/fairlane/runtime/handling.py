@@ -54,6 +54,10 @@ class Handling:
     stubborn = False
     """Pops are repeated whatever the error, and not only where waiting may cure it."""
 
+    verb = "handle"
+    called = ""
+    """For spans: what is done with messages, and by which name if not the queue's."""
+
     def asks(self, consumer: Consumer) -> tuple[int, int]:
         """How many messages of how many lanes the next pop should bring; `free` slots are there."""
         raise NotImplementedError

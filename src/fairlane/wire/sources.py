@@ -108,6 +108,8 @@ class SourcePage(Body, omit_defaults=True):
     """The first page of a sweep."""
     last: bool = False
     """All pages of the sweep were read: records that it did not see are gone."""
+    trace_context: dict[str, str] = msgspec.field(default_factory=dict)
+    """For the headers of its messages: `traceparent` and `tracestate`."""
 
     def check(self) -> SourcePage:
         check_count("token", self.token, least=0, most=COUNT_MAX)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
+from fairlane import tracing
 from fairlane.client.pushes import item_of
 from fairlane.errors import FairlaneError
 from fairlane.model.idempotency import idempotency_key
@@ -77,12 +78,15 @@ class Context:
         """Push a message in the transaction that acks this one: both happen, or neither. Nothing is pushed if the
         handler fails, or asks for the message to come again. The trace goes on in the new message."""
         options.setdefault("trace_id", self.message.trace_id)
-        self.pushed.append(item_of(queue, data, **options))
+        item = item_of(queue, data, **options)
+        tracing.give([item], tracing.onward(self.message.headers))
+        self.pushed.append(item)
 
     @property
     def http(self) -> Calls:
         """Calls to other services, each with this message's idempotency key and correlation id in its headers."""
-        return Calls(self._reach(), {"Idempotency-Key": self.idempotency_key, "X-Correlation-Id": self.correlation_id})
+        ids = {"Idempotency-Key": self.idempotency_key, "X-Correlation-Id": self.correlation_id}
+        return Calls(self._reach(), {**ids, **tracing.onward(self.message.headers)})
 
     async def once(
         self, name: str, work: Callable[[], Awaitable[Any]], *, key: str | None = None, type: Any = Any

@@ -11,8 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AsyncExitStack
+from contextvars import copy_context
+from functools import partial
 from typing import Any
 
+from fairlane import tracing
 from fairlane.client.client import Client
 from fairlane.errors import FairlaneError
 from fairlane.model.ids import PartitionId
@@ -72,6 +75,7 @@ class Stage:
         self.effects = Effects(client)
         self.provided: dict[Any, Any] = {}
         self._app = app
+        self._traced = tracing.spans() is not None
         self._own_loop = own_loop
         self._stack = AsyncExitStack()
         self._thread: threading.Thread | None = None
@@ -107,6 +111,8 @@ class Stage:
         if binding.is_async:
             return await function(*arguments)
         if not binding.handler.processes:
+            if self._traced:  # a thread has a context of its own
+                function = partial(copy_context().run, function)
             return await self._loop.run_in_executor(self._threads(binding, threads), function, *arguments)
         pool = self._processes = self._processes or ProcessPoolExecutor(
             os.cpu_count(), multiprocessing.get_context("spawn")

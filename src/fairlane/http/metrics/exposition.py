@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlane.http.metrics.families import Families
+from fairlane.http.metrics.families import Families, Flat
 from fairlane.http.metrics.process import Snapshot, add_journal, add_process, snapshot
 
 if TYPE_CHECKING:
@@ -33,6 +33,19 @@ async def exposition(app: App) -> bytes:
         out.add(found[number].process, {"worker": str(number)})
     out.add(next((one.journal for one in found.values() if one.journal), []), {})
     return out.text() + (from_store or b"")
+
+
+async def own_families(app: App) -> list[Flat]:
+    """What this process alone has to tell, the first one also what all share; of no store nothing is told."""
+    number = None if app.siblings is None else app.siblings.number
+    own, out = snapshot(app), Families()
+    out.add(own.process, {} if number is None else {"worker": str(number)})
+    out.add(own.journal, {})
+    if not number:
+        up = await app.store_metrics.count()
+        out.gauge("store_up", "1 while the store answers, 0 while it does not.", int(up))
+        out.add(app.store_metrics.counted.flat() if up else [], {})
+    return out.flat()
 
 
 def _read(answer: bytes | None) -> Snapshot | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fairlane import tracing
 from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import InvalidRequest, Overloaded, QueueFull
 from fairlane.http.decode import SHALLOW_BYTES, Nested, check_depths, decode
@@ -45,6 +46,8 @@ async def push(app: App, request: Request) -> Response:
     special = check_wire_items(items, nested)
     if nested:
         await check_depths(nested)
+    if b"traceparent" in request.headers:
+        tracing.give(items, tracing.of_request(request.headers))
     outcomes = await app.broker.intake.push(PushRequest(app.tenant, items, special), deferred)
     if len(items) == 1 and outcomes[0].status == "queued":  # as of producers that push when something happens
         return Response(201, f"[{push_element(0, items[0], outcomes[0])}]".encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairlane import tracing
 from fairlane.broker.broker import Broker
 from fairlane.broker.transact import AckStep, Step
 from fairlane.errors import AlreadyApplied, InvalidRequest, TransactionRefused
@@ -9,9 +10,10 @@ from fairlane.http.decode import Nested, check_depths
 from fairlane.http.router import Routes, respond
 from fairlane.http.routes.acks import ack_items
 from fairlane.http.routes.pushes import check_wire_items
-from fairlane.http.server import Response
+from fairlane.http.server import Request, Response
 from fairlane.model.ids import uuid7
 from fairlane.model.limits import REQUEST_BYTES_MAX
+from fairlane.model.message import PushItem
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckOutcome, PushOutcome
 from fairlane.wire.ack import Ack
@@ -23,7 +25,7 @@ routes = Routes("messages")
 
 
 @routes.post("/api/v1/transaction", answer=TransactionAnswer, body_bytes_max=REQUEST_BYTES_MAX)
-async def transaction(broker: Broker, body: TransactionBody) -> Response:
+async def transaction(broker: Broker, body: TransactionBody, request: Request) -> Response:
     """Acks and pushes over any queues, all or nothing."""
     foreign = [name for name, some in (("kv", body.kv), ("timers", body.timers)) if some]
     if not body.operations and not foreign:
@@ -31,6 +33,7 @@ async def transaction(broker: Broker, body: TransactionBody) -> Response:
     nested: list[Nested] = []
     steps = _steps(body, nested)
     await check_depths(nested)
+    tracing.give([step for step in steps if isinstance(step, PushItem)], tracing.of_request(request.headers))
     answer = TransactionAnswer(transaction_id=uuid7(), success=True, results=[])
     try:
         if foreign:
