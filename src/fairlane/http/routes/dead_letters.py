@@ -28,7 +28,7 @@ async def list_letters(broker: Broker, query: DlqQuery) -> DeadLetterList:
     return await broker.dead_letters.page(query)
 
 
-@routes.get("/api/v1/dlq/errors")
+@routes.get("/api/v1/dlq/errors", live=True)
 async def errors(broker: Broker, query: DlqErrorsQuery) -> DeadLetterErrors:
     """Dead letters by queue, group and error, the most frequent first."""
     return await broker.dead_letters.errors(query)
