@@ -64,7 +64,7 @@ def test_a_poller_of_a_spec_is_all_that_the_spec_says(tmp_path: Path, monkeypatc
         name="Orders",
         url="https://api.example.com/orders",
         queue="Orders",
-        ignore=["etag"],
+        ignore=("etag",),
         headers={"Authorization": "Bearer secret"},
         sweep_seconds=None,
         allow_private=True,

@@ -72,7 +72,7 @@ def poll(
         headers.setdefault("Authorization", f"Bearer {token}")
     fields = {field: given[field] for field in Source.__struct_fields__ if field in given} | {
         "name": name or url.partition("?")[0],
-        "ignore": ignore or [],
+        "ignore": tuple(ignore or ()),
         "headers": headers,
         "every_seconds": seconds_in(every),
         "sweep_seconds": None if sweep_every == "never" else seconds_in(sweep_every),
@@ -106,7 +106,6 @@ def source_of(
     token_env, sweep_seconds = fields.pop("token_env"), fields.pop("sweep_seconds")
     if token_env is not None:
         fields["headers"] = {"Authorization": f"Bearer {variables([token_env])[0]}"}
-    fields["ignore"] = list(fields["ignore"])
     return Source(name=name, sweep_seconds=sweep_seconds or None, allow_private=allow_private, **fields).check()
 
 

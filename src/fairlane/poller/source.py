@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -10,50 +10,22 @@ import msgspec
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, SECONDS_MAX
 from fairlane.model.names import check_count, check_name
+from fairlane.model.polling import Paging, Polling
 from fairlane.wire.sources import RECORDS_MAX
 
-Paging = Literal["id", "token", "link"]
 
-
-class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """A collection behind a URL. Paths lead through objects, by names with dots between; an empty one is the answer
-    itself."""
+class Source(Polling, frozen=True, kw_only=True):
+    """A collection behind a URL, and how often it is read."""
 
     name: str
     """Under which the broker keeps how far it was read."""
-    url: str
-    queue: str
-    paging: Paging = "id"
-    """By the id of the last record, by a token that the answer carries, or by the Link header of the answer."""
-    items: str = ""
-    """Path of the list of records."""
-    id: str = "id"
-    """Path of a record's id, inside the record."""
-    next: str = "next"
-    """Path of the token of the next page."""
-    cursor_param: str = "after"
-    """The query parameter that takes an id or a token."""
-    size_param: str = "page_size"
-    """The query parameter that takes the size of a page; empty: it is not asked for."""
-    page_size: int = 100
-    total: str | None = None
-    """Path of the number of all records, if the API tells it."""
-    ignore: list[str] = []
-    """Fields of a record that make no difference when they change."""
-    type: str | None = None
-    """Messages have the type `type.created` and so on; without one `created` and so on."""
-    partition: str | None = None
-    """Of all messages; None: each record has its own, named by its id."""
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
     """Sent with every request, like Authorization."""
     every_seconds: float = 300.0
     sweep_seconds: float | None = 3600.0
     """How often all is read again, to find what changed and what is gone; None: never."""
-    may_be_empty: bool = False
-    """Believe a sweep that finds no record at all: everything is gone."""
     allow_private: bool = False
     """The URL may lead to addresses of private networks."""
-    lease_seconds: int = 60
 
     def check(self) -> Source:
         check_name("name", self.name)
@@ -62,7 +34,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         check_name("id", self.id)
         check_count("page_size", self.page_size, least=1, most=RECORDS_MAX)
         check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
-        if self.paging not in ("id", "token", "link"):
+        if self.paging not in get_args(Paging):
             raise InvalidRequest(f"paging is {self.paging!r:.40}; it must be id, token or link")
         for what, seconds in (("every_seconds", self.every_seconds), ("sweep_seconds", self.sweep_seconds)):
             if seconds is not None and not 0 < seconds <= SECONDS_MAX:

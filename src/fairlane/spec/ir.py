@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.polling import Polling
 from fairlane.model.queue import QueueOptions
 from fairlane.wire.schedules import Missed
 
@@ -132,29 +133,14 @@ class ScheduleSpec(Part, frozen=True, kw_only=True):
     missed: Missed = "once"
 
 
-class PollerSpec(Part, frozen=True, kw_only=True):
+class PollerSpec(Polling, Part, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """An HTTP API whose records become messages. `fairlane poll` says what each setting means."""
 
-    url: str
-    queue: str
-    paging: Literal["id", "token", "link"] = "id"
-    items: str = ""
-    id: str = "id"
-    next: str = "next"
-    cursor_param: str = "after"
-    size_param: str = "page_size"
-    page_size: int = 100
-    total: str | None = None
-    ignore: tuple[str, ...] = ()
-    type: str | None = None
-    partition: str | None = None
     token_env: str | None = None
     """What holds the bearer token."""
     every_seconds: int = 300
     sweep_seconds: int = 3600
     """0: never."""
-    may_be_empty: bool = False
-    lease_seconds: int = 60
 
 
 class Spec(Part, frozen=True, kw_only=True, omit_defaults=False):
