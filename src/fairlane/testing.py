@@ -94,8 +94,16 @@ class AppTest:
 
     async def drain(self, *queues: str, seconds: float = DRAIN_SECONDS) -> None:
         """Run the handlers of these queues, or of all, until they have nothing to do now: everything was handled, or
-        waits for its time. TimeoutError after so many seconds."""
-        worker = Worker(self.app, self.url, queues=list(queues) or None, own_loop=False, grace_seconds=seconds)
+        waits for its time. TimeoutError after so many seconds. A failed attempt waits only for the backoff that the
+        handler or the queue names."""
+        worker = Worker(
+            self.app,
+            self.url,
+            queues=list(queues) or None,
+            own_loop=False,
+            grace_seconds=seconds,
+            backoff_seconds=0.0,
+        )
         running = asyncio.create_task(worker.run())
         try:
             async with asyncio.timeout(seconds):

@@ -53,6 +53,8 @@ class Popped(msgspec.Struct):
     """How long the lease is: what the pop asked for, or else the queue's setting. A renewal should ask for as much."""
     lease_id: str = ""
     """The lease as consumers name it."""
+    retry_delay_ms: int = 0
+    """The queue's backoff; 0 if it has none."""
 
 
 _decode = msgspec.json.Decoder(list[Message[Any]]).decode
@@ -64,6 +66,7 @@ class PoppedBatch(Batch[Any]):
 
     def __init__(self, popped: Popped, type: Any = Any) -> None:
         super().__init__(popped.lease_id, [], ordered=popped.ordered, lease_seconds=popped.lease_seconds)
+        self.retry_delay_ms = popped.retry_delay_ms
         self._taken = popped.lanes
         self._decode = decoder_of(type)
         self.lanes: list[tuple[Lane, Sequence[int]]] = []

@@ -228,6 +228,7 @@ class Popper:
             queue.options.ordering != "unordered",
             lease_seconds,
             lease_id,
+            queue.options.retry_delay_ms,
         )
 
     def _batcher(self, key: _Key, group: Group) -> Batcher[Claim, list[Lane]]:

@@ -128,7 +128,9 @@ def _batch(answer: PopAnswer, queue: str, decode: Decode) -> Batch[Any]:
     for index, count in answer.failed_attempts.items():
         if index < len(messages):
             messages[index].failed_attempts = count
-    return Batch(answer.lease_id or "", messages, ordered=answer.ordered, lease_seconds=answer.lease_seconds)
+    batch = Batch(answer.lease_id or "", messages, ordered=answer.ordered, lease_seconds=answer.lease_seconds)
+    batch.retry_delay_ms = answer.retry_delay
+    return batch
 
 
 def affinity(queue: str, group: str) -> str:

@@ -345,6 +345,8 @@ class Batch(Sequence[Message[T]]):
     ) -> None:
         self.lease = lease
         self.lease_seconds = lease_seconds
+        self.retry_delay_ms = 0
+        """The queue's backoff; 0 if it has none."""
         self.ordered = ordered
         self._messages = messages
 

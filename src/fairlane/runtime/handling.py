@@ -105,9 +105,14 @@ def one_each(returned: Any, count: int) -> Sequence[object]:
     return verdicts
 
 
-def charged(messages: Sequence[Any], verdict: Verdict | None, known: dict[int, Verdict] | None = None) -> Handled:
+def charged(
+    messages: Sequence[Any],
+    verdict: Verdict | None,
+    known: dict[int, Verdict] | None = None,
+    settle: Callable[[Any, object], AckItem] = settled,
+) -> Handled:
     """The failure of several messages: the first of each lane is charged, behind those whose verdict is `known`, and
-    the others are given back."""
+    the others are given back. `settle` makes the ack of a verdict."""
     failed: set[PartitionId] = set()
     items = []
     for index, message in enumerate(messages if verdict is not None else ()):
@@ -117,5 +122,5 @@ def charged(messages: Sequence[Any], verdict: Verdict | None, known: dict[int, V
             items.append(settled(message, known[index]))
         else:
             failed.add(message.partition_id)
-            items.append(settled(message, verdict))
+            items.append(settle(message, verdict))
     return Handled(items, left=len(messages) - len(items))

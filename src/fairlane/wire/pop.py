@@ -71,3 +71,5 @@ class PopAnswer(msgspec.Struct, rename="camel"):
     """By the number of the message; of those that have any."""
     lease_seconds: int = RENEW_SECONDS
     """How long the lease is."""
+    retry_delay: int = 0
+    """Milliseconds that the queue waits after a failed attempt; not there if it does not."""

@@ -8,13 +8,16 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack
 import msgspec
 
 from fairlane.errors import InvalidRequest
-from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX
+from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, SECONDS_MAX
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
+from fairlane.model.queue import queue_options
+from fairlane.model.verdict import Dead, Fail, Verdict
 from fairlane.runtime.durations import seconds_in
 from fairlane.wire.schedules import Missed
 from fairlane.worker.context import Context
 
 CONCURRENCY = 10
+BACKOFF_SECONDS_MAX = 60.0
 
 F = TypeVar("F", bound=Callable[..., Any])
 Kind = Literal["message", "batch", "command"]
@@ -30,6 +33,16 @@ class HandlerOptions(TypedDict, total=False):
     lease_seconds: int | None
     processes: bool
     """Run the function in processes of its own."""
+    timeout: float | None
+    """Seconds for one call: one that takes longer is a failed attempt."""
+    max_attempts: int | None
+    """Attempts of a message in all; after the last it is a dead letter. Never more than the queue gives it."""
+    backoff: float | None
+    """Seconds to wait after the first failed attempt, doubled after each further one; instead of the queue's."""
+    backoff_max: float
+    """That it does not grow beyond; 60 unless told otherwise."""
+    options: dict[str, Any]
+    """Options of the queue, as `Client.configure` takes them: `--plan` shows what would change, `--apply` sets them."""
 
 
 class GroupOptions(HandlerOptions, total=False):
@@ -50,6 +63,12 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: int | None = None
     """None: as long as the queue says."""
     processes: bool = False
+    timeout: float | None = None
+    max_attempts: int | None = None
+    backoff: float | None = None
+    """None: the queue's, or if it has none that of the worker."""
+    backoff_max: float = BACKOFF_SECONDS_MAX
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def check(self) -> Handler:
         check_name("queue", self.queue)
@@ -59,6 +78,13 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
             check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
         if self.concurrency is not None:
             check_count("concurrency", self.concurrency, least=1, most=BATCH_ITEMS_MAX)
+        if self.max_attempts is not None:
+            check_count("max_attempts", self.max_attempts, least=1, most=BATCH_ITEMS_MAX)
+        for name, least in (("timeout", 0.001), ("backoff", 0.0), ("backoff_max", 0.0)):
+            seconds = getattr(self, name)
+            if seconds is not None and not least <= seconds <= SECONDS_MAX:
+                raise InvalidRequest(f"{name} is {seconds}; it must be between {least:g} and {SECONDS_MAX} seconds")
+        queue_options(**self.options)
         if not callable(self.function):
             raise InvalidRequest(f"a handler is a function, not {type(self.function).__name__}")
         return self
@@ -66,6 +92,16 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return str(getattr(self.function, "__qualname__", self.function))
+
+    def after_failure(self, failed: Fail, attempt: int, otherwise: float | None) -> Verdict:
+        """What becomes of a message whose attempt of this number failed. `otherwise` is the backoff, in seconds, of a
+        handler that names none; None: the queue's."""
+        if self.max_attempts is not None and attempt >= self.max_attempts:
+            return Dead(failed.error)
+        first = otherwise if self.backoff is None else self.backoff
+        if failed.after is not None or first is None:
+            return failed
+        return Fail(failed.error, min(self.backoff_max, first * 2.0 ** min(attempt - 1, 40)))
 
 
 class Every(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +185,7 @@ class App:
         timezone: str = "UTC",
         missed: Missed = "once",
         name: str | None = None,
-        lease_seconds: int | None = None,
+        **options: Unpack[HandlerOptions],
     ) -> Callable[[F], F]:
         """The function is called at every tick of a schedule: an interval like `5m`, or cron by the clocks of a time
         zone; once, however many workers there are. The schedule, and the queue that its ticks go through, have the
@@ -160,7 +196,7 @@ class App:
 
         def register(function: F) -> F:
             called = name or str(getattr(function, "__name__", ""))
-            self._registers("message", called, concurrency=1, lease_seconds=lease_seconds)(function)
+            self._registers("message", called, **{"concurrency": 1, **options})(function)
             self.schedules.append(Every(name=called, seconds=seconds, cron=cron, timezone=timezone, missed=missed))
             return function
 
@@ -193,6 +229,18 @@ class App:
         type are given: once for a worker. A generator goes on when the worker stops."""
         self.providers.append(function)
         return function
+
+    def declared(self) -> dict[str, dict[str, Any]]:
+        """The options that handlers declare, by queue. InvalidRequest if those of a queue do not agree."""
+        found: dict[str, dict[str, Any]] = {}
+        for handler in self.handlers:
+            known = found.setdefault(handler.queue, {})
+            for name, value in handler.options.items():
+                if known.setdefault(name, value) != value:
+                    raise InvalidRequest(
+                        f"handlers of queue {handler.queue!r:.80} declare {name} as {known[name]!r} and {value!r}"
+                    )
+        return found
 
     def subscriptions(self, queues: list[str] | None = None) -> list[Subscription]:
         """By queue and group, of all queues or of those named."""

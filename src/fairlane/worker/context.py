@@ -36,14 +36,16 @@ class Context:
         self.messages = messages
         self.message = messages[0]
         self.pushed: list[Item] = []
+        self.overdue = False
+        """The handler is past its time limit."""
         self._stage = stage
         self._claim = claim
 
     @property
     def cancelled(self) -> bool:
-        """The lease is lost, so that what the handler does is in vain. A coroutine is cancelled as well; a plain
-        function can look here."""
-        return self._claim is not None and self._claim.cancelled
+        """The lease is lost or the time limit is over, so that what the handler does is in vain. A coroutine is
+        cancelled as well; a plain function can look here."""
+        return self.overdue or (self._claim is not None and self._claim.cancelled)
 
     @property
     def attempt(self) -> int:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from fairlane.client.client import Client
 from fairlane.model.outcome import AckItem
-from fairlane.model.verdict import Dead, Done, Verdict, settled
+from fairlane.model.verdict import Dead, Done, Fail, Verdict, settled
 from fairlane.runtime.claim import Claim
-from fairlane.runtime.consumer import POLLS_MAX, Consumer
+from fairlane.runtime.consumer import CANCEL_SECONDS, POLLS_MAX, Consumer
 from fairlane.runtime.handling import Handled, Handling, charged, one_each
 from fairlane.wire.transactions import TransactionStep
 from fairlane.worker.app import App, Next, Subscription
@@ -24,6 +26,8 @@ LANE_SECONDS = 0.05
 """What one pop takes of an ordered queue should be handled in about this time: messages of one lane come one after
 another, and while they wait in this worker no other can have them."""
 LANES_LEAST = 16
+BACKOFF_SECONDS = 1.0
+"""After the first failed attempt, where neither handler nor queue has a backoff; doubled after each further one."""
 
 
 class Handlers(Handling):
@@ -32,8 +36,17 @@ class Handlers(Handling):
 
     log = logging.getLogger("fairlane.worker")
 
-    def __init__(self, app: App, subscription: Subscription, client: Client, stage: Stage, concurrency: int) -> None:
+    def __init__(
+        self,
+        app: App,
+        subscription: Subscription,
+        client: Client,
+        stage: Stage,
+        concurrency: int,
+        backoff_seconds: float = BACKOFF_SECONDS,
+    ) -> None:
         self.concurrency = concurrency
+        self._backoff_seconds = backoff_seconds
         self.loop = stage.loop
         self.whole = subscription.batched
         self._app = app
@@ -62,7 +75,20 @@ class Handlers(Handling):
             text = f"no handler of this queue takes messages of type {message.type!r:.80}"
             return Handled([settled(message, Dead(text))])
         context = Context(messages, self._stage, claim)
-        return Handled([settled(message, await self._verdict(binding, context))], context.pushed)
+        verdict: object
+        try:
+            verdict = await self._verdict(binding, context)
+        except Exception as error:  # the handler's boundary: its failure is a verdict
+            verdict = self.on_error(error, messages)
+        return Handled([self._settled(claim, binding, message, verdict)], context.pushed)
+
+    def _settled(self, claim: Claim, binding: Binding, message: Any, verdict: object) -> AckItem:
+        """The ack of a verdict. A failed attempt is followed by another as the handler says, or the queue, or else
+        after a moment: what fails at once should not fail four times in a millisecond."""
+        if isinstance(verdict, Fail):
+            otherwise = None if claim.batch.retry_delay_ms else self._backoff_seconds
+            verdict = binding.handler.after_failure(verdict, message.failed_attempts + 1, otherwise)
+        return settled(message, verdict)
 
     async def _verdict(self, binding: Binding, context: Context) -> object:
         raw = context.message.raw
@@ -88,14 +114,15 @@ class Handlers(Handling):
             except (ValueError, RecursionError) as error:
                 unfit[index] = Dead(f"the data does not fit {binding.handler.name}: {error}")
         context = Context([messages[index] for index in data] or messages, self._stage, claim)
+        settle = partial(self._settled, claim, binding)
         try:
             verdicts: dict[int, object] = dict(unfit)
             if data:
                 returned = await self._called(binding, list(data.values()), context)
                 verdicts |= zip(data, one_each(returned, len(data)), strict=True)
-            items = [settled(message, verdicts[index]) for index, message in enumerate(messages)]
+            items = [settle(message, verdicts[index]) for index, message in enumerate(messages)]
         except Exception as error:  # the handler's boundary: its failure is a verdict
-            return charged(messages, self.on_error(error, messages), unfit)
+            return charged(messages, self.on_error(error, messages), unfit, settle)
         return Handled(items, context.pushed)
 
     async def _called(self, binding: Binding, data: Any, context: Context) -> Any:
@@ -108,7 +135,21 @@ class Handlers(Handling):
         call: Next = innermost
         for middleware in reversed(self._app.middlewares):
             call = _around(middleware, context, call)
-        return await call()
+        limit = binding.handler.timeout
+        if limit is None:
+            return await call()
+        calling = asyncio.ensure_future(call())
+        try:
+            await asyncio.wait([calling], timeout=limit)
+            if calling.done():
+                return calling.result()
+            context.overdue = True
+            calling.cancel()
+            await asyncio.wait([calling], timeout=CANCEL_SECONDS)  # after that it is left to itself
+        except asyncio.CancelledError:
+            calling.cancel()
+            raise
+        raise TimeoutError(f"{binding.handler.name} took longer than its time limit of {limit:g} s")
 
     async def commit(self, acks: list[tuple[Any, AckItem]], pushed: Sequence[Any]) -> None:
         async with self._client.transaction() as transaction:

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AsyncExitStack
 from contextvars import copy_context
@@ -66,6 +66,42 @@ class Effects:
                 await asyncio.sleep(backoff(failures, base=0.2, most=5.0))
 
 
+class Pool:
+    """Threads or processes that run plain functions. One in which a call runs on that nobody waits for takes no new
+    ones: its thread or process may never be free again."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._awaited = 0
+        self.left: set[Future[Any]] = set()
+        """Calls that nobody waits for."""
+
+    @property
+    def stuck(self) -> bool:
+        return any(not call.done() for call in self.left)
+
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        running = self._executor.submit(function, *arguments)
+        self._awaited += 1
+        try:
+            return await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            if not running.cancelled():
+                self.left.add(running)
+            raise
+        finally:
+            self._awaited -= 1
+            if self.left and not self._awaited:
+                self.close()
+
+    def close(self) -> None:
+        """End what can be ended: a process can, a thread cannot."""
+        processes = list((getattr(self._executor, "_processes", None) or {}).values()) if self.stuck else []
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.kill()
+
+
 class Stage:
     """Its loop is one of its own in a thread, so that a handler that blocks it holds up neither polls nor renewals;
     or the caller's, for tests."""
@@ -79,8 +115,9 @@ class Stage:
         self._own_loop = own_loop
         self._stack = AsyncExitStack()
         self._thread: threading.Thread | None = None
-        self._pools: dict[Binding, Executor] = {}
-        self._processes: ProcessPoolExecutor | None = None
+        self._pools: dict[Binding | None, Pool] = {}
+        """Threads by handler; None: processes, which all share."""
+        self._all: list[Pool] = []
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -106,34 +143,37 @@ class Stage:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     async def call(self, binding: Binding, arguments: Sequence[Any], threads: int) -> Any:
-        """What the handler returns."""
+        """What the handler returns. Who is cancelled leaves a thread or process to what it runs."""
         function = binding.handler.function
         if binding.is_async:
             return await function(*arguments)
-        if not binding.handler.processes:
-            if self._traced:  # a thread has a context of its own
-                function = partial(copy_context().run, function)
-            return await self._loop.run_in_executor(self._threads(binding, threads), function, *arguments)
-        pool = self._processes = self._processes or ProcessPoolExecutor(
-            os.cpu_count(), multiprocessing.get_context("spawn")
-        )
+        key = None if binding.handler.processes else binding
+        pool = self._pools.get(key)
+        if pool is None or pool.left:
+            if key is None:
+                executor: Executor = ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn"))
+            else:
+                executor = ThreadPoolExecutor(threads, "fairlane-handler")
+            pool = self._pools[key] = Pool(executor)
+            self._all = [*(one for one in self._all if one.stuck or not one.left), pool]
+        if self._traced and key is not None:  # a thread has a context of its own
+            function = partial(copy_context().run, function)
         try:
-            return await self._loop.run_in_executor(pool, function, *arguments)
+            return await pool.call(function, *arguments)
         except BrokenProcessPool:
-            if self._processes is pool:
-                self._processes = None  # the next call begins with new ones
+            if self._pools.get(key) is pool:
+                del self._pools[key]  # the next call begins with new ones
             raise
 
-    def _threads(self, binding: Binding, count: int) -> Executor:
-        pool = self._pools.get(binding)
-        if pool is None:
-            pool = self._pools[binding] = ThreadPoolExecutor(count, "fairlane-handler")
-        return pool
+    @property
+    def stuck(self) -> bool:
+        """Calls run on that nobody waits for."""
+        return any(pool.stuck for pool in self._all)
 
     async def close(self) -> None:
         """End what the app provided, and the loop. Threads that still run a handler are left to it."""
-        for pool in [*self._pools.values(), *([self._processes] if self._processes else [])]:
-            pool.shutdown(wait=False, cancel_futures=True)
+        for pool in self._all:
+            pool.close()
         try:
             await asyncio.wait_for(self._there(self._end()), _END_SECONDS)
         except TimeoutError:

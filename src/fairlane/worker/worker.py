@@ -19,7 +19,7 @@ from fairlane.runtime.backoff import backoff
 from fairlane.runtime.consumer import Consumer
 from fairlane.wire.workers import WorkerQueue, WorkerReport
 from fairlane.worker.app import App, Every, Subscription
-from fairlane.worker.handlers import Handlers
+from fairlane.worker.handlers import BACKOFF_SECONDS, Handlers
 from fairlane.worker.mapped import MappedConsumers
 from fairlane.worker.stage import Stage
 
@@ -44,7 +44,9 @@ class Worker:
         grace_seconds: float = GRACE_SECONDS,
         own_loop: bool = True,
         token: str | None = None,
+        backoff_seconds: float = BACKOFF_SECONDS,
     ) -> None:
+        """`backoff_seconds` is the wait after the first failed attempt where neither handler nor queue has one."""
         if concurrency is not None:
             check_count("concurrency", concurrency, least=1, most=10_000)
         self.app = app
@@ -53,6 +55,7 @@ class Worker:
             raise InvalidRequest(f"app {app.name!r} has no handlers")
         self._client = Client(servers, attempts=1, token=token)
         self._concurrency = concurrency
+        self._backoff_seconds = backoff_seconds
         self._grace_seconds = grace_seconds
         self._stage = Stage(app, self._client, own_loop=own_loop)
         self._stopping = asyncio.Event()
@@ -63,7 +66,7 @@ class Worker:
     @property
     def stuck(self) -> bool:
         """Handlers still ran when the worker ended: their threads live on."""
-        return any(consumer.claims for consumer in self.consumers)
+        return self._stage.stuck or any(consumer.claims for consumer in self.consumers)
 
     @property
     def ready(self) -> bool:
@@ -110,7 +113,7 @@ class Worker:
         consumer = Consumer(
             self._client,
             subscription.queue,
-            Handlers(self.app, subscription, self._client, self._stage, concurrency),
+            Handlers(self.app, subscription, self._client, self._stage, concurrency, self._backoff_seconds),
             group=subscription.group,
             room=concurrency * subscription.size,
             lease_seconds=subscription.lease_seconds,

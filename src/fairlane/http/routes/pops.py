@@ -148,6 +148,8 @@ def _answer(app: App, question: _Question, popped: Popped, *, named: bool = Fals
     more += question.more
     if popped.lease_id:
         more += f',"leaseSeconds":{popped.lease_seconds}'
+    if popped.retry_delay_ms:
+        more += f',"retryDelay":{popped.retry_delay_ms}'
     if popped.ordered:
         more += ',"ordered":true'
     if failed:

@@ -1,0 +1,56 @@
+"""The plan of an app: what its handlers declare of their queues, beside what the broker has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fairlane.client.client import Client
+from fairlane.errors import NotFound
+from fairlane.model.queue import QueueOptions
+from fairlane.wire.queues import OPTION_NAMES
+from fairlane.worker.app import App
+
+
+class Change(msgspec.Struct, frozen=True):
+    """An option that is not as the app declares it."""
+
+    queue: str
+    option: str
+    before: Any
+    after: Any
+
+
+async def changes(app: App, client: Client, queues: list[str] | None = None) -> list[Change]:
+    """What `apply` would change, of all queues or of those named. A queue gives its messages as many attempts as the
+    most patient of its handlers asks for; one that gives more stays as it is."""
+    found = []
+    for queue, declared in app.declared().items():
+        if queues and queue not in queues:
+            continue
+        in_force = await _in_force(client, queue)
+        attempts = max([one.max_attempts or 0 for one in app.handlers if one.queue == queue])
+        if attempts - 1 > in_force["retry_limit"]:
+            declared = {"retry_limit": attempts - 1, **declared}
+        for name, value in declared.items():
+            if in_force[name] != value:
+                found.append(Change(queue, name, in_force[name], value))
+    return found
+
+
+async def apply(client: Client, some: list[Change]) -> None:
+    for queue in dict.fromkeys(one.queue for one in some):
+        options = {one.option: one.after for one in some if one.queue == queue}
+        try:
+            await client.set_options(queue, **options)
+        except NotFound:
+            await client.configure(queue, **options)
+
+
+async def _in_force(client: Client, queue: str) -> dict[str, Any]:
+    try:
+        options = (await client.queue(queue, limit=1)).options
+    except NotFound:  # a push would make it
+        return msgspec.structs.asdict(QueueOptions())
+    return {name: options.get(wire) for name, wire in OPTION_NAMES.items()}
