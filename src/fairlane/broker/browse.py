@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from fairlane.errors import InvalidRequest
+from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.ids import PartitionId, is_uuid
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import QUEUE_MODE, name_or_none
@@ -63,9 +63,23 @@ class Browse:
             and query.ns in (None, queue.namespace)
             and query.task in (None, queue.task)
         ]
-        found = await self.search(queues, query)
+        found = await (self.search(queues, query) if query.position is None else self._from(queues, query))
         next = str(found.next) if found.next else None
         return MessagePage(messages=found.messages, mode=ListMode(**mode_of(found.groups)), next=next)
+
+    async def _from(self, queues: list[Queue], query: MessageQuery) -> Found:
+        """Messages of one partition by their positions."""
+        if query.queue is None or query.partition is None:
+            raise InvalidRequest("`position` is one of a partition; say which by `queue` and `partition`")
+        partition = await self._store.queues.named(queues[0].id, query.partition) if queues else None
+        if partition is None:
+            raise NotFound(f"there is no partition {query.partition!r:.80} of a queue {query.queue!r:.80}")
+        first = query.position or 0
+        bound = Upto(partition.id, 2**53, first + query.limit)
+        heads = await self._store.browse.back([bound], since=0, limit=query.limit)
+        some = [(head, (queues[0].id, partition.name)) for head in heads if head.at.position >= first]
+        groups: set[str] = set()
+        return Found(await self._with_status(queues, some, groups), None, groups)
 
     async def search(self, queues: list[Queue], query: MessageQuery) -> Found:
         """A page of these queues, of all times that the query does not rule out. The messages before its `offset` are

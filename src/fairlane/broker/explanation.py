@@ -1,4 +1,4 @@
-"""The explanation why a lane does not move, as data and as a sentence."""
+"""The explanation why a lane does not move, as data and as a sentence; and its state, in a word."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairlane.model.group import LaneState
 from fairlane.model.moment import moment_or_none, timestamp
 from fairlane.model.queue import Paused, Queue, QueueOptions
 from fairlane.wire.base import made
-from fairlane.wire.pauses import Explained
+from fairlane.wire.pauses import Explained, Lane, LaneStateName
 
 Reason = Literal[
     "paused",
@@ -51,6 +51,37 @@ def explain(lane: LaneState, queue: Queue, paused: Paused, *, group: str, now: i
         attempts_max=options.retry_limit + 1,
         leased=leased_upto - lane.committed,
         next_try_at=moment_or_none(lane.ready_at),
+        dead_letters=lane.dead,
+    )
+
+
+_STATES: dict[str, LaneStateName] = {
+    "paused": "paused",
+    "parked": "parked",
+    "blocked": "blocked",
+    "leased": "leased",
+    "empty": "finished",
+    "windowed": "delayed",
+    "delayed": "delayed",
+    "backing_off": "failed",
+}
+"""The state of a lane by the reason why it does not move; by any other it waits."""
+
+
+def shown(lane: LaneState, queue: Queue, paused: Paused, *, group: str, now: int) -> Lane:
+    """A lane with its state."""
+    why = explain(lane, queue, paused, group=group, now=now)
+    state = _STATES.get(why.reason, "failed" if lane.attempts else "waiting")
+    return made(
+        Lane,
+        lane,
+        partition=lane.name,
+        partition_id=str(lane.partition),
+        state=state,
+        leased_to=lane.committed + why.leased,
+        waiting=why.waiting,
+        failures=lane.attempts,
+        next_try_at=why.next_try_at,
         dead_letters=lane.dead,
     )
 

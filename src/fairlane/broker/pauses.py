@@ -1,21 +1,27 @@
-"""Pauses: pausing and resuming queues, groups, partitions and lanes; and why a lane does not move."""
+"""Pauses: pausing and resuming queues, groups, partitions and lanes; lanes by state, and why one does not move."""
 
 from __future__ import annotations
 
+from builtins import list as List  # there is a verb of that name
 from collections.abc import Callable
+from functools import partial
 
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.explanation import explain
+from fairlane.broker.explanation import explain, shown
 from fairlane.errors import NotFound
+from fairlane.model.group import LaneState
 from fairlane.model.ids import PartitionId
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import QUEUE_MODE
-from fairlane.model.queue import Queue
+from fairlane.model.queue import Paused, Queue
 from fairlane.store.contract.store import Store
-from fairlane.wire.pauses import Explained
+from fairlane.wire.pauses import Explained, Lane, LanePage, LanesQuery
 from fairlane.wire.pauses import Pauses as PauseList
 
 _MANY = 1_000_000
+_LANES_AT_ONCE = 1000
+_LANES_MAX = 5000
+"""Lanes looked at for one page: it takes a moment at most, however many partitions there are."""
 
 
 class Pauses:
@@ -63,14 +69,54 @@ class Pauses:
 
     async def explain(self, queue: str, partition: str, group: str = QUEUE_MODE) -> Explained:
         """Why a lane does not move. NotFound if queue, group or partition are not there."""
+        found, lane, paused = await self._lane(queue, partition, group)
+        return explain(lane, found, paused, group=group, now=await self._store.now(), seals=self._store.seals)
+
+    async def lane(self, queue: str, partition: str, group: str = QUEUE_MODE) -> Lane:
+        """How a lane stands. NotFound if queue, group or partition are not there."""
+        found, lane, paused = await self._lane(queue, partition, group)
+        return shown(lane, found, paused, group=group, now=await self._store.now())
+
+    async def _lane(self, queue: str, partition: str, group: str) -> tuple[Queue, LaneState, Paused]:
         found, group_id, partition_id = await self._find(queue, group, partition)
         assert group_id is not None, "a group that is asked for is there"
         lanes = await self._store.groups.lanes(group_id, partition=partition_id, limit=1)
         if not lanes:
             raise NotFound(f"group {group!r} has not begun to read partition {partition!r}; ask again soon")
-        paused = await self._store.pauses.paused(found.id)
-        now, seals = await self._store.now(), self._store.seals
-        return explain(lanes[0], found, paused, group=group, now=now, seals=seals)
+        return found, lanes[0], await self._store.pauses.paused(found.id)
+
+    async def lanes(self, queue: str, query: LanesQuery) -> LanePage:
+        """The lanes of a group that match, by the name of their partition. The whole name of a partition, searched for,
+        comes first."""
+        group = query.group or QUEUE_MODE
+        found, group_id, _ = await self._find(queue, group, None)
+        assert group_id is not None, "a group that is asked for is there"
+        paused, now = await self._store.pauses.paused(found.id), await self._store.now()
+        named = await self._store.queues.named(found.id, query.search) if query.search else None
+        matching: List[Lane] = []
+
+        def look(lane: LaneState) -> None:
+            one = shown(lane, found, paused, group=group, now=now)
+            if query.state in (None, one.state):
+                matching.append(one)
+
+        if named is not None and not query.after:
+            for lane in await self._store.groups.lanes(group_id, partition=named.id, limit=1):
+                look(lane)
+        after, answer = query.after, partial(LanePage, queue=queue, group=group, lanes=matching)
+        # Most pages show what comes next; only one that filters looks at more than it shows.
+        at_once = _LANES_AT_ONCE if query.search or query.state else query.limit + 1
+        for _ in range(_LANES_MAX // _LANES_AT_ONCE):
+            lanes = await self._store.groups.lanes(group_id, after=after, limit=at_once)
+            for lane in lanes:
+                if len(matching) == query.limit:
+                    return answer(next=after, complete=True)
+                after = lane.name
+                if query.search in after and (named is None or after != named.name):
+                    look(lane)
+            if len(lanes) < at_once:
+                return answer(next=None, complete=True)
+        return answer(next=after, complete=False)
 
     async def _find(
         self, queue: str, group: str | None, partition: str | None

@@ -27,6 +27,9 @@ class MessageQuery(Body):
     """Now; included, to the end of its minute."""
     transaction_id: str | None = None
     trace_id: str | None = None
+    position: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
+    """Of the `partition` of the `queue`, whenever they came: the messages from this position on, up to `limit` of
+    them."""
     before: str | None = None
     """The `next` of the page before."""
     limit: Limit = 200

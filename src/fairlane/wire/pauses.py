@@ -1,9 +1,13 @@
-"""Pauses on the wire, and why a lane does not move."""
+"""Pauses on the wire, lanes, and why one does not move."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fairlane.model.moment import Moment
-from fairlane.wire.base import Answer, Body
+from fairlane.wire.base import Answer, Body, Limit
+
+LaneStateName = Literal["finished", "leased", "waiting", "delayed", "failed", "blocked", "parked", "paused"]
 
 
 class PauseBody(Body):
@@ -72,3 +76,46 @@ class Explained(Answer):
     """Pushes to the partition that wait to be applied."""
     dead_letters: int
     expired: int
+
+
+class LanesQuery(ExplainQuery):
+    state: LaneStateName | None = None
+    search: str = ""
+    """Only partitions whose name contains this."""
+    after: str = ""
+    """The `next` of the page before."""
+    limit: Limit = 50
+
+
+class Lane(Answer):
+    """A partition as one group sees it."""
+
+    partition: str
+    partition_id: str
+    state: LaneStateName
+    start: int
+    """The first position that is still stored."""
+    committed: int
+    """Everything below is finished."""
+    leased_to: int
+    """The position up to which a lease reaches; `committed` without one."""
+    head: int
+    waiting: int
+    failures: int
+    """Failed attempts of the message that comes next."""
+    error: str | None
+    next_try_at: Moment | None
+    lease_ends_at: Moment | None
+    oldest_at: Moment | None
+    dead_letters: int
+
+
+class LanePage(Answer):
+    queue: str
+    group: str
+    lanes: list[Lane]
+    """By the name of their partition."""
+    next: str | None
+    """Where the next page begins, to be sent as `after`; null on the last."""
+    complete: bool
+    """False if the page ended early because very many lanes were looked at in vain; `next` goes on."""

@@ -1,4 +1,4 @@
-"""Pause and resume; and why a lane does not move."""
+"""Pause and resume; lanes, and why one does not move."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ from fairlane.broker.broker import Broker
 from fairlane.errors import InvalidRequest
 from fairlane.http.router import Routes
 from fairlane.model.names import QUEUE_MODE
-from fairlane.wire.pauses import Explained, ExplainQuery, PauseBody, PausedThing, Pauses, ResumeBody, Resumed
+from fairlane.wire.pauses import (
+    Explained,
+    ExplainQuery,
+    Lane,
+    LanePage,
+    LanesQuery,
+    PauseBody,
+    PausedThing,
+    Pauses,
+    ResumeBody,
+    Resumed,
+)
 
 routes = Routes("queues")
 _QUEUE = PauseBody()
@@ -42,3 +53,15 @@ async def pauses(broker: Broker, queue: str) -> Pauses:
 async def explain(broker: Broker, queue: str, partition: str, query: ExplainQuery) -> Explained:
     """Why a lane does not move, as a sentence and as data."""
     return await broker.pauses.explain(queue, partition, query.group or QUEUE_MODE)
+
+
+@routes.get("/api/v1/queues/{queue}/lanes", live=True)
+async def lanes(broker: Broker, queue: str, query: LanesQuery) -> LanePage:
+    """The lanes of a group with their states, by partition, page by page: all, those in a state, or by name."""
+    return await broker.pauses.lanes(queue, query)
+
+
+@routes.get("/api/v1/queues/{queue}/lanes/{partition}", live=True)
+async def lane(broker: Broker, queue: str, partition: str, query: ExplainQuery) -> Lane:
+    """One lane with its state."""
+    return await broker.pauses.lane(queue, partition, query.group or QUEUE_MODE)

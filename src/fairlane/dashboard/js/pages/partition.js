@@ -51,6 +51,7 @@ const explanation = (ctx) =>
   ctx.part("explain", ({ reason, sentence, until }) => {
     const act = acts(ctx);
     const message = next(ctx);
+    const lease = (ctx.data.leases?.leases ?? []).find((one) => one.partition === ctx.params.partition);
     const stopped = ["blocked", "parked", "paused"].includes(reason);
     const wide = reason === "paused" && !ctx.data.pauses?.partitions[ctx.params.partition];
     return h("div.explain", { class: `is-${KINDS[reason] ?? "muted"}`, role: "status" },
@@ -59,16 +60,16 @@ const explanation = (ctx) =>
       h("span.buttons",
         stopped && button(reason === "blocked" ? "Try again" : "Resume", { icon: "retry", kind: "primary", onclick: wide ? act.resume : reason === "paused" ? act.resumeAll : act.resume }),
         (stopped || reason === "backing_off") && message && button("Skip the message", { icon: "skip", onclick: () => act.skip(message) }),
-        reason === "leased" && ctx.data.lane?.leaseId && button("Release the lease", { icon: "release", onclick: () => act.release(ctx.data.lane.leaseId) })));
+        reason === "leased" && lease && button("Release the lease", { icon: "release", onclick: () => act.release(lease.leaseId) })));
   });
 
 const drawing = (ctx) =>
   ctx.part("lane", (lane) => {
     const scheduled = (ctx.data.scheduled?.messages ?? []).filter((one) => one.partition === ctx.params.partition).length;
-    const dead = (ctx.data.dead?.messages ?? []).map((one) => Number(one.id.split("-").at(-2))).filter((one) => Number.isInteger(one));
+    const dead = (ctx.data.messages?.messages ?? []).filter((one) => one.status === "dead_letter").map((one) => one.position);
     return card("The lane", { more: state(lane.state), note: `of ${groupName(group(ctx))}` },
-      laneRoad(lane, { scheduled, dead: [] }),
-      laneLegend(lane, { scheduled, dead: lane.deadLetters ?? dead.length }),
+      laneRoad(lane, { scheduled, dead }),
+      laneLegend(lane, { scheduled, dead: lane.deadLetters }),
       h("h3", "Around the cursor"),
       ctx.data.messages ? laneCells(lane, [...ctx.data.messages.messages].sort((a, b) => a.position - b.position)) : waiting());
   });
@@ -127,6 +128,7 @@ export default {
       pauses: api`/api/v1/queues/${queue}/pauses`,
       explain: where(api`/api/v1/explain/${queue}/${partition}`, { group: group(ctx) }),
       lane: where(api`/api/v1/queues/${queue}/lanes/${partition}`, { group: group(ctx) }),
+      leases: where("/api/v1/leases", { queue, consumerGroup: group(ctx), limit: 1000 }),
       scheduled: where(api`/api/v1/scheduled/${queue}`, { limit: 200 }),
       ...(ctx.data.lane && { messages: where("/api/v1/messages", { queue, partition, position: String(first(ctx.data.lane)), limit: AROUND }) }),
     };
