@@ -97,7 +97,7 @@ async def throughput(url: str, queue: str, ordering: str, jobs: int, concurrency
             loop.call_soon_threadsafe(done.set)
 
     async with Client(url) as client:
-        await client.configure(queue, ordering=ordering)
+        await client.queues.configure(queue, ordering=ordering)
         for first in range(0, jobs, 1000):
             numbers = range(first, min(first + 1000, jobs))
             items = [PushItem(queue=queue, payload=PAYLOAD, partition=f"lane-{n % PARTITIONS}") for n in numbers]

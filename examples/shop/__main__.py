@@ -73,8 +73,8 @@ async def polling(outside: Outside, url: str) -> AsyncIterator[None]:
 async def main(orders: int) -> int:
     async with Outside() as outside, broker() as url, Client(url) as client:
         shop.PAYMENTS = outside.url
-        await client.configure("orders", retry_delay_ms=200)
-        await client.configure("mails", retry_delay_ms=200)
+        await client.queues.configure("orders", retry_delay_ms=200)
+        await client.queues.configure("mails", retry_delay_ms=200)
         print(f"broker at {url}; {orders} orders come in")
         for number in range(1, orders + 1):
             customer = "nobody" if number % 20 == 0 else f"customer-{number % 5}@example.com"
@@ -92,7 +92,7 @@ async def main(orders: int) -> int:
 
 async def done(client: Client, orders: int) -> bool:
     books = shop.books
-    dead = len(await client.dead_letters("mails"))
+    dead = len(await client.dead_letters.list("mails"))
     prices = books.prices.get("3") == 1 and "4" not in books.prices
     return len(books.mails) + dead == orders and prices and books.reports > 0
 
@@ -100,7 +100,7 @@ async def done(client: Client, orders: int) -> bool:
 async def told(client: Client, outside: Outside, orders: int) -> int:
     """Say how it ended; 0 if all is as it should be."""
     books = shop.books
-    dead = await client.dead_letters("mails")
+    dead = await client.dead_letters.list("mails")
     for letter in dead:
         print(f"dead letter: {letter.error}")
     print(

@@ -3,8 +3,9 @@
     with Client("http://127.0.0.1:6632") as client:
         client.push("orders", {"total": 42}, partition="customer-7")
 
-One asynchronous client does the work, on a loop in a thread of its own. Calls may come from any number of threads,
-and travel together as those of its tasks do. Handlers of a consumer run in threads as well.
+One asynchronous client does the work, on a loop in a thread of its own. Its parts are wrapped as they are asked for:
+`client.queues.list()`. Calls may come from any number of threads, and travel together as those of its tasks do.
+Handlers of a consumer run in threads as well.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import msgspec
@@ -21,6 +23,7 @@ import msgspec
 from fairlane import client as asynchronous
 from fairlane.client.client import ClientOptions
 from fairlane.client.operations import WAIT_SECONDS
+from fairlane.client.part import Part
 from fairlane.errors import InvalidRequest
 from fairlane.model.outcome import PushOutcome
 
@@ -111,10 +114,15 @@ def _blocking(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Ca
 
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         portal: Portal = self._portal
-        return portal.call(verb(self._asynchronous, *args, **kwargs))
+        answer: Any = portal.call(verb(self._asynchronous, *args, **kwargs))
+        if isinstance(answer, asynchronous.QueuedPush):
+            answer = QueuedPush.of(answer, portal)
+        elif isinstance(answer, list) and any(isinstance(one, asynchronous.QueuedPush) for one in answer):
+            answer = [QueuedPush.of(one, portal) for one in answer]
+        found: R = answer
+        return found
 
-    call.__name__, call.__doc__ = verb.__name__, verb.__doc__
-    return call
+    return wraps(verb)(call)
 
 
 def _making(make: Callable[Concatenate[Any, P], X], wrap: Callable[[Portal, X], R]) -> Callable[Concatenate[Any, P], R]:
@@ -123,8 +131,7 @@ def _making(make: Callable[Concatenate[Any, P], X], wrap: Callable[[Portal, X], 
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return wrap(self._portal, make(self._asynchronous, *args, **kwargs))
 
-    call.__name__, call.__doc__ = make.__name__, make.__doc__
-    return call
+    return wraps(make)(call)
 
 
 class QueuedPush(PushOutcome, kw_only=True, gc=True):
@@ -132,22 +139,31 @@ class QueuedPush(PushOutcome, kw_only=True, gc=True):
 
     look: Callable[[PushOutcome, float], PushOutcome]
 
+    @staticmethod
+    def of(outcome: PushOutcome, portal: Portal) -> PushOutcome:
+        if not isinstance(outcome, asynchronous.QueuedPush):
+            return outcome
+        look: Any = outcome.look
+        fields = msgspec.structs.asdict(outcome) | {"look": lambda one, seconds: portal.call(look(one, seconds))}
+        return QueuedPush(**fields)
+
     def wait(self, seconds: float = WAIT_SECONDS) -> PushOutcome:
         return self.look(self, seconds)
 
 
-class _Inner(asynchronous.Client):
-    """The asynchronous client, whose handles are for callers that wait."""
+class Verbs:
+    """The verbs of a part of the client, each returning when it is done: `client.queues.list()`."""
 
-    portal: Portal
+    def __init__(self, portal: Portal, part: Part) -> None:
+        self._portal = portal
+        self._asynchronous = part
 
-    def _handle(self, outcome: PushOutcome) -> PushOutcome:
-        def look(outcome: PushOutcome, seconds: float) -> PushOutcome:
-            return self.portal.call(self._look(outcome, seconds))
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        verb = getattr(self._asynchronous, name)
+        return wraps(verb)(lambda *args, **kwargs: self._portal.call(verb(*args, **kwargs)))
 
-        if outcome.status != "buffered":
-            return outcome
-        return QueuedPush(**msgspec.structs.asdict(outcome), look=look)
+    def __dir__(self) -> list[str]:
+        return [name for name in dir(self._asynchronous) if not name.startswith("_")]
 
 
 class _Block:
@@ -194,22 +210,16 @@ class Consumer(_Block):
 
 
 class Client:
-    """`fairlane.Client`, for callers that wait. Takes the same arguments."""
+    """`fairlane.Client`, for callers that wait. Takes the same arguments, and has the same verbs and parts."""
 
     def __init__(
         self, servers: str | Sequence[str] = asynchronous.DEFAULT_SERVER, **options: Unpack[ClientOptions]
     ) -> None:
-        self._asynchronous = _Inner(servers, **options)
-        self._asynchronous.portal = self._portal = Portal()
+        self._asynchronous = asynchronous.Client(servers, **options)
+        self._portal = Portal()
 
     push = _blocking(asynchronous.Client.push)
     push_many = _blocking(asynchronous.Client.push_many)
-    operation = _blocking(asynchronous.Client.operation)
-    operations = _blocking(asynchronous.Client.operations)
-    retry_operation = _blocking(asynchronous.Client.retry_operation)
-    discard_operation = _blocking(asynchronous.Client.discard_operation)
-    retry_operations = _blocking(asynchronous.Client.retry_operations)
-    discard_operations = _blocking(asynchronous.Client.discard_operations)
     buffer = _making(asynchronous.Client.buffer, Buffer)
     pop = _blocking(asynchronous.Client.pop)
     ack = _blocking(asynchronous.Client.ack)
@@ -217,60 +227,20 @@ class Client:
     ack_many = _blocking(asynchronous.Client.ack_many)
     renew = _blocking(asynchronous.Client.renew)
     release = _blocking(asynchronous.Client.release)
+    result = _blocking(asynchronous.Client.result)
     transaction = _making(asynchronous.Client.transaction, Portal.within)
     consume = _blocking(asynchronous.Client.consume)
     consumer = _making(asynchronous.Client.consumer, Consumer)
-    configure = _blocking(asynchronous.Client.configure)
-    queues = _blocking(asynchronous.Client.queues)
-    queue = _blocking(asynchronous.Client.queue)
-    set_options = _blocking(asynchronous.Client.set_options)
-    clear = _blocking(asynchronous.Client.clear)
-    delete_queue = _blocking(asynchronous.Client.delete_queue)
-    leases = _blocking(asynchronous.Client.leases)
-    utilisation = _blocking(asynchronous.Client.utilisation)
-    messages = _blocking(asynchronous.Client.messages)
-    message = _blocking(asynchronous.Client.message)
-    message_result = _blocking(asynchronous.Client.message_result)
-    result = _blocking(asynchronous.Client.result)
-    groups = _blocking(asynchronous.Client.groups)
-    seek = _blocking(asynchronous.Client.seek)
-    delete_group = _blocking(asynchronous.Client.delete_group)
-    scheduled = _blocking(asynchronous.Client.scheduled)
-    cancel = _blocking(asynchronous.Client.cancel)
-    reschedule = _blocking(asynchronous.Client.reschedule)
-    define_schedule = _blocking(asynchronous.Client.define_schedule)
-    schedules = _blocking(asynchronous.Client.schedules)
-    schedule = _blocking(asynchronous.Client.schedule)
-    delete_schedule = _blocking(asynchronous.Client.delete_schedule)
-    pause_schedule = _blocking(asynchronous.Client.pause_schedule)
-    resume_schedule = _blocking(asynchronous.Client.resume_schedule)
-    run_schedule = _blocking(asynchronous.Client.run_schedule)
-    plan_spec = _blocking(asynchronous.Client.plan_spec)
-    apply_spec = _blocking(asynchronous.Client.apply_spec)
-    specs = _blocking(asynchronous.Client.specs)
-    spec_versions = _blocking(asynchronous.Client.spec_versions)
-    export_spec = _blocking(asynchronous.Client.export_spec)
-    workers = _blocking(asynchronous.Client.workers)
-    report = _blocking(asynchronous.Client.report)
-    leave = _blocking(asynchronous.Client.leave)
-    effect = _blocking(asynchronous.Client.effect)
-    keep_effect = _blocking(asynchronous.Client.keep_effect)
-    sources = _blocking(asynchronous.Client.sources)
-    source = _blocking(asynchronous.Client.source)
-    delete_source = _blocking(asynchronous.Client.delete_source)
-    lease_source = _blocking(asynchronous.Client.lease_source)
-    release_source = _blocking(asynchronous.Client.release_source)
-    commit_source = _blocking(asynchronous.Client.commit_source)
-    pause = _blocking(asynchronous.Client.pause)
-    resume = _blocking(asynchronous.Client.resume)
-    resume_lanes = _blocking(asynchronous.Client.resume_lanes)
-    pauses = _blocking(asynchronous.Client.pauses)
-    explain = _blocking(asynchronous.Client.explain)
-    dead_letters = _blocking(asynchronous.Client.dead_letters)
-    replay = _blocking(asynchronous.Client.replay)
-    purge = _blocking(asynchronous.Client.purge)
-    run_retention = _blocking(asynchronous.Client.run_retention)
-    retention_history = _blocking(asynchronous.Client.retention_history)
+
+    def __getattr__(self, name: str) -> Verbs:
+        """A part of the client, by its name."""
+        part = None if name.startswith("_") else vars(self._asynchronous).get(name)
+        if not isinstance(part, Part):
+            raise AttributeError(f"a client has no {name!r}")
+        return Verbs(self._portal, part)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(name for name, one in vars(self._asynchronous).items() if isinstance(one, Part))]
 
     def close(self) -> None:
         """Wait for what is on its way, then close the connections and end the thread. Twice is as good as once."""

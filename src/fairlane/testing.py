@@ -86,7 +86,7 @@ class AppTest:
 
     async def apply(self, file: str | Path) -> None:
         """Put the spec in a file in force. SpecError with the first thing that is wrong with it."""
-        await self.client.apply_spec(await asyncio.to_thread(_compiled, str(file)), consent=True)
+        await self.client.specs.apply(await asyncio.to_thread(_compiled, str(file)), consent=True)
 
     async def push(self, queue: str, data: Any, **options: Any) -> None:
         """Push a message, as `Client.push` does."""
@@ -135,7 +135,7 @@ class AppTest:
     async def messages(self, queue: str) -> list[Any]:
         """The same as messages. They are read for a group of the test's own, which disturbs no other."""
         with contextlib.suppress(FairlaneError):  # it has not read here yet
-            await self.client.delete_group(queue, _READER)
+            await self.client.groups.delete(queue, _READER)
         found: list[Any] = []
         asks: dict[str, Any] = {"group": _READER, "subscription": Subscription(look=True), "auto_ack": True}
         while batch := await self.client.pop(queue, batch=1000, partitions=1000, **asks):
@@ -143,7 +143,7 @@ class AppTest:
         return found
 
     async def dead_letters(self, queue: str) -> list[DeadLetter]:
-        return await self.client.dead_letters(queue)
+        return await self.client.dead_letters.list(queue)
 
 
 def _compiled(file: str) -> bytes:

@@ -16,7 +16,7 @@ def dead_letter(fairlane: Command, queue: str, count: int) -> None:
     from fairlane.blocking import Client
 
     with Client(fairlane.url) as client:
-        client.configure(queue, retry_limit=0)
+        client.queues.configure(queue, retry_limit=0)
         for n in range(count):
             client.push(queue, {"n": n})
             client.nack(client.pop(queue), error=f"broken {n}")
@@ -206,9 +206,9 @@ def test_leases_are_listed(fairlane: Command, queue: str) -> None:
     with Client(fairlane.url) as client:
         client.push(queue, 1, partition="lane")
         [held] = client.pop(queue)
-        [lease] = client.leases(queue, ending_within=400)
+        [lease] = client.queues.leases(queue, ending_within=400)
         assert (lease.lease_id, lease.messages) == (held.lease, 1)
-        assert client.utilisation(queue).groups[0].partitions_leased == 1
+        assert client.queues.utilisation(queue).groups[0].partitions_leased == 1
     [line] = [line for line in fairlane("queue", "leases").out.splitlines() if queue in line]
     assert line.split()[1:4:2] == ["lane", "0/1"]
 
@@ -247,22 +247,22 @@ def test_operations_are_listed_shown_tried_again_and_discarded(fairlane: Command
             assert [(one["id"], one["status"], one["durability"]) for one in pending] == [
                 (id, "pending", "journal") for id in ids
             ]
-            client.configure(queue, ordering="fifo")
+            client.queues.configure(queue, ordering="fifo")
         finally:
             _maintenance(fairlane, False)
         give_up_at = time.monotonic() + 20
-        while len(client.operations(status="failed", queue=queue)) < 3 and time.monotonic() < give_up_at:
+        while len(client.operations.list(status="failed", queue=queue)) < 3 and time.monotonic() < give_up_at:
             time.sleep(0.1)
         listed = fairlane("operation", "list", "--status", "failed", "--queue", queue)
         assert [line.split()[0] for line in listed.out.splitlines() if "fifo" in line] == ids
-        client.configure(queue, ordering="per_key")
+        client.queues.configure(queue, ordering="per_key")
         refused = fairlane("operation", "discard", ids[0])
         assert (refused.code, "Say --yes" in refused.err) == (2, True)
         assert fairlane("operation", "discard", ids[0], "--yes").err == "1 operation is given up.\n"
         assert fairlane("operation", "retry", "--queue", queue, "--json").json == {"done": ids[1:], "refused": []}
         assert sorted(message.data for _ in range(2) for message in client.pop(queue, wait=10)) == [1, 2]
         give_up_at = time.monotonic() + 20
-        while client.operation(ids[1]).status != "completed" and time.monotonic() < give_up_at:
+        while client.operations.get(ids[1]).status != "completed" and time.monotonic() < give_up_at:
             time.sleep(0.1)
     shown = fairlane("operation", "show", ids[1])
     assert (shown.code, "completed" in shown.out, "queued" in shown.out) == (0, True, True)

@@ -77,7 +77,7 @@ async def test_acks_of_one_group_share_a_request_and_groups_do_not_mix(rogue: Ro
 
 async def test_one_callers_bad_push_does_not_fail_its_neighbours(rogue: Rogue, queue: str) -> None:
     async with Client(rogue.url) as client:
-        await client.configure(queue, ordering="fifo")
+        await client.queues.configure(queue, ordering="fifo")
         outcomes = await asyncio.gather(
             client.push(queue, 1),
             client.push(queue, 2, partition="not-default"),
@@ -92,7 +92,7 @@ async def test_one_callers_bad_push_does_not_fail_its_neighbours(rogue: Rogue, q
 async def test_a_limit_that_is_smaller_than_what_waits_is_used_up(rogue: Rogue, queue: str) -> None:
     """Merged into one request none of them would fit; each by itself does while there is room."""
     async with Client(rogue.url, retry_on_429=False) as client:
-        await client.configure(queue, max_size=5)
+        await client.queues.configure(queue, max_size=5)
         outcomes = await asyncio.gather(*[client.push(queue, n) for n in range(16)], return_exceptions=True)
         refused = [outcome for outcome in outcomes if isinstance(outcome, QueueFull)]
         assert len(refused) == 11
@@ -103,7 +103,7 @@ async def test_a_limit_that_is_smaller_than_what_waits_is_used_up(rogue: Rogue, 
 
 async def test_a_full_queue_does_not_hold_up_pushes_to_others(rogue: Rogue, queue: str) -> None:
     async with Client(rogue.url, max_retry_delay=30) as client:
-        await client.configure(queue, max_size=1)
+        await client.queues.configure(queue, max_size=1)
         await client.push(queue, 1)
         waiting = asyncio.create_task(client.push(queue, 2))
         async with asyncio.timeout(3):  # the broker asks the other to wait for longer
@@ -114,7 +114,7 @@ async def test_a_full_queue_does_not_hold_up_pushes_to_others(rogue: Rogue, queu
 async def test_callers_that_are_refused_together_are_told_apart(rogue: Rogue, queue: str) -> None:
     async with Client(rogue.url, retry_on_429=False) as client:
         for size in (1, 2):
-            await client.configure(f"{queue}{size}", max_size=size)
+            await client.queues.configure(f"{queue}{size}", max_size=size)
             await client.push_many([PushItem(queue=f"{queue}{size}", payload=b"1")] * size)
         outcomes = await asyncio.gather(*[client.push(f"{queue}{size}", 1) for size in (1, 2)], return_exceptions=True)
     assert [outcome.capacity for outcome in outcomes if isinstance(outcome, QueueFull)] == [1, 2]

@@ -53,7 +53,7 @@ def test_errors_are_those_of_the_asynchronous_client(client: Client) -> None:
     with pytest.raises(InvalidRequest):
         client.push("", 1)
     with pytest.raises(NotFound):
-        client.queue("nobody's")
+        client.queues.show("nobody's")
 
 
 def test_a_transaction_is_a_block(client: Client, queue: str) -> None:
@@ -132,7 +132,7 @@ def test_a_closed_client_says_so(broker: BrokerProcess) -> None:
 def test_an_interrupted_consumer_gives_back_what_it_held(broker: BrokerProcess, queue: str) -> None:
     """By Ctrl-C, in a program of its own."""
     with Client(broker.url) as client:
-        client.configure(queue, retry_limit=0)
+        client.queues.configure(queue, retry_limit=0)
         client.push(queue, 1)
         program = subprocess.Popen([sys.executable, "-c", INTERRUPTED, broker.url, queue], stdout=subprocess.PIPE)
         assert program.stdout is not None
@@ -162,5 +162,5 @@ with Client(sys.argv[1]) as client:
 def test_no_thread_is_left_behind(broker: BrokerProcess) -> None:
     before = threading.active_count()
     with Client(broker.url) as client:
-        client.queues()
+        client.queues.list()
     assert threading.active_count() == before

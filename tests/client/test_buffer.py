@@ -69,7 +69,7 @@ async def test_what_could_not_be_sent_stays_and_is_stored_once(rogue: Rogue, que
 
 async def test_what_a_full_queue_refused_stays_and_the_rest_is_stored(broker: BrokerProcess, queue: str) -> None:
     async with Client(broker.url, retry_on_429=False) as impatient:
-        await impatient.configure(queue, max_size=1)
+        await impatient.queues.configure(queue, max_size=1)
         buffer = impatient.buffer()
         await impatient.push(queue, 0)
         await buffer.push(queue, 1)

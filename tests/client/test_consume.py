@@ -90,7 +90,7 @@ async def test_a_message_whose_handler_fails_comes_again_before_those_behind_it(
 
 
 async def test_a_message_that_always_fails_becomes_a_dead_letter_with_its_error(client: Client, queue: str) -> None:
-    await client.configure(queue, retry_limit=1)
+    await client.queues.configure(queue, retry_limit=1)
     await fill(client, queue, 3)
     seen: list[int] = []
 
@@ -101,17 +101,17 @@ async def test_a_message_that_always_fails_becomes_a_dead_letter_with_its_error(
 
     await client.consume(queue, handle, type=int, batch=3, idle_seconds=0.2)
     assert seen == [0, 1, 1, 2]
-    [letter] = await client.dead_letters(queue)
+    [letter] = await client.dead_letters.list(queue)
     assert (letter.data, letter.error) == (1, "RuntimeError: hopeless")
 
 
 async def test_what_does_not_fit_the_type_is_a_failed_attempt(client: Client, queue: str) -> None:
-    await client.configure(queue, retry_limit=0)
+    await client.queues.configure(queue, retry_limit=0)
     await client.push_many([PushItem(queue=queue, payload=payload) for payload in (b"1", b'"two"', b"3")])
     seen: list[int] = []
     await client.consume(queue, lambda message: seen.append(message.data), type=int, idle_seconds=0.2)
     assert seen == [1, 3]
-    [letter] = await client.dead_letters(queue)
+    [letter] = await client.dead_letters.list(queue)
     assert "Expected `int`, got `str`" in (letter.error or "")
 
 
@@ -129,7 +129,7 @@ async def test_a_handler_says_what_becomes_of_its_message(
     client: Client, queue: str, verdict: Verdict | None, deliveries: int, dead: str | None
 ) -> None:
     """The retries are free, so that only the fourth delivery, which fails, may end it."""
-    await client.configure(queue, retry_limit=1)
+    await client.queues.configure(queue, retry_limit=1)
     await fill(client, queue, 1)
     given = 0
 
@@ -140,7 +140,7 @@ async def test_a_handler_says_what_becomes_of_its_message(
 
     await client.consume(queue, handle, idle_seconds=0.2)
     assert given == deliveries
-    assert [letter.error for letter in await client.dead_letters(queue)] == ([dead] if dead else [])
+    assert [letter.error for letter in await client.dead_letters.list(queue)] == ([dead] if dead else [])
 
 
 async def test_a_delay_that_a_handler_asks_for_is_kept(client: Client, queue: str) -> None:
@@ -156,7 +156,7 @@ async def test_a_delay_that_a_handler_asks_for_is_kept(client: Client, queue: st
 
 
 async def test_a_batch_is_handled_whole_and_answered_by_message(client: Client, queue: str) -> None:
-    await client.configure(queue, retry_limit=0)
+    await client.queues.configure(queue, retry_limit=0)
     await fill(client, queue, 4)
     sizes: list[int] = []
 
@@ -166,11 +166,11 @@ async def test_a_batch_is_handled_whole_and_answered_by_message(client: Client, 
 
     await client.consume(queue, Batched(handle), type=int, batch=4, idle_seconds=0.2)
     assert sizes == [4, 2]
-    assert [letter.data for letter in await client.dead_letters(queue)] == [1]
+    assert [letter.data for letter in await client.dead_letters.list(queue)] == [1]
 
 
 async def test_a_batch_handler_that_raises_or_miscounts_fails_the_first(client: Client, queue: str) -> None:
-    await client.configure(queue, retry_limit=0)
+    await client.queues.configure(queue, retry_limit=0)
     await fill(client, queue, 4)
     calls = 0
 
@@ -182,15 +182,15 @@ async def test_a_batch_handler_that_raises_or_miscounts_fails_the_first(client: 
         return [None] if calls == 2 else None
 
     await client.consume(queue, Batched(handle), type=int, batch=4, idle_seconds=0.2)
-    errors = {letter.data: letter.error for letter in await client.dead_letters(queue)}
+    errors = {letter.data: letter.error for letter in await client.dead_letters.list(queue)}
     assert errors == {0: "ValueError: all of it", 1: "InvalidRequest: the handler gave 1 verdicts for 3 messages"}
 
 
 async def test_a_result_that_cannot_be_written_fails_its_message(client: Client, queue: str) -> None:
-    await client.configure(queue, retry_limit=0)
+    await client.queues.configure(queue, retry_limit=0)
     await fill(client, queue, 2)
     await client.consume(queue, lambda message: Done(object()) if message.data == 0 else None, idle_seconds=0.2)
-    assert [letter.data for letter in await client.dead_letters(queue)] == [0]
+    assert [letter.data for letter in await client.dead_letters.list(queue)] == [0]
 
 
 async def test_a_lane_that_failed_does_not_hold_up_the_others_of_its_batch(client: Client, queue: str) -> None:
@@ -232,14 +232,14 @@ async def test_a_lease_is_kept_while_its_handler_runs(rogue: Rogue, queue: str) 
 
 async def test_a_lease_and_its_renewals_are_as_long_as_the_queue_says(rogue: Rogue, queue: str) -> None:
     async with Client(rogue.url) as client:
-        await client.configure(queue, lease_seconds=2)
+        await client.queues.configure(queue, lease_seconds=2)
         await fill(client, queue, 1)
         left: list[float] = []
 
         async def handle(message: Message[int]) -> None:
-            left.append((await client.leases(queue))[0].seconds_remaining)
+            left.append((await client.queues.leases(queue))[0].seconds_remaining)
             await rogue.until(RENEW, 2)
-            left.append((await client.leases(queue))[0].seconds_remaining)
+            left.append((await client.queues.leases(queue))[0].seconds_remaining)
 
         assert await client.consume(queue, handle, limit=1) == 1
         assert 0 < max(left) < 3  # the second look may take the time before a renewal, and see its end
@@ -248,7 +248,7 @@ async def test_a_lease_and_its_renewals_are_as_long_as_the_queue_says(rogue: Rog
 
 
 async def test_without_renewal_the_lease_runs_out_and_the_rest_of_the_batch_is_left(client: Client, queue: str) -> None:
-    await client.configure(queue, retry_limit=10)
+    await client.queues.configure(queue, retry_limit=10)
     await fill(client, queue, 3)
     seen: list[int] = []
 
@@ -324,7 +324,7 @@ async def test_a_limit_is_exact(client: Client, queue: str) -> None:
 
 
 async def test_a_cancelled_consumer_gives_back_what_it_held_without_a_charge(client: Client, queue: str) -> None:
-    await client.configure(queue, retry_limit=0)
+    await client.queues.configure(queue, retry_limit=0)
     await fill(client, queue, 2)
     begun = asyncio.Event()
 
@@ -338,7 +338,7 @@ async def test_a_cancelled_consumer_gives_back_what_it_held_without_a_charge(cli
     with pytest.raises(asyncio.CancelledError):
         await running
     assert [message.data for message in await client.pop(queue, batch=5)] == [0, 1]
-    assert await client.dead_letters(queue) == []
+    assert await client.dead_letters.list(queue) == []
 
 
 async def test_a_broker_that_goes_away_is_waited_for(rogue: Rogue, queue: str) -> None:

@@ -88,7 +88,7 @@ async def test_what_is_acked_does_not_come_again(client: Client, queue: str) -> 
 
 
 async def test_what_failed_comes_again_and_ends_as_a_dead_letter(client: Client, queue: str) -> None:
-    await client.configure(queue, retry_limit=1)
+    await client.queues.configure(queue, retry_limit=1)
     await client.push(queue, 1)
     [first] = await client.nack(await client.pop(queue), error="once")
     [second] = await client.nack(await client.pop(queue), error="twice")
@@ -139,14 +139,14 @@ async def test_a_result_is_kept_with_the_ack(client: Client, queue: str) -> None
 
 
 async def test_a_batch_knows_how_long_its_lease_is_and_is_renewed_for_as_long(client: Client, queue: str) -> None:
-    await client.configure(queue, lease_seconds=40)
+    await client.queues.configure(queue, lease_seconds=40)
     await client.push(queue, 1)
     batch = await client.pop(queue)
     assert batch.lease_seconds == 40
     await client.release(batch)
     batch = await client.pop(queue, lease_seconds=5)
     assert batch.lease_seconds == 5
-    before = (await client.leases(queue))[0].expires_at
+    before = (await client.queues.leases(queue))[0].expires_at
     renewed = await client.renew(batch)
     assert renewed.expires_at is not None
     assert before <= renewed.expires_at < before + 30_000_000, "not for a minute"
@@ -247,7 +247,7 @@ async def test_a_result_is_waited_for(client: Client, queue: str) -> None:
 
 
 async def test_a_result_that_does_not_come_is_an_error_that_says_why(client: Client, queue: str) -> None:
-    await client.configure(queue, retry_limit=0)
+    await client.queues.configure(queue, retry_limit=0)
     bad, slow = await client.push(queue, 0), await client.push(queue, 1)
     await client.nack(await client.pop(queue), error="broken")
     with pytest.raises(CommandFailed, match="was given up: broken"):

@@ -103,7 +103,7 @@ async def test_an_id_made_for_the_call_is_no_duplicate_of_itself(rogue: Rogue) -
         rogue.do(operation("completed", stored("x", "duplicate")))
         async with Client(rogue.url, queued_operation="wait") as client:
             waiting = PushOutcome("buffered", "x", operation_id=ID, durability="store")
-            [outcome] = await client._settled([waiting], [given])
+            [outcome] = await client._pushes._settled([waiting], [given is None])
         assert outcome.status == status
 
 

@@ -54,7 +54,7 @@ async def test_any_name_works_in_a_path(client: Client, queue: str, name: str) -
     assert (await client.renew(message)).renewed == 1
     [outcome] = await client.ack(message)
     assert outcome.success
-    assert await client.delete_queue(queue + name)
+    assert await client.queues.delete(queue + name)
 
 
 @pytest.mark.parametrize("name", [".", ".."])
@@ -62,7 +62,7 @@ async def test_a_queue_of_dots_is_a_queue(client: Client, name: str) -> None:
     await client.push(name, name)
     [message] = await client.pop(name)
     assert message.data == name
-    assert await client.delete_queue(name)
+    assert await client.queues.delete(name)
 
 
 async def test_many_are_stored_with_one_outcome_each(client: Client, queue: str) -> None:
@@ -127,7 +127,7 @@ async def test_a_bad_item_of_many_is_named_by_its_index(client: Client, queue: s
 
 async def test_a_full_queue_is_raised_with_its_figures_when_waiting_did_not_help(rogue: Rogue, queue: str) -> None:
     async with Client(rogue.url, max_retry_delay=0.01) as client:
-        await client.configure(queue, max_size=1)
+        await client.queues.configure(queue, max_size=1)
         await client.push(queue, 1)
         with pytest.raises(QueueFull) as raised:
             await client.push(queue, 2)
@@ -137,7 +137,7 @@ async def test_a_full_queue_is_raised_with_its_figures_when_waiting_did_not_help
 
 async def test_what_was_stored_stays_told_when_repeating_the_rest_fails(rogue: Rogue, queue: str) -> None:
     async with Client(rogue.url, max_retry_delay=0.05, attempts=2) as client:
-        await client.configure(queue, max_size=1)
+        await client.queues.configure(queue, max_size=1)
         await client.push(queue, 0)
         items = [PushItem(queue=name, payload=b"1") for name in (queue, f"{queue}-free")]
         pushing = asyncio.create_task(client.push_many(items))
@@ -150,7 +150,7 @@ async def test_what_was_stored_stays_told_when_repeating_the_rest_fails(rogue: R
 
 async def test_a_full_queue_is_waited_for(rogue: Rogue, queue: str) -> None:
     async with Client(rogue.url, max_retry_delay=0.05, attempts=100) as client:
-        await client.configure(queue, max_size=1)
+        await client.queues.configure(queue, max_size=1)
         await client.push(queue, 1)
         second = asyncio.create_task(client.push(queue, 2))
         await rogue.until("/api/v1/push", 3)
@@ -161,7 +161,7 @@ async def test_a_full_queue_is_waited_for(rogue: Rogue, queue: str) -> None:
 
 async def test_of_many_items_those_that_met_a_full_queue_are_outcomes(broker: BrokerProcess, queue: str) -> None:
     async with Client(broker.url, retry_on_429=False) as impatient:
-        await impatient.configure(queue, max_size=1)
+        await impatient.queues.configure(queue, max_size=1)
         items = [PushItem(queue=name, payload=b"1") for name in (queue, f"{queue}-free")]
         await impatient.push_many(items)
         outcomes = await impatient.push_many(items)

@@ -15,22 +15,22 @@ from fairlane.wire.queues import OPTION_NAMES, options_out
 
 
 async def dead_letter(client: Client, queue: str, count: int, *, group: str = QUEUE_MODE) -> None:
-    await client.configure(queue, retry_limit=0)
+    await client.queues.configure(queue, retry_limit=0)
     for n in range(count):
         await client.push(queue, {"n": n})
         await client.nack(await client.pop(queue, group=group), error=f"broken {n}")
 
 
 async def test_a_queue_is_configured_and_the_options_in_force_are_returned(client: Client, queue: str) -> None:
-    options = await client.configure(queue, namespace="shop", lease_seconds=10, retry_delay_ms=50, max_size=7)
+    options = await client.queues.configure(queue, namespace="shop", lease_seconds=10, retry_delay_ms=50, max_size=7)
     assert options == QueueOptions(lease_seconds=10, retry_delay_ms=50, max_size=7)
-    assert await client.configure(queue) == QueueOptions()
+    assert await client.queues.configure(queue) == QueueOptions()
 
 
 @pytest.mark.parametrize("options", [{"speed": 9}, {"lease_seconds": 0}, {"ordering": "random"}])
 async def test_options_that_no_queue_has_are_refused(client: Client, queue: str, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
-        await client.configure(queue, **options)
+        await client.queues.configure(queue, **options)
 
 
 def test_every_option_has_a_name_of_its_own_on_the_wire() -> None:
@@ -44,9 +44,9 @@ async def test_queues_are_listed_with_what_they_hold(client: Client, queue: str)
     await client.push_many([PushItem(queue=queue, payload=b"1", partition=f"p{n}") for n in range(3)])
     await client.ack(await client.pop(queue))
     await client.pop(queue)
-    [listed] = [one for one in await client.queues() if one.name == queue]
+    [listed] = [one for one in await client.queues.list() if one.name == queue]
     assert abs(listed.created_at - wall_clock()) < 60_000_000
-    detail = await client.queue(queue)
+    detail = await client.queues.show(queue)
     assert [partition.name for partition in detail.partitions] == ["p0", "p1", "p2"]
     totals = detail.totals
     assert (totals.total, totals.pending, totals.processing, totals.completed) == (3, 1, 1, 1)
@@ -55,19 +55,19 @@ async def test_queues_are_listed_with_what_they_hold(client: Client, queue: str)
 
 async def test_partitions_come_in_pages(client: Client, queue: str) -> None:
     await client.push_many([PushItem(queue=queue, payload=b"1", partition=f"p{n}") for n in range(5)])
-    first = await client.queue(queue, limit=3)
+    first = await client.queues.show(queue, limit=3)
     assert first.next == "p2"
-    second = await client.queue(queue, limit=3, after=first.next)
+    second = await client.queues.show(queue, limit=3, after=first.next)
     assert [partition.name for partition in second.partitions] == ["p3", "p4"]
     assert second.next is None
 
 
 async def test_a_deleted_queue_is_gone(client: Client, queue: str) -> None:
     await client.push(queue, 1)
-    assert await client.delete_queue(queue)
-    assert not await client.delete_queue(queue)
+    assert await client.queues.delete(queue)
+    assert not await client.queues.delete(queue)
     with pytest.raises(NotFound):
-        await client.queue(queue)
+        await client.queues.show(queue)
 
 
 async def test_groups_are_listed_by_queue(client: Client, queue: str) -> None:
@@ -75,10 +75,10 @@ async def test_groups_are_listed_by_queue(client: Client, queue: str) -> None:
     await client.push(queue, 2)
     await client.ack(await client.pop(queue, group="a"))
     await client.pop(queue, group="b", subscription=Subscription("new"))
-    groups = {group.name: group for group in await client.groups(queue)}
+    groups = {group.name: group for group in await client.groups.list(queue)}
     assert set(groups) == {"a", "b"}
     assert (groups["a"].queue, groups["a"].partitions_with_lag, groups["b"].partitions_with_lag) == (queue, 1, 0)
-    assert len(await client.groups()) >= 2
+    assert len(await client.groups.list()) >= 2
 
 
 async def test_a_group_is_sent_elsewhere(client: Client, queue: str) -> None:
@@ -89,23 +89,23 @@ async def test_a_group_is_sent_elsewhere(client: Client, queue: str) -> None:
         return {message.data for message in batch}
 
     first = await client.pop(queue, group="g", batch=10, partitions=10)
-    assert await client.seek(queue, "g", Seek("end")) == 2
+    assert await client.groups.seek(queue, "g", Seek("end")) == 2
     assert await seen() == set()
-    assert await client.seek(queue, "g", Seek("beginning")) == 2
+    assert await client.groups.seek(queue, "g", Seek("beginning")) == 2
     assert await seen() == {0, 1, 2, 3, 4, 5}
-    assert await client.seek(queue, "g", Seek("time", first[0].created_at)) == 2
+    assert await client.groups.seek(queue, "g", Seek("time", first[0].created_at)) == 2
     assert await seen() == {0, 1, 2, 3, 4, 5}
-    assert await client.seek(queue, "g", Seek("position", 2), partition="p1") == 1
+    assert await client.groups.seek(queue, "g", Seek("position", 2), partition="p1") == 1
     assert await seen() == {5}
     with pytest.raises(NotFound):
-        await client.seek(queue, "nobody", Seek("end"))
+        await client.groups.seek(queue, "nobody", Seek("end"))
 
 
 async def test_a_deleted_group_begins_anew(client: Client, queue: str) -> None:
     await client.push(queue, 1)
     await client.ack(await client.pop(queue, group="g"))
-    assert await client.delete_group(queue, "g") == 1
-    assert await client.groups(queue) == []
+    assert await client.groups.delete(queue, "g") == 1
+    assert await client.groups.list(queue) == []
     assert len(await client.pop(queue, group="g")) == 1
 
 
@@ -113,94 +113,94 @@ async def test_stored_messages_are_looked_at_without_taking_them(client: Client,
     await client.push(queue, {"n": 0}, partition="a", type="order", headers={"k": "v"})
     for n in range(1, 5):
         await client.push(queue, {"n": n}, partition="b")
-    page = await client.messages(queue, limit=3)
+    page = await client.messages.list(queue, limit=3)
     assert len(page.messages) == 3
-    rest = await client.messages(queue, limit=3, before=page.next)
+    rest = await client.messages.list(queue, limit=3, before=page.next)
     heads = [*page.messages, *rest.messages]
     assert rest.next is None
-    whole = [await client.message(head.partition_id, head.transaction_id) for head in heads]
+    whole = [await client.messages.get(head.partition_id, head.transaction_id) for head in heads]
     assert [message.data["n"] for message in whole] == [4, 3, 2, 1, 0]
     assert (whole[4].type, whole[4].headers, whole[4].partition) == ("order", {"k": "v"}, "a")
-    assert len((await client.messages(queue, partition="a")).messages) == 1
-    assert (await client.messages(queue, since=wall_clock() + 60_000_000)).messages == []
+    assert len((await client.messages.list(queue, partition="a")).messages) == 1
+    assert (await client.messages.list(queue, since=wall_clock() + 60_000_000)).messages == []
     assert len(await client.pop(queue, batch=9, partitions=9)) == 5
     with pytest.raises(NotFound):
-        await client.message(heads[0].partition_id, "nobody's")
+        await client.messages.get(heads[0].partition_id, "nobody's")
 
 
 async def test_dead_letters_are_kept_whole_with_their_error(client: Client, queue: str) -> None:
     await dead_letter(client, queue, 3, group="g")
-    letters = await client.dead_letters(queue)
+    letters = await client.dead_letters.list(queue)
     assert [(letter.data, letter.error, letter.group) for letter in letters] == [
         ({"n": n}, f"broken {n}", "g") for n in (2, 1, 0)
     ]
     assert letters[0].attempts == 1
     assert letters[0].failed_at is not None
-    assert len(await client.dead_letters(queue, limit=2)) == 2
-    assert await client.dead_letters(queue, group="other") == []
-    assert await client.dead_letters("nobody's") == []
+    assert len(await client.dead_letters.list(queue, limit=2)) == 2
+    assert await client.dead_letters.list(queue, group="other") == []
+    assert await client.dead_letters.list("nobody's") == []
 
 
 async def test_a_dead_letter_is_replayed_once(client: Client, queue: str) -> None:
     await dead_letter(client, queue, 2)
-    newest, oldest = await client.dead_letters(queue)
-    [(id, message_id)] = await client.replay(queue, ids=[oldest.id])
+    newest, oldest = await client.dead_letters.list(queue)
+    [(id, message_id)] = await client.dead_letters.replay(queue, ids=[oldest.id])
     assert id == oldest.id
     [message] = await client.pop(queue)
     assert (message.id, message.data) == (message_id, {"n": 0})
-    assert await client.replay(queue, ids=[oldest.id]) == []
-    assert [id for id, _ in await client.replay(queue)] == [newest.id]
+    assert await client.dead_letters.replay(queue, ids=[oldest.id]) == []
+    assert [id for id, _ in await client.dead_letters.replay(queue)] == [newest.id]
 
 
 async def test_purged_dead_letters_are_gone(client: Client, queue: str) -> None:
     await dead_letter(client, queue, 3)
-    letters = await client.dead_letters(queue)
-    assert await client.purge(queue, ids=[letters[0].id]) == 1
-    assert await client.purge(queue, group="other") == 0
-    assert await client.purge(queue) == 2
-    assert await client.dead_letters(queue) == []
+    letters = await client.dead_letters.list(queue)
+    assert await client.dead_letters.purge(queue, ids=[letters[0].id]) == 1
+    assert await client.dead_letters.purge(queue, group="other") == 0
+    assert await client.dead_letters.purge(queue) == 2
+    assert await client.dead_letters.list(queue) == []
 
 
 async def test_naming_no_dead_letters_does_not_mean_all(client: Client, queue: str) -> None:
     await dead_letter(client, queue, 1)
-    for verb in (client.purge, client.replay):
+    for verb in (client.dead_letters.purge, client.dead_letters.replay):
         with pytest.raises(InvalidRequest, match="at least one"):
             await verb(queue, ids=[])
-    assert len(await client.dead_letters(queue)) == 1
+    assert len(await client.dead_letters.list(queue)) == 1
 
 
 async def test_a_queue_is_paused_and_resumed(client: Client, queue: str) -> None:
     await client.push(queue, 1, partition="p")
-    await client.pause(queue)
-    assert (await client.pauses(queue)).paused_at is not None
+    await client.pauses.pause(queue)
+    assert (await client.pauses.list(queue)).paused_at is not None
     assert not await client.pop(queue)
-    assert await client.resume(queue)
-    assert not await client.resume(queue)
+    assert await client.pauses.resume(queue)
+    assert not await client.pauses.resume(queue)
     assert await client.pop(queue)
     with pytest.raises(NotFound):
-        await client.pause("nobody's")
+        await client.pauses.pause("nobody's")
 
 
 async def test_a_blocked_lane_is_explained_and_resumed(client: Client, queue: str) -> None:
-    await client.configure(queue, retry_limit=0, on_exhausted="block")
+    await client.queues.configure(queue, retry_limit=0, on_exhausted="block")
     await client.push(queue, 1, partition="p")
     await client.nack(await client.pop(queue), error="poison")
-    explained = await client.explain(queue, "p")
+    explained = await client.pauses.explain(queue, "p")
     assert (explained.reason, explained.error, explained.waiting) == ("blocked", "poison", 1)
-    assert await client.resume_lanes(queue) == 1
-    assert (await client.explain(queue, "p")).reason == "ready"
+    assert await client.pauses.resume_lanes(queue) == 1
+    assert (await client.pauses.explain(queue, "p")).reason == "ready"
 
 
 async def test_a_message_is_scheduled_rescheduled_and_cancelled(client: Client, queue: str) -> None:
     at = wall_clock() + 3_600_000_000
     outcome = await client.push(queue, 1, transaction_id="it", deliver_at=at)
     assert (outcome.status, outcome.deliver_at) == ("scheduled", at)
-    [listed] = (await client.scheduled(queue)).messages
+    [listed] = (await client.scheduled.list(queue)).messages
     assert (listed.transaction_id, listed.deliver_at) == ("it", at)
-    assert await client.reschedule(queue, "it", deliver_at=at + 1) == at + 1
-    assert await client.cancel(queue, "it")
-    assert not await client.cancel(queue, "it")
-    assert await client.reschedule(queue, "it", delay_ms=5) is None
+    assert await client.scheduled.reschedule(queue, "it", deliver_at=at + 1) == at + 1
+    assert await client.scheduled.cancel(queue, "it")
+    assert not await client.scheduled.cancel(queue, "it")
+    assert await client.scheduled.reschedule(queue, "it", delay_ms=5) is None
     [many] = await client.push_many([PushItem(queue=queue, payload=b"2", delay_ms=200)])
     assert many.status == "scheduled"
     assert [delivery.data for delivery in await client.pop(queue, wait=20)] == [2]
@@ -213,14 +213,14 @@ async def test_messages_are_found_by_their_trace_across_queues_and_by_their_id(c
     for number, name in enumerate((queue, f"{queue}-second")):
         await client.push(name, number, transaction_id=f"n{number}", trace_id=trace)
         await client.push(name, number, transaction_id=f"other{number}")
-    found = await client.messages(trace_id=trace)
+    found = await client.messages.list(trace_id=trace)
     assert {message.transaction_id for message in found.messages} == {"n0", "n1"}
-    [one] = (await client.messages(transaction_id="other1")).messages
+    [one] = (await client.messages.list(transaction_id="other1")).messages
     assert one.queue == f"{queue}-second"
 
 
 async def test_urgent_messages_come_first(client: Client, queue: str) -> None:
-    await client.configure(queue, ordering="unordered")
+    await client.queues.configure(queue, ordering="unordered")
     await client.push(queue, "later")
     await client.push(queue, "urgent", priority=9)
     with pytest.raises(InvalidRequest, match="priority"):

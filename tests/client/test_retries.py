@@ -64,7 +64,7 @@ async def test_a_429_is_repeated_for_every_verb(rogue: Rogue, queue: str, verb: 
             "push": lambda: client.push(queue, 2),
             "pop": lambda: client.pop(queue),
             "ack": lambda: client.ack(batch),
-            "queues": lambda: client.delete_queue("nobody's"),
+            "queues": lambda: client.queues.delete("nobody's"),
         }
         await calls[verb]()
     assert len(rogue.seen) == 2 + 3
@@ -97,7 +97,7 @@ async def test_an_answer_that_is_no_brokers_is_an_error_of_its_status(rogue: Rog
     rogue.do(Answer(404, {"detail": "a proxy's page"}))
     async with patient(rogue) as client:
         with pytest.raises(NotFound, match="answered 404"):
-            await client.queue("q")
+            await client.queues.show("q")
 
 
 @pytest.mark.parametrize("carried_out", [False, True])

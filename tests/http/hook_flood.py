@@ -70,7 +70,7 @@ async def run_flood(url: str, tag: str, *, count: int, connections: int = 64) ->
     async with Client(url) as client, aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=connections)
     ) as session:  # fmt: skip
-        await client.apply_spec(document)
+        await client.specs.apply(document)
         consumers = [asyncio.create_task(_consume(client, f"Flood{tag}", flood)) for _ in range(4)]
         began = time.perf_counter()
         shares = [range(number, count, connections) for number in range(connections)]

@@ -30,17 +30,17 @@ async def test_a_flood_is_kept_while_its_handler_fails_and_each_alert_is_process
         return await client.consume(queue, handle, type=int, batch=50, concurrency=4, idle_seconds=0.3)
 
     async with Client(wire.base) as client:
-        await client.configure(queue, retry_limit=1)
+        await client.queues.configure(queue, retry_limit=1)
         pushes = (client.push(queue, number, partition=f"service {number % SERVICES}") for number in range(ALERTS))
         outcomes = await asyncio.gather(*pushes)
         assert {outcome.status for outcome in outcomes} == {"queued"}
         await work()
-        stuck = await client.dead_letters(queue, limit=ALERTS)
+        stuck = await client.dead_letters.list(queue, limit=ALERTS)
         assert len(stuck) == ALERTS // 4
         assert {(letter.error, letter.attempts) for letter in stuck} == {("the pager does not answer", 2)}
         assert processed == Counter(number for number in range(ALERTS) if number % 4)
         broken = False
-        assert len(await client.replay(queue)) == len(stuck)
-        assert await client.replay(queue) == [], "pressing twice replays once"
+        assert len(await client.dead_letters.replay(queue)) == len(stuck)
+        assert await client.dead_letters.replay(queue) == [], "pressing twice replays once"
         await work()
         assert processed == Counter(range(ALERTS))

@@ -176,14 +176,14 @@ async def test_the_client_lists_retries_and_discards_operations(wire: Wire) -> N
     queue = wire.name()
     ids = await fail(wire, queue, *range(4))
     async with Client(wire.base) as client:
-        found = await client.operations(status="failed", queue=queue, limit=3)
+        found = await client.operations.list(status="failed", queue=queue, limit=3)
         assert [(one.id, one.queue, one.messages) for one in found] == [(id, queue, 1) for id in ids[:3]]
-        assert (await client.discard_operation(ids[0])).status == "discarded"
-        assert (await client.retry_operation(ids[1])).status in ("pending", "processing", "completed")
-        again = await client.retry_operations(queue=queue)
+        assert (await client.operations.discard(ids[0])).status == "discarded"
+        assert (await client.operations.retry(ids[1])).status in ("pending", "processing", "completed")
+        again = await client.operations.retry_failed(queue=queue)
         assert (again.done, again.refused) == (ids[2:], [])
         assert {(await ended(wire, id))["status"] for id in ids[1:]} == {"completed"}
-        late = await client.discard_operations(ids[1:2])
+        late = await client.operations.discard_failed(ids[1:2])
         assert [(one.id, one.code) for one in late.refused] == [(ids[1], "conflict")]
 
 

@@ -148,7 +148,7 @@ async def test_what_fails_is_told_without_its_text(spans: InMemorySpanExporter, 
         raise ValueError("marker-8431")
 
     async with Client(wire.base) as client:
-        await client.configure(queue, retry_limit=0)
+        await client.queues.configure(queue, retry_limit=0)
         await client.push(queue, 1)
     async with working(wire, app):
         await until(lambda: f"handle {queue}" in tree(spans))
@@ -162,7 +162,7 @@ async def test_records_of_a_poller_carry_its_trace(spans: InMemorySpanExporter, 
     queue = wire.name()
     async with Api(2) as api, Client(wire.base) as client:
         source = Source(name=queue, url=f"{api.url}/id", queue=queue, allow_private=True)
-        await Poller(source, client).once()
+        await Poller(source, client.sources).once()
         messages = await client.pop(queue, batch=10, partitions=10)
     polled = next(one for one in spans.get_finished_spans() if one.name == f"poll {queue}")
     assert messages
@@ -260,4 +260,4 @@ async def test_without_spans_the_methods_themselves_are_called(tmp_path: Path) -
         assert HttpApp(broker).handle.__func__ is HttpApp.handle  # type: ignore[attr-defined]
     async with Client() as client:
         assert client._transport.spans is None
-        assert client._store == client._stored
+        assert client._pushes._store == client._pushes._stored

@@ -24,7 +24,7 @@ class Polling:
         return Source(url=self.api.url + path, **{**fields, **more})
 
     def poller(self, path: str = "/id", **more: Any) -> Poller:
-        return Poller(self.source(path, **more), self.test.client)
+        return Poller(self.source(path, **more), self.test.client.sources)
 
     async def once(self, path: str = "/id", *, sweep: bool = False, **more: Any) -> Progress:
         return await self.poller(path, **more).once(sweep=sweep)

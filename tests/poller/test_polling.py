@@ -56,7 +56,7 @@ async def test_all_pages_are_read_then_only_what_is_new_and_a_sweep_finds_the_re
     assert (swept.created, swept.changed, swept.deleted) == (0, 1, 1)
     events += Counter({("created", "40"): 1, ("changed", "3"): 1, ("deleted", "5"): 1})
     assert await polling.events() == events
-    source = await polling.test.client.source("source")
+    source = await polling.test.client.sources.get("source")
     assert (source.records, source.sweeping) == (35, False)
 
 
@@ -117,9 +117,9 @@ async def test_an_api_that_repeats_one_page_for_ever_is_not_believed(polling: Po
     with pytest.raises(Unavailable, match="repeats its pages"):
         await polling.once(sweep=True)
     assert set(await polling.events()) == set(created(*range(1, 36)))
-    assert (await polling.test.client.source("source")).sweeping
+    assert (await polling.test.client.sources.get("source")).sweeping
     assert (await polling.once()).deleted == 0, "the sweep goes on where it was"
-    assert not (await polling.test.client.source("source")).sweeping
+    assert not (await polling.test.client.sources.get("source")).sweeping
 
 
 async def test_a_sweep_that_finds_nothing_at_all_is_believed_only_if_that_may_be(polling: Polling) -> None:
@@ -168,7 +168,7 @@ async def test_one_poller_reads_a_source_at_a_time_and_another_stands_by(polling
 
 
 async def test_a_full_queue_holds_the_poller_and_loses_nothing(polling: Polling) -> None:
-    await polling.test.client.configure("events", max_size=20)
+    await polling.test.client.queues.configure("events", max_size=20)
     polled = asyncio.create_task(polling.once())
     seen: list[str] = []
     async with asyncio.timeout(30):
@@ -209,7 +209,7 @@ async def test_no_spelling_of_an_address_inside_takes_a_poller_and_its_token_the
     for scheme in ("http", "https"):
         source = msgspec.structs.replace(polling.source(allow_private=False), url=f"{scheme}://{host}:{port}/id")
         with pytest.raises(InvalidRequest):
-            await Poller(source, polling.test.client).once()
+            await Poller(source, polling.test.client.sources).once()
     assert not polling.api.asked
 
 

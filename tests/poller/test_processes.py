@@ -115,7 +115,7 @@ async def until_known(client: Client, pollers: Pollers, api: Api, *, sweep: int 
             await asyncio.sleep(0.05)
             if pollers.steps:
                 continue
-            source = await client.source("source")
+            source = await client.sources.get("source")
             if source.records == len(api.records) and source.sweep >= sweep and not (sweep and source.sweeping):
                 return
 
@@ -133,7 +133,7 @@ async def test_sql_shows_each_event_once_though_pollers_are_killed_at_every_step
                 await pollers.start()
                 await until_known(client, pollers, api)
                 change(api)
-                begun = (await client.source("source")).sweep
+                begun = (await client.sources.get("source")).sweep
                 pollers.tail = 45
                 pollers.steps = [step for step in STEPS if step.startswith("sweep")]
                 api.faults.extend([None, "repeat", "busy", "drop"])

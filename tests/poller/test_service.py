@@ -25,7 +25,7 @@ async def apply(client: Client, api: Api, said: str = "", *, queue: str = "Event
     """`None` for a queue is a spec without the poller."""
     poller = f'poller Shop {{ url: "{api.url}/id"  queue: {queue}  every_seconds: 1  lease_seconds: 2  {said} }}'
     text = f"app Shop {{ queue Events {{}}  queue Others {{}}  {poller if queue else ''} }}"
-    await client.apply_spec(msgspec.json.encode(compiled(text).spec), consent=True)
+    await client.specs.apply(msgspec.json.encode(compiled(text).spec), consent=True)
 
 
 async def report(broker: BrokerProcess, what: str) -> None:
@@ -65,7 +65,7 @@ async def test_a_poller_begins_changes_and_ends_with_the_spec_in_force(
             assert await events(client, "Events", 1) == {"5": 1}
             await apply(client, api, queue="")
             async with asyncio.timeout(60):
-                while (await client.source("Shop")).leased_until is not None:  # noqa: ASYNC110
+                while (await client.sources.get("Shop")).leased_until is not None:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             asked = len(api.asked)
             assert broker.stop() == 0

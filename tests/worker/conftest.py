@@ -65,5 +65,5 @@ def running(broker: BrokerProcess) -> Running:
 async def until_drained(client: Client, queue: str, *, group: str = QUEUE_MODE) -> None:
     """Return when the group has finished all there is."""
     async with asyncio.timeout(60):
-        while {one.name: one.total_lag for one in await client.groups(queue)}.get(group) != 0:  # noqa: ASYNC110
+        while {one.name: one.total_lag for one in await client.groups.list(queue)}.get(group) != 0:  # noqa: ASYNC110
             await asyncio.sleep(0.01)

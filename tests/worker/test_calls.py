@@ -138,7 +138,7 @@ async def test_messages_that_say_the_same_are_each_worked_on_once(client: Client
     async with running(app):
         await until_drained(client, queue)
     assert (charged, greeted) == (["monday", "tuesday"], ["monday"])
-    assert await client.dead_letters(queue) == []
+    assert await client.dead_letters.list(queue) == []
 
 
 async def test_each_group_does_its_own_work_once(client: Client, queue: str, running: Running) -> None:
@@ -171,7 +171,7 @@ async def test_a_dead_letter_that_is_replayed_does_nothing_again(client: Client,
     async with running(app):
         await until_drained(client, queue)
         for _ in range(2):
-            assert len(await client.replay(queue)) == 1
+            assert len(await client.dead_letters.replay(queue)) == 1
             await until_drained(client, queue)
     assert len(attempts) == 3
     assert len(set(attempts)) == 1

@@ -64,7 +64,7 @@ async def test_a_payload_that_does_not_fit_is_a_dead_letter_that_says_where(
     async with running(app):
         await until_drained(client, queue)
     assert seen == [1, 3]
-    [letter] = await client.dead_letters(queue)
+    [letter] = await client.dead_letters.list(queue)
     assert "Expected `int`, got `str` - at `$.id`" in (letter.error or "")
     assert letter.attempts <= 1
 
@@ -135,7 +135,7 @@ async def test_lanes_are_handled_in_order_each_and_beside_each_other(
 async def test_messages_of_an_unordered_queue_are_handled_beside_each_other_and_fail_alone(
     client: Client, queue: str, running: Running
 ) -> None:
-    await client.configure(queue, ordering="unordered", retry_limit=0)
+    await client.queues.configure(queue, ordering="unordered", retry_limit=0)
     app = App()
     seen: list[int] = []
     now, most = 0, 0
@@ -157,11 +157,11 @@ async def test_messages_of_an_unordered_queue_are_handled_beside_each_other_and_
         await until_drained(client, queue)
     assert sorted(seen) == [n for n in range(40) if n != 5]
     assert most > 1
-    assert [letter.data for letter in await client.dead_letters(queue)] == [5]
+    assert [letter.data for letter in await client.dead_letters.list(queue)] == [5]
 
 
 async def test_what_a_handler_returns_decides(client: Client, queue: str, running: Running) -> None:
-    await client.configure(queue, retry_limit=1)
+    await client.queues.configure(queue, retry_limit=1)
     app = App()
     seen: list[tuple[str, int]] = []
 
@@ -183,7 +183,7 @@ async def test_what_a_handler_returns_decides(client: Client, queue: str, runnin
     assert seen == [
         *[("retry", 1)] * 3, ("dead", 1), ("raise", 1), ("raise", 2), ("done", 1), ("none", 1),
     ]  # fmt: skip
-    letters = {letter.data: letter.error for letter in await client.dead_letters(queue)}
+    letters = {letter.data: letter.error for letter in await client.dead_letters.list(queue)}
     assert letters == {"dead": "never", "raise": "ValueError: broken"}
 
 
@@ -205,7 +205,7 @@ async def test_messages_go_to_the_handler_of_their_type(client: Client, queue: s
     async with running(app):
         await until_drained(client, queue)
     assert seen == [("made", 1), ("sold", 2)]
-    [letter] = await client.dead_letters(queue)
+    [letter] = await client.dead_letters.list(queue)
     assert "no handler of this queue takes messages of type 'lost'" in (letter.error or "")
 
 
@@ -230,7 +230,7 @@ async def test_a_command_is_a_message_in_the_queue_of_its_name_and_its_result_is
 
 
 async def test_a_batch_handler_gets_many_and_answers_for_each(client: Client, queue: str, running: Running) -> None:
-    await client.configure(queue, retry_limit=0)
+    await client.queues.configure(queue, retry_limit=0)
     app = App()
     sizes: list[int] = []
 
@@ -246,14 +246,14 @@ async def test_a_batch_handler_gets_many_and_answers_for_each(client: Client, qu
         await until_drained(client, queue)
     assert sum(sizes) == 20
     assert max(sizes) > 1
-    letters = await client.dead_letters(queue)
+    letters = await client.dead_letters.list(queue)
     assert sorted((letter.data["id"] or -1) for letter in letters) == [-1, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19]
 
 
 async def test_a_batch_handler_that_raises_charges_the_first_of_each_lane(
     client: Client, queue: str, running: Running
 ) -> None:
-    await client.configure(queue, retry_limit=0)
+    await client.queues.configure(queue, retry_limit=0)
     app = App()
     seen: list[list[int]] = []
 
@@ -266,14 +266,14 @@ async def test_a_batch_handler_that_raises_charges_the_first_of_each_lane(
     await client.push_many([PushItem(queue=queue, payload=b"%d" % n) for n in range(5)])
     async with running(app):
         await until_drained(client, queue)
-    assert [letter.data for letter in await client.dead_letters(queue)] == [0]
+    assert [letter.data for letter in await client.dead_letters.list(queue)] == [0]
     assert sorted({number for numbers in seen[1:] for number in numbers}) == [1, 2, 3, 4]
 
 
 async def test_what_a_handler_pushes_is_stored_with_its_ack_or_not_at_all(
     client: Client, queue: str, running: Running
 ) -> None:
-    await client.configure(queue, retry_limit=2)
+    await client.queues.configure(queue, retry_limit=2)
     app = App()
 
     @app.handler(queue)
@@ -292,7 +292,7 @@ async def test_what_a_handler_pushes_is_stored_with_its_ack_or_not_at_all(
 async def test_a_push_that_finds_its_queue_full_lets_the_message_come_again(
     client: Client, queue: str, running: Running
 ) -> None:
-    await client.configure(f"{queue}.next", max_size=1)
+    await client.queues.configure(f"{queue}.next", max_size=1)
     await client.push(f"{queue}.next", "first")
     app = App()
     seen: list[int] = []
@@ -308,7 +308,7 @@ async def test_a_push_that_finds_its_queue_full_lets_the_message_come_again(
         [first] = await client.pop(f"{queue}.next", auto_ack=True, wait=1)
         await until_drained(client, queue)
     assert [first.data, *[m.data for m in await client.pop(f"{queue}.next", auto_ack=True)]] == ["first", 1]
-    assert not await client.dead_letters(queue)
+    assert not await client.dead_letters.list(queue)
 
 
 async def test_plain_functions_run_in_threads_and_heavy_ones_in_processes(
@@ -329,7 +329,7 @@ async def test_plain_functions_run_in_threads_and_heavy_ones_in_processes(
         await until_drained(client, f"{queue}.heavy")
     assert threads
     assert threading.get_ident() not in threads
-    assert not await client.dead_letters(f"{queue}.heavy")
+    assert not await client.dead_letters.list(f"{queue}.heavy")
 
 
 async def test_middlewares_wrap_handlers_and_providers_live_as_long_as_the_worker(
@@ -449,7 +449,7 @@ async def test_a_function_is_called_at_every_tick_once_for_all_workers(
 
     async with running(app), running(app):
         await until(lambda: len(calls) >= 2)
-    schedule = await client.schedule(queue)
+    schedule = await client.schedules.get(queue)
     assert (schedule.every_seconds, schedule.queue) == (1, queue)
-    assert await client.delete_schedule(queue)
+    assert await client.schedules.delete(queue)
     assert len(set(calls)) == len(calls)

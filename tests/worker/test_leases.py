@@ -49,17 +49,17 @@ async def test_a_queues_lease_time_rules_unless_a_handler_names_one(
         go_on.wait(30)
 
     for name in (queue, f"{queue}.named"):
-        await client.configure(name, lease_seconds=3)
+        await client.queues.configure(name, lease_seconds=3)
         await client.push(name, 1)
     async with running(app) as worker:
         await until(lambda: bool(worker.consumers) and all(consumer.in_hand for consumer in worker.consumers))
-        [lease] = await client.leases(queue)
+        [lease] = await client.queues.leases(queue)
         assert lease.seconds_remaining <= 3
         async with asyncio.timeout(30):
-            while (renewed := await client.leases(queue))[0].expires_at == lease.expires_at:  # noqa: ASYNC110
+            while (renewed := await client.queues.leases(queue))[0].expires_at == lease.expires_at:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert 0 < renewed[0].seconds_remaining <= 3
-        assert (await client.leases(f"{queue}.named"))[0].seconds_remaining > 300
+        assert (await client.queues.leases(f"{queue}.named"))[0].seconds_remaining > 300
         go_on.set()
         await until_drained(client, queue)
         await until_drained(client, f"{queue}.named")
@@ -122,7 +122,7 @@ async def test_no_more_is_in_hand_than_the_concurrency(client: Client, queue: st
         await until(lambda: bool(worker.consumers) and worker.consumers[0].in_hand == 3)
         await asyncio.sleep(0.1)
         assert worker.consumers[0].in_hand == 3
-        assert len(await client.leases(queue)) == 3
+        assert len(await client.queues.leases(queue)) == 3
         go_on.set()
         await until_drained(client, queue)
         assert worker.consumers[0].in_hand == 0
@@ -149,8 +149,8 @@ async def test_a_worker_is_listed_with_its_queues_while_it_lives(client: Client,
 
     async with running(app):
         async with asyncio.timeout(20):
-            while not (found := [one for one in await client.workers() if one.app == "listed"]):  # noqa: ASYNC110
+            while not (found := [one for one in await client.workers.list() if one.app == "listed"]):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         [worker] = found
         assert [(part.queue, part.concurrency) for part in worker.queues] == [(queue, 3)]
-    assert not [one for one in await client.workers() if one.app == "listed"]
+    assert not [one for one in await client.workers.list() if one.app == "listed"]

@@ -35,7 +35,7 @@ async def test_a_coroutine_past_its_time_limit_is_cancelled_and_frees_its_lane(
     async with running(app):
         await until_drained(client, queue)
     assert (seen, ended) == ([0, 1], [0])
-    [letter] = await client.dead_letters(queue)
+    [letter] = await client.dead_letters.list(queue)
     assert letter.attempts == 1
     assert "work took longer than its time limit of 0.2 s" in letter.error
 
@@ -59,7 +59,7 @@ async def test_a_coroutine_that_will_not_be_cancelled_is_left_to_itself(
         await until_drained(client, queue)
         over.set()
         await asyncio.sleep(0.05)
-    assert len(await client.dead_letters(queue)) == 1
+    assert len(await client.dead_letters.list(queue)) == 1
 
 
 async def test_a_thread_past_its_time_limit_keeps_nobody_from_working(
@@ -86,7 +86,7 @@ async def test_a_thread_past_its_time_limit_keeps_nobody_from_working(
         assert worker.stuck, "so that the process knows that a thread would keep it"
     finally:
         over.set()
-    [letter] = await client.dead_letters(queue)
+    [letter] = await client.dead_letters.list(queue)
     assert "time limit" in letter.error
 
 
@@ -105,7 +105,7 @@ async def test_a_batch_past_its_time_limit_charges_the_first_of_each_lane(
         await client.push(queue, n)
     async with running(app):
         await until_drained(client, queue)
-    assert [letter.data for letter in await client.dead_letters(queue)] == [0]
+    assert [letter.data for letter in await client.dead_letters.list(queue)] == [0]
 
 
 async def test_attempts_and_backoff_are_as_the_handler_says() -> None:
@@ -141,7 +141,7 @@ async def test_a_queue_without_a_backoff_waits_a_moment_between_attempts_of_a_wo
         if len(times) < 2:
             raise ValueError("broken")
 
-    await client.configure(queue, **options)
+    await client.queues.configure(queue, **options)
     await client.push(queue, 1)
     async with running(app):
         await until(lambda: len(times) == 2)
@@ -157,15 +157,15 @@ async def test_declared_options_are_shown_and_set_only_if_asked_for(client: Clie
     @app.handler(f"{queue}.new", max_attempts=2)
     async def other(_: Any) -> None: ...
 
-    await client.configure(queue, max_size=7, retry_delay_ms=3)
+    await client.queues.configure(queue, max_size=7, retry_delay_ms=3)
     found = await plan.changes(app, client)
     assert found == [plan.Change(queue, "retry_limit", 3, 9), plan.Change(queue, "max_size", 7, 5)]
     await plan.apply(client, found)
     assert await plan.changes(app, client) == []
-    assert (await client.queue(queue)).options["retryDelay"] == 3, "the others stay"
+    assert (await client.queues.show(queue)).options["retryDelay"] == 3, "the others stay"
     wanted = [plan.Change(f"{queue}.made", "max_size", 0, 1)]
     await plan.apply(client, wanted)
-    assert (await client.queue(f"{queue}.made")).options["maxSize"] == 1
+    assert (await client.queues.show(f"{queue}.made")).options["maxSize"] == 1
 
 
 def test_what_cannot_be_meant_is_refused() -> None:

@@ -60,7 +60,7 @@ def shop(billed: list[Any]) -> App:
 
 
 async def applied(client: Client, text: str) -> None:
-    await client.apply_spec(msgspec.json.encode(compiled(text).spec), consent=True)
+    await client.specs.apply(msgspec.json.encode(compiled(text).spec), consent=True)
 
 
 async def test_messages_of_a_mapped_queue_come_to_the_function_as_its_commands(tmp_path: Path) -> None:

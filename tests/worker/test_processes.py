@@ -79,7 +79,7 @@ async def test_a_worker_that_was_frozen_past_its_lease_cancels_its_handler_and_i
     queues = (shop.queue, f"{shop.queue}.plain")
     for queue, seconds in zip(queues, (60, 0.5), strict=True):
         # A poll of the frozen worker may be given the message again before another's is.
-        await client.configure(queue, retry_limit=20)
+        await client.queues.configure(queue, retry_limit=20)
         await push(client, queue, 1, more=f',"first_seconds":{seconds}')
     frozen = shop.start(lease_seconds=1)
     await until(lambda: len(shop.notes("began")) == 2)
@@ -107,7 +107,7 @@ async def test_a_worker_that_was_frozen_past_its_lease_cancels_its_handler_and_i
 async def test_a_worker_that_is_told_to_stop_under_load_loses_nothing_and_charges_nothing(
     client: Client, shop: Workshop
 ) -> None:
-    await client.configure(shop.queue, retry_limit=0)
+    await client.queues.configure(shop.queue, retry_limit=0)
     await push(client, shop.queue, 300, partitions=10, more=',"seconds":0.01')
     first = shop.start("--concurrency", "20")
     await until(lambda: len(shop.done()) > 20)
@@ -121,7 +121,7 @@ async def test_a_worker_that_is_told_to_stop_under_load_loses_nothing_and_charge
     await until_drained(client, shop.queue)
     assert set(shop.done().values()) == {1}
     assert {note.attempt for note in shop.notes()} == {1}
-    assert not await client.dead_letters(shop.queue)
+    assert not await client.dead_letters.list(shop.queue)
 
 
 async def test_what_does_not_finish_in_time_is_given_back_without_a_charge(client: Client, shop: Workshop) -> None:
@@ -146,12 +146,12 @@ async def test_a_second_signal_ends_a_worker_at_once(client: Client, shop: Works
 
 
 async def test_poison_is_a_dead_letter_after_its_attempts_and_blocks_nobody(client: Client, shop: Workshop) -> None:
-    await client.configure(shop.queue, retry_limit=2)
+    await client.queues.configure(shop.queue, retry_limit=2)
     await push(client, shop.queue, 1, more=',"poison":true')
     await push(client, shop.queue, 50, partitions=50)
     shop.start()
     await until_drained(client, shop.queue)
-    [letter] = await client.dead_letters(shop.queue)
+    [letter] = await client.dead_letters.list(shop.queue)
     assert (letter.error, letter.attempts) == ("ValueError: poison", 3)
     assert len(shop.done()) == 50
 
@@ -172,7 +172,7 @@ async def test_workers_outlast_a_broker_that_is_killed_and_started_again(
             for process in processes:
                 process.terminate()
             assert [await ended(process) for process in processes] == [0, 0]
-            assert not await client.dead_letters(queue)
+            assert not await client.dead_letters.list(queue)
             assert shop.done().total() < 440, "what was done before the outage is not done again, but for a few"
 
 

@@ -18,7 +18,7 @@ All = Annotated[bool, opt("All of them, or all that the other options choose.", 
 
 
 @verb(app, "list")
-def list_letters(
+async def list_letters(
     client: Client,
     queue: QueueName,
     group: Group = None,
@@ -27,7 +27,7 @@ def list_letters(
     limit: Limit = 100,
 ) -> Shown:
     """List dead letters, latest failure first."""
-    letters = client.dead_letters(queue, group=group, partition=partition, error=error, limit=limit)
+    letters = await client.dead_letters.list(queue, group=group, partition=partition, error=error, limit=limit)
     columns = columns_of(
         "id partition group failed=failed_at attempts error data replayed_as",
         data=lambda letter: _cut(bytes(letter.raw).decode(errors="replace")),
@@ -36,7 +36,7 @@ def list_letters(
 
 
 @verb(app)
-def replay(
+async def replay(
     client: Client,
     queue: QueueName,
     ids: Ids = None,
@@ -47,13 +47,13 @@ def replay(
 ) -> Shown:
     """Push dead letters again."""
     _choose(ids, every)
-    replayed = client.replay(queue, group=group, partition=partition, error=error, ids=ids or None)
+    replayed = await client.dead_letters.replay(queue, group=group, partition=partition, error=error, ids=ids or None)
     shown = [{"id": id, "messageId": message} for id, message in replayed]
     return Shown(shown, f"Replayed {counted(len(replayed), 'dead letter')} of {queue}.")
 
 
 @verb(app)
-def purge(
+async def purge(
     client: Client,
     queue: QueueName,
     ids: Ids = None,
@@ -67,7 +67,7 @@ def purge(
     _choose(ids, every)
     which = counted(len(ids), "dead letter") if ids else "all dead letters"
     confirm(f"Delete {which} of queue {queue} for good?", yes)
-    purged = client.purge(queue, group=group, partition=partition, error=error, ids=ids or None)
+    purged = await client.dead_letters.purge(queue, group=group, partition=partition, error=error, ids=ids or None)
     return Shown({"queue": queue, "purged": purged}, f"Purged {counted(purged, 'dead letter')} of {queue}.")
 
 

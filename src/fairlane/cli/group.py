@@ -21,13 +21,15 @@ _COLUMNS = columns_of(
 
 
 @verb(app, "list", columns=_COLUMNS, empty="There are no groups.")
-def list_groups(client: Client, queue: Annotated[str | None, arg("QUEUE", "Only those of this queue.")] = None) -> Any:
+async def list_groups(
+    client: Client, queue: Annotated[str | None, arg("QUEUE", "Only those of this queue.")] = None
+) -> Any:
     """List the groups, one row for each queue they read."""
-    return client.groups(queue)
+    return await client.groups.list(queue)
 
 
 @verb(app)
-def seek(
+async def seek(
     client: Client,
     queue: QueueName,
     group: Group,
@@ -35,16 +37,16 @@ def seek(
     partition: Annotated[str | None, opt("Only in this partition.")] = None,
 ) -> Shown:
     """Send a group elsewhere: it goes on reading from there."""
-    moved = client.seek(queue, group, _target(to), partition=partition)
+    moved = await client.groups.seek(queue, group, _target(to), partition=partition)
     shown = {"queue": queue, "group": group, "partitions": moved}
     return Shown(shown, f"Group {group} moved in {counted(moved, 'partition')} of {queue}.")
 
 
 @verb(app)
-def delete(client: Client, queue: QueueName, group: Group, yes: Yes = False) -> Shown:
+async def delete(client: Client, queue: QueueName, group: Group, yes: Yes = False) -> Shown:
     """Forget a group and where it stood."""
     confirm(f"Delete group {group} of queue {queue} and forget where it stands?", yes)
-    partitions = client.delete_group(queue, group)
+    partitions = await client.groups.delete(queue, group)
     return Shown({"queue": queue, "group": group, "partitions": partitions}, f"Group {group} of {queue} is gone.")
 
 

@@ -16,7 +16,7 @@ import msgspec
 from fairlane.cli import REFUSED, TRY_AGAIN
 from fairlane.cli.output import printable
 from fairlane.cli.spec import File, compiled
-from fairlane.cli.verb import DEFAULT, AsJson, Client, Server, Shown, arg, connected, noun, opt, print_shown
+from fairlane.cli.verb import DEFAULT, AsJson, Client, Server, Shown, arg, ask, noun, opt, print_shown
 from fairlane.config import own_variables
 from fairlane.errors import FairlaneError, InvalidRequest, Unavailable
 from fairlane.hooks import signatures
@@ -74,8 +74,9 @@ def try_webhook(
     """
     if preset is not None and preset not in SAMPLES:
         raise InvalidRequest(f"there is no preset `{preset}`; {suggestion(preset, SAMPLES)}")
-    with connected(server) as client:
-        spec = _declared(client, webhook)
+
+    async def tried(client: Client) -> Shown:
+        spec = await _declared(client, webhook)
         sent = _delivery(
             spec,
             webhook,
@@ -87,10 +88,12 @@ def try_webhook(
         answer = _send(sent)
         mapped = spec.queues[spec.webhooks[webhook].queue or ""].map_to if spec.webhooks[webhook].queue else None
         end = _processed(sent, seconds=wait) if answer.status == 202 and mapped and wait > 0 else None
-        message = _became(client, spec, webhook, answer.json) if answer.status < 300 else None
-    shown = {"status": answer.status, "answer": answer.json, "message": message, "end": end and end.json}
-    code = 0 if answer.status < 300 else TRY_AGAIN if answer.status in (429, 503) else REFUSED
-    print_shown(Shown(shown | {"added": sent.added}, lambda: _print(sent, answer, message, end), code), json)
+        message = await _became(client, spec, webhook, answer.json) if answer.status < 300 else None
+        shown = {"status": answer.status, "answer": answer.json, "message": message, "end": end and end.json}
+        code = 0 if answer.status < 300 else TRY_AGAIN if answer.status in (429, 503) else REFUSED
+        return Shown(shown | {"added": sent.added}, lambda: _print(sent, answer, message, end), code)
+
+    print_shown(ask(server, tried), json)
 
 
 def _body(file: str) -> bytes:
@@ -158,9 +161,9 @@ class Became(msgspec.Struct, kw_only=True, omit_defaults=True):
     error: str | None = None
 
 
-def _declared(client: Client, webhook: str) -> ir.Spec:
+async def _declared(client: Client, webhook: str) -> ir.Spec:
     """The spec in force that has this webhook."""
-    specs = [msgspec.convert(one.spec, ir.Spec) for one in client.specs()]
+    specs = [msgspec.convert(one.spec, ir.Spec) for one in await client.specs.list()]
     for spec in specs:
         if webhook in spec.webhooks:
             return spec
@@ -223,15 +226,15 @@ def _processed(what: Delivery, *, seconds: float) -> Answer | None:
         time.sleep(_LOOK_SECONDS)
 
 
-def _became(client: Client, spec: ir.Spec, webhook: str, answer: Mapping[str, Any]) -> Became | None:
+async def _became(client: Client, spec: ir.Spec, webhook: str, answer: Mapping[str, Any]) -> Became | None:
     """The message of a webhook that was taken; None while it is nowhere to be seen."""
     queue = spec.webhooks[webhook].queue
     if queue is None or not answer.get("message_id"):
         return None
-    page = client.messages(queue, transaction_id=f"{webhook}:{answer['idempotency_key']}", limit=1)
+    page = await client.messages.list(queue, transaction_id=f"{webhook}:{answer['idempotency_key']}", limit=1)
     if not page.messages:
         return None
-    found = client.message(page.messages[0].partition_id, page.messages[0].transaction_id)
+    found = await client.messages.get(page.messages[0].partition_id, page.messages[0].transaction_id)
     try:
         command = CompiledQueue(spec, queue).command(decoded(bytes(found.raw)))
     except FairlaneError:

@@ -19,7 +19,7 @@ Group = Annotated[
 
 
 @verb(app)
-def result(
+async def result(
     client: Client,
     queue: QueueName,
     id: Id,
@@ -28,7 +28,7 @@ def result(
     wait: Annotated[float, opt("Seconds to wait for it.")] = 0.0,
 ) -> Shown:
     """Print what the handler or command of a message returned. Exits 75 if it is not done yet, 2 if it was given up."""
-    found = client.message_result(queue, id, partition=partition, group=group, wait=wait)
+    found = await client.results.get(queue, id, partition=partition, group=group, wait=wait)
     if found.status == "completed":
         return Shown(found, lambda: typer.echo(bytes(found.raw)))
     if found.status == "dead_letter":

@@ -32,7 +32,7 @@ _ITEMS = columns_of(
 
 
 @verb(app, "list", columns=_COLUMNS, empty="There are no such operations.")
-def list_operations(
+async def list_operations(
     client: Client,
     status: Annotated[str | None, opt(f"Those that are {', '.join(_STATUSES[:-1])} or discarded.")] = None,
     queue: Queue = None,
@@ -41,13 +41,13 @@ def list_operations(
     """List operations in the order of their acceptance, of the journal as well."""
     if status is not None and status not in _STATUSES:
         raise InvalidRequest(f"an operation is {', '.join(_STATUSES)}, not {status!r:.40}")
-    return client.operations(status=status, queue=queue, limit=limit)  # type: ignore[arg-type]
+    return await client.operations.list(status=status, queue=queue, limit=limit)  # type: ignore[arg-type]
 
 
 @verb(app)
-def show(client: Client, id: Annotated[str, arg("ID", "Of an operation.")]) -> Shown:
+async def show(client: Client, id: Annotated[str, arg("ID", "Of an operation.")]) -> Shown:
     """Show what became of an operation, message by message."""
-    one = client.operation(id)
+    one = await client.operations.get(id)
 
     def printed() -> None:
         print_facts(_FACTS, one)
@@ -58,19 +58,19 @@ def show(client: Client, id: Annotated[str, arg("ID", "Of an operation.")]) -> S
 
 
 @verb(app)
-def retry(client: Client, ids: Ids = None, queue: Queue = None, every: All = False) -> Shown:
+async def retry(client: Client, ids: Ids = None, queue: Queue = None, every: All = False) -> Shown:
     """Let failed operations wait again, at the end of their partition."""
     _choose(ids, queue, every)
-    return _settled(client.retry_operations(ids or None, queue=queue), "waits again", "wait again")
+    return _settled(await client.operations.retry_failed(ids or None, queue=queue), "waits again", "wait again")
 
 
 @verb(app)
-def discard(client: Client, ids: Ids = None, queue: Queue = None, every: All = False, yes: Yes = False) -> Shown:
+async def discard(client: Client, ids: Ids = None, queue: Queue = None, every: All = False, yes: Yes = False) -> Shown:
     """Give up failed operations, and their messages, for good."""
     _choose(ids, queue, every)
     which = counted(len(ids), "operation") if ids else "all failed operations" + (f" of queue {queue}" if queue else "")
     confirm(f"Give up {which} and their messages for good?", yes)
-    return _settled(client.discard_operations(ids or None, queue=queue), "is given up", "are given up")
+    return _settled(await client.operations.discard_failed(ids or None, queue=queue), "is given up", "are given up")
 
 
 def _choose(ids: list[str] | None, queue: str | None, every: bool) -> None:

@@ -14,7 +14,6 @@ from fairlane.outbound.addresses import Allowed
 from fairlane.poller.poller import Poller
 from fairlane.runtime.service import Service
 from fairlane.spec import ir
-from fairlane.wire.sources import SourceCommitted, SourcePage, SourceView
 
 LOOK_SECONDS = 0.5
 STOP_SECONDS = 3.0
@@ -74,26 +73,7 @@ class PollerService(Service):
             return
         while True:
             try:
-                await Poller(source, _Sources(self._broker), allowed=self._allowed).run()
-            except Exception:
+                await Poller(source, self._broker.sources, allowed=self._allowed).run()
+            except Exception:  # whatever a source of somebody else makes it stumble over: the other pollers go on
                 log.exception("unexpected error in poller %r; it starts again in %.0f s", name, _AGAIN_SECONDS)
                 await asyncio.sleep(_AGAIN_SECONDS)
-
-
-class _Sources:
-    """The verbs of a client, without the way over HTTP."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._sources = broker.sources
-
-    async def source(self, name: str) -> SourceView:
-        return await self._sources.get(name)
-
-    async def lease_source(self, name: str, *, seconds: int = 60, token: int | None = None) -> SourceView:
-        return await self._sources.lease(name, seconds=seconds, token=token)
-
-    async def release_source(self, name: str, token: int) -> bool:
-        return await self._sources.release(name, token)
-
-    async def commit_source(self, name: str, page: SourcePage) -> SourceCommitted:
-        return await self._sources.commit(name, page)

@@ -18,7 +18,7 @@ from fairlane.model.names import QUEUE_MODE
 from fairlane.model.outcome import AckItem, AckStatus
 
 
-def pop(
+async def pop(
     client: Client,
     queue: QueueName,
     partition: Annotated[str | None, opt("Only from this lane.", "--partition", "-p")] = None,
@@ -37,8 +37,8 @@ def pop(
     them. The exit code is 1 when there was nothing to take.
     """
     if group is None:
-        _check_alone(client, queue)
-    popped = client.pop(
+        await _check_alone(client, queue)
+    popped = await client.pop(
         queue,
         partition=partition,
         group=group or QUEUE_MODE,
@@ -53,16 +53,16 @@ def pop(
         line = Line.of(message, message, **leased, consumer_group=message.group)
         print_line(line, json=json)
     if ack:
-        client.ack(popped)
+        await client.ack(popped)
     if not popped:
         echo(f"There is nothing to take from {queue}.")
         raise typer.Exit(1)
 
 
-def _check_alone(client: Client, queue: str) -> None:
+async def _check_alone(client: Client, queue: str) -> None:
     """InvalidRequest if consumers read the queue, and none of them without naming a group: what they take would be
     taken once more, for nobody."""
-    consumers = [group.name for group in client.groups(queue) if not group.look]
+    consumers = [group.name for group in await client.groups.list(queue) if not group.look]
     if consumers and QUEUE_MODE not in consumers:
         raise InvalidRequest(
             f"{queue} is consumed by {', '.join(sorted(consumers))}: a pop without --group takes nothing from them. "
@@ -83,7 +83,7 @@ _decode = msgspec.json.Decoder(_Taken).decode
 _STATUSES: tuple[AckStatus, ...] = ("completed", "failed", "retry", "dlq")
 
 
-def ack(
+async def ack(
     client: Client,
     partition_id: Annotated[str | None, arg("[PARTITION_ID", "As a pop shows it.")] = None,
     ids: Annotated[list[str] | None, arg("ID...]", "The transactionIds.")] = None,
@@ -115,7 +115,7 @@ def ack(
             error=error,
         )
         groups[one.consumer_group].append(item)
-    outcomes = [outcome for name, items in groups.items() for outcome in client.ack_many(items, group=name)]
+    outcomes = [outcome for name, items in groups.items() for outcome in await client.ack_many(items, group=name)]
     shown = [{"transactionId": one.transaction_id, "success": one.success, "error": one.error} for one in outcomes]
     refused = [f"{one.transaction_id}: {one.error}\n" for one in outcomes if not one.success]
     count = f"{len(outcomes) - len(refused)} of {len(outcomes)} said to be {status}."

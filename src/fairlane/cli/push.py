@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from fairlane.cli.output import counted, echo, print_json
-from fairlane.cli.verb import DEFAULT, AsJson, Server, arg, connected, opt
+from fairlane.cli.verb import DEFAULT, AsJson, Client, Server, arg, ask, opt
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.message import PushItem, check_payload
 from fairlane.model.names import DEFAULT_PARTITION
@@ -60,12 +60,12 @@ def push(
     if file is not None:
         if id is not None:
             raise InvalidRequest("--id names one message; the lines of a file have ids of their own")
-        _push_file(server, file, blank, json)
+        ask(server, lambda client: _push_file(client, file, blank, json), attempts=PATIENCE)
         return
     payload = sys.stdin.buffer.read().strip() if data == "-" else str(data).encode(errors="surrogateescape")
     _check(payload, "the message")
-    with connected(server) as client:
-        [outcome] = client.push_many([msgspec.structs.replace(blank, payload=payload, transaction_id=id)])
+    item = msgspec.structs.replace(blank, payload=payload, transaction_id=id)
+    [outcome] = ask(server, lambda client: client.push_many([item]))
     if outcome.error is not None:
         raise outcome.error
     if json:
@@ -85,16 +85,15 @@ def operation_text(outcome: PushOutcome) -> str:
     return f"queued{position}{wait}"
 
 
-def _push_file(server: str, file: Path, blank: PushItem, json: bool) -> None:
+async def _push_file(client: Client, file: Path, blank: PushItem, json: bool) -> None:
     pushed, operations, last = 0, 0, ""
     with ExitStack() as stack:
         stream, size = _opened(file, stack)
         progress = stack.enter_context(_progress())
         task = progress.add_task(f"pushing to {blank.queue}", total=size)
-        client = stack.enter_context(connected(server, attempts=PATIENCE))
         try:
             for items, read in _chunks(stream, str(file), blank):
-                outcomes = client.push_many(items)
+                outcomes = await client.push_many(items)
                 refused = [outcome.error for outcome in outcomes if outcome.error is not None]
                 pushed += len(outcomes) - len(refused)
                 for outcome in outcomes:

@@ -30,26 +30,26 @@ _SCHEDULED = columns_of("due=deliver_at partition id=transaction_id")
 
 
 @verb(app, "list", columns=_QUEUES, empty="There are no queues.")
-def list_queues(client: Client) -> Any:
+async def list_queues(client: Client) -> Any:
     """List the queues."""
-    return client.queues()
+    return await client.queues.list()
 
 
 @verb(app, columns=_LEASES, empty="Nobody holds a lease.")
-def leases(
+async def leases(
     client: Client,
     queue: Annotated[str | None, arg("QUEUE", "Of this queue.")] = None,
     within: Annotated[int | None, opt("That end in so many seconds.")] = None,
     limit: Limit = 100,
 ) -> Any:
     """List live leases, the next to end first."""
-    return client.leases(queue, ending_within=within, limit=limit)
+    return await client.queues.leases(queue, ending_within=within, limit=limit)
 
 
 @verb(app)
-def show(client: Client, queue: QueueName) -> Shown:
+async def show(client: Client, queue: QueueName) -> Shown:
     """Show a queue and its partitions."""
-    detail = _found(client, queue)
+    detail = await _found(client, queue)
     if detail is None:
         raise NotFound(f"there is no queue {queue!r}")
 
@@ -64,7 +64,7 @@ def show(client: Client, queue: QueueName) -> Shown:
 
 
 @verb(app)
-def create(
+async def create(
     client: Client,
     queue: QueueName,
     lease_seconds: Annotated[int | None, opt("How long a consumer may keep a message.")] = None,
@@ -82,26 +82,26 @@ def create(
         "max_size": max_size,
     }
     options = {name: value for name, value in given.items() if value is not None} | _options(option or [])
-    if not replace and _found(client, queue) is not None:
+    if not replace and await _found(client, queue) is not None:
         raise AlreadyExists(
             f"queue {queue!r} is there already; `fairlane queue set` changes some options, --replace sets all anew"
         )
-    configured = client.configure(queue, **options)
+    configured = await client.queues.configure(queue, **options)
     return Shown({"queue": queue, "options": msgspec.structs.asdict(configured)}, f"Queue {queue} is there.")
 
 
 @verb(app, "set")
-def set_options(
+async def set_options(
     client: Client, queue: QueueName, option: Annotated[list[str], arg("NAME=VALUE...", "Options, by their names.")]
 ) -> Shown:
     """Change some options of a queue; the others stay as they are."""
-    configured = client.set_options(queue, **_options(option))
+    configured = await client.queues.set_options(queue, **_options(option))
     shown = {"queue": queue, "options": msgspec.structs.asdict(configured)}
     return Shown(shown, f"Queue {queue} has {', '.join(option)}.")
 
 
 @verb(app)
-def clear(
+async def clear(
     client: Client,
     queue: QueueName,
     partition: Annotated[str | None, opt("Only of this partition.", "--partition", "-p")] = None,
@@ -110,23 +110,23 @@ def clear(
     """Take every message out of a queue, read or not. The queue and its groups stay."""
     what = f"queue {queue}" if partition is None else f"partition {partition} of {queue}"
     confirm(f"Take every message out of {what}?", yes)
-    cleared = client.clear(queue, partition=partition)
+    cleared = await client.queues.clear(queue, partition=partition)
     shown = {"queue": queue, "partition": partition, "cleared": cleared}
     return Shown(shown, f"{counted(cleared, 'message')} taken out of {what}.")
 
 
 @verb(app)
-def pause(client: Client, queue: QueueName, group: Group = None, partition: Partition = None) -> Shown:
+async def pause(client: Client, queue: QueueName, group: Group = None, partition: Partition = None) -> Shown:
     """Hand out nothing more of a queue.
 
     With --group or --partition, of that part of it. Pushes go on."""
-    client.pause(queue, group=group, partition=partition)
+    await client.pauses.pause(queue, group=group, partition=partition)
     shown = {"queue": queue, "group": group, "partition": partition, "paused": True}
     return Shown(shown, f"{_part(queue, group, partition)} is paused.")
 
 
 @verb(app)
-def resume(
+async def resume(
     client: Client,
     queue: QueueName,
     group: Group = None,
@@ -137,52 +137,52 @@ def resume(
 
     With --group and --partition, or with --lanes, also what is blocked or parked."""
     if lanes:
-        resumed = client.resume_lanes(queue, group or QUEUE_MODE)
+        resumed = await client.pauses.resume_lanes(queue, group or QUEUE_MODE)
         text = f"{counted(resumed, 'lane')} of {queue} resumed."
     else:
-        resumed = int(client.resume(queue, group=group, partition=partition))
+        resumed = int(await client.pauses.resume(queue, group=group, partition=partition))
         text = f"{_part(queue, group, partition)} {'goes on.' if resumed else 'was not paused.'}"
     return Shown({"queue": queue, "group": group, "partition": partition, "resumed": resumed}, text)
 
 
 @verb(app)
-def explain(
+async def explain(
     client: Client,
     queue: QueueName,
     partition: Annotated[str, arg("PARTITION", "Name of the partition.")],
     group: Group = None,
 ) -> Shown:
     """Say why a partition does not move."""
-    explained = client.explain(queue, partition, group or QUEUE_MODE)
+    explained = await client.pauses.explain(queue, partition, group or QUEUE_MODE)
     return Shown(explained, explained.sentence)
 
 
 @verb(app)
-def scheduled(client: Client, queue: QueueName) -> Shown:
+async def scheduled(client: Client, queue: QueueName) -> Shown:
     """List the next messages that wait for their time."""
-    page = client.scheduled(queue)
+    page = await client.scheduled.list(queue)
     return Shown(page, lambda: print_rows(_SCHEDULED, page.messages, empty="Nothing waits for its time."))
 
 
 @verb(app)
-def cancel(
+async def cancel(
     client: Client,
     queue: QueueName,
     id: Annotated[str, arg("ID", "Its transactionId.")],
     partition: Annotated[str, opt("Its lane.", "--partition", "-p")] = DEFAULT_PARTITION,
 ) -> Shown:
     """Forget a message that waits for its time."""
-    if not client.cancel(queue, id, partition=partition):
+    if not await client.scheduled.cancel(queue, id, partition=partition):
         raise NotFound(f"no message {id!r} waits in partition {partition!r} of {queue!r}")
     shown = {"queue": queue, "partition": partition, "id": id, "cancelled": True}
     return Shown(shown, f"Message {id} of {queue} will not come.")
 
 
 @verb(app)
-def delete(client: Client, queue: QueueName, yes: Yes = False) -> Shown:
+async def delete(client: Client, queue: QueueName, yes: Yes = False) -> Shown:
     """Delete a queue with all that is in it."""
     confirm(f"Delete queue {queue} and every message in it?", yes)
-    if not client.delete_queue(queue):
+    if not await client.queues.delete(queue):
         raise NotFound(f"there is no queue {queue!r}")
     return Shown({"queue": queue, "deleted": True}, f"Queue {queue} is gone.")
 
@@ -192,9 +192,9 @@ def _part(queue: str, group: str | None, partition: str | None) -> str:
     return part if group is None else f"{part} for group {group}"
 
 
-def _found(client: Client, queue: str) -> QueueDetail | None:
+async def _found(client: Client, queue: str) -> QueueDetail | None:
     try:
-        return client.queue(queue)
+        return await client.queues.show(queue)
     except NotFound:
         return None
 

@@ -33,15 +33,15 @@ _SHOWN = columns_of("name queue partition when missed paused=paused_at", when=_w
 
 
 @verb(app, "list", columns=_COLUMNS, empty="There are no schedules.")
-def list_schedules(client: Client) -> Any:
+async def list_schedules(client: Client) -> Any:
     """List the schedules and their next ticks."""
-    return client.schedules()
+    return await client.schedules.list()
 
 
 @verb(app)
-def show(client: Client, name: Name) -> Shown:
+async def show(client: Client, name: Name) -> Shown:
     """Show one schedule and its next runs."""
-    schedule = client.schedule(name)
+    schedule = await client.schedules.get(name)
 
     def printed() -> None:
         print_rows(_SHOWN, [schedule])
@@ -51,7 +51,7 @@ def show(client: Client, name: Name) -> Shown:
 
 
 @verb(app, "set")
-def define(
+async def define(
     client: Client,
     name: Name,
     queue: Annotated[str, arg("QUEUE", "Where it pushes.")],
@@ -69,7 +69,7 @@ def define(
         payload = None if data is None else msgspec.json.decode(data)
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"DATA is not JSON: {error}") from None
-    schedule = client.define_schedule(
+    schedule = await client.schedules.define(
         name,
         queue,
         every=every,
@@ -82,31 +82,33 @@ def define(
     return Shown(schedule, _next(schedule))
 
 
-@verb(app, json=False)
-def pause(client: Client, name: Name) -> Shown:
+@verb(app)
+async def pause(client: Client, name: Name) -> Shown:
     """Let a schedule tick no more until it is resumed."""
-    return Shown(client.pause_schedule(name), f"Schedule {name} is paused.")
+    return Shown(await client.schedules.pause(name), f"Schedule {name} is paused.")
 
 
-@verb(app, json=False)
-def resume(client: Client, name: Name) -> Shown:
+@verb(app)
+async def resume(client: Client, name: Name) -> Shown:
     """Let a paused schedule go on with its next tick."""
-    schedule = client.resume_schedule(name)
+    schedule = await client.schedules.resume(name)
     return Shown(schedule, _next(schedule))
 
 
-@verb(app, json=False)
-def run(client: Client, name: Name) -> Shown:
+@verb(app)
+async def run(client: Client, name: Name) -> Shown:
     """Push the message of a schedule once, now."""
-    return Shown(client.run_schedule(name), f"Schedule {name} has run.")
+    return Shown(await client.schedules.run(name), f"Schedule {name} has run.")
 
 
-@verb(app, json=False)
-def delete(client: Client, name: Name, yes: Yes = False) -> Shown:
+@verb(app)
+async def delete(client: Client, name: Name, yes: Yes = False) -> Shown:
     """Forget a schedule; what it pushed stays."""
     confirm(f"Delete schedule {name}?", yes)
-    deleted = client.delete_schedule(name)
-    return Shown(deleted, f"Schedule {name} is gone." if deleted else f"There is no schedule {name}.")
+    deleted = await client.schedules.delete(name)
+    return Shown(
+        {"name": name, "deleted": deleted}, f"Schedule {name} is gone." if deleted else f"There is no schedule {name}."
+    )
 
 
 def _next(schedule: Schedule) -> str:

@@ -13,15 +13,17 @@ _COLUMNS = columns_of("name records cursor read=committed_at swept=swept_at")
 
 
 @verb(app, "list", columns=_COLUMNS, empty="There are no sources.")
-def list_sources(client: Client) -> Any:
+async def list_sources(client: Client) -> Any:
     """List the sources, and how far each was read."""
-    return client.sources()
+    return await client.sources.list()
 
 
-@verb(app, json=False)
-def delete(client: Client, name: Annotated[str, arg("NAME", "Name of the source.")], yes: Yes = False) -> Shown:
+@verb(app)
+async def delete(client: Client, name: Annotated[str, arg("NAME", "Name of the source.")], yes: Yes = False) -> Shown:
     """Forget how far a source was read, and its records: the next poll reads it from the beginning, as if all were
     new."""
     confirm(f"Forget source {name} and what is known of its records?", yes)
-    deleted = client.delete_source(name)
-    return Shown(None, f"Source {name} is gone." if deleted else f"There is no source {name}.")
+    deleted = await client.sources.delete(name)
+    return Shown(
+        {"name": name, "deleted": deleted}, f"Source {name} is gone." if deleted else f"There is no source {name}."
+    )

@@ -22,8 +22,8 @@ from fairlane.cli.verb import (
     Shown,
     Yes,
     arg,
+    ask,
     columns_of,
-    connected,
     noun,
     opt,
     print_shown,
@@ -79,27 +79,26 @@ def plan_changes(
         changes = plan(_document(against), spec)
         print_shown(Shown(changes, lambda: _print_changes(changes)), json)
         return
-    with connected(server) as client:
-        planned = client.plan_spec(msgspec.json.encode(spec))
+    planned = ask(server, lambda client: client.specs.plan(msgspec.json.encode(spec)))
     print_shown(Shown(planned, lambda: _print_plan(planned)), json)
 
 
 @verb(app, "apply")
-def apply_file(client: Client, file: File, yes: Yes = False, json: AsJson = False) -> Shown:
+async def apply_file(client: Client, file: File, yes: Yes = False, json: AsJson = False) -> Shown:
     """Put a spec in force: its queues, types and webhooks, all in one transaction.
 
     The plan is shown first, and asked about if messages may be lost or refused by it.
     """
     document = msgspec.json.encode(compiled(file))
-    planned = client.plan_spec(document)
+    planned = await client.specs.plan(document)
     if not json:
         _print_plan(planned)
     if planned.dangers:
         confirm("Messages may be lost or refused by what is marked with !. Apply all the same?", yes)
-    applied = client.apply_spec(
+    applied = await client.specs.apply(
         document,
         source="" if file == "-" else _text(file),
-        applied_by=_who(),
+        by=_who(),
         consent=bool(planned.dangers),
         version=planned.version,
     )
@@ -108,15 +107,17 @@ def apply_file(client: Client, file: File, yes: Yes = False, json: AsJson = Fals
 
 
 @verb(app, "versions", columns=_VERSIONS, empty="No spec was applied yet.")
-def list_versions(client: Client, name: Annotated[str | None, arg("APP", "Only those of one app.")] = None) -> Any:
+async def list_versions(
+    client: Client, name: Annotated[str | None, arg("APP", "Only those of one app.")] = None
+) -> Any:
     """List what was applied, newest first."""
-    return client.spec_versions(name)
+    return await client.specs.versions(name)
 
 
 @verb(app, "export")
-def export_app(client: Client, name: Annotated[str, arg("APP", "One that was applied.")]) -> Shown:
+async def export_app(client: Client, name: Annotated[str, arg("APP", "One that was applied.")]) -> Shown:
     """Print the spec of an app as its queues are now, also if they were changed otherwise."""
-    document = client.export_spec(name)
+    document = await client.specs.export(name)
     return Shown(document, lambda: sys.stdout.write(export_text(msgspec.convert(document, ir.Spec))))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from fairlane.cli.output import Line, print_line
@@ -18,7 +16,7 @@ LOOK_SECONDS = 0.5
 OVERLAP = 5_000_000  # microseconds; a lane's commit may show later than a younger one of another lane
 
 
-def tail(
+async def tail(
     client: Client,
     queue: QueueName,
     follow: Annotated[bool, opt("Go on with what comes, until Ctrl-C.", "--follow", "-f")] = False,
@@ -27,12 +25,14 @@ def tail(
     json: AsJson = False,
 ) -> None:
     """Print the newest messages of a queue without taking them."""
+    import asyncio
+
     watch = _Watch(client, queue, partition)
-    for message in watch.last(lines):
+    for message in await watch.last(lines):
         print_line(message, json=json)
     while follow:
-        time.sleep(LOOK_SECONDS)
-        for message in watch.fresh():
+        await asyncio.sleep(LOOK_SECONDS)
+        for message in await watch.fresh():
             print_line(message, json=json)
 
 
@@ -46,24 +46,26 @@ class _Watch:
         self._seen: dict[str, int] = {}
         self._newest = 0
 
-    def last(self, count: int) -> Iterator[Line]:
+    async def last(self, count: int) -> list[Line]:
         """The newest messages, of which at least one is looked at: it says where what comes begins."""
-        page = self._client.messages(self._queue, partition=self._partition, limit=max(1, count))
+        page = await self._client.messages.list(self._queue, partition=self._partition, limit=max(1, count))
         self._remember(page.messages)
-        yield from self._whole(page.messages[:count])
+        return await self._whole(page.messages[:count])
 
-    def fresh(self) -> Iterator[Line]:
+    async def fresh(self) -> list[Line]:
         """What came since the last look."""
         found: list[MessageHead] = []
         since, before = max(0, self._newest - OVERLAP), None
         while True:
-            page = self._client.messages(self._queue, partition=self._partition, since=since, limit=PAGE, before=before)
+            page = await self._client.messages.list(
+                self._queue, partition=self._partition, since=since, limit=PAGE, before=before
+            )
             found += [head for head in page.messages if head.id not in self._seen]
             before = page.next
             if before is None:
                 break
         self._remember(found)
-        yield from self._whole(found)
+        return await self._whole(found)
 
     def _remember(self, heads: list[MessageHead]) -> None:
         self._newest = max([self._newest, *(head.created_at for head in heads)])
@@ -71,10 +73,12 @@ class _Watch:
         # What is older than the overlap is not looked at again.
         self._seen = {id: at for id, at in self._seen.items() if at >= self._newest - 2 * OVERLAP}
 
-    def _whole(self, heads: list[MessageHead]) -> Iterator[Line]:
+    async def _whole(self, heads: list[MessageHead]) -> list[Line]:
+        lines = []
         for head in heads[::-1]:
             try:
-                message = self._client.message(head.partition_id, head.transaction_id)
+                message = await self._client.messages.get(head.partition_id, head.transaction_id)
             except NotFound:
                 continue  # deleted since
-            yield Line.of(head, message)
+            lines.append(Line.of(head, message))
+        return lines

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypeVar, get_type_hints
 
@@ -15,13 +14,14 @@ from fairlane.config import Settings
 from fairlane.errors import Unavailable
 
 if TYPE_CHECKING:
-    from fairlane.blocking import Client as Client
+    from fairlane.client import Client as Client
 else:
     Client = object  # imported by the commands that need one: a broker must not pay for it, nor `--help` wait for it
 
 Columns: TypeAlias = dict[str, Callable[[Any], object]]
 """What stands in each column, by its title."""
-Handler = TypeVar("Handler", bound=Callable[..., Any])
+Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
+T = TypeVar("T")
 
 
 def noun() -> typer.Typer:
@@ -60,9 +60,9 @@ class Shown(NamedTuple):
 
 
 def verb(
-    app: typer.Typer, name: str | None = None, *, columns: Columns | None = None, empty: str = "", json: bool = True
+    app: typer.Typer, name: str | None = None, *, columns: Columns | None = None, empty: str = ""
 ) -> Callable[[Handler], Handler]:
-    """Make a command of a function of a client and of options: it gets `--server`, and `--json` unless that is off.
+    """Make a command of a coroutine function of a client and of options: it gets `--server` and `--json`.
 
     With `columns` the function returns a list, which is printed as a table, or `empty` if there is none; otherwise it
     returns what is `Shown`, or prints by itself what `json`, which it takes then, asks for.
@@ -74,16 +74,14 @@ def verb(
         takes_json = any(one.name == "json" for one in given)
 
         def command(server: str, json: bool = False, **options: Any) -> None:
-            with connected(server) as client:
-                answer = handler(client, **options | ({"json": json} if takes_json else {}))
+            answer = ask(server, lambda client: handler(client, **options | ({"json": json} if takes_json else {})))
             if columns is not None:
                 print_shown(Shown(answer, lambda: print_rows(columns, answer, empty=empty)), json)
             elif answer is not None:
                 print_shown(answer, json)
 
         options = [parameter(one.name, hints[one.name], one.default) for one in given if one.name != "json"]
-        options.append(parameter("server", Server, DEFAULT))
-        declare(command, options + ([parameter("json", AsJson, False)] if json else []))
+        declare(command, [*options, parameter("server", Server, DEFAULT), parameter("json", AsJson, False)])
         command.__doc__ = handler.__doc__
         app.command(name or handler.__name__)(command)
         return handler
@@ -138,17 +136,22 @@ def columns_of(fields: str, **made: Callable[[Any], object]) -> Columns:
     return columns
 
 
-@contextmanager
-def connected(server: str, *, attempts: int = 3) -> Iterator[Client]:
-    """A client for the length of a command. It gives up sooner than a program would: somebody is watching."""
-    from fairlane import blocking
+def ask(server: str, work: Callable[[Client], Awaitable[T]], *, attempts: int = 3) -> T:
+    """What `work` comes to with a client. It gives up sooner than a program's would: somebody is watching."""
+    import asyncio
 
-    with blocking.Client([url.strip() for url in server.split(",")], attempts=attempts, retry_delay=0.3) as client:
-        try:
-            yield client
-        except Unavailable as error:
-            if "cannot reach" not in str(error):
-                raise
-            raise Unavailable(
-                f"{error}\nIs a broker running there? `fairlane serve` starts one; --server names another."
-            ) from None
+    from fairlane import client
+
+    async def asked() -> T:
+        servers = [url.strip() for url in server.split(",")]
+        async with client.Client(servers, attempts=attempts, retry_delay=0.3) as connected:
+            return await work(connected)
+
+    try:
+        return asyncio.run(asked())
+    except Unavailable as error:
+        if "cannot reach" not in str(error):
+            raise
+        raise Unavailable(
+            f"{error}\nIs a broker running there? `fairlane serve` starts one; --server names another."
+        ) from None

@@ -61,6 +61,6 @@ def table(worker: Worker, rates: dict[Consumer, float], lags: dict[tuple[str, st
 
 async def _lags(client: Client) -> dict[tuple[str, str], int | None]:
     try:
-        return {(group.queue, group.name): group.total_lag for group in await client.groups()}
+        return {(group.queue, group.name): group.total_lag for group in await client.groups.list()}
     except FairlaneError:
         return {}

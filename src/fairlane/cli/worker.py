@@ -60,9 +60,9 @@ def run(
 
 
 @verb(app, "list")
-def list_workers(client: Client) -> Shown:
+async def list_workers(client: Client) -> Shown:
     """List the workers that are alive, and what they do."""
-    workers = client.workers()
+    workers = await client.workers.list()
     columns = ("app", "host", "process", "queue", "group", "in hand", "handled", "failed", "ms", "seen")
     rows = [
         (

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Unpack
 
-from fairlane.client.pushes import Pushes, item_of
+from fairlane.client.pushes import item_of
 from fairlane.model.limits import BATCH_ITEMS_MAX, MESSAGE_BYTES_MAX
 from fairlane.model.message import PushItem, PushOptions
 from fairlane.model.names import check_count
 from fairlane.model.outcome import PushOutcome
+
+PushMany = Callable[[Sequence[PushItem]], Awaitable[list[PushOutcome]]]
 
 
 class Buffer:
@@ -18,10 +21,10 @@ class Buffer:
     the buffer under its transactionId, so that flushing again stores it once.
     """
 
-    def __init__(self, pushes: Pushes, *, items_max: int, bytes_max: int) -> None:
+    def __init__(self, push_many: PushMany, *, items_max: int, bytes_max: int) -> None:
         self.items_max = check_count("items_max", items_max, least=1, most=BATCH_ITEMS_MAX)
         self.bytes_max = check_count("bytes_max", bytes_max, least=1, most=2 * MESSAGE_BYTES_MAX)
-        self._pushes = pushes
+        self._push_many = push_many
         self._items: list[PushItem] = []
         self._bytes = 0
 
@@ -30,7 +33,7 @@ class Buffer:
 
     async def push(self, queue: str, data: Any, **options: Unpack[PushOptions]) -> None:
         """Put one message in. Returns at once, unless the buffer is full: then it is flushed first."""
-        item = item_of(queue, data, **options)
+        item = item_of(queue, data, options)
         if self._items and (len(self._items) >= self.items_max or self._bytes + len(item.payload) > self.bytes_max):
             await self.flush()
         self._items.append(item)
@@ -43,7 +46,7 @@ class Buffer:
             return []
         self._items, self._bytes = [], 0
         try:
-            outcomes = await self._pushes.push_many(items)
+            outcomes = await self._push_many(items)
         except BaseException:
             self._put_back(items, size)
             raise

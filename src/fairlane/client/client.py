@@ -1,18 +1,27 @@
-"""The client: every verb of a broker over HTTP."""
+"""The client: the verbs of a broker over HTTP, under the names that they have there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypedDict, Unpack
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
-from fairlane.client.browse import Browse
+import msgspec
+
+from fairlane.client.acks import Acks
 from fairlane.client.buffer import Buffer
-from fairlane.client.consume import Consumers
+from fairlane.client.consume import Batched, ConsumeOptions, Handler, consumer_of
 from fairlane.client.dead_letters import DeadLetters
+from fairlane.client.effects import Effects
 from fairlane.client.groups import Groups
-from fairlane.client.operations import QueuedOperation
-from fairlane.client.pauses import Pausing
-from fairlane.client.pushes import Pushes
+from fairlane.client.messages import Messages
+from fairlane.client.operations import Operations, QueuedOperation
+from fairlane.client.part import Part
+from fairlane.client.pauses import Pauses
+from fairlane.client.pops import PopOptions, affinity, batch_of, query_of
+from fairlane.client.pushes import Pushes, item_of, prepare
 from fairlane.client.queues import Queues
 from fairlane.client.results import Results
 from fairlane.client.retention import Retention
@@ -22,12 +31,29 @@ from fairlane.client.schedules import Schedules
 from fairlane.client.servers import Servers
 from fairlane.client.sources import Sources
 from fairlane.client.specs import Specs
-from fairlane.client.transactions import Transactions
-from fairlane.client.transport import Transport
+from fairlane.client.transactions import Transaction, outcomes_of
+from fairlane.client.transport import Transport, path_of
 from fairlane.client.workers import Workers
-from fairlane.errors import InvalidRequest
+from fairlane.errors import CommandFailed, FairlaneError, InvalidRequest, Unavailable
+from fairlane.model.group import Subscription
+from fairlane.model.limits import LEASE_SECONDS_MAX, RENEW_SECONDS
+from fairlane.model.message import Batch, Message, PushItem, PushOptions, decoder_of
+from fairlane.model.moment import Moment
+from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE, check_count, check_name
+from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome, RenewOutcome, check_acks
+from fairlane.model.queue import PRIORITY_MAX
+from fairlane.model.verdict import ack_item
+from fairlane.runtime.clock import wall_clock
+from fairlane.runtime.consumer import Consumer
+from fairlane.wire.leases import ExtendBody, Released, Renewed
+from fairlane.wire.transactions import TransactionAnswer, TransactionBody
 
 DEFAULT_SERVER = "http://127.0.0.1:6632"
+Leased = str | Batch[Any] | Message[Any]
+"""A lease, or what was given under it."""
+T = TypeVar("T")
+_ALL = Subscription()
+_RESULT_SECONDS, _POLL_SECONDS, _PAUSE_SECONDS = 30.0, 30.0, 0.1
 
 
 class ClientOptions(TypedDict, total=False):
@@ -46,32 +72,18 @@ class ClientOptions(TypedDict, total=False):
     token: str | None
 
 
-class Client(
-    Pushes,
-    Consumers,
-    Transactions,
-    Queues,
-    Browse,
-    Results,
-    Groups,
-    DeadLetters,
-    Pausing,
-    ScheduledMessages,
-    Retention,
-    Schedules,
-    Workers,
-    Sources,
-    Specs,
-):
+class Client(Part):
     """A connection to one broker, or to several on one store. One event loop; any number of tasks.
 
         async with Client("http://127.0.0.1:6632") as client:
             await client.push("orders", {"total": 42}, partition="customer-7")
+            for queue in await client.queues.list():
+                print(queue.name, queue.messages.pending)
 
-    Pushes and acks that are called while a request is in flight travel together in the next one; `batching=False`
-    gives each a request of its own. A push that becomes an operation returns at once with a handle, or with
-    `queued_operation="wait"` when it is stored. Calls raise the errors of `fairlane.errors`, after `attempts` where
-    repeating may help: see `Retries`.
+    The verbs of messages are its own, the others those of its parts, as with a `Broker`. Pushes and acks that are
+    called while a request is in flight travel together in the next one; `batching=False` gives each a request of its
+    own. A push that becomes an operation returns at once with a handle, or with `queued_operation="wait"` when it is
+    stored. Calls raise the errors of `fairlane.errors`, after `attempts` where repeating may help: see `Retries`.
     """
 
     def __init__(self, servers: str | Sequence[str] = DEFAULT_SERVER, **options: Unpack[ClientOptions]) -> None:
@@ -84,11 +96,217 @@ class Client(
         batching, token = options.pop("batching", True), options.pop("token", None)
         retries: Any = options  # all that is left
         transport = Transport(Servers(servers), Retries(**retries).check(), timeout=timeout, token=token)
-        super().__init__(transport, batching=batching, queued_operation=queued_operation)
+        super().__init__(transport)
+        self.queues = Queues(transport)
+        self.messages = Messages(transport)
+        self.groups = Groups(transport)
+        self.dead_letters = DeadLetters(transport)
+        self.pauses = Pauses(transport)
+        self.scheduled = ScheduledMessages(transport)
+        self.schedules = Schedules(transport)
+        self.operations = Operations(transport)
+        self.results = Results(transport)
+        self.retention = Retention(transport)
+        self.specs = Specs(transport)
+        self.sources = Sources(transport)
+        self.workers = Workers(transport)
+        self.effects = Effects(transport)
+        self._pushes = Pushes(transport, self.operations, batching=batching, wait=queued_operation == "wait")
+        self._acks = Acks(transport, batching=batching)
+
+    async def push(
+        self,
+        queue: str,
+        data: Any,
+        *,
+        deliver_at: int | None = None,
+        delay_ms: int | None = None,
+        priority: int | None = None,
+        **options: Unpack[PushOptions],
+    ) -> PushOutcome:
+        """Store one message and return when it is durable. Queue and partition are made when first named.
+
+        With `deliver_at` (microseconds since 1970) or `delay_ms` it is `scheduled`: kept aside until then. `priority`,
+        0 to 9, is the message's in an unordered queue and its partition's in an ordered one. A known
+        `transaction_id` is a `duplicate`. A busy broker keeps the message and stores it soon: then the outcome is a
+        `QueuedPush`, whose `wait` returns when it is stored; with `queued_operation="wait"` this call does. Raises
+        QueueFull when waiting did not help, and OutcomeUnknown when no answer came: pushing again with the same
+        transaction_id stores it at most once.
+        """
+        item = item_of(queue, data, options)
+        if deliver_at is not None or delay_ms is not None:
+            PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms).check_time()
+            item.deliver_at, item.delay_ms = None if deliver_at is None else Moment(deliver_at), delay_ms
+        if priority is not None:
+            item.priority = check_count("priority", priority, least=0, most=PRIORITY_MAX)
+        return await self._pushes.one(item, own=options.get("transaction_id") is None)
+
+    async def push_many(self, items: Sequence[PushItem]) -> list[PushOutcome]:
+        """Store many; one outcome per item. The items of one partition are stored together or refused together."""
+        prepared = prepare(items)
+        return await self._pushes.many(prepared, [item.transaction_id is None for item in items]) if prepared else []
 
     def buffer(self, *, items_max: int = 1000, bytes_max: int = 1024 * 1024) -> Buffer:
         """A buffer that is flushed when it holds so much, at the end of its block, and when you say so."""
-        return Buffer(self, items_max=items_max, bytes_max=bytes_max)
+        return Buffer(self.push_many, items_max=items_max, bytes_max=bytes_max)
+
+    @overload
+    async def pop(self, queue: str, *, type: type[T], **options: Unpack[PopOptions]) -> Batch[T]: ...
+    @overload
+    async def pop(self, queue: str, *, type: Any = ..., **options: Unpack[PopOptions]) -> Batch[Any]: ...
+    async def pop(
+        self,
+        queue: str,
+        *,
+        type: Any = Any,
+        group: str = QUEUE_MODE,
+        batch: int = 1,
+        partitions: int = 1,
+        partition: str | None = None,
+        wait: float = 0.0,
+        auto_ack: bool = False,
+        lease_seconds: int | None = None,
+        subscription: Subscription = _ALL,
+    ) -> Batch[Any]:
+        """Lease up to `batch` messages from up to `partitions` lanes, waiting up to `wait` seconds for the first.
+
+        Empty when there was nothing. The payloads are decoded as `type`, anything msgspec can decode. `subscription`
+        says where a group begins, whether it conflates, and whether it is a look, and counts at its first pop only.
+        With `auto_ack` messages are finished when they leave the broker: what is lost on the way is lost.
+        """
+        query = query_of(group, batch, partitions, wait, auto_ack, lease_seconds, subscription)
+        path = ["queue", check_name("queue", queue)]
+        if partition is not None:
+            path += ["partition", check_name("partition", partition)]
+        read, spans = decoder_of(type), self._transport.spans
+        since, key = 0 if spans is None else wall_clock(), affinity(queue, group)
+        body = await self._transport.ask("GET", path_of("pop", *path), key=key, query=query, wait=wait)
+        found = batch_of(body, queue, read)
+        if spans is not None and found:
+            spans.received(found, queue, group, since=since)
+        return found
+
+    async def ack(
+        self,
+        messages: Message[Any] | Sequence[Message[Any]],
+        status: AckStatus = "completed",
+        *,
+        error: str | None = None,
+        delay_ms: int | None = None,
+        result: Any = msgspec.UNSET,
+    ) -> list[AckOutcome]:
+        """Say the same of some messages of one group; one outcome each. A lease that ended is an outcome."""
+        some = [messages] if isinstance(messages, Message) else list(messages)
+        if not all(isinstance(message, Message) for message in some):
+            raise InvalidRequest("an ack is about what a pop delivered; use ack_many for anything else")
+        groups = {message.group: message.queue for message in some}
+        if len(groups) > 1:
+            raise InvalidRequest("one ack is about messages of one group")
+        items = [ack_item(message, status, error, delay_ms, result) for message in some]
+        check_acks(items)
+        return await self._acks.send(groups.popitem()[::-1], items) if items else []
+
+    async def nack(
+        self, messages: Message[Any] | Sequence[Message[Any]], *, error: str | None = None, delay_ms: int | None = None
+    ) -> list[AckOutcome]:
+        """These failed: the first of each lane comes again, by the queue's backoff or after `delay_ms`."""
+        return await self.ack(messages, "failed", error=error, delay_ms=delay_ms)
+
+    async def ack_many(self, items: Sequence[AckItem], *, group: str = QUEUE_MODE, queue: str = "") -> list[AckOutcome]:
+        """Say different things of messages of one group; one outcome each. If they are all of one `queue`, naming
+        it sends the acks where its pops went."""
+        check_name("group", group)
+        check_acks(items)
+        return await self._acks.send((queue, group), items)
+
+    async def renew(self, lease: Leased, seconds: int | None = None) -> RenewOutcome:
+        """Keep a lease for `seconds` from now, or longer if it had more left; of a batch for as long as its pop was
+        given it, and otherwise for a minute, unless they are given. `renewed` is 0 if it ended."""
+        if seconds is None:
+            seconds = lease.lease_seconds if isinstance(lease, Batch) else RENEW_SECONDS
+        check_count("seconds", seconds, least=1, most=LEASE_SECONDS_MAX)
+        answer = await self._ask(Renewed, "POST", *_lease_path(lease, "extend"), body=ExtendBody(seconds=seconds))
+        return RenewOutcome(answer.renewed, answer.new_expires_at)
+
+    async def release(self, lease: Leased) -> int:
+        """Give a lease back at once, without a charge; how many lanes it had."""
+        return (await self._ask(Released, "POST", *_lease_path(lease, "release"))).released
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Collect acks and pushes, and commit them all, or none, at the end of the block.
+
+        Nothing is sent if the block raises. Raises TransactionRefused, with the `index` of the step, when one of
+        them cannot be done. A commit is repeated when no answer came; what it did before is not done twice.
+        """
+        transaction = Transaction()
+        yield transaction
+        if transaction.steps:
+            body = TransactionBody(transaction.steps)
+            transaction.outcomes = outcomes_of(await self._ask(TransactionAnswer, "POST", "transaction", body=body))
+
+    async def result(
+        self,
+        queue: str,
+        transaction_id: str,
+        *,
+        type: Any = Any,
+        partition: str = DEFAULT_PARTITION,
+        group: str | None = None,
+        timeout: float = _RESULT_SECONDS,  # noqa: ASYNC109  # of the broker, over several requests
+    ) -> Any:
+        """The result of a message, when its handler or command is done with it: what that returned, decoded as `type`,
+        or None if it returned nothing. Raises CommandFailed if the message was given up, Unavailable if it is not done
+        after `timeout` seconds, and NotFound if no such message came."""
+        give_up_at = monotonic() + timeout
+        while True:
+            wait = min(_POLL_SECONDS, max(0.0, give_up_at - monotonic()))
+            found = await self.results.get(queue, transaction_id, partition=partition, group=group, wait=wait)
+            if found.over or monotonic() >= give_up_at:
+                break
+            await asyncio.sleep(_PAUSE_SECONDS)  # a broker that stops answers early
+        if found.status == "dead_letter":
+            raise CommandFailed(f"message {transaction_id!r:.80} was given up: {found.error}")
+        if not found.over:
+            raise Unavailable(f"message {transaction_id!r:.80} is {found.status} still, after {timeout:g} s")
+        try:
+            return msgspec.json.decode(found.raw, type=type)
+        except msgspec.DecodeError as error:
+            raise FairlaneError(f"the result of message {transaction_id!r:.80} is another: {error}") from None
+
+    @overload
+    async def consume(
+        self, queue: str, handler: Handler[T] | Batched[T], *, type: type[T], **options: Unpack[ConsumeOptions]
+    ) -> int: ...
+    @overload
+    async def consume(
+        self, queue: str, handler: Handler[Any] | Batched[Any], *, type: Any = ..., **options: Unpack[ConsumeOptions]
+    ) -> int: ...
+    async def consume(
+        self, queue: str, handler: Handler[Any] | Batched[Any], *, type: Any = Any, **options: Unpack[ConsumeOptions]
+    ) -> int:
+        """Give the messages of a queue to `handler`, one by one, until the limit or idleness, if there is one; how
+        many it was given.
+
+        What it returns is a verdict: None or `Done` finishes a message, `Fail` or an exception is a failed attempt,
+        `Retry` asks for it again later, `Dead` makes it a dead letter. Cancel it to end it at once; `consumer` gives
+        an object that can be stopped gracefully.
+        """
+        return await consumer_of(self, queue, handler, type, options).run()
+
+    @overload
+    def consumer(
+        self, queue: str, handler: Handler[T] | Batched[T], *, type: type[T], **options: Unpack[ConsumeOptions]
+    ) -> Consumer: ...
+    @overload
+    def consumer(
+        self, queue: str, handler: Handler[Any] | Batched[Any], *, type: Any = ..., **options: Unpack[ConsumeOptions]
+    ) -> Consumer: ...
+    def consumer(
+        self, queue: str, handler: Handler[Any] | Batched[Any], *, type: Any = Any, **options: Unpack[ConsumeOptions]
+    ) -> Consumer:
+        """The same as an object: `async with client.consumer(...)`, or `await consumer.run()` and `consumer.stop()`."""
+        return consumer_of(self, queue, handler, type, options)
 
     async def __aenter__(self) -> Client:
         return self
@@ -98,5 +316,10 @@ class Client(
 
     async def close(self) -> None:
         """Wait for what is on its way, then close the connections. Consumers are stopped by who started them."""
-        await self._drain()
+        await self._pushes.drain()
+        await self._acks.drain()
         await self._transport.close()
+
+
+def _lease_path(lease: Leased, verb: str) -> tuple[str, ...]:
+    return "lease", check_name("lease", lease if isinstance(lease, str) else lease.lease), verb

@@ -1,4 +1,4 @@
-"""Consume: a handler for the messages of a queue."""
+"""Consumers of a client: a handler for the messages of a queue."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Generic, TypedDict, TypeVar
 
 from fairlane import tracing
-from fairlane.client.acks import Acks
-from fairlane.client.pops import Pops
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
 from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, LEASE_SECONDS_MAX
@@ -23,7 +21,7 @@ from fairlane.model.names import QUEUE_MODE, check_count
 from fairlane.model.verdict import Verdict, settled
 from fairlane.runtime.claim import Claim
 from fairlane.runtime.consumer import Consumer
-from fairlane.runtime.handling import Handled, Handling, one_each
+from fairlane.runtime.handling import Handled, Handling, Verbs, one_each
 
 T = TypeVar("T")
 
@@ -117,49 +115,20 @@ def is_coroutine(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
-class Consumers(Pops, Acks):
-    @overload
-    async def consume(
-        self, queue: str, handler: Handler[T] | Batched[T], *, type: type[T], **options: Unpack[ConsumeOptions]
-    ) -> int: ...
-    @overload
-    async def consume(
-        self, queue: str, handler: Handler[Any] | Batched[Any], *, type: Any = ..., **options: Unpack[ConsumeOptions]
-    ) -> int: ...
-    async def consume(
-        self, queue: str, handler: Handler[Any] | Batched[Any], *, type: Any = Any, **options: Unpack[ConsumeOptions]
-    ) -> int:
-        """Give the messages of a queue to `handler`, one by one, until the limit or idleness, if there is one; how
-        many it was given.
-
-        What it returns is a verdict: None or `Done` finishes a message, `Fail` or an exception is a failed attempt,
-        `Retry` asks for it again later, `Dead` makes it a dead letter. Cancel it to end it at once; `consumer` gives
-        an object that can be stopped gracefully.
-        """
-        return await self.consumer(queue, handler, type=type, **options).run()
-
-    @overload
-    def consumer(
-        self, queue: str, handler: Handler[T] | Batched[T], *, type: type[T], **options: Unpack[ConsumeOptions]
-    ) -> Consumer: ...
-    @overload
-    def consumer(
-        self, queue: str, handler: Handler[Any] | Batched[Any], *, type: Any = ..., **options: Unpack[ConsumeOptions]
-    ) -> Consumer: ...
-    def consumer(
-        self, queue: str, handler: Handler[Any] | Batched[Any], *, type: Any = Any, **options: Unpack[ConsumeOptions]
-    ) -> Consumer:
-        """The same as an object: `async with client.consumer(...)`, or `await consumer.run()` and `consumer.stop()`."""
-        unknown = sorted(set(options) - ConsumeOptions.__optional_keys__)
-        if unknown:
-            raise InvalidRequest(f"unknown option {unknown[0]!r:.80} of a consumer")
-        given: dict[str, Any] = {"group": QUEUE_MODE, **options}
-        batch = check_count("batch", given.pop("batch", 1), least=1, most=BATCH_ITEMS_MAX)
-        concurrency = check_count("concurrency", given.pop("concurrency", 1), least=1, most=BATCH_ITEMS_MAX)
-        for name, least, most in (("lease_seconds", 1, LEASE_SECONDS_MAX), ("limit", 0, COUNT_MAX)):
-            if given.get(name) is not None:
-                check_count(name, given[name], least=least, most=most)
-        if (idle := given.get("idle_seconds")) is not None and idle < 0:
-            raise InvalidRequest(f"idle_seconds is {idle}; it must not be negative")
-        calls = Calls(handler, batch=batch, partitions=given.pop("partitions", 1), concurrency=concurrency)
-        return Consumer(self, queue, calls, room=concurrency, type=type, **given)
+def consumer_of(
+    verbs: Verbs, queue: str, handler: Handler[Any] | Batched[Any], type: Any, options: ConsumeOptions
+) -> Consumer:
+    """A consumer that asks `verbs` and calls `handler`. InvalidRequest for options that make no sense."""
+    unknown = sorted(set(options) - ConsumeOptions.__optional_keys__)
+    if unknown:
+        raise InvalidRequest(f"unknown option {unknown[0]!r:.80} of a consumer")
+    given: dict[str, Any] = {"group": QUEUE_MODE, **options}
+    batch = check_count("batch", given.pop("batch", 1), least=1, most=BATCH_ITEMS_MAX)
+    concurrency = check_count("concurrency", given.pop("concurrency", 1), least=1, most=BATCH_ITEMS_MAX)
+    for name, least, most in (("lease_seconds", 1, LEASE_SECONDS_MAX), ("limit", 0, COUNT_MAX)):
+        if given.get(name) is not None:
+            check_count(name, given[name], least=least, most=most)
+    if (idle := given.get("idle_seconds")) is not None and idle < 0:
+        raise InvalidRequest(f"idle_seconds is {idle}; it must not be negative")
+    calls = Calls(handler, batch=batch, partitions=given.pop("partitions", 1), concurrency=concurrency)
+    return Consumer(verbs, queue, calls, room=concurrency, type=type, **given)

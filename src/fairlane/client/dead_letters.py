@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from builtins import list as List  # there is a verb of that name
 from collections.abc import Sequence
 from typing import Any
 
-from fairlane.client.family import Family
+from fairlane.client.part import Part
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX, ERROR_CHARS_MAX
 from fairlane.model.names import check_count, check_name, name_or_none
 from fairlane.wire.dead_letters import DeadLetter, DeadLetterList, PurgedLetters, ReplayedLetters
 
 
-class DeadLetters(Family):
-    async def dead_letters(
+class DeadLetters(Part):
+    async def list(
         self,
         queue: str,
         *,
@@ -21,7 +22,7 @@ class DeadLetters(Family):
         partition: str | None = None,
         error: str | None = None,
         limit: int = 100,
-    ) -> list[DeadLetter]:
+    ) -> List[DeadLetter]:
         """Messages that were given up on, latest failure first; `error` is part of the last error's text."""
         limited = {"limit": check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX)}
         query = _where(queue, group, partition, error) | limited
@@ -35,7 +36,7 @@ class DeadLetters(Family):
         partition: str | None = None,
         error: str | None = None,
         ids: Sequence[str] | None = None,
-    ) -> list[tuple[str, str]]:
+    ) -> List[tuple[str, str]]:
         """Push dead letters again, all or those chosen; (dead letter, new message) ids. Each is replayed once."""
         body = _where(queue, group, partition, error) | {"ids": None if ids is None else _checked(ids)}
         answer = await self._ask(ReplayedLetters, "POST", "dlq", "replay", body=body)
@@ -64,7 +65,7 @@ def _where(queue: str, group: str | None, partition: str | None, error: str | No
     }
 
 
-def _checked(ids: Sequence[str]) -> list[str]:
+def _checked(ids: Sequence[str]) -> List[str]:
     """Naming none is a mistake: to mean all, name no ids at all."""
     if isinstance(ids, str) or not ids:
         raise InvalidRequest("ids are a list of dead letter ids with at least one in it")

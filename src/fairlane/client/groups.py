@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from fairlane.client.family import Family
+from builtins import list as List  # there is a verb of that name
+
+from fairlane.client.part import Part
 from fairlane.model.group import Seek
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_name
 from fairlane.wire.groups import DeletedGroup, GroupSummary, SeekBody, SoughtGroup, SoughtPartition
 
 
-class Groups(Family):
-    async def groups(self, queue: str | None = None) -> list[GroupSummary]:
+class Groups(Part):
+    async def list(self, queue: str | None = None) -> List[GroupSummary]:
         """The groups of a queue, or of all: one for each group and queue."""
-        groups = await self._ask(list[GroupSummary], "GET", "consumer-groups")
+        groups = await self._ask(List[GroupSummary], "GET", "consumer-groups")
         return [group for group in groups if queue is None or group.queue == queue]
 
     async def seek(self, queue: str, group: str, seek: Seek, *, partition: str | None = None) -> int:
@@ -23,7 +25,7 @@ class Groups(Family):
         path += ("partitions", check_name("partition", partition))
         return int((await self._ask(SoughtPartition, "POST", *path, "seek", body=body)).updated)
 
-    async def delete_group(self, queue: str, group: str) -> int:
+    async def delete(self, queue: str, group: str) -> int:
         """Forget a group of a queue and where it stood; how many lanes it had."""
         return (await self._ask(DeletedGroup, "DELETE", *_path(queue, group))).deleted_partitions
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from builtins import list as List  # there is a verb of that name
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
-from fairlane.client.family import Family
-from fairlane.client.transport import Transport
+import msgspec
+
+from fairlane.client.part import Part
 from fairlane.errors import InvalidRequest, NotFound, OperationFailed, Unavailable
-from fairlane.model.ids import is_uuid, uuid7
+from fairlane.model.ids import is_uuid
 from fairlane.model.limits import COUNT_MAX
 from fairlane.model.names import check_count, name_or_none
 from fairlane.model.operation import OperationStatus
@@ -40,28 +42,22 @@ class QueuedPush(PushOutcome, kw_only=True, gc=True):
         return await self.look(self, seconds)
 
 
-class Operations(Family):
-    def __init__(self, transport: Transport, *, batching: bool) -> None:
-        super().__init__(transport, batching=batching)
-        self._server_key = uuid7()  # clients spread over the servers, and each keeps to one
-
-    async def operation(self, id: str) -> OperationState:
+class Operations(Part):
+    async def get(self, id: str) -> OperationState:
         """What became of an operation. Raises NotFound; completed ones are gone after an hour."""
-        if not is_uuid(id):
-            raise InvalidRequest(f"{id!r:.80} is not the id of an operation")
-        return await self._ask(OperationState, "GET", "operations", id, key=self._server_key)
+        return await self._ask(OperationState, "GET", *_path(id))
 
-    async def operations(
+    async def list(
         self, *, status: OperationStatus | None = None, queue: str | None = None, limit: int = 100
-    ) -> list[OperationState]:
+    ) -> List[OperationState]:
         """Operations in the order of their acceptance: those of a status, of a queue, or all. Of those in journals the
         ones of the broker that answers."""
         left = check_count("limit", limit, least=1, most=COUNT_MAX)
         query: dict[str, str | int | None] = {"status": status, "queue": name_or_none("queue", queue)}
-        found: list[OperationState] = []
+        found: List[OperationState] = []
         while left:
             query["limit"] = min(left, _PAGE)
-            page = await self._ask(OperationPage, "GET", "operations", query=query, key=self._server_key)
+            page = await self._ask(OperationPage, "GET", "operations", query=query)
             found += page.operations
             left -= len(page.operations)
             if page.cursor is None:
@@ -69,40 +65,31 @@ class Operations(Family):
             query["cursor"] = page.cursor
         return found
 
-    async def retry_operation(self, id: str) -> OperationState:
+    async def retry(self, id: str) -> OperationState:
         """Let a failed operation wait again, at the end of its lane. Raises Conflict if it did not fail."""
-        return await self._settle_one(id, "retry")
+        return await self._ask(OperationState, "POST", *_path(id), "retry")
 
-    async def discard_operation(self, id: str) -> OperationState:
+    async def discard(self, id: str) -> OperationState:
         """Give up a pending or failed operation for good. Raises Conflict if it is neither."""
-        return await self._settle_one(id, "discard")
+        return await self._ask(OperationState, "POST", *_path(id), "discard")
 
-    async def retry_operations(
-        self, ids: Sequence[str] | None = None, *, queue: str | None = None
-    ) -> SettledOperations:
+    async def retry_failed(self, ids: Sequence[str] | None = None, *, queue: str | None = None) -> SettledOperations:
         """Let failed operations wait again: those named, those of a queue, or all of them."""
         return await self._settle("retry", ids, queue)
 
-    async def discard_operations(
-        self, ids: Sequence[str] | None = None, *, queue: str | None = None
-    ) -> SettledOperations:
+    async def discard_failed(self, ids: Sequence[str] | None = None, *, queue: str | None = None) -> SettledOperations:
         """Give up failed operations for good: those named, those of a queue, or all of them."""
         return await self._settle("discard", ids, queue)
-
-    async def _settle_one(self, id: str, verb: str) -> OperationState:
-        if not is_uuid(id):
-            raise InvalidRequest(f"{id!r:.80} is not the id of an operation")
-        return await self._ask(OperationState, "POST", "operations", id, verb, key=self._server_key)
 
     async def _settle(self, verb: str, ids: Sequence[str] | None, queue: str | None) -> SettledOperations:
         if ids is not None and queue is not None:
             raise InvalidRequest("name the ids of operations, or their queue, not both")
-        parts = [None] if ids is None else [list(ids[at : at + _PAGE]) for at in range(0, len(ids), _PAGE)]
+        parts = [None] if ids is None else [List(ids[at : at + _PAGE]) for at in range(0, len(ids), _PAGE)]
         settled = SettledOperations(done=[], refused=[])
         for some in parts:
             body = SettleBody(ids=some, queue=queue, all=some is None and queue is None)
             while True:
-                answer = await self._ask(SettledPage, "POST", "operations", verb, body=body, key=self._server_key)
+                answer = await self._ask(SettledPage, "POST", "operations", verb, body=body)
                 settled.done.extend(answer.done)
                 settled.refused.extend(answer.refused)
                 if answer.cursor is None:
@@ -118,7 +105,7 @@ class Operations(Family):
             async with asyncio.timeout(seconds):
                 while True:
                     try:
-                        found, unknown = await self.operation(id), None
+                        found, unknown = await self.get(id), None
                         if found.status not in ("pending", "processing"):
                             return found
                     except NotFound as error:
@@ -134,26 +121,28 @@ class Operations(Family):
                 f"operation {id} still waits after {seconds:g} s; it is durable and will be applied"
             ) from None
 
-    async def _look(self, outcome: PushOutcome, seconds: float) -> PushOutcome:
+    async def look(self, outcome: PushOutcome, seconds: float = WAIT_SECONDS) -> PushOutcome:
+        """What a push that became an operation came to, as `QueuedPush.wait` tells it."""
         return came_to(outcome, await self._ended(outcome, seconds))
 
-    async def _wait_for(self, outcomes: Sequence[PushOutcome]) -> list[PushOutcome]:
+    async def look_all(self, outcomes: Sequence[PushOutcome]) -> List[PushOutcome]:
         """The outcomes, with what became of those that are operations; each operation is asked for once."""
         pending = {one.operation_id: one for one in outcomes if one.status == "buffered"}
-        found = dict(
-            zip(
-                pending,
-                await asyncio.gather(*(self._ended(one, WAIT_SECONDS) for one in pending.values())),
-                strict=True,
-            )
-        )
+        ended = await asyncio.gather(*(self._ended(one, WAIT_SECONDS) for one in pending.values()))
+        found = dict(zip(pending, ended, strict=True))
         return [came_to(one, found[one.operation_id]) if one.status == "buffered" else one for one in outcomes]
 
-    def _handle(self, outcome: PushOutcome) -> PushOutcome:
+    def handle(self, outcome: PushOutcome) -> PushOutcome:
+        """The outcome of a push; of one that became an operation with a way to wait for it."""
         if outcome.status != "buffered":
             return outcome
-        fields = {name: getattr(outcome, name) for name in PushOutcome.__struct_fields__}
-        return QueuedPush(**fields, look=self._look)
+        return QueuedPush(**msgspec.structs.asdict(outcome), look=self.look)
+
+
+def _path(id: str) -> tuple[str, str]:
+    if not is_uuid(id):
+        raise InvalidRequest(f"{id!r:.80} is not the id of an operation")
+    return "operations", id
 
 
 def came_to(outcome: PushOutcome, operation: OperationState) -> PushOutcome:

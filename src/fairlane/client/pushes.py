@@ -1,16 +1,16 @@
-"""Push: one message or many, merged with whatever else waits."""
+"""Pushes on their way: one message or many, merged with whatever else waits."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Unpack, cast
+from typing import Any, cast
 
 import msgspec
 
-from fairlane.client.family import REQUESTS, decode
-from fairlane.client.operations import Operations, QueuedOperation
+from fairlane.client.operations import Operations
+from fairlane.client.part import decode
 from fairlane.client.problems import rebuilt
 from fairlane.client.transport import Answer, Call, Transport, path_of
 from fairlane.errors import FairlaneError, InvalidRequest, Overloaded, QueueFull
@@ -18,77 +18,58 @@ from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.limits import JSON_DEPTH_MAX
 from fairlane.model.message import PushItem, PushOptions, check_depth, check_items, check_options, check_payload
 from fairlane.model.moment import Moment
-from fairlane.model.names import check_count
 from fairlane.model.outcome import PushOutcome
-from fairlane.model.queue import PRIORITY_MAX
-from fairlane.runtime.batcher import Batcher, Weight
+from fairlane.runtime.batcher import Batcher, BatchPolicy, Weight
 from fairlane.wire.base import encode
 from fairlane.wire.push import Item, PushBody, PushElement, PushRefusal
 
 _PUSH = path_of("push")
 _ROUNDS_MAX = 3  # others may take the room meanwhile
 
+REQUESTS = BatchPolicy(requests_max=10_000, items_max=10_000, share_items=10_000)
+"""One request is in flight at a time, so that calls are carried out in the order they were made. It has at most as
+many items as a broker takes."""
 
-class Pushes(Operations):
-    def __init__(self, transport: Transport, *, batching: bool, queued_operation: QueuedOperation = "return") -> None:
-        super().__init__(transport, batching=batching)
-        self._queued_operation = queued_operation
+
+class Pushes:
+    """The pushes of a client on their way."""
+
+    def __init__(self, transport: Transport, operations: Operations, *, batching: bool, wait: bool) -> None:
+        self._transport = transport
+        self._operations = operations
+        self._wait = wait
         self._store = self._stored if transport.spans is None else transport.spans.pushing(self._stored)
-        self._push = Batcher(self._send, REQUESTS, weigh=_weigh, together=batching)
+        self._batcher = Batcher(self._send, REQUESTS, weigh=_weigh, together=batching)
 
-    async def push(
-        self,
-        queue: str,
-        data: Any,
-        *,
-        deliver_at: int | None = None,
-        delay_ms: int | None = None,
-        priority: int | None = None,
-        **options: Unpack[PushOptions],
-    ) -> PushOutcome:
-        """Store one message and return when it is durable. Queue and partition are made when first named.
-
-        With `deliver_at` (microseconds since 1970) or `delay_ms` it is `scheduled`: kept aside until then. `priority`,
-        0 to 9, is the message's in an unordered queue and its partition's in an ordered one. A known
-        `transaction_id` is a `duplicate`. A busy broker keeps the message and stores it soon: then the outcome is a
-        `QueuedPush`, whose `wait` returns when it is stored; with `queued_operation="wait"` this call does. Raises
-        QueueFull when waiting did not help, and OutcomeUnknown when no answer came: pushing again with the same
-        transaction_id stores it at most once.
-        """
-        item = item_of(queue, data, **options)
-        if deliver_at is not None or delay_ms is not None:
-            PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms).check_time()
-            item.deliver_at, item.delay_ms = None if deliver_at is None else Moment(deliver_at), delay_ms
-        if priority is not None:
-            item.priority = check_count("priority", priority, least=0, most=PRIORITY_MAX)
-        [outcome] = await self._store([item])
+    async def one(self, item: Item, *, own: bool) -> PushOutcome:
+        """The outcome of one item, whose transactionId was made for this call if it is `own`. Raises its error."""
+        [outcome] = outcomes = await self._store([item])
+        if outcome.status == "queued":
+            return outcome
         if outcome.error is not None:
             raise outcome.error
-        return (await self._settled([outcome], [options.get("transaction_id")]))[0]
+        return (await self._settled(outcomes, [own]))[0]
 
-    async def push_many(self, items: Sequence[PushItem]) -> list[PushOutcome]:
-        """Store many; one outcome per item. The items of one partition are stored together or refused together."""
-        prepared = prepare(items)
-        if not prepared:
-            return []
-        return await self._settled(await self._store(prepared), [item.transaction_id for item in items])
+    async def many(self, items: list[Item], own: Sequence[bool]) -> list[PushOutcome]:
+        """One outcome for each item."""
+        return await self._settled(await self._store(items), own)
 
-    async def _settled(self, outcomes: list[PushOutcome], given: Sequence[str | None]) -> list[PushOutcome]:
+    async def _settled(self, outcomes: list[PushOutcome], own: Sequence[bool]) -> list[PushOutcome]:
         """Wait for those that are operations, or give them a handle."""
         if any(outcome.status == "buffered" for outcome in outcomes):
-            if self._queued_operation == "wait":
-                outcomes = await self._wait_for(outcomes)
+            if self._wait:
+                outcomes = await self._operations.look_all(outcomes)
             else:
-                outcomes = [self._handle(outcome) for outcome in outcomes]
-        for id, outcome in zip(given, outcomes, strict=True):
-            if id is None:
-                _own_repeat(outcome)
+                outcomes = list(map(self._operations.handle, outcomes))
+        for made, outcome in zip(own, outcomes, strict=True):
+            if made and outcome.status == "duplicate":
+                outcome.status = "queued"  # an id that was made for the call is known by the call's own earlier attempt
         return outcomes
 
     async def _stored(self, items: list[Item]) -> list[PushOutcome]:
         """Outcomes of all items. Those that met an overload are pushed again after a while, the others are not
         kept waiting for them."""
-        outcomes = await self._push.submit(items)
+        outcomes = await self._batcher.submit(items)
         refusals = 1
         while refused := [index for index, outcome in enumerate(outcomes) if isinstance(outcome.error, Overloaded)]:
             longest = max((cast(Overloaded, outcomes[index].error) for index in refused), key=lambda e: e.retry_after)
@@ -98,7 +79,7 @@ class Pushes(Operations):
             await asyncio.sleep(delay)
             some = [items[index] for index in refused]
             try:
-                again = await self._push.submit(some)
+                again = await self._batcher.submit(some)
             except FairlaneError as error:  # of these alone: the others are stored
                 again = [_refused(item, error) for item in some]
             for index, outcome in zip(refused, again, strict=True):
@@ -123,7 +104,7 @@ class Pushes(Operations):
         """One request for all calls, or one for each if they are refused as a whole: somebody's fault is nobody
         else's."""
         items = [item for call in calls for item in call]
-        answer = await self._transport.exchange(Call("POST", _PUSH, self._server_key, encode(PushBody(items))))
+        answer = await self._transport.exchange(Call("POST", _PUSH, self._transport.own_key, encode(PushBody(items))))
         elements = _elements(answer, items)
         if elements is not None:
             found = iter(elements)
@@ -135,9 +116,8 @@ class Pushes(Operations):
             return [error]
         return [(await self._request([call]))[0] for call in calls]
 
-    async def _drain(self) -> None:
-        await self._push.drain()
-        await super()._drain()
+    async def drain(self) -> None:
+        await self._batcher.drain()
 
 
 def prepare(items: Sequence[PushItem]) -> list[Item]:
@@ -166,7 +146,7 @@ def prepare(items: Sequence[PushItem]) -> list[Item]:
     return prepared
 
 
-def item_of(queue: str, data: Any, **options: Unpack[PushOptions]) -> Item:
+def item_of(queue: str, data: Any, options: PushOptions) -> Item:
     """One checked item. Its transactionId is made here, so that every attempt to push it carries the same."""
     check_options(options)
     try:
@@ -255,9 +235,3 @@ def _replaced(
     for index, outcome in zip(indexes, found, strict=True):
         outcomes[index] = outcome
     return outcomes
-
-
-def _own_repeat(outcome: PushOutcome) -> None:
-    """An id that was made for this call can only be a duplicate of the call's own earlier attempt."""
-    if outcome.status == "duplicate":
-        outcome.status = "queued"

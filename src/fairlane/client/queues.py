@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from builtins import list as List  # there is a verb of that name
 from typing import Any
 
-from fairlane.client.family import Family
+from fairlane.client.part import Part
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX
 from fairlane.model.names import check_count, check_name, name_or_none
 from fairlane.model.queue import QueueOptions, queue_options
@@ -22,7 +23,7 @@ from fairlane.wire.queues import (
 )
 
 
-class Queues(Family):
+class Queues(Part):
     async def configure(
         self, queue: str, /, *, namespace: str | None = None, task: str | None = None, **options: Any
     ) -> QueueOptions:
@@ -43,11 +44,11 @@ class Queues(Family):
         path = ("queues", check_name("queue", queue), "clear")
         return (await self._ask(ClearedQueue, "DELETE", *path, query=query)).cleared
 
-    async def queues(self) -> list[QueueSummary]:
+    async def list(self) -> List[QueueSummary]:
         """Every queue, newest first."""
         return (await self._ask(QueueList, "GET", "resources", "queues")).queues
 
-    async def queue(self, queue: str, *, after: str = "", limit: int = 1000) -> QueueDetail:
+    async def show(self, queue: str, *, after: str = "", limit: int = 1000) -> QueueDetail:
         """One queue with a page of its partitions, those whose name comes after `after`. Raises NotFound."""
         check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX)
         query = {"after": name_or_none("after", after or None), "limit": limit}
@@ -60,7 +61,7 @@ class Queues(Family):
         group: str | None = None,
         ending_within: int | None = None,
         limit: int = 100,
-    ) -> list[LeaseDetail]:
+    ) -> List[LeaseDetail]:
         """Live leases, the next to end first; with `ending_within` those that end in so many seconds unless they are
         renewed."""
         if ending_within is not None:
@@ -77,7 +78,7 @@ class Queues(Family):
         """How much of a queue its consumers hold, its depth, and what room is left. Raises NotFound."""
         return await self._ask(Utilisation, "GET", "queues", check_name("queue", queue), "utilisation")
 
-    async def delete_queue(self, queue: str) -> bool:
+    async def delete(self, queue: str) -> bool:
         """Delete a queue with all that is in it; whether it was there."""
         return (await self._ask(DeletedQueue, "DELETE", *_path(queue))).existed
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from fairlane.client.family import Family
+from fairlane.client.part import Part
 from fairlane.model.names import name_or_none
 from fairlane.wire.retention import Deleted, RetentionHistory, RetentionRun, WentAt
 
 
-class Retention(Family):
-    async def run_retention(self) -> list[Deleted]:
+class Retention(Part):
+    async def run(self) -> list[Deleted]:
         """Delete what the rules of all queues cover, now; what went, by queue and rule. Raises Conflict while another
         broker is at it."""
         return (await self._ask(RetentionRun, "POST", "retention", "run")).deleted
 
-    async def retention_history(
+    async def history(
         self, queue: str | None = None, *, since: str | None = None, until: str | None = None
     ) -> list[WentAt]:
         """What rules deleted in the last day, or between two times like 2026-01-31T12:00:00Z, oldest first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.client.family import Family
+from fairlane.client.part import Part
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX
 from fairlane.model.moment import moment_or_none
@@ -10,8 +10,8 @@ from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name
 from fairlane.wire.scheduled import Cancelled, RescheduleBody, Rescheduled, ScheduledPage
 
 
-class ScheduledMessages(Family):
-    async def scheduled(self, queue: str, *, after: str = "", limit: int = 100) -> ScheduledPage:
+class ScheduledMessages(Part):
+    async def list(self, queue: str, *, after: str = "", limit: int = 100) -> ScheduledPage:
         """Messages of a queue that wait for their time, next due first. Raises NotFound."""
         query = {"limit": check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX), "after": after or None}
         return await self._ask(ScheduledPage, "GET", "scheduled", check_name("queue", queue), query=query)

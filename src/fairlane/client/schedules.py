@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from builtins import list as List  # there is a verb of that name
 from typing import Any
 
 import msgspec
 
-from fairlane.client.family import Family
+from fairlane.client.part import Part
 from fairlane.errors import InvalidRequest
 from fairlane.model.names import DEFAULT_PARTITION, check_name
 from fairlane.runtime.durations import seconds_in
@@ -15,8 +16,8 @@ from fairlane.wire.schedules import Missed, Schedule, ScheduleDeleted, ScheduleO
 from fairlane.wire.schedules import Schedules as Listed
 
 
-class Schedules(Family):
-    async def define_schedule(
+class Schedules(Part):
+    async def define(
         self,
         name: str,
         queue: str,
@@ -46,27 +47,27 @@ class Schedules(Family):
         )
         return await self._ask(Schedule, "POST", *_path(name), body=options)
 
-    async def schedules(self) -> list[Schedule]:
+    async def list(self) -> List[Schedule]:
         """All, by name."""
         return (await self._ask(Listed, "GET", "schedules")).schedules
 
-    async def schedule(self, name: str) -> Schedule:
+    async def get(self, name: str) -> Schedule:
         """Raises NotFound."""
         return await self._ask(Schedule, "GET", *_path(name))
 
-    async def delete_schedule(self, name: str) -> bool:
+    async def delete(self, name: str) -> bool:
         """False if it was not there."""
         return (await self._ask(ScheduleDeleted, "DELETE", *_path(name))).deleted
 
-    async def pause_schedule(self, name: str) -> Schedule:
+    async def pause(self, name: str) -> Schedule:
         """Its ticks are neither pushed nor missed until it is resumed."""
         return await self._ask(Schedule, "POST", *_path(name, "pause"))
 
-    async def resume_schedule(self, name: str) -> Schedule:
+    async def resume(self, name: str) -> Schedule:
         """Let it go on with its next tick."""
         return await self._ask(Schedule, "POST", *_path(name, "resume"))
 
-    async def run_schedule(self, name: str) -> str:
+    async def run(self, name: str) -> str:
         """Push its message once, now; the transactionId."""
         return (await self._ask(ScheduleRun, "POST", *_path(name, "run"))).transaction_id
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from builtins import list as List  # there is a verb of that name
 from typing import Any
 
 import msgspec
 
-from fairlane.client.family import Family
+from fairlane.client.part import Part
 from fairlane.model.names import check_name, name_or_none
 from fairlane.wire.specs import (
     SpecApplied,
@@ -21,37 +22,35 @@ from fairlane.wire.specs import (
 )
 
 
-class Specs(Family):
-    async def plan_spec(self, spec: bytes) -> SpecPlan:
+class Specs(Part):
+    async def plan(self, spec: bytes) -> SpecPlan:
         """What applying a document, as `fairlane spec compile` prints it, would change. Nothing is done."""
         return await self._ask(SpecPlan, "POST", "spec", "plan", body=SpecPlanBody(spec=msgspec.Raw(spec)))
 
-    async def apply_spec(
+    async def apply(
         self,
         spec: bytes,
         *,
         source: str = "",
-        applied_by: str = "",
+        by: str = "",
         consent: bool = False,
         version: int | None = None,
     ) -> SpecApplied:
         """Put a document in force; the same again changes nothing. ConsentNeeded, unless `consent` is given, if
         messages may be lost or refused by it. `version` is that of a plan: Conflict if another was applied since."""
-        body = SpecApplyBody(
-            spec=msgspec.Raw(spec), source=source, applied_by=applied_by, consent=consent, version=version
-        )
+        body = SpecApplyBody(spec=msgspec.Raw(spec), source=source, applied_by=by, consent=consent, version=version)
         return await self._ask(SpecApplied, "POST", "spec", "apply", body=body)
 
-    async def specs(self) -> list[SpecDetail]:
+    async def list(self) -> List[SpecDetail]:
         """Those in force, by app."""
         return (await self._ask(SpecList, "GET", "spec")).specs
 
-    async def spec_versions(self, app: str | None = None, *, limit: int = 100) -> list[SpecHead]:
+    async def versions(self, app: str | None = None, *, limit: int = 100) -> List[SpecHead]:
         """Everything that was applied, newest first, without texts."""
         query = {"limit": limit, "app": name_or_none("app", app)}
         return (await self._ask(SpecVersionList, "GET", "spec", "versions", query=query)).versions
 
-    async def export_spec(self, app: str) -> dict[str, Any]:
+    async def export(self, app: str) -> dict[str, Any]:
         """The document of an app as its queues are now."""
         answer = await self._ask(SpecExported, "GET", "spec", "export", query={"app": check_name("app", app)})
         return msgspec.json.decode(answer.spec, type=dict[str, Any])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import msgspec
 
-from fairlane.client.family import Family
 from fairlane.client.problems import rebuilt
 from fairlane.client.pushes import item_of
 from fairlane.errors import TransactionRefused
@@ -16,24 +14,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.message import Message, PushOptions
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome
 from fairlane.model.verdict import ack_item
-from fairlane.wire.transactions import TransactionAnswer, TransactionBody, TransactionResult, TransactionStep
-
-
-class Transactions(Family):
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
-        """Collect acks and pushes, and commit them all, or none, at the end of the block.
-
-        Nothing is sent if the block raises. Raises TransactionRefused, with the `index` of the step, when one of
-        them cannot be done. A commit is repeated when no answer came; what it did before is not done twice.
-        """
-        transaction = Transaction()
-        yield transaction
-        if transaction.steps:
-            answer = await self._ask(TransactionAnswer, "POST", "transaction", body=TransactionBody(transaction.steps))
-            if not answer.success:
-                raise rebuilt(answer, TransactionRefused)
-            transaction.outcomes = [_outcome(result) for result in answer.results]
+from fairlane.wire.transactions import TransactionAnswer, TransactionResult, TransactionStep
 
 
 class Transaction:
@@ -44,7 +25,7 @@ class Transaction:
         self.outcomes: list[PushOutcome | AckOutcome] = []
 
     def push(self, queue: str, data: Any, **options: Unpack[PushOptions]) -> None:
-        item = item_of(queue, data, **options)
+        item = item_of(queue, data, options)
         self.steps.append(TransactionStep(type="push", items=[item]))
 
     def ack(
@@ -75,6 +56,13 @@ class Transaction:
                 position=item.position,
             )
         )
+
+
+def outcomes_of(answer: TransactionAnswer) -> list[PushOutcome | AckOutcome]:
+    """One for each step. Raises TransactionRefused, with the `index` of the step, if one of them could not be done."""
+    if not answer.success:
+        raise rebuilt(answer, TransactionRefused)
+    return [_outcome(result) for result in answer.results]
 
 
 def _outcome(result: TransactionResult) -> PushOutcome | AckOutcome:

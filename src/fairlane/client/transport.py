@@ -17,6 +17,7 @@ from fairlane.client.problems import error_of
 from fairlane.client.retries import Retries
 from fairlane.client.servers import Servers
 from fairlane.errors import FairlaneError, InvalidRequest, OutcomeUnknown, Overloaded, Unavailable
+from fairlane.model.ids import uuid7
 
 CONNECT_SECONDS = 5.0
 PIECE_BYTES = 1024 * 1024
@@ -49,6 +50,7 @@ class Transport:
     def __init__(self, servers: Servers, retries: Retries, *, timeout: float, token: str | None = None) -> None:
         self.servers = servers
         self.retries = retries
+        self.own_key = uuid7()  # clients spread over the servers, and each keeps to one
         self._timeout = timeout
         self.spans = tracing.spans()
         self._headers = {"User-Agent": "fairlane"}
@@ -62,7 +64,7 @@ class Transport:
         method: str,
         path: str,
         *,
-        key: str = "",
+        key: str | None = None,
         query: Mapping[str, str | int] | None = None,
         body: bytes | None = None,
         wait: float = 0.0,
@@ -70,7 +72,7 @@ class Transport:
         """The body of a successful answer, empty if it has none. Any other answer is raised."""
         if query:
             path = f"{path}?{urlencode(query)}"
-        call = Call(method, path, key, body, wait)
+        call = Call(method, path, self.own_key if key is None else key, body, wait)
         refusals = 0
         while True:
             answer = await self.exchange(call)

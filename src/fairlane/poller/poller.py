@@ -48,12 +48,12 @@ class Progress(msgspec.Struct):
 
 
 class Sources(Protocol):
-    """The sources, and how far each was read: of a `Client`, or a broker itself."""
+    """The sources, and how far each was read: those of a client, or of a broker in the same process."""
 
-    async def source(self, name: str) -> SourceView: ...
-    async def lease_source(self, name: str, *, seconds: int = 60, token: int | None = None) -> SourceView: ...
-    async def release_source(self, name: str, token: int) -> bool: ...
-    async def commit_source(self, name: str, page: SourcePage) -> SourceCommitted: ...
+    async def get(self, name: str) -> SourceView: ...
+    async def lease(self, name: str, *, seconds: int, token: int | None = None) -> SourceView: ...
+    async def release(self, name: str, token: int) -> bool: ...
+    async def commit(self, name: str, page: SourcePage) -> SourceCommitted: ...
 
 
 class Poller:
@@ -63,7 +63,7 @@ class Poller:
     def __init__(
         self,
         source: Source,
-        client: Sources,
+        sources: Sources,
         *,
         report: Callable[[Progress], None] = lambda _: None,
         allowed: Allowed | None = None,
@@ -71,7 +71,7 @@ class Poller:
         self.source = source.check()
         self.progress = Progress()
         self._spans = tracing.spans()
-        self._client = client
+        self._sources = sources
         self._report = report
         allowed = allowed or Allowed(everything=source.allow_private)
         self._caller = Caller(allowed, seconds=_ANSWER_SECONDS, bytes_max=REQUEST_BYTES_MAX)
@@ -121,7 +121,7 @@ class Poller:
     @contextlib.asynccontextmanager
     async def _leased(self) -> AsyncIterator[None]:
         name, seconds = self.source.name, self.source.lease_seconds
-        self._at = await self._client.lease_source(name, seconds=seconds)
+        self._at = await self._sources.lease(name, seconds=seconds)
         token = self._at.token
         keeping = asyncio.create_task(self._keep(token))
         try:
@@ -130,14 +130,14 @@ class Poller:
             keeping.cancel()
             await asyncio.wait([keeping])
             with contextlib.suppress(FairlaneError):
-                await self._client.release_source(name, token)
+                await self._sources.release(name, token)
 
     async def _keep(self, token: int) -> None:
         """A commit under a lease that ended is refused, so that nobody needs to be told."""
         while True:
             await asyncio.sleep(self.source.lease_seconds / 3)
             try:
-                await self._client.lease_source(self.source.name, seconds=self.source.lease_seconds, token=token)
+                await self._sources.lease(self.source.name, seconds=self.source.lease_seconds, token=token)
             except LeaseLost:
                 return
             except FairlaneError as error:
@@ -183,7 +183,7 @@ class Poller:
             while done.more:
                 done = await self._commit(page._replace(records=[]), cursor, sweep=True, last=True)
             if page.end:
-                self._at = await self._client.source(self.source.name)
+                self._at = await self._sources.get(self.source.name)
                 return
             begin, cursor = False, page.cursor
             passed.add(cursor)
@@ -235,7 +235,7 @@ class Poller:
         failures = 0
         while True:
             try:
-                return await self._client.commit_source(self.source.name, body)
+                return await self._sources.commit(self.source.name, body)
             except FairlaneError as error:
                 if not error.retryable:
                     raise
@@ -278,6 +278,6 @@ async def poll(
 ) -> Progress:
     """Poll a source until cancelled, or `once`; then with `sweep` all is read again, whether that is due or not."""
     async with Client(servers) as client:
-        poller = Poller(source, client, report=report)
+        poller = Poller(source, client.sources, report=report)
         await (poller.once(sweep=sweep) if once else poller.run())
         return poller.progress

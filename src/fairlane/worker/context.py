@@ -80,7 +80,7 @@ class Context:
         """Push a message in the transaction that acks this one: both happen, or neither. Nothing is pushed if the
         handler fails, or asks for the message to come again. The trace goes on in the new message."""
         options.setdefault("trace_id", self.message.trace_id)
-        item = item_of(queue, data, **options)
+        item = item_of(queue, data, options)
         tracing.give([item], tracing.onward(self.message.headers))
         self.pushed.append(item)
 

@@ -81,7 +81,7 @@ class MappedConsumers:
 
     async def _look(self) -> None:
         try:
-            found = [one.spec for one in await self._client.specs()]
+            found = [one.spec for one in await self._client.specs.list()]
         except NotFound:  # a broker that knows no specs
             found = []
         except FairlaneError as error:

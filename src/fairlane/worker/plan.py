@@ -43,14 +43,14 @@ async def apply(client: Client, some: list[Change]) -> None:
     for queue in dict.fromkeys(one.queue for one in some):
         options = {one.option: one.after for one in some if one.queue == queue}
         try:
-            await client.set_options(queue, **options)
+            await client.queues.set_options(queue, **options)
         except NotFound:
-            await client.configure(queue, **options)
+            await client.queues.configure(queue, **options)
 
 
 async def _in_force(client: Client, queue: str) -> dict[str, Any]:
     try:
-        options = (await client.queue(queue, limit=1)).options
+        options = (await client.queues.show(queue, limit=1)).options
     except NotFound:  # a push would make it
         return msgspec.structs.asdict(QueueOptions())
     return {name: options.get(wire) for name, wire in OPTION_NAMES.items()}

@@ -7,7 +7,7 @@ import logging
 import multiprocessing
 import os
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AsyncExitStack
@@ -15,12 +15,15 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from fairlane import tracing
 from fairlane.client.client import Client
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, NotFound
 from fairlane.model.ids import PartitionId
 from fairlane.outbound.caller import Caller
 from fairlane.runtime.backoff import backoff
+from fairlane.wire.effects import Effect, EffectBody, EffectQuery
 from fairlane.worker.app import App
 from fairlane.worker.binding import Binding, provide
 
@@ -43,17 +46,21 @@ class Effects:
         self._client = client
 
     async def get(self, key: str, partition: PartitionId) -> bytes | None:
-        return await self._there(lambda: self._client.effect(key, partition))
+        where = EffectQuery(partition_id=str(partition))
+        try:
+            return await self._there(lambda: self._client.effects.get(key, where))
+        except NotFound:
+            return None
 
     async def keep(self, key: str, partition: PartitionId, value: bytes) -> bytes:
-        saved = await self._there(lambda: self._client.keep_effect(key, partition, value))
-        assert saved is not None
-        return saved
+        body = EffectBody(partition_id=str(partition), value=msgspec.Raw(value))
+        return await self._there(lambda: self._client.effects.keep(key, body))
 
-    async def _there(self, ask: Callable[[], Awaitable[bytes | None]]) -> bytes | None:
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._patiently(ask), self.loop))
+    async def _there(self, ask: Callable[[], Coroutine[Any, Any, Effect]]) -> bytes:
+        asked = asyncio.run_coroutine_threadsafe(self._patiently(ask), self.loop)
+        return bytes((await asyncio.wrap_future(asked)).value)
 
-    async def _patiently(self, ask: Callable[[], Awaitable[bytes | None]]) -> bytes | None:
+    async def _patiently(self, ask: Callable[[], Coroutine[Any, Any, Effect]]) -> Effect:
         """An effect that is not saved is had again, so that a moment's outage is worth waiting for."""
         failures = 0
         while True:

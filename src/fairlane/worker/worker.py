@@ -138,7 +138,7 @@ class Worker:
             failures = 0
             while not self._stopping.is_set():
                 try:
-                    await self._client.define_schedule(
+                    await self._client.schedules.define(
                         one.name,
                         one.name,
                         every=one.seconds,
@@ -163,12 +163,12 @@ class Worker:
         id = uuid7()
         while not self._stopping.is_set():
             try:
-                await self._client.report(id, self._report())
+                await self._client.workers.report(id, self._report())
             except FairlaneError as error:
                 log.debug("cannot send the heartbeat: %s", error)
             await self._rest(BEAT_SECONDS)
         with contextlib.suppress(FairlaneError):
-            await self._client.leave(id)
+            await self._client.workers.leave(id)
 
     def _report(self) -> WorkerReport:
         claims = [claim for consumer in self.consumers for claim in consumer.claims]

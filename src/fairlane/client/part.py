@@ -1,4 +1,4 @@
-"""A family of verbs: the base of all of them."""
+"""A part of the client: the verbs of one noun over the client's transport."""
 
 from __future__ import annotations
 
@@ -10,22 +10,14 @@ import msgspec
 from fairlane.client.transport import Transport, path_of
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.moment import Moment
-from fairlane.runtime.batcher import BatchPolicy
 from fairlane.wire.base import decoder, encode
 
 T = TypeVar("T")
 
-REQUESTS = BatchPolicy(requests_max=10_000, items_max=10_000, share_items=10_000)
-"""One request is in flight at a time, so that calls are carried out in the order they were made. It has at most as
-many items as a broker takes."""
 
-
-class Family:
-    """Some verbs of the client. Families are joined to one `Client` and share its transport."""
-
-    def __init__(self, transport: Transport, *, batching: bool) -> None:
+class Part:
+    def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._batching = batching
 
     async def _ask(
         self,
@@ -34,25 +26,11 @@ class Family:
         *path: str,
         query: Mapping[str, str | int | None] | None = None,
         body: object = None,
-        key: str = "",
     ) -> T:
         """The answer at a path under /api/v1, as `kind`. A parameter of the query that is None is left out."""
-        return decode(await self._call(method, *path, query=query, body=body, key=key), kind)
-
-    async def _call(
-        self,
-        method: str,
-        *path: str,
-        query: Mapping[str, str | int | None] | None = None,
-        body: object = None,
-        key: str = "",
-    ) -> bytes:
         asked = {name: value for name, value in (query or {}).items() if value is not None}
         sent = None if body is None else encode(body)
-        return await self._transport.ask(method, path_of(*path), key=key, query=asked, body=sent)
-
-    async def _drain(self) -> None:
-        """Return when everything that waits to be sent was answered."""
+        return decode(await self._transport.ask(method, path_of(*path), query=asked, body=sent), kind)
 
 
 def decode(body: bytes, type: type[T]) -> T:
