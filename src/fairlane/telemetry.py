@@ -9,7 +9,8 @@ from __future__ import annotations
 import resource
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from operator import sub
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -20,8 +21,17 @@ T = TypeVar("T")
 KINDS: Final = ("push", "pop", "ack", "transaction", "renew_lease")
 MINUTES_MAX: Final = 24 * 60
 QUEUES_MAX: Final = 200  # counted one by one in each minute; what comes beyond is in the totals only
+SECONDS_MAX: Final = 300
+BIN_SECONDS: Final = 5
+BINS_MAX: Final = SECONDS_MAX // BIN_SECONDS
+BIN_QUEUES_MAX: Final = 1000
+COUNTED: Final = ("pushed", "popped", "acks", "failed", "dead")
+CLOCKED: Final = ("push", "pop", "ack")
+_SHARES: Final = (0.5, 0.99)
 _STEPS: Final = 4  # buckets to each doubling of the latency, so that a percentile is right within a fifth
 _OCTAVES: Final = 40
+_BIN: Final = BIN_SECONDS * 1_000_000
+_MINUTE: Final = 60_000_000
 
 
 class VerbStats(msgspec.Struct):
@@ -46,12 +56,7 @@ class VerbStats(msgspec.Struct):
 
     def percentile_ms(self, share: float) -> float:
         """The latency that `share` of the calls did not exceed, as near as the buckets tell."""
-        wanted, seen = share * self.count, 0
-        for index, found in enumerate(self.buckets):
-            seen += found
-            if found and seen >= wanted:
-                return upper_bound(index) * 1e3
-        return 0.0
+        return percentile(self.buckets, share) * 1e3
 
     def histogram(self, first: int = 5, upto: int = 25) -> Iterator[tuple[float, int]]:
         """(seconds, how many took no longer), one for each doubling: from 128 us to 67 s, unless told otherwise."""
@@ -59,6 +64,16 @@ class VerbStats(msgspec.Struct):
         for octave in range(first, upto):
             seen += sum(self.buckets[octave * _STEPS : (octave + 1) * _STEPS])
             yield upper_bound(octave * _STEPS + _STEPS - 1), seen
+
+
+def percentile(buckets: Sequence[int], share: float) -> float:
+    """The latency, in seconds, that `share` of what was counted did not exceed; 0 if there is none."""
+    wanted, seen = share * sum(buckets), 0
+    for index, found in enumerate(buckets):
+        seen += found
+        if found and seen >= wanted:
+            return upper_bound(index)
+    return 0.0
 
 
 def upper_bound(bucket: int) -> float:
@@ -85,7 +100,7 @@ class CommandCounts(msgspec.Struct):
 
 
 class QueueCounts(msgspec.Struct):
-    """Counts of one queue in one minute."""
+    """Counts of one queue in some seconds, or in one minute."""
 
     pushes: int = 0
     pushed: int = 0
@@ -98,12 +113,14 @@ class QueueCounts(msgspec.Struct):
     lag_ms: float = 0.0
     lag_max_ms: float = 0.0
     """How old the first message of each pop was: in all, and at most."""
+    depth: int | None = None
+    """What was not finished when somebody counted last."""
 
     def add(self, more: QueueCounts) -> None:
-        for name in QueueCounts.__struct_fields__:
-            if name != "lag_max_ms":
-                setattr(self, name, getattr(self, name) + getattr(more, name))
+        for name in QueueCounts.__struct_fields__[:-2]:
+            setattr(self, name, getattr(self, name) + getattr(more, name))
         self.lag_max_ms = max(self.lag_max_ms, more.lag_max_ms)
+        self.depth = self.depth if more.depth is None else more.depth
 
     def mean_lag_ms(self) -> float:
         full = self.pops - self.pops_empty
@@ -116,6 +133,24 @@ class Tally(NamedTuple):
     errors: int
 
 
+class Step(NamedTuple):
+    """A second or a minute of all queues together: messages by what happened to them (`COUNTED`), and for each verb of
+    `CLOCKED` its median and 99th percentile in seconds, None where there was no call."""
+
+    at: int
+    counts: tuple[int, ...]
+    latencies: tuple[float | None, ...]
+    depth: int | None
+    oldest_at: int | None
+
+
+class Bin(NamedTuple):
+    """A few seconds, by queue."""
+
+    at: int
+    queues: dict[int, QueueCounts]
+
+
 class Minute(msgspec.Struct):
     """A minute of telemetry: what happened in it, by verb and by queue."""
 
@@ -125,6 +160,28 @@ class Minute(msgspec.Struct):
     queues: dict[int, QueueCounts] = {}
     cpu_seconds: tuple[float, float] = (0.0, 0.0)
     resident_bytes: int = 0
+    step: Step | None = None
+
+
+class _Meter:
+    """A meter of what happens from now on, of all queues together."""
+
+    def __init__(self, telemetry: Telemetry, at: int) -> None:
+        self.at = at
+        self._telemetry = telemetry
+        self._counts = telemetry.counts()
+        self._buckets = [telemetry.verbs[kind].buckets[:] for kind in CLOCKED]
+        self.depth: int | None = None
+        self.oldest_at: int | None = None
+
+    def step(self) -> Step:
+        latencies: list[float | None] = []
+        for kind, before in zip(CLOCKED, self._buckets, strict=True):
+            now = self._telemetry.verbs[kind].buckets
+            came = list(map(sub, now, before)) if now != before else []
+            latencies += [percentile(came, share) or None for share in _SHARES]
+        counts = tuple(map(sub, self._telemetry.counts(), self._counts))
+        return Step(self.at, counts, tuple(latencies), self.depth, self.oldest_at)
 
 
 class Telemetry:
@@ -144,15 +201,24 @@ class Telemetry:
         """Messages handed out after a failed attempt; leases that pops found to have run out; dead letters made."""
         self.deleted = self.deleted_unread = 0
         """Messages that retention deleted, and those of them that some group had not finished."""
+        self._seconds: deque[Step] = deque(maxlen=SECONDS_MAX)
+        self._bins: deque[Bin] = deque(maxlen=BINS_MAX)
         self._minutes: deque[Minute] = deque(maxlen=MINUTES_MAX)
         self._beyond = QueueCounts()
-        self._minute_ends = 0.0
-        self._minute = self._begin(time.perf_counter())
+        self._counts = (0,) * len(COUNTED)
+        """Of all queues, in bins that are over."""
+        self._turn_at = 0.0
+        """When the second that runs is over: one moment is all that a call looks at."""
+        at = self._begin_second(time.perf_counter())
+        self._queues: dict[int, QueueCounts] = {}
+        self._bin = Bin(at - at % _BIN, self._queues)
+        self._second = _Meter(self, at)
+        self._minute = self._begin_minute(at)
 
     def done(self, verb: VerbStats, began: float, items: int) -> None:
         """A call that began at `began` (`time.perf_counter`) and had so many items is over."""
         now = time.perf_counter()
-        if now >= self._minute_ends:
+        if now >= self._turn_at:
             self._turn(now)
         verb.record(now - began, items)
 
@@ -183,14 +249,14 @@ class Telemetry:
         return outcome
 
     def queue(self, queue_id: int) -> QueueCounts:
-        """The counts of a queue in the minute that runs."""
+        """The counts of a queue in the seconds that run."""
         now = time.perf_counter()
-        if now >= self._minute_ends:
+        if now >= self._turn_at:
             self._turn(now)
-        queues = self._minute.queues
+        queues = self._queues
         counts = queues.get(queue_id)
         if counts is None:
-            if len(queues) >= QUEUES_MAX:
+            if len(queues) >= BIN_QUEUES_MAX:
                 return self._beyond
             counts = queues[queue_id] = QueueCounts()
         return counts
@@ -205,21 +271,83 @@ class Telemetry:
 
     def minutes(self, since: int, until: int) -> list[Minute]:
         """The minutes that began from `since` to `until`, oldest first; the last may still run."""
+        self._catch_up()
+        running = msgspec.structs.replace(self._minute, queues=dict(self._minute.queues), verbs={})
+        self._fold(running, copied=True)
+        self._close(running)
+        return [minute for minute in (*self._minutes, running) if since <= minute.at <= until]
+
+    def seconds(self) -> list[Step]:
+        """The last seconds in which something happened or was asked, oldest first, without the one that runs."""
+        self._catch_up()
+        return list(self._seconds)
+
+    def bins(self) -> list[Bin]:
+        """The last bins in which something happened or was asked, oldest first, without the one that runs."""
+        self._catch_up()
+        return list(self._bins)
+
+    def counted(self, depths: Mapping[int, int]) -> None:
+        """Somebody counted what is not finished, by queue."""
+        self._catch_up()
+        self._second.depth = self._minute_meter.depth = sum(depths.values())
+        for queue_id, counts in self._queues.items():
+            counts.depth = depths.get(queue_id)
+
+    def aged(self, oldest_at: int | None) -> None:
+        """Somebody looked when the oldest message came that is not finished."""
+        self._second.oldest_at = self._minute_meter.oldest_at = oldest_at
+
+    def counts(self) -> tuple[int, ...]:
+        """Of all queues since the start, as `COUNTED`."""
+        queues = (*self._queues.values(), self._beyond)
+        return tuple(
+            before + sum([getattr(one, name) for one in queues])
+            for name, before in zip(COUNTED, self._counts, strict=True)
+        )
+
+    def _catch_up(self) -> None:
         now = time.perf_counter()
-        if now >= self._minute_ends:
+        if now >= self._turn_at:
             self._turn(now)
-        self._close(self._minute)
-        return [minute for minute in (*self._minutes, self._minute) if since <= minute.at <= until]
 
     def _turn(self, now: float) -> None:
-        self._close(self._minute)
-        self._minutes.append(self._minute)
-        self._minute = self._begin(now)
+        """Close the second that ran, and with it the bin and the minute that are over."""
+        self._seconds.append(self._second.step())
+        at = self._begin_second(now)
+        if at - at % _BIN != self._bin.at:
+            self._fold(self._minute)
+            self._counts = tuple(map(sub, self.counts(), [getattr(self._beyond, name) for name in COUNTED]))
+            self._bins.append(self._bin)
+            self._queues = {}
+            self._bin = Bin(at - at % _BIN, self._queues)
+        if at - at % _MINUTE != self._minute.at:
+            self._close(self._minute)
+            self._minutes.append(self._minute)
+            self._minute = self._begin_minute(at)
+        self._second = _Meter(self, at)
 
-    def _begin(self, now: float) -> Minute:
+    def _begin_second(self, now: float) -> int:
         at = wall_clock()
-        self._minute_ends = now + 60 - at / 1e6 % 60
-        return Minute(at - at % 60_000_000, self._tallies())
+        self._turn_at = now + 1 - at / 1e6 % 1
+        return at - at % 1_000_000
+
+    def _begin_minute(self, at: int) -> Minute:
+        self._minute_meter = _Meter(self, at - at % _MINUTE)
+        return Minute(at - at % _MINUTE, self._tallies())
+
+    def _fold(self, minute: Minute, *, copied: bool = False) -> None:
+        """Add the bin that runs to a minute."""
+        for queue_id, counts in self._queues.items():
+            found = minute.queues.get(queue_id)
+            if found is None:
+                if len(minute.queues) >= QUEUES_MAX:
+                    continue
+                found = QueueCounts()
+            elif copied:
+                found = msgspec.structs.replace(found)
+            found.add(counts)
+            minute.queues[queue_id] = found
 
     def _tallies(self) -> dict[str, Tally]:
         return {kind: Tally(each.count, each.items, each.errors) for kind, each in self.verbs.items()}
@@ -229,6 +357,7 @@ class Telemetry:
             minute.verbs[kind] = Tally(*(new - old for new, old in zip(now, minute.base[kind], strict=True)))
         minute.cpu_seconds = cpu_seconds()
         minute.resident_bytes = resident_bytes()
+        minute.step = self._minute_meter.step()
 
 
 def cpu_seconds() -> tuple[float, float]:

@@ -254,3 +254,11 @@ async def test_leases_are_kept_and_given_back_beside_many_stopped_lanes(harness:
     assert len(await harness.store.messages.leased(taken.lease)) == 1
     assert await harness.store.messages.release(taken.lease) == 1
     assert await harness.drain(queue) == ["well"]
+
+
+async def test_of_many_queues_those_that_are_paused_are_told_at_once(harness: Harness) -> None:
+    queues = [await harness.queue() for _ in range(3)]
+    await harness.store.pauses.pause(queues[1].id)
+    assert await harness.store.pauses.queues([queue.id for queue in queues]) == {queues[1].id}
+    await harness.store.pauses.resume(queues[1].id)
+    assert await harness.store.pauses.queues([queue.id for queue in queues]) == set()

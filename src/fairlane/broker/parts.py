@@ -25,6 +25,7 @@ from fairlane.broker.deferral.route import Route
 from fairlane.broker.effects import Effects
 from fairlane.broker.flags import POP_MAINTENANCE, PUSH_MAINTENANCE, Flags
 from fairlane.broker.groups import Groups
+from fairlane.broker.history import History
 from fairlane.broker.inbox import Inbox
 from fairlane.broker.leases import Leases
 from fairlane.broker.messages import Messages
@@ -92,6 +93,7 @@ class Parts:
         self.retention = RetentionService(store, tenant, self.statistics, self.telemetry)
         self.catalogue = Catalogue(store)
         self.known_names = self.catalogue.known_names
+        self.history = History(tenant, self.catalogue, self.telemetry)
         self.compiled_specs = CompiledSpecs(store, tenant, partial(named_variables, allowed=secret_names), allowed)
         self.specs = Specs(store, self.compiled_specs, tenant, self._applied_spec)
         self.waiters = Waiters(polls_max)
@@ -166,7 +168,7 @@ class Parts:
         )
         self.results = Results(store, tenant, self.catalogue, self.waiters, self._awaited)
         self.inbox = Inbox(tenant, self.intake.push, self.results)
-        self.queues = Queues(store, tenant, self.catalogue, self.forwarder, self.statistics)
+        self.queues = Queues(store, tenant, self.catalogue, self.forwarder, self.statistics, self.history)
         self.groups = Groups(store, tenant, self.catalogue, self.announce, self.statistics)
         self.dead_letters = DeadLetters(
             store, tenant, self.catalogue, self.announce, self.operation_drain, self.compiled_specs

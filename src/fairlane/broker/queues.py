@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.history import History
 from fairlane.broker.services.catalogue_watch import CATALOGUE
 from fairlane.broker.services.forwarder import Forwarder
 from fairlane.broker.statistics import Statistics, counts
@@ -16,25 +17,44 @@ from fairlane.model.limits import NEVER_AT
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import DEFAULT_PARTITION, check_name, name_or_none
 from fairlane.model.queue import Partition, Queue, QueueOptions, queue_options
-from fairlane.model.stats import PartitionStats
+from fairlane.model.stats import PartitionStats, QueueStats
 from fairlane.store.contract.store import Store
 from fairlane.wire.base import made
 from fairlane.wire.leases import GroupUse, LeaseDetail, LeaseQuery, Utilisation
-from fairlane.wire.queues import PartitionDepth, PartitionDetail, QueueDepth, QueueDetail, QueueSummary, options_out
+from fairlane.wire.queues import (
+    ListedQueue,
+    PartitionDepth,
+    PartitionDetail,
+    QueueDepth,
+    QueueDetail,
+    QueueList,
+    QueueListQuery,
+    QueueSummary,
+    Rates,
+    options_out,
+)
 from fairlane.wire.status import SpanQuery
 
 _LANES_MAX = 10_000
+_SPARKS_MAX = 200
 
 
 class Queues:
     def __init__(
-        self, store: Store, tenant: str, catalogue: Catalogue, forwarder: Forwarder, statistics: Statistics
+        self,
+        store: Store,
+        tenant: str,
+        catalogue: Catalogue,
+        forwarder: Forwarder,
+        statistics: Statistics,
+        history: History,
     ) -> None:
         self._store = store
         self._tenant = tenant
         self._catalogue = catalogue
         self._forwarder = forwarder
         self._statistics = statistics
+        self._history = history
 
     async def existing(self, name: str) -> Queue:
         """The queue as the store has it now. Raises NotFound."""
@@ -95,13 +115,55 @@ class Queues:
         [partition] = await self._store.queues.born(queue.id, [DEFAULT_PARTITION])
         return partition
 
-    async def summaries(self, search: str = "", where: SpanQuery | None = None) -> List[QueueSummary]:
-        """Every queue that is meant and whose name contains `search`, newest first, with what it holds."""
+    async def summaries(self, where: SpanQuery | None = None) -> List[QueueSummary]:
+        """Every queue that is meant, newest first, with what it holds."""
         return [
             made(QueueSummary, queue, counted, messages=counts(counted))
             for queue, counted in await self._statistics.queues(where)
-            if search in queue.name
         ]
+
+    async def page(self, query: QueueListQuery) -> QueueList:
+        """A page of the queues whose name contains `search`, with what they hold and how fast they are."""
+        counted = [one for one in await self._statistics.queues() if query.search in one[0].name]
+        rates, none = self._history.rates(), Rates()
+        oldest = await self._statistics.oldest_by_queue()
+        paused = await self._store.pauses.queues([queue.id for queue, _ in counted])
+
+        def key(one: tuple[Queue, QueueStats]) -> Any:
+            queue, stats = one
+            match query.sort:
+                case "name":
+                    return queue.name
+                case "pending":
+                    return stats.pending
+                case "oldest":
+                    return -oldest.get(queue.id, NEVER_AT)
+                case "rate":
+                    found = rates.get(queue.id, none)
+                    return found.pushed + found.acked
+                case "deadLetters":
+                    return stats.dead
+            return queue.id
+
+        down = query.order == "desc" if query.order else query.sort != "name"
+        shown = sorted(counted, key=key, reverse=down)[query.offset : query.offset + query.limit]
+        sparks = self._history.sparks([queue.id for queue, _ in shown]) if len(shown) <= _SPARKS_MAX else {}
+        return QueueList(
+            queues=[
+                made(
+                    ListedQueue,
+                    queue,
+                    stats,
+                    messages=counts(stats),
+                    paused=queue.id in paused,
+                    oldest_at=moment_or_none(oldest.get(queue.id)),
+                    rates=rates.get(queue.id, none),
+                    spark=sparks.get(queue.id, []),
+                )
+                for queue, stats in shown
+            ],
+            total=len(counted),
+        )
 
     async def show(self, name: str, *, after: str = "", limit: int = 1000) -> QueueDetail:
         """One queue with a page of its partitions, those whose name comes after `after`. Raises NotFound."""

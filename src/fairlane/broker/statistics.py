@@ -66,6 +66,8 @@ class Statistics:
         self._tenant = tenant
         self._telemetry = telemetry
         self._known: _Count | None = None
+        self._oldest: dict[int, int] = {}
+        self._oldest_until = 0.0
 
     async def now(self) -> int:
         """The store's time, by which ages are told."""
@@ -86,6 +88,7 @@ class Statistics:
         began = time.monotonic()
         counted = await self._stats(ids)
         found = _Count(at=began, until=serves_until(began), stats=counted)
+        self._telemetry.counted({id: one.unfinished for id, one in counted.items()})
         if self._known is None or self._known.at <= began:  # one that began later may have ended sooner
             self._known = found
         return found
@@ -96,6 +99,19 @@ class Statistics:
     def age_seconds(self) -> int:
         """Of the numbers that `queues` last answered."""
         return int(time.monotonic() - self._known.at) if self._known is not None else 0
+
+    async def oldest_by_queue(self) -> dict[int, int]:
+        """When the oldest message of each queue came that some group of it has not finished. A look serves as a count
+        does."""
+        began = time.monotonic()
+        if began >= self._oldest_until:
+            self._oldest = {}
+            for _, one in await self.groups():
+                if one.oldest_at is not None:
+                    id = one.group.queue_id
+                    self._oldest[id] = min(one.oldest_at, self._oldest.get(id, one.oldest_at))
+            self._oldest_until = serves_until(began)
+        return self._oldest
 
     async def groups(self) -> list[tuple[Queue, GroupStats]]:
         """Every group of every queue, by name and queue."""
@@ -165,6 +181,7 @@ class Statistics:
         """What all queues hold together."""
         counted, now = await self.queues(), await self._store.now()
         groups = [entry for _, entry in await self.groups()]
+        self._telemetry.aged(min((one.oldest_at for one in groups if one.oldest_at is not None), default=None))
         ages = [(now - group.oldest_at) / 1e6 if group.oldest_at is not None else 0.0 for group in groups]
         verbs = self._telemetry.minutes(0, 2**62)[-2:][0].verbs  # of the last full minute
         return wire.Overview(

@@ -15,11 +15,11 @@ from fairlane.wire.queues import (
     ClearedQueue,
     ConfigureBody,
     DeletedQueue,
+    ListedQueue,
     OptionsBody,
     OptionsSet,
     QueueDetail,
     QueueList,
-    QueueSummary,
 )
 
 
@@ -44,7 +44,7 @@ class Queues(Part):
         path = ("queues", check_name("queue", queue), "clear")
         return (await self._ask(ClearedQueue, "DELETE", *path, query=query)).cleared
 
-    async def list(self) -> List[QueueSummary]:
+    async def list(self) -> List[ListedQueue]:
         """Every queue, newest first."""
         return (await self._ask(QueueList, "GET", "resources", "queues")).queues
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -91,13 +91,35 @@ class QueueSummary(QueueHead):
     messages: Counts
 
 
+class Rates(Answer):
+    """Messages a second, in the last ten seconds."""
+
+    pushed: float = 0.0
+    popped: float = 0.0
+    acked: float = 0.0
+
+
+class ListedQueue(QueueSummary):
+    paused: bool
+    oldest_at: Moment | None
+    """When the oldest message came that some group has not finished; null where nobody reads."""
+    rates: Rates
+    spark: list[float]
+    """Messages pushed a second in the last five minutes, in 60 steps; empty on a page of more than 200."""
+
+
 class QueueList(Answer):
-    queues: list[QueueSummary]
+    queues: list[ListedQueue]
+    total: int
+    """How many there are with this name, on all pages."""
 
 
 class QueueListQuery(Body):
     search: str = ""
     """Only queues whose name contains this."""
+    sort: Literal["created", "name", "pending", "oldest", "rate", "deadLetters"] = "created"
+    order: Literal["asc", "desc"] | None = None
+    """By name upwards, by all else downwards: what is newest, most, oldest comes first."""
     limit: Limit = 10_000
     offset: Offset = 0
 

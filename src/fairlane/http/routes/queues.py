@@ -99,9 +99,8 @@ async def set_options(broker: Broker, queue: str, body: OptionsBody) -> OptionsS
 
 @routes.get("/api/v1/resources/queues", live=True)
 async def list_queues(broker: Broker, query: QueueListQuery) -> QueueList:
-    """Every queue, newest first, with what it holds."""
-    found = await broker.queues.summaries(query.search)
-    return QueueList(queues=found[query.offset : query.offset + query.limit])
+    """Queues with what they hold and how fast they are, newest first or as they are to be sorted."""
+    return await broker.queues.page(query)
 
 
 @routes.get(_QUEUE, live=True)

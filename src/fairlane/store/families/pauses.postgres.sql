@@ -50,3 +50,6 @@ SELECT g.name, g.paused_at FROM fairlane.groups g WHERE g.queue_id = :queue_id A
 -- name: partitions
 SELECT p.name::text, p.paused_at FROM fairlane.partitions p
 WHERE p.shard = :shard AND p.queue_id = :queue_id AND p.paused_at IS NOT NULL ORDER BY p.name LIMIT 1000;
+
+-- name: queues
+SELECT q.id FROM fairlane.queues q WHERE q.id = ANY (:queue_ids) AND q.paused_at IS NOT NULL;

@@ -5,6 +5,8 @@ lane decides."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fairlane.model.ids import PartitionId
 from fairlane.model.queue import Paused
 from fairlane.store.families.port import Family, Transaction, Value, View, value
@@ -46,6 +48,10 @@ class Pauses(Family):
             for shard in self._port.shards
         ]
         return sum(map(value, resumed))
+
+    async def queues(self, queue_ids: Sequence[int]) -> set[int]:
+        """Those of the queues that are paused."""
+        return {id for (id,) in await self._port.read("pauses.queues", queue_ids=queue_ids)}
 
     async def paused(self, queue_id: int) -> Paused:
         """What is paused of a queue; of its partitions the first thousand of each shard."""

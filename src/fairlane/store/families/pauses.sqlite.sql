@@ -35,3 +35,6 @@ select name, paused_at from groups where queue_id = :queue_id and paused_at is n
 
 -- name: partitions
 select name, paused_at from partitions where queue_id = :queue_id and paused_at is not null order by name limit 1000
+
+-- name: queues
+select id from queues where id in (select value from json_each(:queue_ids)) and paused_at is not null
