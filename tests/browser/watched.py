@@ -56,8 +56,11 @@ class Watched:
         await self.ready()
 
     async def ready(self) -> None:
-        """The page shows its head, and nothing on it still waits for its data."""
-        await self.page.wait_for_selector("main:has(.page-head):not(:has(.waiting))")
+        """The page of the address is drawn, and nothing on it still waits for its data."""
+        await self.page.wait_for_function(
+            "() => { const main = document.querySelector('main');"
+            " return main?.dataset.shown === location.hash && !main.querySelector('.waiting'); }"
+        )
 
     async def text(self, selector: str = "main") -> str:
         return await self.page.inner_text(selector)

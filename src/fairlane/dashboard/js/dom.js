@@ -61,6 +61,8 @@ const setProp = (el, name, was, now) => {
     return;
   }
   if (was === now) return;
+  // What somebody types now is ahead of what was asked for by it a moment ago.
+  if (name === "value" && el === document.activeElement) return;
   if (PROPERTIES.has(name)) el[name] = now ?? "";
   else if (now === false || now === null || now === undefined) el.removeAttribute(name);
   else el.setAttribute(name, now === true ? "" : now);

@@ -51,7 +51,7 @@ const redraw = () => {
 const shared = {}; // what the frame watches: findings
 const drawFrame = () => frame(now?.route.section, shared);
 
-const drawPage = ({ page, ctx }) => {
+const drawPage = ({ page, ctx, hash }) => {
   const title = page.title(ctx);
   document.title = title === "Overview" ? "Fairlane" : `${title} · Fairlane`;
   let body;
@@ -67,6 +67,7 @@ const drawPage = ({ page, ctx }) => {
         h("h1", title, ...(page.badges?.(ctx) ?? []))),
       page.actions && h("div.actions", ...page.actions(ctx))),
     h("div.page", { key: now.route.path }, body));
+  main.dataset.shown = hash; // of which address this is
 };
 
 const context = (params, query) => {
@@ -141,6 +142,7 @@ const visit = async () => {
   const found = match(routes, path);
   const same = now && found && now.route === found.route && JSON.stringify(now.ctx.params) === JSON.stringify(found.params);
   if (same) {
+    Object.assign(now, { hash: location.hash });
     now.ctx.query = query;
     if (now.page) follow(now);
     return redraw();
@@ -148,7 +150,7 @@ const visit = async () => {
   now?.stop?.();
   const mine = ++turn;
   const first = now === null;
-  now = { route: found?.route ?? { path: "", section: "" }, ctx: context(found?.params ?? {}, query) };
+  now = { route: found?.route ?? { path: "", section: "" }, ctx: context(found?.params ?? {}, query), hash: location.hash };
   const visited = now;
   try {
     if (!found) throw Object.assign(new Error("There is no such page."), { code: `#/${path.join("/")}` });

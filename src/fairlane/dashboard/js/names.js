@@ -1,13 +1,12 @@
 // Names as people read them.
 
 import { h } from "./dom.js";
+import { groupName as ownOrNamed } from "./lane.js";
 import { link } from "./router.js";
 
-/** The group that a pop without a group belongs to has a name that nobody gave. */
-const GIVEN = { __QUEUE_MODE__: "no group", __COMMANDS__: "commands" };
-
-export const groupName = (name) => (GIVEN[name] ? h("span.muted", { title: name }, GIVEN[name]) : name);
-export const groupText = (name) => GIVEN[name] ?? name;
+/** Groups that have a name which nobody gave show another. */
+export const groupText = (name) => (name === "__COMMANDS__" ? "commands" : ownOrNamed(name));
+export const groupName = (name) => (groupText(name) === name ? name : h("span.muted", { title: name }, groupText(name)));
 
 export const queueLink = (queue) => h("a", { href: link(["queues", queue]) }, queue);
 export const groupLink = (queue, group) => h("a", { href: link(["groups", queue, group]) }, groupName(group));

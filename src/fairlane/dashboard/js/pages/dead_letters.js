@@ -11,7 +11,7 @@ import { link, where } from "../router.js";
 import { chooser, searchBox, table } from "../table.js";
 
 const LIMIT = 50;
-const SHOWN = { "": "false", replayed: "true", all: undefined };
+const SHOWN = new Map([["replayed", "true"], ["all", undefined]]);
 
 /** Errors that differ only in numbers, ids and quoted names are one. */
 const shape = (error) =>
@@ -101,7 +101,7 @@ const letters = (ctx, { messages, total }) =>
       tools: [
         searchBox(ctx, "Error contains", "error"),
         chooser(ctx, "shown", [["", "to be replayed"], ["replayed", "replayed"], ["all", "all"]], "Show"),
-        ctx.query.queue && h("a.button", { href: link(["dead-letters"], { shown: ctx.query.shown }) }, h("span", `Queue ${ctx.query.queue}`), " ×"),
+        ctx.query.queue && h("a.button", { href: link(["dead-letters"], { shown: ctx.query.shown }) }, h("span", [ctx.query.queue, ctx.query.partition].filter(Boolean).join(" / ")), " ×"),
       ],
       columns: [
         { title: "Message", grow: true, cell: (one) => glimpse(one.data) },
@@ -118,8 +118,8 @@ const letters = (ctx, { messages, total }) =>
 export default {
   title: () => "Dead letters",
   watch: ({ query }) => ({
-    errors: where("/api/v1/dlq/errors", { queue: query.queue, error: query.error, consumerGroup: query.group, limit: 500 }),
-    letters: where("/api/v1/dlq", { queue: query.queue, error: query.error, consumerGroup: query.group, replayed: SHOWN[query.shown ?? ""], limit: LIMIT, offset: query.offset }),
+    errors: where("/api/v1/dlq/errors", { queue: query.queue, error: query.error, consumerGroup: query.group, partition: query.partition, limit: 500 }),
+    letters: where("/api/v1/dlq", { queue: query.queue, error: query.error, consumerGroup: query.group, partition: query.partition, replayed: SHOWN.has(query.shown) ? SHOWN.get(query.shown) : "false", limit: LIMIT, offset: query.offset }),
   }),
   view: (ctx) => [
     progress(() => ctx.set({})),

@@ -1,46 +1,18 @@
 // One group of one queue: how far behind it is over time, its lanes, and where it may be sent.
 
-import { del, get, post } from "../api.js";
+import { del, post } from "../api.js";
 import { chart } from "../chart.js";
-import { ask, confirmByName } from "../dialog.js";
-import { draw, h } from "../dom.js";
+import { confirmByName } from "../dialog.js";
+import { h } from "../dom.js";
 import { count, duration, millis, now, plural, stamp, time } from "../format.js";
 import { groupText, queueLink } from "../names.js";
 import { badge, button, card, empty, facts, stat } from "../parts.js";
-import { api, go, link, where } from "../router.js";
+import { api, go, link } from "../router.js";
+import { seek } from "../seek.js";
 import { table } from "../table.js";
 
 const SAMPLES = 600;
 const LIMIT = 50;
-const local = (at) => new Date(at - new Date(at).getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
-
-const target = ({ to, at }) => (to === "time" ? { timestamp: new Date(at).toISOString() } : { [to]: true });
-
-/** What the seek would do, asked for when the choice changes. */
-const preview = ({ queue, group }) => (values) =>
-  h("div.preview", { key: JSON.stringify(values), static: true, "aria-live": "polite", mount: (el) => {
-    if (values.to === "time" && !Date.parse(values.at)) return draw(el, h("p", "Choose a time."));
-    draw(el, h("p", "Counting …"));
-    get(where(api`/api/v1/consumer-groups/${group}/queues/${queue}/seek`, target(values))).then(
-      ({ again, skipped, partitions, complete }) => draw(el, h("p", h("b", plural(again, "finished message")), again === 1 ? " comes again, " : " come again, ", h("b", plural(skipped, "unfinished one")), skipped === 1 ? " is skipped" : " are skipped",
-        ` in ${plural(partitions, "partition")}${complete ? "." : ", the first of them; there are more."}`)),
-      (error) => draw(el, h("p.is-critical.problem", error.message)));
-  } });
-
-const seek = async (ctx) => {
-  const values = await ask({
-    title: `Send ${groupText(ctx.params.group)} elsewhere`,
-    text: ["What it holds now is released, and failed attempts are forgotten. Other groups are not touched."],
-    fields: [
-      { name: "to", label: "To", type: "select", value: "time", options: [["time", "a time"], ["toBeginning", "the beginning: everything that is retained"], ["toEnd", "the end: only what comes from now on"]] },
-      { name: "at", label: "The first message at or after (your time zone)", type: "datetime-local", step: 1, value: local(now() - 3_600_000), when: ({ to }) => to === "time", required: true },
-    ],
-    preview: preview(ctx.params),
-    label: "Seek",
-  });
-  if (values) await ctx.act(() => post(api`/api/v1/consumer-groups/${ctx.params.group}/queues/${ctx.params.queue}/seek`, target(values)), ({ partitionsUpdated }) => `Moved in ${plural(partitionsUpdated, "partition")}.`);
-};
-
 const forget = async (ctx) => {
   const { group, queue } = ctx.params;
   const sure = await confirmByName({ title: `Delete the group ${groupText(group)} of ${queue}?`, text: ["How far it was, its failures and its dead letters are forgotten. Messages stay. If it pops again it begins anew."], name: groupText(group), label: "Delete" });
@@ -98,7 +70,7 @@ export default {
     const verb = pausedAt(ctx) ? "resume" : "pause";
     return [
       button(pausedAt(ctx) ? "Resume" : "Pause", { icon: pausedAt(ctx) ? "play" : "pause", onclick: () => ctx.act(() => post(api`/api/v1/queues/${queue}/${verb}`, { group }), verb === "pause" ? "Paused: nothing more is handed out to this group." : "Resumed.") }),
-      button("Seek …", { icon: "seek", onclick: () => seek(ctx) }),
+      button("Seek …", { icon: "seek", onclick: () => seek(ctx, queue, group) }),
       button("Delete …", { icon: "trash", kind: "danger", onclick: () => forget(ctx) }),
     ];
   },

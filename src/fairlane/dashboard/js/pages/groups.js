@@ -22,10 +22,11 @@ export default {
   title: () => "Groups",
   watch: () => ({ groups: "/api/v1/consumer-groups" }),
   view: (ctx) => ctx.part("groups", (groups) => {
-    const { search = "", sort = "lag", offset = 0 } = ctx.query;
+    const { search = "", offset = 0 } = ctx.query;
+    const sort = Object.hasOwn(COLUMNS, ctx.query.sort ?? "") ? ctx.query.sort : "lag";
     const order = ctx.query.order ?? (["lag", "oldest"].includes(sort) ? "desc" : "asc");
     const found = groups.filter((one) => !(one.look && ctx.query.looks !== "yes") && `${groupText(one.name)} ${one.queueName}`.toLowerCase().includes(search.toLowerCase()));
-    found.sort(COLUMNS[sort] ?? COLUMNS.lag);
+    found.sort(COLUMNS[sort]);
     if (order === (["lag", "oldest"].includes(sort) ? "asc" : "desc")) found.reverse();
     const lagging = groups.filter((one) => one.partitionsWithLag > 0);
     return [
