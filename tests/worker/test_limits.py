@@ -160,11 +160,11 @@ async def test_declared_options_are_shown_and_set_only_if_asked_for(client: Clie
     await client.queues.configure(queue, max_size=7, retry_delay_ms=3)
     found = await plan.changes(app, client)
     assert found == [plan.Change(queue, "retry_limit", 3, 9), plan.Change(queue, "max_size", 7, 5)]
-    await plan.apply(client, found)
+    await plan.apply_changes(client, found)
     assert await plan.changes(app, client) == []
     assert (await client.queues.show(queue)).options["retryDelay"] == 3, "the others stay"
     wanted = [plan.Change(f"{queue}.made", "max_size", 0, 1)]
-    await plan.apply(client, wanted)
+    await plan.apply_changes(client, wanted)
     assert (await client.queues.show(f"{queue}.made")).options["maxSize"] == 1
 
 

@@ -184,3 +184,62 @@ def test_a_target_that_is_no_app_is_refused(target: str, said: str) -> None:
     run = subprocess.run([FAIRLANE, "worker", target], capture_output=True, text=True, timeout=100)
     assert run.returncode == 2
     assert said in run.stderr
+
+
+async def test_a_supervisor_replaces_a_worker_that_dies_and_passes_the_signal_on(
+    client: Client, shop: Workshop
+) -> None:
+    supervisor = shop.start("--processes", "2")
+
+    async def pids() -> set[int]:
+        return {one.pid for one in await client.workers.list() if any(part.queue == shop.queue for part in one.queues)}
+
+    async def are_two() -> bool:
+        return len(await pids()) == 2
+
+    await until(are_two)
+    victim = min(await pids())
+    await push(client, shop.queue, 20, more=',"seconds":0.01')
+    await until(lambda: len(shop.done()) == 20)
+    os.kill(victim, signal.SIGKILL)
+    await until(lambda: "exited with code -9; restarting" in shop.log(supervisor))
+    await until(lambda: shop.log(supervisor).count("started, process id") == 3)
+    started = {int(pid) for pid in re.findall(r"started, process id (\d+)", shop.log(supervisor))} - {victim}
+
+    async def has_another() -> bool:
+        return started <= await pids()
+
+    await until(has_another)
+    await push(client, shop.queue, 1, more=',"seconds":0.5')
+    await until(lambda: len(shop.notes("began")) == 21)
+    supervisor.terminate()
+    assert await ended(supervisor) == 0
+    assert len(shop.notes("done")) == 21, "what runs is finished"
+    for pid in started:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+async def test_worker_processes_end_with_their_supervisor(client: Client, shop: Workshop) -> None:
+    supervisor = shop.start("--processes=2", "--grace", "5")
+    await until(lambda: shop.log(supervisor).count("worker of tests.worker.jobs:app") == 2)
+    started = [int(pid) for pid in re.findall(r"started, process id (\d+)", shop.log(supervisor))]
+    supervisor.kill()
+
+    def gone(pid: int) -> bool:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+    await until(lambda: all(map(gone, started)))
+
+
+def test_a_plan_is_printed_and_nothing_runs(shop: Workshop) -> None:
+    planned = shop.start("--plan")
+    assert planned.wait(60) == 0
+    assert "Every queue is as declared." in shop.log(planned)
+    refused = shop.start("--processes", "2", "--watch")
+    assert refused.wait(60) == 2
+    assert "--watch shows one process" in shop.log(refused)

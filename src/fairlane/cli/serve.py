@@ -48,10 +48,10 @@ def serve(config: Path | None = None, **flags: Any) -> None:
             return
         import asyncio
 
-        from fairlane.cli.supervisor import Supervisor
+        from fairlane.cli.supervisor import Brokers
 
         async def supervise() -> int:
-            return await Supervisor(opened, sockets).run(lambda: announce(settings, port))
+            return await Brokers(opened, sockets).run(lambda: announce(settings, port))
 
         code = asyncio.run(supervise())
     sys.exit(code)

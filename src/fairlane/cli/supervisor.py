@@ -1,7 +1,4 @@
-"""The supervisor of several broker processes on one port: starts them, replaces those that die, and ends when all have.
-
-They accept from one listening socket, which they inherit: what waits there is served by the others when one of them
-dies, and no second broker can take the port by accident, as it could with SO_REUSEPORT."""
+"""The supervisor of several processes of a kind: starts them, replaces those that die, and ends when all have."""
 
 from __future__ import annotations
 
@@ -39,30 +36,41 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Supervisor:
-    def __init__(self, settings: Settings, sockets: Sequence[socket.socket]) -> None:
-        self._settings = settings
-        self._sockets = [listening.fileno() for listening in sockets]
+    """The base: who inherits from it says how a process is started, and when it is ready."""
+
+    kind = "process"
+    kill_seconds = KILL_SECONDS
+
+    def __init__(self, count: int) -> None:
+        self._count = count
         self._processes: dict[int, Process] = {}
         self._stopping = asyncio.Event()
         self._failed = False
 
-    async def run(self, ready: Callable[[], None]) -> int:
-        """Serve until SIGTERM or SIGINT; 0 if every worker answered everybody before it ended.
+    async def spawn(self, number: int) -> Process:
+        raise NotImplementedError
 
-        The first worker is ready before the others begin: it brings the schema up to date for all. A first
-        worker that cannot start is not tried again, for its reason will be the settings or the store."""
+    async def is_ready(self, process: Process) -> bool:
+        """Wait until it does its work; whether it does."""
+        return True
+
+    async def run(self, ready: Callable[[], None]) -> int:
+        """Run them until SIGTERM or SIGINT, which is passed on; 0 if every process ended in order.
+
+        The first one is ready before the others begin: of brokers it brings the schema up to date for all. A first one
+        that cannot start is not tried again, for its reason will be the settings or the store."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         if not await self._start(0):
             return 0 if self._stopping.is_set() else await self._processes[0].wait() or 1
-        others = range(1, self._settings.workers)
+        others = range(1, self._count)
         await asyncio.gather(*(self._start(number) for number in others))
         if not self._stopping.is_set():
             ready()
         keepers = [asyncio.create_task(self._keep(number)) for number in (0, *others)]
         await self._stopping.wait()
-        _, left = await asyncio.wait(keepers, timeout=KILL_SECONDS)
+        _, left = await asyncio.wait(keepers, timeout=self.kill_seconds)
         for process in self._processes.values():
             if left and process.returncode is None:
                 self._failed = True
@@ -85,15 +93,34 @@ class Supervisor:
                 return
             failures = 1 if time.monotonic() - began > _SETTLED_SECONDS else failures + 1
             pause = backoff(failures, base=_PAUSE_SECONDS, most=_PAUSE_SECONDS_MAX)
-            log.error("broker process %d exited with code %d; restarting it in %.1f seconds", number, code, pause)
+            log.error("%s %d exited with code %d; restarting it in %.1f seconds", self.kind, number, code, pause)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
                 return
             await self._start(number)
 
     async def _start(self, number: int) -> bool:
-        """Start a worker and wait until it listens; whether it does."""
-        process = self._processes[number] = await asyncio.create_subprocess_exec(
+        """Start a process and wait until it is ready; whether it is."""
+        process = self._processes[number] = await self.spawn(number)
+        if self._stopping.is_set():
+            _terminate(process)
+        return await self.is_ready(process)
+
+
+class Brokers(Supervisor):
+    """Broker processes on one port. They accept from one listening socket, which they inherit: what waits there is
+    served by the others when one of them dies, and no second broker can take the port by accident, as it could with
+    SO_REUSEPORT."""
+
+    kind = "broker process"
+
+    def __init__(self, settings: Settings, sockets: Sequence[socket.socket]) -> None:
+        super().__init__(settings.workers)
+        self._settings = settings
+        self._sockets = [listening.fileno() for listening in sockets]
+
+    async def spawn(self, number: int) -> Process:
+        process = await asyncio.create_subprocess_exec(
             # -P: the directory we run in is not a place to import from.
             *(sys.executable, "-P", "-m", "fairlane.cli.broker_process"),
             stdin=PIPE,
@@ -101,12 +128,30 @@ class Supervisor:
             pass_fds=self._sockets,
         )
         assert process.stdin is not None
-        assert process.stdout is not None
         task = Task(settings=self._settings, sockets=self._sockets, number=number)
         process.stdin.write(msgspec.json.encode(task) + b"\n")
-        if self._stopping.is_set():
-            _terminate(process)
+        return process
+
+    async def is_ready(self, process: Process) -> bool:
+        assert process.stdout is not None
         return await process.stdout.readline() == READY
+
+
+class Workers(Supervisor):
+    """Worker processes, each the command itself. They end when stdin does: with this process, however that ends."""
+
+    kind = "worker process"
+
+    def __init__(self, count: int, command: Sequence[str], grace_seconds: float) -> None:
+        super().__init__(count)
+        self.kill_seconds = grace_seconds + KILL_SECONDS
+        self._command = command
+
+    async def spawn(self, number: int) -> Process:
+        # In a session of its own, so that Ctrl-C reaches it once, from here.
+        process = await asyncio.create_subprocess_exec(*self._command, stdin=PIPE, start_new_session=True)
+        log.info("worker process %d started, process id %d", number, process.pid)
+        return process
 
 
 def _terminate(process: Process) -> None:

@@ -12,6 +12,8 @@ import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
+import typer
+
 from fairlane.cli.logs import log_as
 from fairlane.cli.output import print_table, shown_time
 from fairlane.cli.verb import DEFAULT, Client, Server, Shown, arg, noun, opt, verb
@@ -38,6 +40,10 @@ def run(
     ] = "auto",
     watch: Annotated[bool, opt("Show rates, work in hand and lag, live.", "--watch")] = False,
     reload: Annotated[bool, opt("Start again when a source file changes.", "--reload")] = False,
+    processes: Annotated[int, opt("Worker processes; those that die are replaced.", "--processes", "-p")] = 1,
+    plan: Annotated[bool, opt("Show handlers, and which options that they declare are not set.", "--plan")] = False,
+    apply: Annotated[bool, opt("Set the options that handlers declare, then run.", "--apply")] = False,
+    supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> None:
     """Run the handlers of an app until SIGTERM or SIGINT: then finish what runs and give back the rest. A second
     signal ends it at once."""
@@ -47,12 +53,26 @@ def run(
 
         again = [argument for argument in sys.argv[1:] if argument != "--reload"]
         sys.exit(run_again([sys.executable, sys.argv[0], *again], Path.cwd()))
+    loaded = load(target)
+    servers = [url.strip() for url in server.split(",")]
+    if plan or apply:
+        from fairlane.cli import worker_plan
+
+        asyncio.run(worker_plan.show(loaded, servers, queue) if plan else worker_plan.apply(loaded, servers, queue))
+        if plan:
+            return
+    if processes > 1:
+        if watch:
+            raise InvalidRequest("--watch shows one process: leave --processes away, or use `fairlane worker list`")
+        from fairlane.cli.supervisor import Workers
+
+        command = [sys.executable, sys.argv[0], *_child_arguments(sys.argv[1:])]
+        sys.exit(asyncio.run(Workers(processes, command, grace).run(lambda: None)))
     from fairlane.cli.spans import start_spans
 
     start_spans(otel, f"{target.partition(':')[0]} worker")
-    servers = [url.strip() for url in server.split(",")]
     options = {"queues": queue, "concurrency": concurrency, "grace_seconds": grace}
-    stuck = asyncio.run(_work(load(target), target, servers, options, watch=watch))
+    stuck = asyncio.run(_work(loaded, target, servers, options, watch=watch, supervised=supervised))
     log.info("stopped")
     if stuck:  # threads that nobody can end must not keep the process
         logging.shutdown()
@@ -76,10 +96,26 @@ async def list_workers(client: Client) -> Shown:
     return Shown(workers, lambda: print_table(columns, rows, empty="No worker is alive."))
 
 
-async def _work(app: App, target: str, servers: list[str], options: dict[str, Any], *, watch: bool) -> bool:
-    """Run the app until a signal; whether a handler did not end."""
+def _child_arguments(arguments: list[str]) -> list[str]:
+    """The arguments of a worker process under a supervisor: without those that are for the supervisor alone."""
+    found: list[str] = []
+    given = iter(arguments)
+    for argument in given:
+        if argument in ("--processes", "-p"):
+            next(given, None)
+        elif argument != "--apply" and not argument.startswith("--processes="):
+            found.append(argument)
+    return [*found, "--supervised"]
+
+
+async def _work(
+    app: App, target: str, servers: list[str], options: dict[str, Any], *, watch: bool, supervised: bool
+) -> bool:
+    """Run the app until a signal, or if it is `supervised` the end of stdin; whether a handler did not end."""
     worker = Worker(app, servers, **options)
     _on_signals(worker)
+    if supervised:
+        _on_end_of_input(worker)
     watching = asyncio.create_task(_watch(worker, servers)) if watch else None
     log.info("worker of %s at %s, process %d", target, ", ".join(servers), os.getpid())
     try:
@@ -139,6 +175,18 @@ def _on_signals(worker: Worker) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
+
+
+def _on_end_of_input(worker: Worker) -> None:
+    loop = asyncio.get_running_loop()
+
+    def on_input() -> None:
+        if not os.read(0, 1024):
+            loop.remove_reader(0)
+            log.error("stopping: the supervisor is gone")
+            worker.stop()
+
+    loop.add_reader(0, on_input)
 
 
 async def _watch(worker: Worker, servers: list[str]) -> None:

@@ -23,8 +23,8 @@ class Change(msgspec.Struct, frozen=True):
 
 
 async def changes(app: App, client: Client, queues: list[str] | None = None) -> list[Change]:
-    """What `apply` would change, of all queues or of those named. A queue gives its messages as many attempts as the
-    most patient of its handlers asks for; one that gives more stays as it is."""
+    """What `apply_changes` would change, of all queues or of those named. A queue gives its messages as many attempts
+    as the most patient of its handlers asks for; one that gives more stays as it is."""
     found = []
     for queue, declared in app.declared().items():
         if queues and queue not in queues:
@@ -39,7 +39,7 @@ async def changes(app: App, client: Client, queues: list[str] | None = None) -> 
     return found
 
 
-async def apply(client: Client, some: list[Change]) -> None:
+async def apply_changes(client: Client, some: list[Change]) -> None:
     for queue in dict.fromkeys(one.queue for one in some):
         options = {one.option: one.after for one in some if one.queue == queue}
         try:
