@@ -14,7 +14,7 @@ export const historyPath = (ctx, queue) => where("/api/v1/history", { queue, min
 
 /** The choice of how far back. */
 export const spans = (ctx) =>
-  tabs(["5", "60", "1440"], minutes(ctx), (one) => link(here().path, { ...ctx.query, minutes: one === "5" ? "" : one }), SPANS);
+  tabs(["5", "60", "1440"], minutes(ctx), (one) => link(here().path, { ...ctx.query, minutes: one === "5" ? "" : one }), SPANS, "How far back");
 
 const times = ({ from, stepSeconds, pushed }) => pushed.map((_, i) => millis(from) + i * stepSeconds * 1000);
 

@@ -18,7 +18,7 @@ export const messageTable = (ctx, { messages, next }, { partition = true, status
     tools: status && chooser(ctx, "status", [["", "any"], ...Object.entries(STATUS)], "State"),
     empty: empty("There is no such message."),
     columns: [
-      { title: "Transaction", grow: true, cell: (one) => h("span.mono", one.transactionId) },
+      { title: "Transaction", clip: true, cell: (one) => h("span.mono", { title: one.transactionId }, one.transactionId) },
       partition && { title: "Partition", cell: (one) => one.partition },
       { title: "Position", number: true, cell: (one) => count(one.position) },
       { title: "State", cell: (one) => state(statusOf(one.status)) },

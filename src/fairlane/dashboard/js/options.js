@@ -61,6 +61,6 @@ export const optionList = (ctx, queue, options) => {
       return h("div.option", { key: name },
         h("dt", label, h("span.mono.note", name)),
         h("dd", h("p", h("b", kind.show(value)), value !== usual && badge("set", "info", `Usually ${kind.show(usual)}`)), h("p.note", about)),
-        button("Change", { kind: "quiet", "aria-label": `Change ${label}`, onclick: () => change(ctx, queue, one, value) }));
+        h("dd", button("Change", { kind: "quiet", "aria-label": `Change ${label}`, onclick: () => change(ctx, queue, one, value) })));
     })))));
 };

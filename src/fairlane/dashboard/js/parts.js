@@ -68,7 +68,7 @@ const copy = async (text, el) => {
   }
 };
 
-/** Links of which one is chosen: tabs(["all", "failed"], chosen, (name) => href, names?). */
-export const tabs = (names, chosen, href, labels = {}) =>
-  h("nav.tabs", { "aria-label": "Views" }, names.map((name) =>
+/** Links of which one is chosen: tabs(["all", "failed"], chosen, (name) => href, labels?, what they choose). */
+export const tabs = (names, chosen, href, labels = {}, what = "Views") =>
+  h("nav.tabs", { "aria-label": what }, names.map((name) =>
     h("a", { key: name, href: href(name), "aria-current": name === chosen ? "page" : undefined }, labels[name] ?? name)));

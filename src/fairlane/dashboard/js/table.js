@@ -17,7 +17,7 @@ export const paged = (path, { query }, { limit = LIMIT, ...others } = {}) => {
 };
 
 /**
- * columns: [{ title, cell: (row) => tree, sort?: "name", order?: "desc" first, number?: true, grow?: true, hide?: "narrow" }]
+ * columns: [{ title, cell: (row) => tree, sort?: "name", order?: "desc" first, number?: true, grow?: true (takes what is left), clip?: true (cut off there), hide?: "narrow" }]
  * rows, key: (row) => text, href: (row) => address; total or next (a cursor) or more (whether a page follows)
  * search: placeholder; tools: what stands at the right of it; empty: tree; sorted: { sort, order } by default
  */
@@ -36,7 +36,7 @@ const line = (columns, row, key, href) =>
       h(i === 0 && href ? "th" : "td", { scope: i === 0 && href ? "row" : undefined, class: cellClass(one) },
         i === 0 && href ? h("a.row-link", { href }, one.cell(row)) : one.cell(row))));
 
-const cellClass = ({ number, grow, hide }) => [number && "number", grow && "grow", hide && `hide-${hide}`].filter(Boolean).join(" ");
+const cellClass = ({ number, grow, clip, hide }) => [number && "number", grow && "grow", clip && "clip", hide && `hide-${hide}`].filter(Boolean).join(" ");
 
 // The whole row leads on, unless something in it was meant or text was selected.
 const follow = (event, href) => {
@@ -47,6 +47,7 @@ const follow = (event, href) => {
 
 const head = (ctx, column, sorted) => {
   const { title, sort, order: first = "asc" } = column;
+  if (!title) return h("td");
   if (!sort) return h("th", { scope: "col", class: cellClass(column) }, title);
   const by = ctx.query.sort ?? sorted.sort;
   const order = by === sort ? (ctx.query.order ?? sorted.order ?? first) : null;

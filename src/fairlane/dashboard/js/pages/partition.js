@@ -85,7 +85,7 @@ const messages = (ctx) =>
       columns: [
         { title: "Position", number: true, cell: (one) => count(one.position) },
         { title: "State", cell: (one) => [state(lane ? stateOf(lane, one) : one.status), lane && one.position === lane.committed && lane.head > lane.committed && [" ", badge("next", "info")]] },
-        { title: "Transaction", grow: true, cell: (one) => [h("span.mono", one.transactionId), one.preview && h("div.preview.mono", one.preview)] },
+        { title: "Transaction", clip: true, cell: (one) => [h("span.mono", one.transactionId), one.preview && h("div.preview.mono", one.preview)] },
         { title: "Came", cell: (one) => time(one.createdAt) },
       ],
     });

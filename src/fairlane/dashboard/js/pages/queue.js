@@ -13,7 +13,7 @@ import { api, go, link, where } from "../router.js";
 import { seek } from "../seek.js";
 import { chooser, paged, table } from "../table.js";
 
-const STATES = ["blocked", "parked", "failed", "leased", "paused", "delayed", "waiting", "finished"];
+const STATES = ["", "blocked", "parked", "failed", "leased", "paused", "delayed", "waiting", "finished"];
 const VIEWS = { lanes: "Lanes", messages: "Messages", scheduled: "Scheduled", options: "Options" };
 
 const view = (ctx) => (ctx.query.view in VIEWS ? ctx.query.view : "lanes");
@@ -53,7 +53,7 @@ const groupTable = (ctx) =>
         { title: "Group", grow: true, cell: (one) => [h("a.row-link", { href: link(["queues", name(ctx)], { ...ctx.query, group: one.consumerGroup, view: "", after: "" }) }, groupName(one.consumerGroup)),
           ctx.data.pauses?.groups[one.consumerGroup] && [" ", badge("paused", "warning")], one.lanesStopped > 0 && [" ", badge(`${count(one.lanesStopped)} stopped`, "critical")]] },
         { title: "Lag", number: true, cell: (one) => count(one.pending) },
-        { title: "Oldest", number: true, cell: (one) => age(one.oldestAt) },
+        list.some((one) => one.oldestAt) && { title: "Oldest", number: true, cell: (one) => age(one.oldestAt) },
         { title: "Lanes with messages", number: true, hide: "narrow", cell: (one) => `${count(one.partitionsWithMessages)} of ${count(one.partitions)}` },
         { title: "Leased", number: true, hide: "narrow", cell: (one) => count(one.partitionsLeased) },
         { title: "Busy", number: true, hide: "narrow", cell: (one) => percent(one.utilisation) },
@@ -62,14 +62,15 @@ const groupTable = (ctx) =>
           ctx.data.pauses?.groups[one.consumerGroup]
             ? button("Resume", { icon: "play", kind: "quiet", onclick: () => pause(ctx, "resume", { group: one.consumerGroup }, groupName(one.consumerGroup)) })
             : button("Pause", { icon: "pause", kind: "quiet", onclick: () => pause(ctx, "pause", { group: one.consumerGroup }, groupName(one.consumerGroup)) })) },
-      ],
+      ].filter(Boolean),
     })));
 
 const lanes = (ctx) => {
+  if (ctx.data.use && !groups(ctx).length) return empty("Nobody has popped from this queue yet.", "A lane is a partition as a group sees it. The messages are listed under Messages.");
   const chosen = group(ctx);
   const tools = [
-    chooser(ctx, "group", (groups(ctx).length ? groups(ctx) : [chosen]).map((one) => [one, groupName(one)]), "Group"),
-    chooser(ctx, "state", [["", "any"], ...STATES.map((one) => [one, one])], "State"),
+    groups(ctx).length > 1 && chooser(ctx, "group", groups(ctx).map((one) => [one, groupName(one)]), "Group"),
+    tabs(STATES, ctx.query.state ?? "", (one) => link(["queues", name(ctx)], { ...ctx.query, state: one, after: "" }), { "": "all" }, "States"),
     h("span.spring"),
     button("Resume stopped lanes", { icon: "retry", onclick: () => ctx.act(() => post(api`/api/v1/queues/${name(ctx)}/resume`, { group: chosen, lanes: true }), ({ resumed }) => `${plural(resumed, "lane")} resumed.`) }),
   ];
@@ -128,7 +129,7 @@ export default {
     use: api`/api/v1/queues/${name(ctx)}/utilisation`,
     pauses: api`/api/v1/queues/${name(ctx)}/pauses`,
     history: historyPath(ctx, name(ctx)),
-    ...(view(ctx) === "lanes" && { lanes: paged(api`/api/v1/queues/${name(ctx)}/lanes`, ctx, { group: group(ctx), state: ctx.query.state }) }),
+    ...(view(ctx) === "lanes" && (ctx.query.group || groups(ctx).length > 0) && { lanes: paged(api`/api/v1/queues/${name(ctx)}/lanes`, ctx, { group: group(ctx), state: ctx.query.state }) }),
     ...(view(ctx) === "messages" && { messages: where("/api/v1/messages", { queue: name(ctx), limit: 50, status: ctx.query.status, before: ctx.query.after, from: "1970-01-01T00:00:00Z" }) }),
     ...(view(ctx) === "scheduled" && { scheduled: where(api`/api/v1/scheduled/${name(ctx)}`, { limit: 50, after: ctx.query.after }) }),
   }),
