@@ -3,11 +3,14 @@
 import { h } from "./dom.js";
 import { clock } from "./format.js";
 
-const path = (points, x, y) => {
+const known = (value) => value !== null && value !== undefined;
+
+// What is not known is a gap, or is passed over if the points belong together.
+const path = (points, x, y, joined = false) => {
   let text = "";
   let pen = "M";
   points.forEach((value, i) => {
-    if (value === null || value === undefined) pen = "M";
+    if (!known(value)) pen = joined && text ? "L" : "M";
     else {
       text += `${pen}${x(i).toFixed(1)} ${y(value).toFixed(1)}`;
       pen = "L";
@@ -18,14 +21,16 @@ const path = (points, x, y) => {
 
 /** A small line without axis: spark([1, 2, 3], { kind: "info" }). */
 export const spark = (points, { width = 96, height = 24, kind = "accent", label = "" } = {}) => {
-  const values = (points ?? []).map((one) => one ?? 0);
-  const max = Math.max(...values, 0);
-  if (values.length < 2 || max === 0) return h("svg.spark.is-flat", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label || "nothing happened" }, h("path.line", { d: `M0 ${height - 1.5}H${width}` }));
+  const values = points ?? [];
+  const first = values.findIndex(known);
+  const last = values.findLastIndex(known);
+  const max = Math.max(0, ...values.filter(known));
+  if (last - first < 1 || max === 0) return h("svg.spark.is-flat", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label || "nothing happened" }, h("path.line", { d: `M0 ${height - 1.5}H${width}` }));
   const x = (i) => (i / (values.length - 1)) * width;
   const y = (value) => height - 1.5 - (value / max) * (height - 4);
-  const line = path(values, x, y);
+  const line = path(values, x, y, true);
   return h("svg.spark", { viewBox: `0 0 ${width} ${height}`, class: `is-${kind}`, preserveAspectRatio: "none", role: "img", "aria-label": label || "over time" },
-    h("path.area", { d: `${line}L${width} ${height}L0 ${height}Z` }), h("path.line", { d: line }));
+    h("path.area", { d: `${line}L${x(last)} ${height}L${x(first)} ${height}Z` }), h("path.line", { d: line }));
 };
 
 // Steps at which an axis reads well.
@@ -36,7 +41,7 @@ const niceMax = (value) => {
 };
 
 /**
- * Series over the same times: chart({ times: [ms, ...], series: [{ name, kind, points, area: true }], format, height }).
+ * Series over the same times: chart({ times: [ms, ...], series: [{ name, kind, points, area: true, joined: true }], format, height }).
  * Colours by kind: accent, good, warning, critical, violet, muted.
  */
 export const chart = ({ times, series, format = String, height = 160, label = "" }) => {
@@ -51,8 +56,8 @@ export const chart = ({ times, series, format = String, height = 160, label = ""
       h("svg", { viewBox: `0 0 ${W} ${height}`, preserveAspectRatio: "none" },
         [0, 0.5, 1].map((share) => h("path.grid-line", { d: `M0 ${(height - share * (height - 6)).toFixed(1)}H${W}` })),
         series.map((one) => {
-          const line = path(one.points, x, y);
-          return h("g", { class: `is-${one.kind}` }, one.area && line && h("path.area", { d: `${line}L${x(n - 1)} ${height}L${x(one.points.findIndex((v) => v !== null && v !== undefined))} ${height}Z` }), h("path.line", { d: line }));
+          const line = path(one.points, x, y, one.joined);
+          return h("g", { class: `is-${one.kind}` }, one.area && line && h("path.area", { d: `${line}L${x(one.points.findLastIndex(known))} ${height}L${x(one.points.findIndex(known))} ${height}Z` }), h("path.line", { d: line }));
         })),
       marks, h("div.cursor", { static: true }), h("div.tip", { static: true })),
     h("div.axis-x", n > 1 ? ticks(times) : null));
@@ -76,7 +81,7 @@ const point = (event, { times, series, format }) => {
   const row = (one) => {
     const line = document.createElement("span");
     line.className = `is-${one.kind}`;
-    line.append(Object.assign(document.createElement("i"), {}), `${one.name} `, Object.assign(document.createElement("b"), { textContent: one.points[i] === undefined || one.points[i] === null ? "–" : format(one.points[i]) }));
+    line.append(Object.assign(document.createElement("i"), {}), `${one.name} `, Object.assign(document.createElement("b"), { textContent: known(one.points[i]) ? format(one.points[i]) : "–" }));
     return line;
   };
   tip.replaceChildren(Object.assign(document.createElement("time"), { textContent: clock(times[i]) }), ...series.map(row));

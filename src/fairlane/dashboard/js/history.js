@@ -27,6 +27,17 @@ export const lately = ({ stepSeconds }, points, seconds = 10) => {
   return some.length ? some.reduce((sum, one) => sum + one, 0) / some.length : undefined;
 };
 
+const LEAST = 60;
+
+// From the first point that is known on: a broker that started a minute ago shows that minute.
+const trimmed = (body) => {
+  const from = Math.max(0, Math.min(body.pushed.findIndex((one) => one !== null), body.pushed.length - LEAST));
+  if (!from) return body;
+  const columns = Object.entries(body).map(([name, value]) => [name, Array.isArray(value) ? value.slice(from) : value]);
+  return { ...Object.fromEntries(columns), from: millis(body.from) + from * body.stepSeconds * 1000 };
+};
+const some = (points) => points?.some((one) => one !== null);
+
 const figure = (title, body, series, format, { note, key } = {}) =>
   card(title, { key, note, more: legend(series) }, chart({ times: times(body), series, format, label: title }));
 
@@ -40,12 +51,14 @@ export const throughput = (body) =>
 export const latencies = (body) =>
   figure("Latency, p99", body, ["push", "pop", "ack"].map((verb, i) => {
     const points = body[`${verb}P99Ms`] ?? [];
-    return { name: verb, kind: ["accent", "violet", "good"][i], points, value: latency(last(points) === undefined ? undefined : last(points) / 1000) };
+    return { name: verb, kind: ["accent", "violet", "good"][i], points, joined: true, value: latency(last(points) === undefined ? undefined : last(points) / 1000) };
   }), (ms) => latency(ms / 1000));
 
 export const depths = (body) =>
-  figure("Waiting", body, [{ name: "messages", kind: "warning", points: body.depth ?? [], area: true, value: count(last(body.depth)) }], count);
+  figure("Waiting", body, [{ name: "messages", kind: "warning", points: body.depth ?? [], area: true, joined: true, value: count(last(body.depth)) }], count);
 
 /** The three of them, in one row where there is room. */
-export const charts = (ctx, body, more = []) =>
-  h("div.stack", h("div.bar", spans(ctx), more), h("div.charts", throughput(body), body.depth && depths(body), body.pushP99Ms && latencies(body)));
+export const charts = (ctx, whole) => {
+  const body = trimmed(whole);
+  return h("div.stack", h("div.bar", spans(ctx)), h("div.charts", throughput(body), some(body.depth) && depths(body), some(body.pushP99Ms) && latencies(body)));
+};

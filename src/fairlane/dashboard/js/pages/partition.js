@@ -75,7 +75,7 @@ const drawing = (ctx) =>
   });
 
 const messages = (ctx) =>
-  card("Messages around the cursor", {}, ctx.part("messages", ({ messages: list }) => {
+  card(ctx.data.lane ? "Messages around the cursor" : "Messages", {}, ctx.part("messages", ({ messages: list }) => {
     const lane = ctx.data.lane;
     const rows = [...list].sort((a, b) => a.position - b.position);
     return table(ctx, {
@@ -123,8 +123,10 @@ export default {
   badges: (ctx) => [ctx.data.lane && state(ctx.data.lane.state)],
   watch: (ctx) => {
     const { queue, partition } = ctx.params;
+    const use = { use: api`/api/v1/queues/${queue}/utilisation` };
+    if (!ctx.query.group && !groups(ctx).length) return { ...use, messages: where("/api/v1/messages", { queue, partition, from: "1970-01-01T00:00:00Z", limit: AROUND }) };
     return {
-      use: api`/api/v1/queues/${queue}/utilisation`,
+      ...use,
       pauses: api`/api/v1/queues/${queue}/pauses`,
       explain: where(api`/api/v1/explain/${queue}/${partition}`, { group: group(ctx) }),
       lane: where(api`/api/v1/queues/${queue}/lanes/${partition}`, { group: group(ctx) }),
@@ -135,6 +137,7 @@ export default {
   },
   actions: (ctx) => {
     const act = acts(ctx);
+    if (!ctx.query.group && !groups(ctx).length) return [button("Clear", { icon: "trash", kind: "danger", onclick: act.clear })];
     const reason = ctx.data.explain?.reason;
     return [
       groups(ctx).length > 1 && chooser(ctx, "group", groups(ctx).map((one) => [one, groupName(one)]), "Group"),
@@ -144,6 +147,8 @@ export default {
     ];
   },
   view: (ctx) => {
+    if (ctx.problems.use && !ctx.data.use) return ctx.part("use");
+    if (ctx.data.use && !ctx.query.group && !groups(ctx).length) return [card(null, {}, empty("Nobody has popped from this queue yet.", "A lane is drawn here for each group that reads the partition.")), messages(ctx)];
     if (ctx.problems.explain && !ctx.data.explain) return ctx.part("explain");
     return [explanation(ctx), split([drawing(ctx), messages(ctx)], [numbers(ctx), upcoming(ctx)])];
   },

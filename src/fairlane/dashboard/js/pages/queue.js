@@ -34,6 +34,8 @@ const remove = async (ctx) => {
   if (await ctx.act(() => del(api`/api/v1/resources/queues/${name(ctx)}`), `${name(ctx)} is deleted.`)) go("#/queues");
 };
 
+const resumeLanes = (ctx) => ctx.act(() => post(api`/api/v1/queues/${name(ctx)}/resume`, { group: group(ctx), lanes: true }), ({ resumed }) => `${plural(resumed, "lane")} resumed.`);
+
 const figures = (ctx) =>
   ctx.part("queue", ({ totals }) =>
     h("div.stats",
@@ -71,8 +73,6 @@ const lanes = (ctx) => {
   const tools = [
     groups(ctx).length > 1 && chooser(ctx, "group", groups(ctx).map((one) => [one, groupName(one)]), "Group"),
     tabs(STATES, ctx.query.state ?? "", (one) => link(["queues", name(ctx)], { ...ctx.query, state: one, after: "" }), { "": "all" }, "States"),
-    h("span.spring"),
-    button("Resume stopped lanes", { icon: "retry", onclick: () => ctx.act(() => post(api`/api/v1/queues/${name(ctx)}/resume`, { group: chosen, lanes: true }), ({ resumed }) => `${plural(resumed, "lane")} resumed.`) }),
   ];
   return ctx.part("lanes", ({ lanes: rows, next, complete }) => [
     complete === false && h("p.note.flush.pad", "Only the first partitions were looked at. Search for a name to find others."),
@@ -147,7 +147,8 @@ export default {
       ctx.data.history && charts(ctx, ctx.data.history),
       groupTable(ctx),
       card(null, {},
-        h("div.card-tabs.flush", tabs(Object.keys(VIEWS), view(ctx), (one) => link(["queues", name(ctx)], { group: ctx.query.group, view: one === "lanes" ? "" : one, minutes: ctx.query.minutes }), VIEWS)),
+        h("div.card-tabs.flush", tabs(Object.keys(VIEWS), view(ctx), (one) => link(["queues", name(ctx)], { group: ctx.query.group, view: one === "lanes" ? "" : one, minutes: ctx.query.minutes }), VIEWS),
+          view(ctx) === "lanes" && groups(ctx).length > 0 && button("Resume stopped lanes", { icon: "retry", kind: "quiet", title: "Blocked and parked lanes of the group begin their attempts anew", onclick: () => resumeLanes(ctx) })),
         h("div.flush", { key: view(ctx) }, SHOWN[view(ctx)](ctx))),
     ];
   },
