@@ -13,25 +13,28 @@ import selectors
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 
+from fairlane.broker.ack import Acker, AckRequest
 from fairlane.broker.capacity import Capacity
 from fairlane.broker.deferral import drain, journal_drain, patience, route
 from fairlane.broker.deferral.drain import OperationDrain
 from fairlane.broker.deferral.enqueue import Enqueuer
 from fairlane.broker.deferral.journal_drain import JournalDrain
 from fairlane.broker.deferral.route import Route
+from fairlane.broker.leases import Leases
 from fairlane.broker.push import Pusher
 from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import PartitionId
+from fairlane.model.lease import LeaseId
 from fairlane.model.message import PushItem
 from fairlane.model.operation import TIMEOUT_SECONDS, Operation
-from fairlane.model.outcome import PushOutcome
+from fairlane.model.outcome import AckItem, AckOutcome, PushOutcome
 from fairlane.model.queue import Partition, Queue, QueueOptions
 from fairlane.store.contract.journal import ROW_BYTES, Backlog, Entry, JournalState, NewEntry
 from fairlane.store.contract.operations import (
@@ -45,10 +48,21 @@ from fairlane.store.contract.operations import (
     Lost,
     NewOperation,
 )
-from fairlane.store.contract.values import Duplicate, Duplicates, OperationsAhead, PushResult, Slice, Stored
+from fairlane.store.contract.values import (
+    AckResult,
+    Duplicate,
+    Duplicates,
+    LaneAck,
+    Leased,
+    OperationsAhead,
+    PushResult,
+    Slice,
+    Stored,
+)
 
 TENANT, QUEUE = "default", "orders"
 PARTITIONS = {"a": PartitionId(0, 1), "b": PartitionId(0, 2)}
+LANE, GROUP, GROUP_ID = PartitionId(0, 3), "billing", 7
 CALL_SECONDS = 0.01
 _process: contextvars.ContextVar[Any] = contextvars.ContextVar("process", default=None)
 
@@ -83,15 +97,30 @@ def _made(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio
     return task
 
 
-class Log:
-    """A partition in the store: its messages by transactionId, and its open operations."""
+class Operations:
+    """The open operations of a backlog in the store."""
+
+    run = 100
 
     def __init__(self) -> None:
-        self.messages: list[tuple[str, str]] = []
-        self.payloads: list[int] = []
         self.open: list[Operation] = []
         self.claim: UUID | None = None
         self.claimed_at = 0.0
+
+    def apply(self, one: Application) -> ApplyResult:
+        raise NotImplementedError
+
+
+class Log(Operations):
+    """A partition in the store: its messages by transactionId."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[tuple[str, str]] = []
+        self.payloads: list[int] = []
+
+    def apply(self, one: Application) -> ApplyResult:
+        return Closed() if one.slice is None else self.append(one.slice)
 
     def append(self, part: Slice) -> Stored | Duplicates:
         known = {id: position for position, (id, _) in enumerate(self.messages)}
@@ -108,10 +137,71 @@ class Log:
         return Stored(first, 0)
 
 
+Said = tuple[UUID, Literal["completed", "failed"], int]
+"""A verdict: under which lease, which, and on the message at which position."""
+
+
+class Lane(Operations):
+    """A lane in the store: messages without end, a cursor, a lease, and what acks did."""
+
+    run = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.committed = self.upto = 0
+        self.lease: UUID | None = None
+        self.last_lease: UUID | None = None
+        self.effects: list[Said] = []
+        self.overtaken: list[tuple[int, int]] = []
+
+    def pop(self, count: int) -> UUID:
+        self.lease, self.upto = uuid4(), self.committed + count
+        return self.lease
+
+    def expire(self) -> None:
+        self.lease = self.last_lease = None
+
+    def _end(self) -> None:
+        self.last_lease, self.lease = self.lease, None
+
+    def apply(self, one: Application) -> ApplyResult:
+        return Closed() if one.ack is None else self._ack(one.ack)
+
+    def ack(self, ack: LaneAck) -> AckResult:
+        return AckResult("operations_ahead") if self.open else self._ack(ack)
+
+    def _ack(self, ack: LaneAck) -> AckResult:
+        before, lease = self.committed, self.lease
+        if lease is None or ack.token != lease:
+            finished = not ack.nacks and all(upto <= before for _, upto in ack.done)
+            repeated = ack.token == self.last_lease and finished
+            return AckResult("lost", before=before, after=before, repeated=repeated)
+        for first, upto in ack.done:
+            if first > self.committed:
+                self.overtaken.append((self.committed, first))
+            for position in range(max(first, self.committed), min(upto, self.upto)):
+                self.effects.append((lease, "completed", position))
+                self.committed = position + 1
+        for nack in ack.nacks:
+            if nack.position > self.committed:
+                self.overtaken.append((self.committed, nack.position))
+            if before <= nack.position < self.upto:
+                self.effects.append((lease, "failed", nack.position))
+                self._end()
+        if self.committed == self.upto and self.lease is not None:
+            self._end()
+        return AckResult(
+            "ok", before=before, after=self.committed, released=self.lease is None, limit=max(before, self.upto)
+        )
+
+
 class World:
     def __init__(self, loop: FakeLoop) -> None:
         self.loop = loop
         self.logs = {id: Log() for id in PARTITIONS.values()}
+        self.lane = Lane()
+        self.backlogs: dict[tuple[PartitionId, int], Operations] = {(LANE, GROUP_ID): self.lane}
+        self.backlogs |= {(id, 0): log for id, log in self.logs.items()}
         self.accepted_operations: set[UUID] = set()
         self.journal: list[Entry] = []
         self.version = 0
@@ -122,7 +212,7 @@ class World:
         self.lost = 0
         """So many calls of the store are applied and not answered."""
         self.sticking = 0
-        """So many pushes get stuck in the store, behind a lock that somebody has, while others go on."""
+        """So many pushes or acks get stuck in the store, behind a lock that somebody has, while others go on."""
         self._unstuck = asyncio.Event()
         self._thawed = asyncio.Event()
         self._thawed.set()
@@ -195,11 +285,11 @@ class World:
 class FakeStore:
     """The store as a process sees it: messages, operations, and the rest as far as the parts ask."""
 
-    seals = True
+    seals = alone = True
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.messages = SimpleNamespace(push=self._push)
+        self.messages = SimpleNamespace(push=self._push, ack=self._ack, leased=self._leased)
         self.operations = self
         self.queues = SimpleNamespace(list=self._queues)
 
@@ -219,6 +309,18 @@ class FakeStore:
 
         return await self._world.call(push, sticks=True)  # type: ignore[no-any-return]
 
+    async def _ack(self, acks: Sequence[LaneAck]) -> list[AckResult]:
+        return await self._world.call(  # type: ignore[no-any-return]
+            lambda: [self._world.lane.ack(ack) for ack in acks], sticks=True
+        )
+
+    async def _leased(self, lease: LeaseId) -> list[Leased]:
+        def leased() -> list[Leased]:
+            lane = self._world.lane
+            return [Leased(LANE, 0, lane.upto, lane.committed, 0)] if lane.lease == lease.token else []
+
+        return await self._world.call(leased, changes=False)  # type: ignore[no-any-return]
+
     async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
         def enqueue() -> list[EnqueueResult]:
             return [self._enqueue(new) for new in operations]
@@ -226,7 +328,7 @@ class FakeStore:
         return await self._world.call(enqueue)  # type: ignore[no-any-return]
 
     def _enqueue(self, new: NewOperation) -> Enqueued:
-        log = self._world.logs[new.partition]
+        log = self._world.backlogs[new.partition, new.group_id]
         if new.id not in self._world.accepted_operations:
             self._world.accepted_operations.add(new.id)
             log.open.append(_operation(new, next(self._world._seq)))
@@ -235,18 +337,18 @@ class FakeStore:
     async def claim(self, worker: str, *, backlogs: int = 50, token: UUID) -> list[ClaimedBacklog]:
         def claim() -> list[ClaimedBacklog]:
             found = []
-            for id, log in self._world.logs.items():
+            for (id, group_id), some in self._world.backlogs.items():
                 now = self._world.loop.now
-                if log.open and (log.claim is None or now > log.claimed_at + TIMEOUT_SECONDS):
-                    log.claim, log.claimed_at = token, now
-                    found.append(ClaimedBacklog(BacklogClaim(id, 0, token), 1, list(log.open)))
+                if some.open and (some.claim is None or now > some.claimed_at + TIMEOUT_SECONDS):
+                    some.claim, some.claimed_at = token, now
+                    found.append(ClaimedBacklog(BacklogClaim(id, group_id, token), 1, some.open[: some.run]))
             return found
 
         return await self._world.call(claim)  # type: ignore[no-any-return]
 
     async def give_back(self, token: UUID) -> int:
         def give_back() -> int:
-            mine = [log for log in self._world.logs.values() if log.claim == token]
+            mine = [one for one in self._world.backlogs.values() if one.claim == token]
             for log in mine:
                 log.claim = None
             return len(mine)
@@ -257,14 +359,14 @@ class FakeStore:
         return await self._world.call(lambda: [self._apply(one) for one in work])  # type: ignore[no-any-return]
 
     def _apply(self, one: Application) -> ApplyResult:
-        log = self._world.logs[one.claim.partition]
-        if log.claim != one.claim.token:
+        some = self._world.backlogs[one.claim.partition, one.claim.group_id]
+        if some.claim != one.claim.token:
             return Lost()
-        result: ApplyResult = Closed() if one.slice is None else log.append(one.slice)
-        if not isinstance(result, Duplicates):
-            one.results(result if isinstance(result, Stored) else None)
-            log.open = [operation for operation in log.open if operation.sequence not in one.sequences]
-            log.claim = None
+        result = some.apply(one)
+        if one.applied_by(result):
+            one.results(result if isinstance(result, Stored | AckResult) else None)
+            some.open = [operation for operation in some.open if operation.sequence not in one.sequences]
+            some.claim = None
         return result
 
     async def postpone(self, claims: Sequence[BacklogClaim], *, delay_ms: int, error: str) -> int:
@@ -275,7 +377,7 @@ class FakeStore:
 
     async def depth(self) -> int:
         return await self._world.call(  # type: ignore[no-any-return]
-            lambda: sum(len(log.open) for log in self._world.logs.values()), changes=False
+            lambda: sum(len(one.open) for one in self._world.backlogs.values()), changes=False
         )
 
     async def clean(self, **_: Any) -> int:
@@ -396,6 +498,15 @@ class FakeCatalogue:
     def recall(self, tenant: str, name: str) -> Queue:
         return self._queue
 
+    async def partition(self, id: PartitionId) -> Partition:
+        return Partition(id, 1, "c")
+
+    async def names(self, id: PartitionId) -> tuple[str, str]:
+        return QUEUE, "c"
+
+    async def group_id(self, queue_id: int, name: str) -> int:
+        return GROUP_ID
+
 
 class Process:
     """A process of the broker: the real parts over what the world gives it."""
@@ -425,7 +536,10 @@ class Process:
         self._operations = OperationDrain(store, catalogue, announcer)
         enqueuer = Enqueuer(store, catalogue, self._operations, Capacity())
         pusher = Pusher(store, catalogue, announcer, enqueuer, Capacity())
-        acker: Any = None
+        waiters: Any = mock.MagicMock()
+        telemetry: Any = mock.MagicMock()
+        acker = Acker(store, catalogue, Leases(store), waiters, waiters, telemetry, enqueuer)
+        self._operations.acker = acker
         self.route = Route(store, catalogue, flags, pusher, acker, enqueuer, announcer, journal)
         self._drain = JournalDrain(journal, self.route, store, enqueuer, self._operations, flags, specs, tenant=TENANT)
         self._operations.start()
@@ -441,6 +555,23 @@ class Process:
         if isinstance(answer, Exception):
             raise answer
         assert isinstance(answer, list)
+        return answer[0]
+
+    async def ack(self, said: Said, *, defer: bool) -> AckOutcome:
+        lease, verdict, position = said
+        item = AckItem(
+            transaction_id=f"c-{position}",
+            partition=LANE,
+            status=verdict,
+            lease=str(LeaseId(GROUP_ID, lease)),
+            position=position,
+        )
+        await self.ready.wait()
+        ack = self.route.enqueue_acks if defer else self.route.ack
+        [answer] = await ack([AckRequest(TENANT, GROUP, [item])])
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, Sequence)
         return answer[0]
 
 

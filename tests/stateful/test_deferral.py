@@ -1,5 +1,5 @@
 """The route of writes against a small model: whatever the store and the processes do, each accepted message is stored
-once, in the order of its producer.
+once, in the order of its producer, and each accepted ack is applied once, in the order of its consumer.
 
 A careful producer names its messages and repeats a push until it is accepted; a plain one leaves the ids to the broker
 and goes on with the next when it hears nothing."""
@@ -10,6 +10,7 @@ import asyncio
 import os
 import secrets
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, seed, settings
@@ -18,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from fairlane.broker.flags import PUSH_MAINTENANCE
 from fairlane.errors import FairlaneError
-from tests.stateful.deferral_world import PARTITIONS, FakeLoop, World, clocked
+from tests.stateful.deferral_world import PARTITIONS, FakeLoop, Said, World, clocked
 
 LONG = os.environ.get("FAIRLANE_STATEFUL") == "long"
 SEED = "FAIRLANE_STATEFUL_SEED"
@@ -38,16 +39,16 @@ class Producer:
         self.todo: list[tuple[int, bool]] = []
         """Through which process, and whether admission made it an operation."""
         self.accepted: list[str] = []
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
 
     @property
     def busy(self) -> bool:
-        return self._task is not None and not self._task.done()
+        return self.task is not None and not self.task.done()
 
     def push(self, process: int, *, defer: bool) -> None:
         self.todo.append((process, defer))
         if not self.busy:
-            self._task = self.world.loop.create_task(self._run())
+            self.task = self.world.loop.create_task(self._run())
 
     async def _run(self) -> None:
         while self.todo:
@@ -77,6 +78,60 @@ class Producer:
         return True
 
 
+class Consumer:
+    """Says of one message after another what became of it, three under one lease; a nack ends it too. Each verdict is
+    repeated until it is accepted, and the next lease is taken when this one has ended."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.said: list[Said] = []
+        self.todo: list[tuple[int, bool, bool]] = []
+        """Through which process, whether the message failed, and whether admission made the ack an operation."""
+        self._lease: UUID | None = None
+        self._next = 0
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+    def ack(self, process: int, *, fails: bool, defer: bool) -> None:
+        self.todo.append((process, fails, defer))
+        if not self.busy:
+            self.task = self.world.loop.create_task(self._run())
+
+    async def _run(self) -> None:
+        lane = self.world.lane
+        while self.todo:
+            number, fails, defer = self.todo.pop(0)
+            while self._lease is None and lane.lease is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            if self._lease is None:
+                self._lease, self._next = lane.pop(3), lane.committed
+            said: Said = (self._lease, "failed" if fails else "completed", self._next)
+            while not await self._accepted(number, said, defer):
+                await asyncio.sleep(0.1)
+                number += 1
+            self.said.append(said)
+            self._next += 1
+            if fails or self._next == lane.upto or lane.lease != self._lease:
+                self._lease = None
+
+    async def _accepted(self, number: int, said: Said, defer: bool) -> bool:
+        process = self.world.processes[number % len(self.world.processes)]
+        task = process.run(process.ack(said, defer=defer))
+        await asyncio.wait([task])
+        if task.cancelled():
+            return False
+        error = task.exception()
+        if error is not None:
+            assert isinstance(error, FairlaneError), repr(error)
+            return False
+        outcome = task.result()
+        assert outcome.success or outcome.code == "lease_lost", outcome
+        return True
+
+
 class DeferralMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -88,6 +143,8 @@ class DeferralMachine(RuleBasedStateMachine):
             self.world.start()
         self.careful = Producer(self.world, "a", careful=True)
         self.plain = Producer(self.world, "b", careful=False)
+        self.consumer = Consumer(self.world)
+        self.expired: set[UUID | None] = set()
         self.advance(0.0)
 
     def advance(self, seconds: float) -> None:
@@ -102,6 +159,22 @@ class DeferralMachine(RuleBasedStateMachine):
         for process, defer in ways:
             (self.careful if careful else self.plain).push(process, defer=defer)
         self.advance(seconds)
+
+    @rule(
+        ways=st.lists(
+            st.tuples(st.integers(0, 1), st.sampled_from([False, False, True]), SELDOM), min_size=1, max_size=4
+        ),
+        seconds=st.sampled_from([0.0, 0.03, 0.07, 3.0]),
+    )
+    def ack(self, ways: list[tuple[int, bool, bool]], seconds: float) -> None:
+        for process, fails, defer in ways:
+            self.consumer.ack(process, fails=fails, defer=defer)
+        self.advance(seconds)
+
+    @rule()
+    def expire(self) -> None:
+        self.expired.add(self.world.lane.lease)
+        self.world.lane.expire()
 
     @rule(seconds=st.sampled_from([0.005, 0.015, 0.025, 0.1, 0.7, 2.5, 5.0]))
     def wait(self, seconds: float) -> None:
@@ -141,6 +214,12 @@ class DeferralMachine(RuleBasedStateMachine):
         for log in self.world.logs.values():
             assert len(set(log.payloads)) == len(log.payloads), log.payloads
 
+    @invariant()
+    def no_ack_counts_twice_or_overtakes_another(self) -> None:
+        lane = self.world.lane
+        assert len(set(lane.effects)) == len(lane.effects), lane.effects
+        assert not lane.overtaken
+
     def teardown(self) -> None:
         try:
             self._heal()
@@ -160,11 +239,21 @@ class DeferralMachine(RuleBasedStateMachine):
         world.unstick()
         world.flags.clear()
         give_up_at = self.loop.now + HEAL_SECONDS
-        while self.careful.busy or self.plain.busy or world.journal or any(log.open for log in world.logs.values()):
+        busy = (self.careful, self.plain, self.consumer)
+        while any(one.busy for one in busy) or world.journal or any(one.open for one in world.backlogs.values()):
             assert self.loop.now < give_up_at, "something waits for ever"
             self.advance(0.5)
+        for one in busy:
+            if one.task is not None:
+                one.task.result()
         self.advance(5.0)
         self.nothing_is_stored_twice()
+        self.no_ack_counts_twice_or_overtakes_another()
+        effects, said = world.lane.effects, self.consumer.said
+        assert [one for one in effects if one[0] not in self.expired] == [
+            one for one in said if one[0] not in self.expired
+        ], "what was said under a lease that did not run out, in order"
+        assert [one for one in said if one in effects] == effects, "nothing else"
         careful, plain = (world.logs[PARTITIONS[one]] for one in ("a", "b"))
         assert careful.payloads == list(range(self.careful.sent)), "all of it, in order"
         accepted = set(self.plain.accepted)
@@ -172,7 +261,7 @@ class DeferralMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(4 * 3600 if LONG else 300)
-def test_what_is_accepted_is_stored_once_and_in_order_whatever_the_store_and_the_processes_do() -> None:
+def test_what_is_accepted_is_applied_once_and_in_order_whatever_the_store_and_the_processes_do() -> None:
     chosen = int(os.environ.get(SEED) or secrets.randbits(32))
     limits: Any = settings(
         max_examples=5_000 if LONG else 250,

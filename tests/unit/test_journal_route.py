@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.outcome import AckItem
 from tests.lost_answers import APPLIED, AWAY, fails
+from tests.until import until
 
 QUEUE = "orders"
 
@@ -84,3 +87,41 @@ async def test_a_nack_that_no_lease_fences_never_goes_to_the_journal_for_it_coul
     with pytest.raises(OutcomeUnknown):
         await broker.ack_many([nack])
     assert kept(broker) == 0
+
+
+async def test_a_push_that_is_cancelled_while_it_is_appended_is_not_overtaken(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is in the journal is not known until the commit: until then what comes for its partition follows."""
+    assert broker.journal is not None
+    assert broker.journal_drain is not None
+    append, committing, commits = broker.journal.append, asyncio.Event(), asyncio.Event()
+
+    async def slow(*values: Any) -> Any:
+        committing.set()
+        await commits.wait()
+        return await append(*values)
+
+    await broker.push(QUEUE, 0)
+    monkeypatch.setattr(broker.journal, "append", slow)
+    fails(broker.store.messages, "push", AWAY)
+    first = asyncio.ensure_future(
+        broker.route.push([PushRequest(DEFAULT_TENANT, [PushItem(queue=QUEUE, payload=b"1")])])
+    )
+    await committing.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    second = asyncio.create_task(broker.push(QUEUE, 2))
+    third = await broker.push(QUEUE, 1, partition="another")
+    assert third.status == "queued"
+    commits.set()
+    outcome = await second
+    assert (outcome.durability, outcome.reason) == ("journal", "maintaining_order")
+    broker.journal_drain.start()
+    await until(lambda: broker.journal is not None and not broker.journal.state().entries)
+    got: list[Any] = []
+    while len(got) < 3:
+        batch = await broker.pop(QUEUE, partition="Default", batch=10, wait=10)
+        got += [message.data for message in batch]
+        await broker.ack(list(batch))
+    assert got == [0, 1, 2]
