@@ -33,9 +33,9 @@ def test_the_users_side_imports_nothing_of_the_servers(statement: str) -> None:
     assert not imported(statement) & set(SERVER_ONLY)
 
 
-@pytest.mark.parametrize("statement", ["import fairlane", "import fairlane.cli.main"])
-def test_who_needs_no_client_does_not_pay_for_one(statement: str) -> None:
-    assert "aiohttp" not in imported(statement)
+@pytest.mark.parametrize("statement", ["import fairlane.blocking", "import fairlane.client, fairlane.cli.main"])
+def test_a_client_needs_no_library_for_http(statement: str) -> None:
+    assert not imported(statement) & {"aiohttp", "yarl"}
 
 
 def test_a_command_pays_only_for_what_it_uses() -> None:

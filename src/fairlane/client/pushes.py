@@ -24,6 +24,7 @@ from fairlane.wire.base import encode
 from fairlane.wire.push import Item, PushBody, PushElement, PushRefusal
 
 _PUSH = path_of("push")
+_ITEM_BYTES = 200  # of an item besides its payload, about
 _ROUNDS_MAX = 3  # others may take the room meanwhile
 
 REQUESTS = BatchPolicy(requests_max=10_000, items_max=10_000, share_items=10_000)
@@ -39,13 +40,19 @@ class Pushes:
         self._operations = operations
         self._wait = wait
         self._store = self._stored if transport.spans is None else transport.spans.pushing(self._stored)
+        self._direct = batching and transport.spans is None
         self._batcher = Batcher(self._send, REQUESTS, weigh=_weigh, together=batching)
 
     async def one(self, item: Item, *, own: bool) -> PushOutcome:
         """The outcome of one item, whose transactionId was made for this call if it is `own`. Raises its error."""
-        [outcome] = outcomes = await self._store([item])
-        if outcome.status == "queued":
-            return outcome
+        if self._direct:  # nearly always; each coroutine on the way would cost every message
+            [outcome] = outcomes = await self._batcher.put([item], 1, len(item.payload) + _ITEM_BYTES)
+            if outcome.status == "queued":
+                return outcome
+            if isinstance(outcome.error, Overloaded):
+                [outcome] = outcomes = await self._again([item], outcomes)
+        else:
+            [outcome] = outcomes = await self._store([item])
         if outcome.error is not None:
             raise outcome.error
         return (await self._settled(outcomes, [own]))[0]
@@ -69,7 +76,9 @@ class Pushes:
     async def _stored(self, items: list[Item]) -> list[PushOutcome]:
         """Outcomes of all items. Those that met an overload are pushed again after a while, the others are not
         kept waiting for them."""
-        outcomes = await self._batcher.submit(items)
+        return await self._again(items, await self._batcher.submit(items))
+
+    async def _again(self, items: list[Item], outcomes: list[PushOutcome]) -> list[PushOutcome]:
         refusals = 1
         while refused := [index for index, outcome in enumerate(outcomes) if isinstance(outcome.error, Overloaded)]:
             longest = max((cast(Overloaded, outcomes[index].error) for index in refused), key=lambda e: e.retry_after)
@@ -163,7 +172,7 @@ def item_of(queue: str, data: Any, options: PushOptions) -> Item:
 
 
 def _weigh(call: list[Item]) -> Weight:
-    return Weight(len(call), sum(len(item.payload) + 200 for item in call))
+    return Weight(len(call), sum([len(item.payload) + _ITEM_BYTES for item in call]))
 
 
 def _elements(answer: Answer, items: list[Item]) -> list[PushElement] | None:

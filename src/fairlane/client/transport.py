@@ -1,18 +1,17 @@
-"""HTTP: the only module of the client that knows aiohttp."""
+"""The transport of a client: which server is asked, over which connection, and how often."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
+import ssl
 from collections.abc import Mapping
-from io import BytesIO
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
-import aiohttp
-from yarl import URL
-
 from fairlane import tracing
+from fairlane.client.connection import Broken, Connection, Server
 from fairlane.client.problems import error_of
 from fairlane.client.retries import Retries
 from fairlane.client.servers import Servers
@@ -20,7 +19,6 @@ from fairlane.errors import FairlaneError, InvalidRequest, OutcomeUnknown, Overl
 from fairlane.model.ids import uuid7
 
 CONNECT_SECONDS = 5.0
-PIECE_BYTES = 1024 * 1024
 _UNAVAILABLE = (502, 503, 504)
 
 
@@ -53,10 +51,11 @@ class Transport:
         self.own_key = uuid7()  # clients spread over the servers, and each keeps to one
         self._timeout = timeout
         self.spans = tracing.spans()
-        self._headers = {"User-Agent": "fairlane"}
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
-        self._session: aiohttp.ClientSession | None = None
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise InvalidRequest("a token is made of printable ASCII characters")
+        self._token = token
+        self._opened: dict[str, Server] = {}
+        self._busy: set[Connection] = set()
         self._closed = False
 
     async def ask(
@@ -111,47 +110,68 @@ class Transport:
             await asyncio.sleep(delay)
 
     async def _send(self, url: str, call: Call) -> Answer:
-        headers = {"Content-Type": "application/json"} if call.body is not None else None
+        server = self._server(url)
+        head = f"{call.method} {server.prefix}{call.path}{server.head}"
+        if call.body is not None:
+            head += f"Content-Type: application/json\r\nContent-Length: {len(call.body)}\r\n"
+        elif call.method != "GET":
+            head += "Content-Length: 0\r\n"
         if self.spans is not None:
-            headers = {**(headers or {}), **self.spans.context()}
-        body: bytes | BytesIO | None = call.body
-        if call.body is not None and len(call.body) > PIECE_BYTES:
-            body = BytesIO(call.body)  # sent piece by piece, so that others have their turn
-        timeout = aiohttp.ClientTimeout(total=self._timeout + call.wait, sock_connect=CONNECT_SECONDS)
+            head += "".join(f"{name}: {value}\r\n" for name, value in self.spans.context().items())
+        sent = f"{head}\r\n".encode()
+        seconds = self._timeout + call.wait
         try:
-            async with self._opened().request(
-                call.method,
-                URL(url + call.path, encoded=True),  # as it is: a name's %2F is not a slash
-                data=body,
-                headers=headers,
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
-                return Answer(response.status, await response.read(), response.headers.get("Retry-After"))
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise _Unreached(f"cannot reach {url}: {_reason(error)}") from None
+            async with asyncio.timeout(seconds):
+                return await self._exchange(server, url, sent, call)
         except TimeoutError:
-            raise _Dropped(f"{url} did not answer within {timeout.total:g} s") from None
-        except aiohttp.ClientError as error:
-            raise _Dropped(f"the connection to {url} broke: {_reason(error)}") from None
+            raise _Dropped(f"{url} did not answer within {seconds:g} s") from None
+        except Broken as error:
+            raise _Dropped(f"the connection to {url} broke: {error}") from None
 
-    def _opened(self) -> aiohttp.ClientSession:
+    async def _exchange(self, server: Server, url: str, head: bytes, call: Call) -> Answer:
+        reused = connection = server.reused()
+        if connection is None:
+            connection = await _connected(server, url)
+        self._busy.add(connection)
+        try:
+            reply = await connection.exchange(head, call.body)
+        except BaseException as error:
+            connection.close()
+            # A server closes a connection that was idle for long, perhaps just now; reading again harms nobody.
+            if reused and isinstance(error, Broken) and error.silent and call.method == "GET":
+                return await self._exchange(server, url, head, call)
+            raise
+        finally:
+            self._busy.discard(connection)
+        server.put_back(connection)
+        retry_after = reply.headers.get(b"retry-after")
+        return Answer(reply.status, reply.body, None if retry_after is None else retry_after.decode("latin-1"))
+
+    def _server(self, url: str) -> Server:
         if self._closed:
             raise InvalidRequest("this client is closed")
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                # Parked pops hold a connection each; how many there are is the caller's business.
-                connector=aiohttp.TCPConnector(limit=0),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers=self._headers,
-                skip_auto_headers=("Accept", "Accept-Encoding"),
-            )
-        return self._session
+        server = self._opened.get(url)
+        if server is None:
+            server = self._opened[url] = Server(url, self._token)
+        return server
 
     async def close(self) -> None:
         self._closed = True
-        if self._session is not None:
-            await self._session.close()
+        for connection in [*self._busy, *(one for server in self._opened.values() for one in server.idle)]:
+            connection.close()
+        if self._opened:
+            self._opened.clear()
+            await asyncio.sleep(0)  # the sockets are closed by then
+
+
+async def _connected(server: Server, url: str) -> Connection:
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await server.connect()
+    except TimeoutError:
+        raise _Unreached(f"cannot reach {url}: no connection within {CONNECT_SECONDS:g} s") from None
+    except OSError as error:
+        raise _Unreached(f"cannot reach {url}: {_reason(error)}") from None
 
 
 class _Unreached(Exception):
@@ -162,11 +182,12 @@ class _Dropped(Exception):
     """The request was sent, and no answer came."""
 
 
-def _reason(error: Exception) -> str:
-    cause = getattr(error, "os_error", error)
-    if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
-        return os.strerror(cause.errno).lower()  # asyncio puts the address where the reason should be
-    return (getattr(cause, "strerror", None) or str(error) or type(error).__name__).lower()
+def _reason(error: OSError) -> str:
+    """Why there is no connection. asyncio puts the address where the reason should be, or several into one text."""
+    number = re.search(r"\[Errno (\d+)\]", str(error))
+    if number is not None and not isinstance(error, ssl.SSLError):
+        return os.strerror(int(number[1])).lower()
+    return (error.strerror or str(error) or type(error).__name__).lower()
 
 
 def path_of(*parts: str) -> str:

@@ -1,0 +1,221 @@
+"""A connection to a server: HTTP/1.1, one request at a time, answers read whole."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from time import monotonic
+from typing import Any, NamedTuple, cast
+from urllib.parse import unquote, urlsplit
+
+IDLE_SECONDS = 15.0
+"""An idle connection is used again for so long; servers close theirs later."""
+PIECE_BYTES = 1024 * 1024
+"""A large body is sent piece by piece, so that others have their turn."""
+_HEAD_BYTES_MAX = 64 * 1024
+_BODILESS = (204, 304)
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: dict[bytes, bytes]
+    """By their names in lower case."""
+    body: bytes
+
+
+class Broken(Exception):
+    """The connection ended, or what came was no HTTP. `silent`: before anything came."""
+
+    def __init__(self, reason: str, *, silent: bool = False) -> None:
+        super().__init__(reason)
+        self.silent = silent
+
+
+class Server:
+    """A server by its URL: where it is, what each request to it begins with, and its idle connections."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        parts = urlsplit(url)
+        self.tls = parts.scheme == "https"
+        self.host = parts.hostname or ""
+        self.port = parts.port or (443 if self.tls else 80)
+        self.prefix = parts.path
+        name = f"[{self.host}]" if ":" in self.host else self.host.encode("idna").decode()
+        self.head = f" HTTP/1.1\r\nHost: {name}{f':{parts.port}' if parts.port else ''}\r\nUser-Agent: fairlane\r\n"
+        if token is not None:
+            self.head += f"Authorization: Bearer {token}\r\n"
+        elif parts.username is not None:
+            user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self.head += f"Authorization: Basic {b64encode(user.encode()).decode()}\r\n"
+        self.idle: list[Connection] = []
+
+    def reused(self) -> Connection | None:
+        """A connection that is idle and not for too long."""
+        while self.idle:
+            connection = self.idle.pop()
+            if connection.open and monotonic() - connection.idle_since < IDLE_SECONDS:
+                return connection
+            connection.close()
+        return None
+
+    async def connect(self) -> Connection:
+        context = None
+        if self.tls:
+            import ssl
+
+            context = ssl.create_default_context()
+        _, connection = await asyncio.get_running_loop().create_connection(
+            Connection, self.host, self.port, ssl=context, happy_eyeballs_delay=0.25
+        )
+        return connection
+
+    def put_back(self, connection: Connection) -> None:
+        if connection.open:
+            connection.idle_since = monotonic()
+            self.idle.append(connection)
+
+
+class Connection(asyncio.Protocol):
+    """A connection. It is to be closed after an exchange that did not end well."""
+
+    def __init__(self) -> None:
+        self.open = True
+        self.idle_since = 0.0
+        self._writable: asyncio.Event | None = None
+        self._answer: asyncio.Future[Reply] | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self._received = bytearray()
+        self._status = 0
+        self._headers: dict[bytes, bytes] = {}
+        self._left: int | None = 0
+        """Bytes of the body that are to come; None: until the end, -1: in chunks."""
+        self._chunks: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    async def exchange(self, head: bytes, body: bytes | None) -> Reply:
+        """Send a request; the answer to it. Raises Broken."""
+        self._clear()
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._answer = answer
+        if body is None or len(body) <= PIECE_BYTES:
+            self._transport.write(head + body if body else head)
+        else:
+            self._transport.write(head)
+            for at in range(0, len(body), PIECE_BYTES):
+                self._transport.write(body[at : at + PIECE_BYTES])
+                await asyncio.sleep(0)
+                if self._writable is not None:
+                    waiting: asyncio.Future[Any] = asyncio.ensure_future(self._writable.wait())
+                    await asyncio.wait(
+                        {waiting, cast(asyncio.Future[Any], answer)}, return_when=asyncio.FIRST_COMPLETED
+                    )
+                    waiting.cancel()
+                if answer.done():
+                    break  # it is refused already, and the connection not used again
+        return await answer
+
+    def close(self) -> None:
+        self.open = False
+        self._transport.abort()
+
+    def pause_writing(self) -> None:
+        self._writable = asyncio.Event()
+
+    def resume_writing(self) -> None:
+        if self._writable is not None:
+            self._writable.set()
+        self._writable = None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.open = False
+        self.resume_writing()
+        if self._answer is not None and not self._answer.done():
+            if self._status and self._left is None:
+                self._done(bytes(self._received))
+            else:
+                silent = not (self._received or self._status)
+                self._fail(str(error or "") or "the server closed it", silent=silent)
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is None or self._answer.done():
+            self.close()  # nobody asked
+            return
+        self._received += data
+        try:
+            if self._status == 0 and not self._read_head():
+                return
+            if self._left == -1:
+                self._read_chunks()
+            elif self._left is not None and len(self._received) >= self._left:
+                if len(self._received) > self._left:
+                    raise ValueError("more than one answer")
+                self._done(bytes(self._received))
+        except (ValueError, IndexError) as error:
+            self._fail(f"the answer is not HTTP: {error}")
+
+    def _read_head(self) -> bool:
+        end = self._received.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._received) > _HEAD_BYTES_MAX:
+                raise ValueError("its head has no end")
+            return False
+        first, *lines = bytes(self._received[:end]).split(b"\r\n")
+        del self._received[: end + 4]
+        version, status, *_ = first.split(b" ", 2)
+        if not version.startswith(b"HTTP/1.") or not (status.isdigit() and len(status) == 3):
+            raise ValueError("it has no status")
+        if status[:1] == b"1":
+            return self._read_head()  # the answer proper comes behind it
+        for line in lines:
+            name, colon, value = line.partition(b":")
+            if not colon:
+                raise ValueError("a header has no name")
+            self._headers[name.lower()] = value.strip()
+        self._status = int(status)
+        coding, length = self._headers.get(b"transfer-encoding"), self._headers.get(b"content-length")
+        if self._status in _BODILESS:
+            self._left = 0
+        elif coding is not None:
+            if coding.lower() != b"chunked":
+                raise ValueError("its coding is not known")
+            self._left = -1
+        elif length is not None:
+            if not length.isdigit():
+                raise ValueError("its length is no number")
+            self._left = int(length)
+        else:
+            self._left = None
+        if version == b"HTTP/1.0" or self._left is None or self._headers.get(b"connection", b"").lower() == b"close":
+            self.open = False
+        return True
+
+    def _read_chunks(self) -> None:
+        received = self._received
+        while (line := received.find(b"\r\n")) >= 0:
+            size = int(bytes(received[:line]).partition(b";")[0], 16)
+            if size == 0:
+                end = line if received[line : line + 4] == b"\r\n\r\n" else received.find(b"\r\n\r\n")
+                if end >= 0:
+                    self._done(b"".join(self._chunks))
+                return
+            if len(received) < line + 2 + size + 2:
+                return
+            self._chunks.append(bytes(received[line + 2 : line + 2 + size]))
+            if received[line + 2 + size : line + 4 + size] != b"\r\n":
+                raise ValueError("a chunk has no end")
+            del received[: line + 4 + size]
+
+    def _done(self, body: bytes) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(Reply(self._status, self._headers, body))
+        if not self.open:
+            self._transport.abort()
+
+    def _fail(self, reason: str, *, silent: bool = False) -> None:
+        self.close()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(Broken(reason, silent=silent))

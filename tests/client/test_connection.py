@@ -1,0 +1,128 @@
+"""The client's side of HTTP/1.1, against servers that answer byte by byte what a test says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fairlane import Client, FairlaneError, InvalidRequest, OutcomeUnknown
+from tests.client.rogue import Rogue
+
+QUEUES = json.dumps({"queues": []}).encode()
+
+
+@asynccontextmanager
+async def answering(*answers: bytes) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A server whose connections give these answers, one to each request, and then close; its URL and what it got."""
+    left, got = list(answers), []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while left:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+            got.append(head + await reader.readexactly(int(length[0].split(b":")[1]) if length else 0))
+            for byte in left.pop(0):
+                writer.write(bytes([byte]))
+            await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, limit=2**24) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", got
+
+
+def ok(body: bytes, *headers: bytes) -> bytes:
+    return b"\r\n".join([b"HTTP/1.1 200 OK", *headers, b"", body])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ok(QUEUES, b"Content-Length: %d" % len(QUEUES)),
+        ok(QUEUES, b"CONTENT-LENGTH:%d " % len(QUEUES), b"Connection: close"),
+        ok(b"%x\r\n%s\r\n0\r\n\r\n" % (len(QUEUES), QUEUES), b"Transfer-Encoding: chunked"),
+        ok(
+            b"3;a=b\r\n%s\r\n%X\r\n%s\r\n0\r\nT: 1\r\n\r\n" % (QUEUES[:3], len(QUEUES) - 3, QUEUES[3:]),
+            b"Transfer-Encoding: chunked",
+        ),
+        b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + ok(QUEUES, b"Content-Length: %d" % len(QUEUES)),
+        ok(QUEUES),
+    ],
+    ids=["length", "closing", "chunk", "chunks", "hints", "until the end"],
+)
+async def test_every_form_of_an_answer_is_read(answer: bytes) -> None:
+    async with answering(answer) as (url, got), Client(url, attempts=1) as client:
+        assert await client.queues.list() == []
+    assert got[0].startswith(b"GET /api/v1/resources/queues HTTP/1.1\r\nHost: 127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"hello\r\n\r\n",
+        b"HTTP/1.1 OK\r\n\r\n",
+        ok(b"", b"Content-Length: many"),
+        ok(b"", b"nothing"),
+        ok(b"x\r\n", b"Transfer-Encoding: chunked"),
+        ok(b"1\r\nabc\r\n", b"Transfer-Encoding: chunked"),
+        ok(b"", b"Transfer-Encoding: gzip"),
+        ok(b"[]", b"Content-Length: 9"),
+        b"HTTP/1.1 2",
+        b"x" * 70_000,
+    ],
+)
+async def test_an_answer_that_is_no_http_or_ends_early_is_one_that_did_not_come(answer: bytes) -> None:
+    async with answering(answer) as (url, _), Client(url, attempts=1) as client:
+        with pytest.raises(OutcomeUnknown, match=r"the connection to http://127\.0\.0\.1:.* broke"):
+            await client.queues.list()
+
+
+async def test_a_connection_is_used_again_and_another_made_when_it_was_closed() -> None:
+    full = ok(QUEUES, b"Content-Length: %d" % len(QUEUES))
+    async with (
+        answering(full, full, full) as (url, got),
+        Client(f"{url}/behind/it", attempts=1, token="secret") as client,
+    ):
+        for _ in range(3):
+            await client.queues.list()
+    assert all(b"GET /behind/it/api/v1/" in head and b"\r\nAuthorization: Bearer secret\r\n" in head for head in got)
+
+
+async def test_a_user_in_the_url_is_sent_as_basic_authorization() -> None:
+    async with answering(ok(QUEUES)) as (url, got), Client(url.replace("//", "//us%20er:pass@"), attempts=1) as client:
+        await client.queues.list()
+    assert b"\r\nAuthorization: Basic dXMgZXI6cGFzcw==\r\n" in got[0]
+
+
+async def test_a_large_body_arrives_whole_and_beside_others(client: Client, queue: str) -> None:
+    text = "x" * 3_000_000
+    await asyncio.gather(client.push(queue, text), client.queues.list())
+    assert (await client.pop(queue))[0].data == text
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    moved = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
+    async with answering(moved) as (url, got), Client(url, attempts=1) as client:
+        with pytest.raises(FairlaneError, match="answered 302"):
+            await client.queues.list()
+    assert len(got) == 1
+
+
+async def test_who_is_cancelled_closes_the_connection(rogue: Rogue, queue: str) -> None:
+    rogue.hold = asyncio.Event()
+    async with Client(rogue.url) as client:
+        waiting = asyncio.create_task(client.pop(queue, wait=30))
+        await rogue.until("/api/v1/pop", 1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        rogue.hold.set()
+        assert not await client.pop(queue)
+
+
+def test_a_token_that_would_end_its_header_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="printable ASCII"):
+        Client(token="a\r\nb: c")
