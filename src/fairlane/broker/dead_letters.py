@@ -92,10 +92,10 @@ class DeadLetters:
         found: List[DeadLetterError] = []
         total, complete = 0, True
         for queue, where in await self._chosen(query):
-            errors, whole = await self._store.dead_letters.errors(queue.id, where, limit=query.limit + 1)
+            errors, whole = await self._store.dead_letters.errors(queue, where, limit=query.limit + 1)
             complete = complete and whole
             total += sum(one.count for one in errors)
-            found += [made(DeadLetterError, one, queue=queue.name) for one in errors]
+            found += errors
         found.sort(key=lambda one: one.count, reverse=True)
         complete = complete and len(found) <= query.limit
         return DeadLetterErrors(errors=found[: query.limit], total=total, complete=complete)

@@ -354,14 +354,3 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), least=0, most=COUNT_MAX)
         return self
-
-
-class DeadError(msgspec.Struct, frozen=True):
-    """Dead letters of a group that have one error; `replayed` of them were replayed."""
-
-    group: str
-    error: str
-    count: int
-    replayed: int
-    first_failed_at: int
-    last_failed_at: int

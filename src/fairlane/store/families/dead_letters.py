@@ -16,13 +16,12 @@ from fairlane.model.idempotency import replay_headers
 from fairlane.model.ids import uuid7
 from fairlane.model.message import PushItem
 from fairlane.model.operation import push_payload
-from fairlane.model.queue import QueueOptions
+from fairlane.model.queue import Queue, QueueOptions
 from fairlane.model.segment import pack, unpack
 from fairlane.store.codec import Codec
 from fairlane.store.contract.operations import EnqueueResult, NewOperation
 from fairlane.store.contract.values import (
     Appended,
-    DeadError,
     DeadFilter,
     Full,
     Gone,
@@ -35,6 +34,7 @@ from fairlane.store.contract.values import (
 from fairlane.store.families.port import Family, Port, Row, Transaction, Value, struct, value
 from fairlane.store.families.queues import Queues
 from fairlane.store.forwarding import AGAIN_SECONDS, Forwarding, prepare
+from fairlane.wire.dead_letters import DeadLetterError
 
 _ID = re.compile(r"(\d{1,9})-(\d{1,18})-(\d{1,18})-(\d{1,18})", re.ASCII)
 COUNTED_MAX = 100_000
@@ -81,15 +81,14 @@ class DeadLetters(Family):
         ]
         return {id for rows in found for (id,) in rows}
 
-    async def errors(self, queue_id: int, where: DeadFilter, *, limit: int) -> tuple[List[DeadError], bool]:
+    async def errors(self, queue: Queue, where: DeadFilter, *, limit: int) -> tuple[List[DeadLetterError], bool]:
         """Dead letters by group and error, the most frequent first, and whether all of them were counted: of very many
         only the latest are."""
-        wanted = _values(queue_id, where) | {"limit": limit, "counted": COUNTED_MAX}
-        found: List[DeadError] = []
+        wanted = _values(queue.id, where) | {"limit": limit, "counted": COUNTED_MAX}
+        found: List[DeadLetterError] = []
         for shard in self._shards(where):
-            found += [
-                struct(DeadError, row) for row in await self._port.read("dead_letters.errors", shard=shard, **wanted)
-            ]
+            rows = await self._port.read("dead_letters.errors", shard=shard, **wanted)
+            found += [struct(DeadLetterError, (queue.name, *row)) for row in rows]
         found.sort(key=lambda one: one.count, reverse=True)
         return found[:limit], sum(one.count for one in found) < COUNTED_MAX
 
