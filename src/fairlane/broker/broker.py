@@ -23,9 +23,8 @@ from fairlane.broker.transact import AckStep, Outcome, Step
 from fairlane.broker.transaction import Transaction, item_of
 from fairlane.config import SECRET_NAMES
 from fairlane.errors import InvalidRequest
-from fairlane.model.group import Subscription
 from fairlane.model.ids import PartitionId
-from fairlane.model.lease import LeaseId, PopRequest
+from fairlane.model.lease import LeaseId, PopOptions, PopRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, POLLS_MAX, RENEW_SECONDS
 from fairlane.model.message import Batch, Message, PushItem, PushOptions, check_items, check_payload, check_payloads
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
@@ -47,7 +46,6 @@ from fairlane.store.contract.values import Renewal
 from fairlane.store.opening import open_journal, open_or_wait, store_url
 
 JOURNAL_BYTES_MAX = 1024**3
-_ALL = Subscription()
 
 
 class Broker(Parts):
@@ -141,35 +139,10 @@ class Broker(Parts):
         check_payloads(items)
         return await self.intake.push(PushRequest(self.tenant, items, special))
 
-    async def pop(
-        self,
-        queue: str,
-        *,
-        type: Any = Any,
-        group: str = QUEUE_MODE,
-        batch: int = 1,
-        partitions: int = 1,
-        partition: str | None = None,
-        wait: float = 0.0,
-        auto_ack: bool = False,
-        lease_seconds: int | None = None,
-        subscription: Subscription = _ALL,
-    ) -> Batch[Any]:
+    async def pop(self, queue: str, *, type: Any = Any, **options: Unpack[PopOptions]) -> Batch[Any]:
         """Lease up to `batch` messages from up to `partitions` lanes, waiting up to `wait` seconds for the first. The
         payloads are decoded as `type`, anything msgspec can decode."""
-        request = PopRequest(
-            tenant=self.tenant,
-            queue=queue,
-            group=group,
-            batch=batch,
-            partitions=partitions,
-            partition=partition,
-            auto_ack=auto_ack,
-            lease_seconds=lease_seconds,
-            wait_seconds=wait,
-            subscription=subscription,
-        )
-        return PoppedBatch(await self.pop_request(request.check()), type)
+        return PoppedBatch(await self.pop_request(PopRequest.of(queue, options, self.tenant)), type)
 
     async def ack(
         self,

@@ -4,7 +4,7 @@ process."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import chain, groupby, repeat
 from operator import attrgetter
 from typing import Any
 
@@ -13,6 +13,7 @@ import msgspec
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.message import NOWHERE, Batch, Lane, Message, decoder_of
+from fairlane.model.moment import Moment
 from fairlane.model.outcome import AckItem, Alike
 from fairlane.model.segment import closed
 from fairlane.store.contract.values import Lane as Claimed
@@ -87,7 +88,7 @@ class PoppedBatch(Batch[Any]):
     def messages(self) -> list[Message[Any]]:
         for (lane, positions), taken in zip(self.lanes, self._taken, strict=False):
             some = _decode(closed(taken.fragments))
-            times = (created_at for count, created_at in taken.created_at for _ in range(count))
+            times = chain.from_iterable(repeat(Moment(at), count) for count, at in taken.created_at)
             for message, position, created_at in zip(some, positions, times, strict=True):
                 message.position, message.created_at, message.lane = position, created_at, lane
                 message.decode = self._decode

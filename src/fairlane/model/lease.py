@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Subscription
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, WAIT_SECONDS_MAX
-from fairlane.model.names import QUEUE_MODE, check_count, check_flag, check_name
+from fairlane.model.names import DEFAULT_TENANT, QUEUE_MODE, check_count, check_flag, check_name
 
 _LEASE = re.compile(r"([1-9]\d{0,18})\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.ASCII)
 
@@ -35,10 +35,35 @@ class LeaseId(NamedTuple):
         return cls(int(match[1]), UUID(match[2]))
 
 
+class ReadOptions(TypedDict, total=False):
+    """Options of whoever reads a queue; `PopRequest` has their defaults."""
+
+    group: str
+    batch: int
+    """Messages of one pop."""
+    partitions: int
+    """Lanes of one pop."""
+    partition: str | None
+    """Only of this one."""
+    lease_seconds: int | None
+    """How long a lease is; None: as long as the queue says."""
+    subscription: Subscription
+    """Where a group begins, whether it conflates, and whether it is a look; it counts at its first pop only."""
+
+
+class PopOptions(ReadOptions, total=False):
+    """Options of a pop besides the type."""
+
+    wait: float
+    """Seconds to wait for the first message."""
+    auto_ack: bool
+    """Messages are finished when they leave the broker: what is lost on the way is lost."""
+
+
 class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A pop: which messages to lease, how many, and how long to wait for them."""
 
-    tenant: str
+    tenant: str = DEFAULT_TENANT
     queue: str
     group: str = QUEUE_MODE
     batch: int = 1
@@ -48,6 +73,12 @@ class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: int | None = None
     wait_seconds: float = 0.0
     subscription: Subscription = Subscription()
+
+    @classmethod
+    def of(cls, queue: str, options: PopOptions, tenant: str = DEFAULT_TENANT) -> PopRequest:
+        """A checked request."""
+        given: dict[str, Any] = {**options}
+        return cls(tenant=tenant, queue=queue, wait_seconds=given.pop("wait", 0.0), **given).check()
 
     def check(self) -> PopRequest:
         """This request, or InvalidRequest."""

@@ -22,6 +22,7 @@ from fairlane.model.limits import (
     SECONDS_MAX,
     TYPE_CHARS_MAX,
 )
+from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name, is_known, is_plain, known_names
 from fairlane.model.queue import PRIORITY_MAX
 
@@ -292,7 +293,7 @@ class Message(msgspec.Struct, Generic[T_co], rename="camel"):
     headers: dict[str, str] | None = None
     position: int = -1
     """In its partition; -1 if the broker did not say."""
-    created_at: int = 0
+    created_at: Moment = Moment(0)
     """Microseconds since 1970."""
     failed_attempts: int = 0
     """Before this delivery, as far as the broker counts them."""

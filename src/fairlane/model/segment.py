@@ -19,6 +19,7 @@ import msgspec
 from fairlane.errors import SealError, StoreCorrupt
 from fairlane.model.limits import SEGMENT_BYTES_MAX
 from fairlane.model.message import Message, PushItem
+from fairlane.model.moment import Moment
 
 encode = msgspec.json.Encoder().encode
 
@@ -97,7 +98,7 @@ def unpack(fragment: bytes, *, position: int, created_at: int, locked: bool = Fa
         type=head.type,
         headers=head.headers,
         position=position,
-        created_at=created_at,
+        created_at=Moment(created_at),
     )
 
 
