@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
 
 import msgspec
 
@@ -19,6 +18,7 @@ from fairlane.wire.ack import Ack, AckBatch, AckElement
 from fairlane.wire.base import encode
 
 _ACK = path_of("ack", "batch")
+_FIELDS = AckOutcome.__struct_fields__
 
 QueueGroup = tuple[str, str]
 """(queue, group); the queue may be unknown, and is then empty."""
@@ -85,18 +85,5 @@ def _ack(item: AckItem) -> Ack:
 
 
 def _outcome(element: AckElement) -> AckOutcome:
-    return AckOutcome(
-        element.success,
-        element.transaction_id,
-        noop=element.noop,
-        dead_lettered=element.dlq,
-        lease_released=bool(element.lease_released),
-        code=element.code,
-        error=element.error,
-        result=bytes(element.result) if element.result else None,
-        operation_id=element.operation_id,
-        durability=cast(Any, element.durability),
-        queue_position=element.queue_position,
-        reason=cast(Any, element.reason),
-        estimated_wait=element.estimated_wait,
-    )
+    result = bytes(element.result) if element.result else None
+    return AckOutcome(**{name: getattr(element, name) for name in _FIELDS} | {"result": result})

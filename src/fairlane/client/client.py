@@ -20,7 +20,7 @@ from fairlane.client.messages import Messages
 from fairlane.client.operations import Operations, QueuedOperation
 from fairlane.client.part import Part
 from fairlane.client.pauses import Pauses
-from fairlane.client.pops import PopOptions, affinity, batch_of, query_of
+from fairlane.client.pops import affinity, batch_of, query_of
 from fairlane.client.pushes import Pushes, item_of, prepare
 from fairlane.client.queues import Queues
 from fairlane.client.results import Results
@@ -36,6 +36,7 @@ from fairlane.client.transport import Transport, path_of
 from fairlane.client.workers import Workers
 from fairlane.errors import CommandFailed, FairlaneError, InvalidRequest, Unavailable
 from fairlane.model.group import Subscription
+from fairlane.model.lease import PopOptions, PopRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, RENEW_SECONDS
 from fairlane.model.message import Batch, Message, PushItem, PushOptions, decoder_of
 from fairlane.model.moment import Moment
@@ -154,36 +155,22 @@ class Client(Part):
     async def pop(self, queue: str, *, type: type[T], **options: Unpack[PopOptions]) -> Batch[T]: ...
     @overload
     async def pop(self, queue: str, *, type: Any = ..., **options: Unpack[PopOptions]) -> Batch[Any]: ...
-    async def pop(
-        self,
-        queue: str,
-        *,
-        type: Any = Any,
-        group: str = QUEUE_MODE,
-        batch: int = 1,
-        partitions: int = 1,
-        partition: str | None = None,
-        wait: float = 0.0,
-        auto_ack: bool = False,
-        lease_seconds: int | None = None,
-        subscription: Subscription = _ALL,
-    ) -> Batch[Any]:
+    async def pop(self, queue: str, *, type: Any = Any, **options: Unpack[PopOptions]) -> Batch[Any]:
         """Lease up to `batch` messages from up to `partitions` lanes, waiting up to `wait` seconds for the first.
 
         Empty when there was nothing. The payloads are decoded as `type`, anything msgspec can decode. `subscription`
         says where a group begins, whether it conflates, and whether it is a look, and counts at its first pop only.
         With `auto_ack` messages are finished when they leave the broker: what is lost on the way is lost.
         """
-        query = query_of(group, batch, partitions, wait, auto_ack, lease_seconds, subscription)
-        path = ["queue", check_name("queue", queue)]
-        if partition is not None:
-            path += ["partition", check_name("partition", partition)]
+        asked = PopRequest.of(queue, options)
+        path = ["queue", queue] if asked.partition is None else ["queue", queue, "partition", asked.partition]
         read, spans = decoder_of(type), self._transport.spans
-        since, key = 0 if spans is None else wall_clock(), affinity(queue, group)
+        since, key = 0 if spans is None else wall_clock(), affinity(queue, asked.group)
+        wait, query = asked.wait_seconds, query_of(asked)
         body = await self._transport.ask("GET", path_of("pop", *path), key=key, query=query, wait=wait)
         found = batch_of(body, queue, read)
         if spans is not None and found:
-            spans.received(found, queue, group, since=since)
+            spans.received(found, queue, asked.group, since=since)
         return found
 
     async def ack(

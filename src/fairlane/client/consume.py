@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fairlane import tracing
 from fairlane.errors import InvalidRequest
-from fairlane.model.group import Subscription
+from fairlane.model.lease import ReadOptions
 from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, LEASE_SECONDS_MAX
 from fairlane.model.message import Batch, Message
 from fairlane.model.names import QUEUE_MODE, check_count
@@ -42,22 +42,13 @@ class Batched(Generic[T]):
         self.handler = handler
 
 
-class ConsumeOptions(TypedDict, total=False):
-    """Options of a consumer."""
+class ConsumeOptions(ReadOptions, total=False):
+    """Options of a consumer. Messages of one pop are handled one after another."""
 
-    group: str
-    partition: str | None
-    batch: int
-    """Messages of one pop; 1 unless told otherwise."""
-    partitions: int
-    """Lanes of one pop, 1 unless told otherwise. Their messages are handled one after another."""
     concurrency: int
     """Batches that are handled at the same time, 1 unless told otherwise. Two are never of the same lane."""
-    lease_seconds: int | None
-    """How long a lease is, and each renewal; None: as long as the queue says."""
     auto_renew: bool
     """Keep leases while a handler runs, however long. So it is unless told otherwise."""
-    subscription: Subscription
     limit: int | None
     """Stop after so many messages."""
     idle_seconds: float | None

@@ -21,7 +21,7 @@ Durability = Literal["store", "journal"]
 """Where what waits is kept: in the store's operation queue, or in this broker's journal."""
 
 
-class Deferral(msgspec.Struct, gc=False, kw_only=True):
+class Deferral(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """An item that became an operation: where it waits and why. Nothing of it is set for any other."""
 
     operation_id: str | None = None
@@ -151,7 +151,7 @@ def check_acks(items: Sequence[AckItem]) -> None:
             raise InvalidRequest(f"item {index}: {error}") from None
 
 
-class AckOutcome(Deferral, gc=False):
+class AckOutcome(Deferral, gc=False, rename="camel"):
     """The outcome of one ack: `code` and `error` say why when `success` is false.
 
     Codes: `lease_lost`, `unresolvable` (no such message here), `committed` (a nack came too late),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from fairlane.model.outcome import AckOutcome
+
 
 class Ack(msgspec.Struct, rename="camel", gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """A verdict on one message."""
@@ -27,19 +29,10 @@ class AckBatch(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     consumer_group: str | None = None
 
 
-class AckElement(msgspec.Struct, rename="camel"):
-    """The outcome of one ack."""
+class AckElement(AckOutcome, gc=False, kw_only=True):
+    """The outcome of one ack, as it is sent. A newer broker may have more reasons."""
 
-    success: bool
-    transaction_id: str
-    error: str | None = None
-    code: str | None = None
-    noop: bool = False
-    dlq: bool = False
-    lease_released: bool | None = None
-    operation_id: str | None = None
-    queue_position: int | None = None
-    reason: str | None = None
-    estimated_wait: float | None = None
-    durability: str | None = None
-    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    dead_lettered: bool = msgspec.field(name="dlq", default=False)
+    reason: str | None = None  # type: ignore[assignment]
+    durability: str | None = None  # type: ignore[assignment]
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # type: ignore[assignment]

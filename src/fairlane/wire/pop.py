@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -42,29 +41,21 @@ class PopAnyQuery(PopQuery, rename="camel"):
     task: str = ""
 
 
-class Popped(msgspec.Struct, rename="camel"):
-    """One message of a pop."""
+class Origin(msgspec.Struct, rename="camel"):
+    """Where a message of a pop comes from; the rest of it is `model.message.Message`."""
 
-    id: str
-    transaction_id: str
-    data: msgspec.Raw
     partition_id: str
     partition: str
-    created_at: datetime
     lease_id: str | None = None
     consumer_group: str = ""
-    trace_id: str | None = None
-    type: str | None = None
-    headers: dict[str, str] | None = None
-    position: int = -1
-    """In its partition; an ack may name it. -1 if the broker does not say."""
 
 
 class PopAnswer(msgspec.Struct, rename="camel"):
     queue: str = ""
     lease_id: str | None = None
     consumer_group: str = ""
-    messages: list[Popped] = []
+    messages: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"[]"))
+    """Each its stored bytes, and its origin."""
     ordered: bool = False
     """Nobody else is given messages of these partitions meanwhile."""
     failed_attempts: dict[int, int] = {}
