@@ -36,7 +36,7 @@ export const replayAll = async (label, targets, total, changed) => {
 const sentence = ({ done, total, running, stopped, problem, label }) => {
   if (problem) return `Stopped after ${plural(done, "message")}: ${problem}`;
   if (running) return `Replaying ${label}: ${count(done)} of ${count(total)}`;
-  return stopped ? `Stopped: ${plural(done, "message was", "messages were")} replayed, the others are where they were.` : `Replayed ${plural(done, "message")}: ${label}.`;
+  return stopped ? `Stopped: ${plural(done, "message was", "messages were")} replayed, the others are where they were.` : `Replayed ${plural(done, "message")}: ${label}${/[.…]$/.test(label) ? "" : "."}`;
 };
 
 /** The bar of the replay; nothing before the first. */

@@ -59,7 +59,7 @@ const purge = async (ctx) => {
 const attempts = ({ errors, retryCount }) => {
   const hidden = retryCount - errors.length;
   return card("Attempts", { note: plural(retryCount, "failed attempt") },
-    h("ol.timeline",
+    h("ol.tries",
       hidden > 0 && h("li", { key: "hidden" }, h("span.muted", `${plural(hidden, "earlier attempt")} not shown`)),
       errors.map((one, i) => h("li.is-critical", { key: i }, h("b", `Attempt ${count(hidden + i + 1)}`), " ", time(one.at), h("p", one.error)))));
 };

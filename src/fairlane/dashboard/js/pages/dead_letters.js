@@ -104,7 +104,7 @@ const letters = (ctx, { messages, total }) =>
         ctx.query.queue && h("a.button", { href: link(["dead-letters"], { shown: ctx.query.shown }) }, h("span", [ctx.query.queue, ctx.query.partition].filter(Boolean).join(" / ")), " ×"),
       ],
       columns: [
-        { title: "Message", grow: true, cell: (one) => glimpse(one.data) },
+        { title: "Message", cell: (one) => glimpse(one.data, 60) },
         { title: "Queue", cell: (one) => queueLink(one.queue) },
         { title: "Partition", cell: (one) => laneLink(one.queue, one.partition, one.consumerGroup) },
         { title: "Error", grow: true, cell: (one) => h("span.clamp", { title: one.errorMessage }, one.errorMessage) },
