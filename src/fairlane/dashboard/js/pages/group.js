@@ -9,6 +9,7 @@ import { groupText, queueLink } from "../names.js";
 import { badge, button, card, empty, facts, stat } from "../parts.js";
 import { api, go, link } from "../router.js";
 import { seek } from "../seek.js";
+import { STATES } from "./groups.js";
 import { table } from "../table.js";
 
 const SAMPLES = 600;
@@ -83,7 +84,7 @@ export default {
         stat("To read", count(summary.totalLag), { note: `in ${plural(summary.partitionsWithLag, "partition")}` }),
         stat("Oldest waits", summary.totalLag ? duration(summary.maxTimeLag) : "–", { kind: summary.maxTimeLag > 300 ? "warning" : "" }),
         stat("Partitions", count(summary.members)),
-        stat("State", summary.state.toLowerCase(), { note: `of ${queue}` })),
+        stat("State", (STATES[summary.state] ?? [summary.state])[0], { note: `of ${queue}` })),
       over(ctx, summary),
       ctx.part("lanes", (byQueue) => lanes(ctx, byQueue[queue]?.partitions ?? [])),
       card("About", { key: "about" }, facts([["Queue", queueLink(queue)], ["Began", summary.subscriptionMode], ["From", summary.subscriptionTimestamp && stamp(summary.subscriptionTimestamp)], ["Since", time(summary.subscriptionCreatedAt)], ["Paused", pausedAt(ctx) && time(pausedAt(ctx))]])),

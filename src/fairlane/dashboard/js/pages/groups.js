@@ -8,7 +8,8 @@ import { link } from "../router.js";
 import { chooser, table } from "../table.js";
 
 const LIMIT = 100;
-const KINDS = { Stable: "good", Lagging: "warning", Dead: "muted" };
+/** States in words: a group that never finished nor holds a message is Dead on the wire. */
+export const STATES = { Stable: ["at work", "good"], Lagging: ["behind", "warning"], Dead: ["nothing read yet", "muted"] };
 const BEGINS = { all: "with all messages", new: "with new messages", timestamp: "at a time" };
 
 const COLUMNS = {
@@ -48,7 +49,7 @@ export default {
           { title: "Oldest waits", sort: "oldest", order: "desc", number: true, cell: (one) => (one.totalLag ? duration(one.maxTimeLag) : "–") },
           { title: "Partitions", number: true, cell: (one) => count(one.members) },
           { title: "of them behind", number: true, cell: (one) => count(one.partitionsWithLag) },
-          { title: "State", cell: (one) => badge(one.look ? "a look" : one.state.toLowerCase(), one.look ? "muted" : KINDS[one.state] ?? "neutral") },
+          { title: "State", cell: (one) => badge(...(one.look ? ["a look", "muted"] : STATES[one.state] ?? [one.state, "neutral"])) },
           { title: "Began", cell: (one) => BEGINS[one.subscriptionMode] ?? one.subscriptionMode },
           { title: "Since", cell: (one) => time(one.subscriptionCreatedAt) },
         ],

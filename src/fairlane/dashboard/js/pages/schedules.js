@@ -45,7 +45,7 @@ export default {
             : button("Pause", { "aria-label": `Pause ${one.name}`, onclick: () => act(ctx, one, "pause", "Paused: it pushes nothing until it is resumed.") }),
           button("Delete", { kind: "danger", "aria-label": `Delete ${one.name}`, onclick: () => remove(ctx, one) })) },
       ],
-      empty: empty(search ? "No schedule has this in its name." : "There are no schedules.", search ? undefined : "A schedule pushes a message by an interval or by cron. Declare one in a spec, or with fairlane schedule define."),
+      empty: empty(search ? "No schedule has this in its name." : "There are no schedules.", search ? undefined : "A schedule pushes a message by an interval or by cron. Declare one in a spec, or with fairlane schedule set."),
     }));
   }),
 };

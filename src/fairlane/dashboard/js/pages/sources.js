@@ -36,7 +36,7 @@ export default {
         { title: "Since", cell: (one) => time(one.createdAt) },
         { title: h("span.hidden", "Actions"), cell: (one) => button("Forget", { kind: "danger", "aria-label": `Forget ${one.name}`, onclick: () => forget(ctx, one) }) },
       ],
-      empty: empty(search ? "No source has this in its name." : "There are no sources.", search ? undefined : "A poller reads somebody's API and pushes what is new, changed or gone there. Declare one in a spec and run fairlane poll."),
+      empty: empty(search ? "No source has this in its name." : "There are no sources.", search ? undefined : "A poller reads somebody's API and pushes what is new, changed or gone there. Declare one in a spec, or run fairlane poll URL."),
     }));
   }),
 };

@@ -24,7 +24,7 @@ export default {
   view: (ctx) => [
     ctx.part("specs", ({ specs }) => (specs.length
       ? grid(specs.map(inForce))
-      : h("section.card", { key: "none" }, empty("No spec was applied yet.", "A spec declares queues, types, webhooks, schedules and pollers of an app in one file: fairlane spec apply my_app.fl.")))),
+      : h("section.card", { key: "none" }, empty("No spec was applied yet.", "A spec declares queues, types, webhooks, schedules and pollers of an app in one file: fairlane spec apply shop.fairlane.")))),
     ctx.part("versions", ({ versions }) => versions.length > 0 && card("Versions", {}, table(ctx, {
       label: "Versions", rows: versions, limit: LIMIT, next: versions.length === LIMIT ? String(versions[versions.length - 1].version) : undefined,
       key: (one) => one.version, href: (one) => link(["specs", one.version]),

@@ -50,7 +50,7 @@ export default {
   title: () => "Workers",
   watch: () => ({ workers: "/api/v1/workers" }),
   view: (ctx) => ctx.part("workers", ({ workers }) => {
-    if (!workers.length) return h("section.card", empty("No worker is alive.", "A worker that runs reports here every few seconds: fairlane worker run my_app:app. Consumers that pop by themselves are not workers and not listed."));
+    if (!workers.length) return h("section.card", empty("No worker is alive.", "A worker that runs reports here every few seconds: fairlane worker my_module:app. Consumers that pop by themselves are not workers and not listed."));
     const rateOf = rates(ctx, workers);
     const rows = workers.flatMap((one) => one.queues.map((row) => ({ ...row, rate: rateOf(one, row) ?? 0 })));
     return [
