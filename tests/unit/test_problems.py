@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import logging
 
 import pytest
 
+from fairlane.cli.logs import Lines
 from fairlane.errors import OutcomeUnknown, StoreCorrupt, StoreFull, StoreUnavailable
-from fairlane.http import problems
-from fairlane.http.problems import Seldom, problem
-
-
-@pytest.fixture(autouse=True)
-def nothing_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(problems, "_seldom", Seldom(60.0))
+from fairlane.http.problems import problem
+from fairlane.http.server import Request
 
 
 @pytest.mark.parametrize("kind", [StoreUnavailable, StoreFull, StoreCorrupt, OutcomeUnknown])
@@ -28,16 +25,29 @@ def test_what_the_store_said_is_in_the_log_and_not_in_the_answer(
     assert inside in caplog.text
 
 
-def test_the_same_mistake_is_logged_whole_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_same_mistake_is_logged_whole_once_in_a_while() -> None:
     def fail(number: int) -> None:
         raise ValueError(f"{number} is no number")
 
-    for number in range(100):
-        with pytest.raises(ValueError, match="no number") as failed:
-            fail(number)
-        assert problem(failed.value).status == 500
-    with pytest.raises(ValueError, match="elsewhere") as failed:
-        raise ValueError("elsewhere")
-    problem(failed.value)
-    assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2
-    assert caplog.text.count("Traceback") == 2
+    log, out = logging.getLogger("fairlane.http.problems"), io.StringIO()
+    log.addHandler(lines := Lines(out))
+    try:
+        for number in range(100):
+            with pytest.raises(ValueError, match="no number") as failed:
+                fail(number)
+            assert problem(failed.value).status == 500
+        with pytest.raises(ValueError, match="elsewhere") as failed:
+            raise ValueError("elsewhere")
+        problem(failed.value)
+    finally:
+        log.removeHandler(lines)
+    assert out.getvalue().count("Traceback") == 2
+    lines.close()
+
+
+def test_an_unexpected_error_and_its_answer_have_the_id_of_the_request(caplog: pytest.LogCaptureFixture) -> None:
+    asked = Request("GET", b"/", {b"x-request-id": b"r-17"}, b"", "127.0.0.1")
+    assert (b"x-request-id", b"r-17") in problem(ValueError("no"), asked).headers
+    assert "request r-17" in caplog.text
+    [(_, made)] = [one for one in problem(ValueError("no")).headers if one[0] == b"x-request-id"]
+    assert made.decode() in caplog.text

@@ -216,7 +216,10 @@ class Popper:
                 if lease_id:
                     self._leases.remember(lease_id, lease, lane)
             except StoreCorrupt as error:
-                log.error("cannot read partition %s (%s): %s", lane.partition, lane.name, error)
+                log.error(
+                    "cannot read partition %(partition)r (%(partition_id)s): %(error)s",
+                    {"partition": lane.name, "partition_id": lane.partition, "error": error, "lease": lease_id},
+                )
                 if lease_id:
                     self.chores.postpone(lane, lease, error)
         return Popped(

@@ -141,7 +141,10 @@ class Schedules:
 
     def _refuse(self, key: tuple[str, str], now: int, error: FairlaneError) -> None:
         if key not in self._refused_until:
-            log.warning("schedule %r cannot push, its message is refused: %s", key[1], error)
+            log.warning(
+                "schedule %(schedule)r cannot push, its message is refused: %(error)s",
+                {"schedule": key[1], "error": error},
+            )
         self._refused_until[key] = now + _REFUSED_SECONDS * 1_000_000
 
     async def _push(self, schedule: Stored, now: int) -> int:

@@ -1,11 +1,30 @@
-"""The log format: lines for people, or JSON for programs."""
+"""The log: lines for people, or JSON for programs; of lines that are alike one a minute, with a count of the others.
+
+A line is written as `log.warning("cannot pop from queue %(queue)r: %(error)s", {"queue": name, "error": error})`: in
+JSON each of these is a field of its own, by which lines of different processes are put together."""
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
+import re
 import sys
 import time
+from collections.abc import Callable, Mapping
+from typing import Final, TextIO
+
+REPEAT_SECONDS: Final = 60.0
+KINDS_MAX: Final = 1000
+DRIVERS: Final = ("asyncio", "asyncpg")
+"""Loggers of others, which tell a lost connection with a traceback for each request that it met."""
+_NUMBER: Final = re.compile(r"(?<![\w-])\d+(?:\.\d+)?(?![\w-])")
+
+
+class _Text(logging.Formatter):
+    def __init__(self, worker: int | None) -> None:
+        who = "" if worker is None else f"worker {worker}: "
+        super().__init__(f"%(asctime)s %(levelname)-7s {who}%(message)s%(repeats)s", defaults={"repeats": ""})
 
 
 class _Json(logging.Formatter):
@@ -22,16 +41,105 @@ class _Json(logging.Formatter):
         }
         if self._worker is not None:
             line["worker"] = self._worker
+        extra = {
+            "correlation_id": getattr(record, "correlation_id", None),
+            "left_out": getattr(record, "left_out", None),
+        }
+        fields = {**extra, **(record.args if isinstance(record.args, Mapping) else {})}
+        line |= {name: _plain(value) for name, value in fields.items() if value is not None and name not in line}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
 
 
+def _plain(value: object) -> object:
+    return value if isinstance(value, str | int | float) else str(value)
+
+
+class _Kind:
+    """A kind of lines that are alike: the first of them, until when it speaks for the others, how many those are."""
+
+    def __init__(self, first: logging.LogRecord, until: float) -> None:
+        self.first = first
+        self.until = until
+        self.left_out = 0
+
+
+class Lines(logging.StreamHandler[TextIO]):
+    """A handler that writes of warnings and errors that are alike, but for numbers in them, or of the same mistake in
+    the code, one in `seconds`. How many were left out is told by the next one, or when the time is over."""
+
+    def __init__(
+        self, stream: TextIO, *, seconds: float = REPEAT_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(stream)
+        self._seconds = seconds
+        self._clock = clock
+        self._kinds: dict[object, _Kind] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        now = self._clock()
+        record = _one_line(record)
+        kind = _kind_of(record) if record.levelno >= logging.WARNING else None
+        known = self._kinds.get(kind)
+        if known is not None and now < known.until:
+            known.left_out += 1
+            return
+        self._tell([other for other, one in self._kinds.items() if one.until <= now and other != kind])
+        if known is not None and known.left_out:
+            record.left_out = known.left_out
+            record.repeats = f" ({known.left_out} more like this since)"
+        if kind is not None:
+            if len(self._kinds) >= KINDS_MAX:
+                self._tell(list(self._kinds))
+            self._kinds[kind] = _Kind(record, now + self._seconds)
+        super().emit(record)
+
+    def _tell(self, kinds: list[object]) -> None:
+        for kind in kinds:
+            one = self._kinds.pop(kind)
+            if one.left_out:
+                told = copy.copy(one.first)
+                told.exc_info = told.exc_text = None
+                told.created = time.time()
+                told.msecs = told.created % 1 * 1000
+                told.left_out, told.repeats = one.left_out, f" ({one.left_out} more like this)"
+                super().emit(told)
+
+    def close(self) -> None:
+        self.acquire()
+        try:
+            self._tell(list(self._kinds))
+        finally:
+            self.release()
+        super().close()
+
+
+def _kind_of(record: logging.LogRecord) -> object:
+    if record.exc_info and record.exc_info[1] is not None:
+        trace = record.exc_info[1].__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        where = trace and (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+        return record.name, record.msg, type(record.exc_info[1]), where
+    return record.name, _NUMBER.sub("#", record.getMessage())
+
+
+def _one_line(record: logging.LogRecord) -> logging.LogRecord:
+    """What a driver says of a lost connection, in a line. Its details may have stored bytes in them."""
+    error = record.exc_info[1] if record.exc_info else None
+    lost = isinstance(error, OSError | TimeoutError) or type(error).__module__.partition(".")[0] == "asyncpg"
+    if error is None or not lost or record.name.partition(".")[0] not in DRIVERS:
+        return record
+    record = copy.copy(record)
+    said = record.getMessage().partition("\n")[0]
+    record.msg, record.args = "%s: %s: %s", (said, type(error).__name__, str(error).partition("\n")[0])
+    record.exc_info = record.exc_text = None
+    return record
+
+
 def log_as(log_format: str, *, worker: int | None = None) -> None:
     """Log to stderr from now on; `worker` is named in every line."""
-    who = "" if worker is None else f"worker {worker}: "
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        _Json(worker) if log_format == "json" else logging.Formatter(f"%(asctime)s %(levelname)-7s {who}%(message)s")
-    )
+    handler = Lines(sys.stderr)
+    handler.setFormatter(_Json(worker) if log_format == "json" else _Text(worker))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

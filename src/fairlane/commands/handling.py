@@ -153,7 +153,8 @@ class Chaining(Commands):
         """What was committed must not be pushed again; what was not comes again."""
         if not isinstance(error, FairlaneError):
             return self.verdict_on(error)
-        self.log.warning("cannot move messages to queue %r, they are delivered again: %s", self._queue, error)
+        text = "cannot move messages to queue %(queue)r, they are delivered again: %(error)s"
+        self.log.warning(text, {"queue": self._queue, "error": error})
         return None
 
     def _item(self, message: Message[Any]) -> PushItem:

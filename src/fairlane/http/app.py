@@ -110,8 +110,8 @@ class App:
             route.check_query(request)
         return route.endpoint(self, request)
 
-    def failed(self, error: Exception) -> Response:
-        return problem(error)
+    def failed(self, error: Exception, request: Request | None = None) -> Response:
+        return problem(error, request)
 
     async def _answer(self, request: Request) -> Response:
         """For pages of other origins, who are to see what failed too."""
@@ -119,7 +119,7 @@ class App:
         try:
             return found if isinstance(found, Response) else await self.handle(request)
         except Exception as error:  # the request's boundary: one request's mistake is not the connection's
-            return problem(error)
+            return problem(error, request)
 
     @property
     def draining(self) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from typing import Any
 
 from fairlane import errors
-from fairlane.http.server import Response, error_response
+from fairlane.http.server import Request, Response, error_response
+from fairlane.model.ids import uuid7
 
 log = logging.getLogger(__name__)
+_ID_BYTES_MAX = 200
 
 _STATUSES: list[tuple[type[errors.FairlaneError], int]] = [
     (errors.PayloadInvalid, 422),
@@ -32,50 +33,26 @@ _OUTSIDE = {
 }
 
 
-class Seldom:
-    """A limit on log lines that would come again and again: anybody may ask for what fails."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._until: dict[object, float] = {}
-
-    def allows(self, what: object) -> bool:
-        now = time.monotonic()
-        if now < self._until.get(what, 0.0):
-            return False
-        if len(self._until) > 1000:
-            self._until.clear()
-        self._until[what] = now + self._seconds
-        return True
-
-
-_seldom = Seldom(10.0)
-
-
-def public_text(error: errors.FairlaneError) -> str:
+def public_text(error: errors.FairlaneError, request_id: str = "") -> str:
     """The error in words for whoever asks."""
     outside = _OUTSIDE.get(error.code)
     if outside is None:
         return str(error)
-    if _seldom.allows(str(error)):
-        log.warning("request answered %s: %s", error.code, error)
+    fields = {"code": error.code, "error": error, "request_id": request_id or None}
+    log.warning("request answered %(code)s: %(error)s", fields)
     return outside
 
 
-def _origin(error: Exception) -> tuple[object, ...]:
-    """Where it was raised: the same again is the same mistake."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return (type(error), trace and (trace.tb_frame.f_code.co_filename, trace.tb_lineno))
-
-
-def problem(error: Exception) -> Response:
-    """The answer for an error. What we did not foresee is logged whole and told in one sentence."""
+def problem(error: Exception, request: Request | None = None) -> Response:
+    """The answer for an error. What we did not foresee is logged whole and told in one sentence, both with the id of
+    the request: the one that it came with, or one that is made here."""
+    given = b"" if request is None else request.headers.get(b"x-request-id", b"")
+    request_id = given.decode("ascii", "replace") if 0 < len(given) <= _ID_BYTES_MAX and given.isascii() else ""
     if not isinstance(error, errors.FairlaneError):
-        if _seldom.allows(_origin(error)):
-            log.error("unexpected error in a request", exc_info=error)
-        return error_response(500, errors.BrokerFailed.code, "the broker failed on this request; its log says more")
+        request_id = request_id or uuid7()
+        log.error("unexpected error in request %(request_id)s", {"request_id": request_id}, exc_info=error)
+        told, said = ((b"x-request-id", request_id.encode()),), "the broker failed on this request; its log says more"
+        return error_response(500, errors.BrokerFailed.code, said, headers=told)
     status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
     more: dict[str, Any] = {}
     headers: tuple[tuple[bytes, bytes], ...] = ()
@@ -89,4 +66,4 @@ def problem(error: Exception) -> Response:
         more = {"queueDepth": error.depth}
     elif isinstance(error, errors.PayloadInvalid):
         more = {"path": error.path}
-    return error_response(status, error.code, public_text(error), headers=headers, **more)
+    return error_response(status, error.code, public_text(error, request_id), headers=headers, **more)

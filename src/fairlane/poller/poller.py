@@ -115,7 +115,8 @@ class Poller:
             pause = backoff(failures, base=_FIRST_SECONDS, most=_SECONDS_MAX)
         else:
             pause = self.source.every_seconds
-        log.warning("cannot read source %r, retrying in %.1f s: %s", self.source.name, pause, error)
+        fields = {"source": self.source.name, "seconds": pause, "error": error}
+        log.warning("cannot read source %(source)r, retrying in %(seconds).1f s: %(error)s", fields)
         return pause
 
     @contextlib.asynccontextmanager
@@ -242,7 +243,9 @@ class Poller:
                 failures += 1
                 asked = error.retry_after if isinstance(error, Overloaded) else 0.0
                 pause = max(asked, backoff(failures, base=_FIRST_SECONDS, most=_SECONDS_MAX))
-                log.warning("cannot commit a page of source %r, retrying in %.1f s: %s", self.source.name, pause, error)
+                fields = {"source": self.source.name, "seconds": pause, "error": error}
+                text = "cannot commit a page of source %(source)r, retrying in %(seconds).1f s: %(error)s"
+                log.warning(text, fields)
                 await asyncio.sleep(pause)
 
     async def _fetch(self, cursor: str | None, passed: set[str | None]) -> Page:

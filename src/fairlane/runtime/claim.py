@@ -109,7 +109,7 @@ class Renewer:
         try:
             outcome = await self._verbs.renew(claim.lease, claim.batch.lease_seconds)
         except FairlaneError as error:
-            self._log.warning("cannot renew lease %s: %s", claim.lease, error)
+            self._log.warning("cannot renew lease %(lease)s: %(error)s", {"lease": claim.lease, "error": error})
             if claim.renew_at != _NEVER:
                 self.hold(claim, beats=1)
             return

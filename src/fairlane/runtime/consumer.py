@@ -48,6 +48,7 @@ class Consumer:
         **pops: Any,
     ) -> None:
         self.verbs, self.queue, self.group = verbs, queue, group
+        self._names = {"queue": queue, "group": group}
         self.handling = handling
         self._handle = tracing.handling(handling.handle, handling.verb, handling.called or queue)
         self.handled = 0
@@ -70,17 +71,14 @@ class Consumer:
         self._renewer = Renewer(verbs, self.claims, self.lose, handling.log)
         self.settler = Settler(self)
         self._reported: deque[Report] = deque()
-        self._notified = False
+        self._notified = self._began = False
         self._loop: asyncio.AbstractEventLoop
-        self._began = False
         self._task: asyncio.Task[int] | None = None
         self._polls: dict[asyncio.Task[Any], float] = {}
         self._helpers: set[asyncio.Task[None]] = set()
         self._releases: set[asyncio.Task[None]] = set()
-        self._freed = asyncio.Event()
-        self._idle = asyncio.Event()
+        self._freed, self._idle, self._stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._idle.set()
-        self._stopping = asyncio.Event()
         self._failures = 0
         self._came_at = 0.0
 
@@ -242,7 +240,7 @@ class Consumer:
             await self._pause(error)
             return None
         if self._failures:
-            self.handling.log.info("pops from queue %r work again", self.queue)
+            self.handling.log.info("pops from queue %(queue)r work again", self._names)
         self._failures = 0
         return batch
 
@@ -250,7 +248,8 @@ class Consumer:
         """Wait for a broker that cannot be reached, or for the stop."""
         self._failures += 1
         delay = backoff(self._failures, base=0.2, most=10.0)
-        self.handling.log.warning("cannot pop from queue %r, retrying in %.1f s: %s", self.queue, delay, error)
+        text = "cannot pop from queue %(queue)r, retrying in %(seconds).1f s: %(error)s"
+        self.handling.log.warning(text, {**self._names, "seconds": delay, "error": error})
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), delay)
 
@@ -379,15 +378,16 @@ class Consumer:
         try:
             await self.verbs.release(claim.lease)
         except FairlaneError as error:
-            self.handling.log.warning("cannot release lease %s, it expires by itself: %s", claim.lease, error)
+            text = "cannot release lease %(lease)s, it expires by itself: %(error)s"
+            self.handling.log.warning(text, {**self._names, "lease": claim.lease, "error": error})
 
     def lose(self, claim: Claim) -> None:
         """The lease went to somebody else: work under it is in vain."""
         if claim.lost:
             return
         claim.lost = True
-        text = "lost lease %s: %d messages of queue %r are delivered again"
-        self.handling.log.warning(text, claim.lease, claim.open, self.queue)
+        text = "lost lease %(lease)s: %(messages)d messages of queue %(queue)r are delivered again"
+        self.handling.log.warning(text, {**self._names, "lease": claim.lease, "messages": claim.open})
         self.handling.lost(claim)
 
 

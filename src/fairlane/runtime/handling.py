@@ -80,7 +80,11 @@ class Handling:
 
     def on_error(self, error: Exception, messages: list[Any]) -> Verdict | None:
         """The verdict of a handler that raised; None: it says nothing of the messages, which are given back."""
-        self.log.warning("handler failed on %d messages from %r", len(messages), messages[0], exc_info=error)
+        first = messages[0]
+        fields = {"messages": len(messages), "message_id": first.id, "queue": first.queue, "partition": first.partition}
+        fields |= {"group": first.group, "lease": first.lease, "attempt": first.failed_attempts + 1}
+        text = "handler failed on %(messages)d messages from %(message_id)s of queue %(queue)r, partition %(partition)r"
+        self.log.warning(text, fields, exc_info=error)
         return failure(error)
 
     async def commit(self, acks: list[tuple[Any, AckItem]], pushed: Sequence[Any]) -> None:

@@ -46,8 +46,9 @@ class Settler:
 
     def refused(self, transaction_id: str) -> None:
         """By the broker, or by us where it is known what it would say."""
-        queue = self._consumer.queue
-        self._consumer.handling.log.warning("ack of %s of queue %r refused: lost its lease", transaction_id, queue)
+        fields = {"transaction_id": transaction_id, "queue": self._consumer.queue, "group": self._consumer.group}
+        text = "ack of %(transaction_id)s of queue %(queue)r refused: lost its lease"
+        self._consumer.handling.log.warning(text, fields)
 
     async def _send(self) -> None:
         try:
@@ -79,8 +80,9 @@ class Settler:
             except FairlaneError as error:
                 failures += 1
                 if not await self._wait(error, failures, claims):
-                    text = "cannot ack %d messages of queue %r, they are delivered again: %s"
-                    consumer.handling.log.error(text, len(items), consumer.queue, error)
+                    text = "cannot ack %(messages)d messages of queue %(queue)r, they are delivered again: %(error)s"
+                    fields = {"messages": len(items), "queue": consumer.queue, "group": consumer.group, "error": error}
+                    consumer.handling.log.error(text, fields)
                     return
         for outcome, claim in zip(outcomes, claims, strict=True):
             if outcome.code == "lease_lost":
@@ -93,7 +95,8 @@ class Settler:
             return False
         if failures == 1:
             self._consumer.handling.log.warning(
-                "cannot ack messages of queue %r, retrying: %s", self._consumer.queue, error
+                "cannot ack messages of queue %(queue)r, retrying: %(error)s",
+                {"queue": self._consumer.queue, "group": self._consumer.group, "error": error},
             )
         await asyncio.sleep(backoff(failures, base=_FIRST_SECONDS, most=_SECONDS_MAX))
         return True

@@ -260,8 +260,9 @@ class OperationDrain(Service):
         if isinstance(work, AckWork) and (lost := work.lost):
             self.acks_lost += len(lost)
             first = work.backlog.operations[0]
-            where = (first.queue, first.partition_name, first.group, lost[0].error)
-            log.warning("%d acks of queue %r, partition %r, group %r were refused: %s", len(lost), *where)
+            fields = {"acks": len(lost), "queue": first.queue, "partition": first.partition_name, "group": first.group}
+            text = "%(acks)d acks of queue %(queue)r, partition %(partition)r, group %(group)r were refused: %(error)s"
+            log.warning(text, {**fields, "error": lost[0].error})
 
     async def _fail(self, work: Work, error: str) -> None:
         retries = work.backlog.operations[0].retries
@@ -271,7 +272,8 @@ class OperationDrain(Service):
         if failed:
             ids = [str(one.id) for one in work.backlog.operations if one.sequence in work.sequences]
             shown = ", ".join(ids[:_IDS_LOGGED]) + (" and others" if len(ids) > _IDS_LOGGED else "")
-            log.error("operations of queue %r failed: %s (%s)", work.backlog.operations[0].queue, error, shown)
+            fields = {"queue": work.backlog.operations[0].queue, "error": error, "operation_ids": shown}
+            log.error("operations of queue %(queue)r failed: %(error)s (%(operation_ids)s)", fields)
 
     async def _postpone(self, work: Work, error: str, delay_ms: int = FULL_DELAY_MS) -> None:
         claims: list[BacklogClaim] = [work.backlog.claim]

@@ -286,7 +286,9 @@ class JournalDrain(Service):
 
     async def _fail(self, entry: Entry, error: FairlaneError) -> None:
         kind, _, name, partition = entry.backlog
-        log.error("journal entry failed: a %s of %r, partition %r, cannot be applied: %s", kind, name, partition, error)
+        fields = {"verb": kind, "queue": name, "partition": partition, "error": error}
+        text = "journal entry failed: a %(verb)s of %(queue)r, partition %(partition)r, cannot be applied: %(error)s"
+        log.error(text, fields)
         await self._journal.fail(entry, str(error))
         self._turns.take([entry.backlog])
         self._strikes.pop(entry.seq, None)

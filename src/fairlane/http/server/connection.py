@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol):
                 try:
                     response = await server.handler(request)
                 except Exception as error:  # the request's boundary: one request's mistake is not the connection's
-                    response = server.door.failed(error)
+                    response = server.door.failed(error, request)
                 finally:
                     server.active -= 1
                     self._working = False

@@ -64,7 +64,7 @@ class Door(Protocol):
     def too_large(self, request: Request, bytes_max: int) -> Response:
         """The answer to a body that has more than it may."""
 
-    def failed(self, error: Exception) -> Response:
+    def failed(self, error: Exception, request: Request | None = None) -> Response:
         """The answer to a request whose handler raised."""
 
 
@@ -83,7 +83,7 @@ class OpenDoor:
     def too_large(self, request: Request, bytes_max: int) -> Response:
         return too_large(bytes_max)
 
-    def failed(self, error: Exception) -> Response:
+    def failed(self, error: Exception, request: Request | None = None) -> Response:
         return error_response(500, BrokerFailed.code, "the handler failed")
 
 

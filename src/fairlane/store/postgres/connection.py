@@ -172,6 +172,7 @@ class Database:
 
 def _translated(error: asyncpg.PostgresError, lost: type[StoreUnavailable | OutcomeUnknown]) -> FairlaneError:
     state = error.sqlstate or ""
+    error.detail = None  # it may be a row, and payloads are for no log
     if state == _LOCKED:
         return LaneLocked(f"somebody else holds what this needs for too long: {error}")
     if state.startswith(_DEFECTS):
