@@ -67,7 +67,7 @@ class _Kind:
 
 class Lines(logging.StreamHandler[TextIO]):
     """A handler that writes of warnings and errors that are alike, but for numbers in them, or of the same mistake in
-    the code, one in `seconds`. How many were left out is told by the next one, or when the time is over."""
+    the code, one in `seconds`. How many were left out is in the next one, or when the time is over."""
 
     def __init__(
         self, stream: TextIO, *, seconds: float = REPEAT_SECONDS, clock: Callable[[], float] = time.monotonic
@@ -99,12 +99,12 @@ class Lines(logging.StreamHandler[TextIO]):
         for kind in kinds:
             one = self._kinds.pop(kind)
             if one.left_out:
-                told = copy.copy(one.first)
-                told.exc_info = told.exc_text = None
-                told.created = time.time()
-                told.msecs = told.created % 1 * 1000
-                told.left_out, told.repeats = one.left_out, f" ({one.left_out} more like this)"
-                super().emit(told)
+                last = copy.copy(one.first)
+                last.exc_info = last.exc_text = None
+                last.created = time.time()
+                last.msecs = last.created % 1 * 1000
+                last.left_out, last.repeats = one.left_out, f" ({one.left_out} more like this)"
+                super().emit(last)
 
     def close(self) -> None:
         self.acquire()
@@ -132,8 +132,8 @@ def _one_line(record: logging.LogRecord) -> logging.LogRecord:
     if error is None or not lost or record.name.partition(".")[0] not in DRIVERS:
         return record
     record = copy.copy(record)
-    said = record.getMessage().partition("\n")[0]
-    record.msg, record.args = "%s: %s: %s", (said, type(error).__name__, str(error).partition("\n")[0])
+    text = record.getMessage().partition("\n")[0]
+    record.msg, record.args = "%s: %s: %s", (text, type(error).__name__, str(error).partition("\n")[0])
     record.exc_info = record.exc_text = None
     return record
 

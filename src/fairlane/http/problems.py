@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from typing import Any
 
 from fairlane import errors
@@ -12,7 +13,7 @@ from fairlane.http.server import Request, Response, error_response
 from fairlane.model.ids import uuid7
 
 log = logging.getLogger(__name__)
-_ID_BYTES_MAX = 200
+_ID = re.compile(rb"[\x21-\x7e]{1,200}")
 
 _STATUSES: list[tuple[type[errors.FairlaneError], int]] = [
     (errors.PayloadInvalid, 422),
@@ -47,12 +48,12 @@ def problem(error: Exception, request: Request | None = None) -> Response:
     """The answer for an error. What we did not foresee is logged whole and told in one sentence, both with the id of
     the request: the one that it came with, or one that is made here."""
     given = b"" if request is None else request.headers.get(b"x-request-id", b"")
-    request_id = given.decode("ascii", "replace") if 0 < len(given) <= _ID_BYTES_MAX and given.isascii() else ""
+    request_id = given.decode("ascii") if _ID.fullmatch(given) else ""
     if not isinstance(error, errors.FairlaneError):
         request_id = request_id or uuid7()
         log.error("unexpected error in request %(request_id)s", {"request_id": request_id}, exc_info=error)
-        told, said = ((b"x-request-id", request_id.encode()),), "the broker failed on this request; its log says more"
-        return error_response(500, errors.BrokerFailed.code, said, headers=told)
+        text, id = "the broker failed on this request; its log says more", request_id.encode()
+        return error_response(500, errors.BrokerFailed.code, text, headers=((b"x-request-id", id),))
     status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
     more: dict[str, Any] = {}
     headers: tuple[tuple[bytes, bytes], ...] = ()
