@@ -52,6 +52,7 @@ async def test_lanes_come_page_by_page_by_state_and_by_name(wire: Wire) -> None:
         return [one["partition"] for one in (await lanes(wire, queue, **query))["lanes"]]
 
     assert await names(state="waiting") == [f"lane-{n}" for n in range(7) if n != 3]
+    assert await names(state="unfinished") == await names(state="waiting")
     assert await names(search="ne-5") == ["lane-5"]
     assert await names(search="lane-3") == ["lane-3"]
     assert await names(search="lane-3", state="blocked") == []

@@ -97,7 +97,7 @@ class Pauses:
 
         def look(lane: LaneState) -> None:
             one = shown(lane, found, paused, group=group, now=now)
-            if query.state in (None, one.state):
+            if query.state in (None, one.state) or (query.state == "unfinished" and one.state != "finished"):
                 matching.append(one)
 
         if named is not None and not query.after:

@@ -79,7 +79,8 @@ class Explained(Answer):
 
 
 class LanesQuery(ExplainQuery):
-    state: LaneStateName | None = None
+    state: LaneStateName | Literal["unfinished"] | None = None
+    """`unfinished`: any but `finished`."""
     search: str = ""
     """Only partitions whose name contains this."""
     after: str = ""

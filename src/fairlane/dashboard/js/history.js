@@ -29,8 +29,8 @@ export const lately = ({ stepSeconds }, points, seconds = 10) => {
 
 const LEAST = 60;
 
-// From the first point that is known on: a broker that started a minute ago shows that minute.
-const trimmed = (body) => {
+/** From the first point that is known on: a broker that started a minute ago shows that minute. */
+export const trimmed = (body) => {
   const from = Math.max(0, Math.min(body.pushed.findIndex((one) => one !== null), body.pushed.length - LEAST));
   if (!from) return body;
   const columns = Object.entries(body).map(([name, value]) => [name, Array.isArray(value) ? value.slice(from) : value]);

@@ -20,7 +20,7 @@ export const messageTable = (ctx, { messages, next }, { partition = true, status
     columns: [
       { title: "Transaction", clip: true, cell: (one) => h("span.mono", { title: one.transactionId }, one.transactionId) },
       partition && { title: "Partition", cell: (one) => one.partition },
-      { title: "Position", number: true, cell: (one) => count(one.position) },
+      { title: "Position", number: true, hide: "narrow", cell: (one) => count(one.position) },
       { title: "State", cell: (one) => state(statusOf(one.status)) },
       { title: "Finished by", number: true, hide: "narrow", cell: (one) => one.busStatus && `${one.busStatus.consumedBy} of ${one.busStatus.totalGroups} groups` },
       { title: "Came", cell: (one) => time(one.createdAt) },

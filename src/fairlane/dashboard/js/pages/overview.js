@@ -4,7 +4,7 @@ import { spark } from "../chart.js";
 import { h } from "../dom.js";
 import { findingList } from "../findings.js";
 import { age, bytes, count, duration, latency, plural, rate } from "../format.js";
-import { charts, historyPath, last, lately } from "../history.js";
+import { charts, historyPath, last, lately, trimmed } from "../history.js";
 import { icon } from "../icons.js";
 import { card, empty, facts, meter, split, stat, waiting } from "../parts.js";
 import { link } from "../router.js";
@@ -12,7 +12,7 @@ import { table } from "../table.js";
 
 const stats = (ctx) =>
   ctx.part("overview", ({ messages, queues, partitions, throughput, lag }) => {
-    const past = ctx.data.history;
+    const past = ctx.data.history && trimmed(ctx.data.history);
     const flow = (points) => past && spark(points);
     const oldest = lag?.time?.max ?? 0;
     const p99 = past ? last(past.pushP99Ms) : ctx.data.engine?.operations.push.p99_ms;

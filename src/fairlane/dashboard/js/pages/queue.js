@@ -13,7 +13,7 @@ import { api, go, link, where } from "../router.js";
 import { seek } from "../seek.js";
 import { chooser, paged, table } from "../table.js";
 
-const STATES = ["", "blocked", "parked", "failed", "leased", "paused", "delayed", "waiting", "finished"];
+const STATES = ["", "unfinished", "blocked", "parked", "failed", "leased", "paused", "delayed", "waiting", "finished"];
 const VIEWS = { lanes: "Lanes", messages: "Messages", scheduled: "Scheduled", options: "Options" };
 
 const view = (ctx) => (ctx.query.view in VIEWS ? ctx.query.view : "lanes");
@@ -52,7 +52,7 @@ const groupTable = (ctx) =>
       label: "Groups of the queue", rows: list, total: list.length, key: (one) => one.consumerGroup,
       empty: empty("Nobody has popped from this queue yet.", `A group is made by its first pop: fairlane pop ${name(ctx)} --group billing`),
       columns: [
-        { title: "Group", grow: true, cell: (one) => [h("a.row-link", { href: link(["queues", name(ctx)], { ...ctx.query, group: one.consumerGroup, view: "", after: "" }) }, groupName(one.consumerGroup)),
+        { title: "Group", grow: true, cell: (one) => [h("a.row-link", { href: link(["queues", name(ctx)], { ...ctx.query, group: one.consumerGroup, view: "", state: "unfinished", after: "" }) }, groupName(one.consumerGroup)),
           ctx.data.pauses?.groups[one.consumerGroup] && [" ", badge("paused", "warning")], one.lanesStopped > 0 && [" ", badge(`${count(one.lanesStopped)} stopped`, "critical")]] },
         { title: "Lag", number: true, cell: (one) => count(one.pending) },
         list.some((one) => one.oldestAt) && { title: "Oldest", number: true, cell: (one) => age(one.oldestAt) },
@@ -80,7 +80,7 @@ const lanes = (ctx) => {
       label: "Lanes", rows, next, tools, search: "Search partitions",
       key: (one) => one.partition,
       href: (one) => link(["queues", name(ctx), "partitions", one.partition], { group: chosen }),
-      empty: empty(ctx.query.state || ctx.query.search ? "No lane is like that." : "There is no partition yet.", ctx.query.state ? undefined : "A partition is made by the first push to it."),
+      empty: empty(ctx.query.state === "unfinished" && !ctx.query.search ? `${groupName(chosen)} has finished everything.` : ctx.query.state || ctx.query.search ? "No lane is like that." : "There is no partition yet.", ctx.query.state ? undefined : "A partition is made by the first push to it."),
       columns: [
         { title: "Partition", grow: true, cell: (one) => one.partition },
         { title: "State", cell: (one) => state(one.state) },
