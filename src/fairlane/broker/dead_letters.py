@@ -18,18 +18,10 @@ from fairlane.model.queue import Queue
 from fairlane.model.segment import unpack
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import DeadFilter, StoredLetter
+from fairlane.wire import dead_letters as wire
 from fairlane.wire.base import NULL, Pagination, made
-from fairlane.wire.dead_letters import (
-    DeadLetter,
-    DeadLetterChoice,
-    DeadLetterError,
-    DeadLetterErrors,
-    DeadLetterList,
-    DlqErrorsQuery,
-    DlqQuery,
-)
 
-Where = DeadFilter | DeadLetterChoice
+Where = DeadFilter | wire.DeadLetterChoice
 _ANY = DeadFilter()
 _AT_ONCE = 20
 _STEP = 1000
@@ -55,7 +47,7 @@ class DeadLetters:
 
     async def list(
         self, queue: str, where: Where = _ANY, *, limit: int = 100, before: tuple[int, str] | None = None
-    ) -> List[DeadLetter]:
+    ) -> List[wire.DeadLetter]:
         """Latest failure first; `before` is the time and the id of the last one of the page before."""
         check_count("limit", limit, least=1, most=COUNT_MAX)
         found = await self._queue(queue)
@@ -65,7 +57,7 @@ class DeadLetters:
         page = await self._store.dead_letters.list(found.id, chosen, limit=limit, before=before)
         return [_shown(letter) for letter in page]
 
-    async def get(self, queue: str, id: str) -> DeadLetter:
+    async def get(self, queue: str, id: str) -> wire.DeadLetter:
         """Raises NotFound."""
         letter = await self._store.dead_letters.get((await self._queue(queue)).id, check_name("id", id))
         if letter is None:
@@ -75,7 +67,7 @@ class DeadLetters:
     def missing(self, queue: str, id: str) -> NotFound:
         return NotFound(f"queue {queue!r} has no dead letter {id!r:.80}")
 
-    async def page(self, query: DlqQuery) -> DeadLetterList:
+    async def page(self, query: wire.DlqQuery) -> wire.DeadLetterList:
         """Of a queue, or of all: those that are there are merged by the time of failure, latest first. To a reader, the
         dead letters of no queue are none."""
         lists, total = [], 0
@@ -85,11 +77,11 @@ class DeadLetters:
                 lists.append(_Letters(self._store, queue, where))
         letters = await _merged(lists, query.offset, query.limit)
         pagination = Pagination(limit=query.limit, offset=query.offset)
-        return DeadLetterList(messages=[_shown(one) for one in letters], total=total, pagination=pagination)
+        return wire.DeadLetterList(messages=[_shown(one) for one in letters], total=total, pagination=pagination)
 
-    async def errors(self, query: DlqErrorsQuery) -> DeadLetterErrors:
+    async def errors(self, query: wire.DlqErrorsQuery) -> wire.DeadLetterErrors:
         """Of a queue, or of all: dead letters by their error, the most frequent first."""
-        found: List[DeadLetterError] = []
+        found: List[wire.DeadLetterError] = []
         total, complete = 0, True
         for queue, where in await self._chosen(query):
             errors, whole = await self._store.dead_letters.errors(queue, where, limit=query.limit + 1)
@@ -98,9 +90,9 @@ class DeadLetters:
             found += errors
         found.sort(key=lambda one: one.count, reverse=True)
         complete = complete and len(found) <= query.limit
-        return DeadLetterErrors(errors=found[: query.limit], total=total, complete=complete)
+        return wire.DeadLetterErrors(errors=found[: query.limit], total=total, complete=complete)
 
-    async def _chosen(self, query: DeadLetterChoice) -> List[tuple[Queue, DeadFilter]]:
+    async def _chosen(self, query: wire.DeadLetterChoice) -> List[tuple[Queue, DeadFilter]]:
         """The queues that have dead letters, or the one that is named, each with what is asked of its letters."""
         name = name_or_none("queue", query.queue)
         there = await self._store.dead_letters.queues(self._tenant)
@@ -146,7 +138,7 @@ class DeadLetters:
         """The choice as the store takes it; None if the queue has no such partition."""
         if isinstance(where, DeadFilter):
             return where.check()
-        if not isinstance(where, DeadLetterChoice):
+        if not isinstance(where, wire.DeadLetterChoice):
             raise InvalidRequest("choose dead letters with a DeadFilter")
         partition, ids = None, getattr(where, "ids", None)
         if where.partition is not None:
@@ -205,13 +197,13 @@ async def _merged(lists: List[_Letters], offset: int, limit: int) -> List[Stored
     return found
 
 
-def _shown(letter: StoredLetter) -> DeadLetter:
+def _shown(letter: StoredLetter) -> wire.DeadLetter:
     try:
         found = unpack(letter.message, position=letter.position, created_at=letter.message_created_at, locked=True)
     except StoreCorrupt:  # its bytes rotted; the letter is shown with what is known of it
         found = Message(id="", transaction_id="", raw=NULL)
     return made(
-        DeadLetter,
+        wire.DeadLetter,
         letter,
         message_id=found.id,
         transaction_id=found.transaction_id,

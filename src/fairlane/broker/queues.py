@@ -19,20 +19,9 @@ from fairlane.model.names import DEFAULT_PARTITION, check_name, name_or_none
 from fairlane.model.queue import Partition, Queue, QueueOptions, queue_options
 from fairlane.model.stats import PartitionStats, QueueStats
 from fairlane.store.contract.store import Store
+from fairlane.wire import queues as wire
 from fairlane.wire.base import made
 from fairlane.wire.leases import GroupUse, LeaseDetail, LeaseQuery, Utilisation
-from fairlane.wire.queues import (
-    ListedQueue,
-    PartitionDepth,
-    PartitionDetail,
-    QueueDepth,
-    QueueDetail,
-    QueueList,
-    QueueListQuery,
-    QueueSummary,
-    Rates,
-    options_out,
-)
 from fairlane.wire.status import SpanQuery
 
 _LANES_MAX = 10_000
@@ -115,17 +104,17 @@ class Queues:
         [partition] = await self._store.queues.born(queue.id, [DEFAULT_PARTITION])
         return partition
 
-    async def summaries(self, where: SpanQuery | None = None) -> List[QueueSummary]:
+    async def summaries(self, where: SpanQuery | None = None) -> List[wire.QueueSummary]:
         """Every queue that is meant, newest first, with what it holds."""
         return [
-            made(QueueSummary, queue, counted, messages=counts(counted))
+            made(wire.QueueSummary, queue, counted, messages=counts(counted))
             for queue, counted in await self._statistics.queues(where)
         ]
 
-    async def page(self, query: QueueListQuery) -> QueueList:
+    async def page(self, query: wire.QueueListQuery) -> wire.QueueList:
         """A page of the queues whose name contains `search`, with what they hold and how fast they are."""
         counted = [one for one in await self._statistics.queues() if query.search in one[0].name]
-        rates, none = self._history.rates(), Rates()
+        rates, none = self._history.rates(), wire.Rates()
         oldest = await self._statistics.oldest_by_queue()
         paused = await self._store.pauses.queues([queue.id for queue, _ in counted])
 
@@ -148,10 +137,10 @@ class Queues:
         down = query.order == "desc" if query.order else query.sort != "name"
         shown = sorted(counted, key=key, reverse=down)[query.offset : query.offset + query.limit]
         sparks = self._history.sparks([queue.id for queue, _ in shown]) if len(shown) <= _SPARKS_MAX else {}
-        return QueueList(
+        return wire.QueueList(
             queues=[
                 made(
-                    ListedQueue,
+                    wire.ListedQueue,
                     queue,
                     stats,
                     messages=counts(stats),
@@ -165,7 +154,7 @@ class Queues:
             total=len(counted),
         )
 
-    async def show(self, name: str, *, after: str = "", limit: int = 1000) -> QueueDetail:
+    async def show(self, name: str, *, after: str = "", limit: int = 1000) -> wire.QueueDetail:
         """One queue with a page of its partitions, those whose name comes after `after`. Raises NotFound."""
         queue = await self.existing(name)
         counted = await self._store.statistics.queues([queue.id])
@@ -173,15 +162,15 @@ class Queues:
             raise NotFound("Queue not found")
         page = await self.partitions(name, after=after, limit=limit) if limit else []
         return made(
-            QueueDetail,
+            wire.QueueDetail,
             queue,
-            options=options_out(queue.options),
+            options=wire.options_out(queue.options),
             partitions=page,
             totals=counts(counted[0]),
             next=page[-1].name if page and len(page) == limit else None,
         )
 
-    async def partitions(self, name: str, *, after: str = "", limit: int = 1000) -> List[PartitionDetail]:
+    async def partitions(self, name: str, *, after: str = "", limit: int = 1000) -> List[wire.PartitionDetail]:
         """A page of the partitions of a queue, by name. Raises NotFound."""
         return [partition_detail(one) for one in await self.counted(name, after=after, limit=limit)]
 
@@ -195,7 +184,7 @@ class Queues:
         found = await self._catalogue.existing(self._tenant, queue)
         return await self._store.queues.depth(found.id)
 
-    async def depths(self, name: str, group: str | None = None) -> QueueDepth:
+    async def depths(self, name: str, group: str | None = None) -> wire.QueueDepth:
         """What a queue, or one group of it, has not finished, by partition. Raises NotFound."""
         queue, statistics, conflation = await self.existing(name), self._store.statistics, False
         if group is None:
@@ -208,8 +197,8 @@ class Queues:
             states = await self._store.groups.lanes(found.id, limit=_LANES_MAX)
             lanes = [(lane.name, lane.head - lane.committed - lane.skipped) for lane in states]
             pending = next((one.lag for one in await statistics.groups([queue.id]) if one.group_id == found.id), 0)
-        owing = [PartitionDepth(partition=name, pending=count) for name, count in lanes if count > 0]
-        return QueueDepth(
+        owing = [wire.PartitionDepth(partition=name, pending=count) for name, count in lanes if count > 0]
+        return wire.QueueDepth(
             queue=queue.name,
             group=group,
             pending=pending,
@@ -275,7 +264,7 @@ class Queues:
         )
 
 
-def partition_detail(one: PartitionStats) -> PartitionDetail:
+def partition_detail(one: PartitionStats) -> wire.PartitionDetail:
     newest = Moment(one.last_at) if one.head > one.start else None
     oldest = moment_or_none(one.oldest_at)
-    return made(PartitionDetail, one, stats=counts(one), oldest_message=oldest, newest_message=newest)
+    return made(wire.PartitionDetail, one, stats=counts(one), oldest_message=oldest, newest_message=newest)

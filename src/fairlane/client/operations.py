@@ -16,14 +16,7 @@ from fairlane.model.limits import COUNT_MAX
 from fairlane.model.names import check_count, name_or_none
 from fairlane.model.operation import OperationStatus
 from fairlane.model.outcome import PushOutcome
-from fairlane.wire.operations import (
-    OperationItem,
-    OperationPage,
-    OperationState,
-    SettleBody,
-    SettledOperations,
-    SettledPage,
-)
+from fairlane.wire import operations as wire
 
 QueuedOperation = Literal["return", "wait"]
 WAIT_SECONDS = 30.0
@@ -43,21 +36,21 @@ class QueuedPush(PushOutcome, kw_only=True, gc=True):
 
 
 class Operations(Part):
-    async def get(self, id: str) -> OperationState:
+    async def get(self, id: str) -> wire.OperationState:
         """What became of an operation. Raises NotFound; completed ones are gone after an hour."""
-        return await self._ask(OperationState, "GET", *_path(id))
+        return await self._ask(wire.OperationState, "GET", *_path(id))
 
     async def list(
         self, *, status: OperationStatus | None = None, queue: str | None = None, limit: int = 100
-    ) -> List[OperationState]:
+    ) -> List[wire.OperationState]:
         """Operations in the order of their acceptance: those of a status, of a queue, or all. Of those in journals the
         ones of the broker that answers."""
         left = check_count("limit", limit, least=1, most=COUNT_MAX)
         query: dict[str, str | int | None] = {"status": status, "queue": name_or_none("queue", queue)}
-        found: List[OperationState] = []
+        found: List[wire.OperationState] = []
         while left:
             query["limit"] = min(left, _PAGE)
-            page = await self._ask(OperationPage, "GET", "operations", query=query)
+            page = await self._ask(wire.OperationPage, "GET", "operations", query=query)
             found += page.operations
             left -= len(page.operations)
             if page.cursor is None:
@@ -65,31 +58,35 @@ class Operations(Part):
             query["cursor"] = page.cursor
         return found
 
-    async def retry(self, id: str) -> OperationState:
+    async def retry(self, id: str) -> wire.OperationState:
         """Let a failed operation wait again, at the end of its lane. Raises Conflict if it did not fail."""
-        return await self._ask(OperationState, "POST", *_path(id), "retry")
+        return await self._ask(wire.OperationState, "POST", *_path(id), "retry")
 
-    async def discard(self, id: str) -> OperationState:
+    async def discard(self, id: str) -> wire.OperationState:
         """Give up a pending or failed operation for good. Raises Conflict if it is neither."""
-        return await self._ask(OperationState, "POST", *_path(id), "discard")
+        return await self._ask(wire.OperationState, "POST", *_path(id), "discard")
 
-    async def retry_failed(self, ids: Sequence[str] | None = None, *, queue: str | None = None) -> SettledOperations:
+    async def retry_failed(
+        self, ids: Sequence[str] | None = None, *, queue: str | None = None
+    ) -> wire.SettledOperations:
         """Let failed operations wait again: those named, those of a queue, or all of them."""
         return await self._settle("retry", ids, queue)
 
-    async def discard_failed(self, ids: Sequence[str] | None = None, *, queue: str | None = None) -> SettledOperations:
+    async def discard_failed(
+        self, ids: Sequence[str] | None = None, *, queue: str | None = None
+    ) -> wire.SettledOperations:
         """Give up failed operations for good: those named, those of a queue, or all of them."""
         return await self._settle("discard", ids, queue)
 
-    async def _settle(self, verb: str, ids: Sequence[str] | None, queue: str | None) -> SettledOperations:
+    async def _settle(self, verb: str, ids: Sequence[str] | None, queue: str | None) -> wire.SettledOperations:
         if ids is not None and queue is not None:
             raise InvalidRequest("name the ids of operations, or their queue, not both")
         parts = [None] if ids is None else [List(ids[at : at + _PAGE]) for at in range(0, len(ids), _PAGE)]
-        settled = SettledOperations(done=[], refused=[])
+        settled = wire.SettledOperations(done=[], refused=[])
         for some in parts:
-            body = SettleBody(ids=some, queue=queue, all=some is None and queue is None)
+            body = wire.SettleBody(ids=some, queue=queue, all=some is None and queue is None)
             while True:
-                answer = await self._ask(SettledPage, "POST", "operations", verb, body=body)
+                answer = await self._ask(wire.SettledPage, "POST", "operations", verb, body=body)
                 settled.done.extend(answer.done)
                 settled.refused.extend(answer.refused)
                 if answer.cursor is None:
@@ -97,7 +94,7 @@ class Operations(Part):
                 body.cursor = answer.cursor
         return settled
 
-    async def _ended(self, outcome: PushOutcome, seconds: float) -> OperationState:
+    async def _ended(self, outcome: PushOutcome, seconds: float) -> wire.OperationState:
         """The operation of a push, when it is over."""
         id, pause = outcome.operation_id or "", _FIRST_LOOK_SECONDS
         unknown: NotFound | None = None
@@ -145,13 +142,13 @@ def _path(id: str) -> tuple[str, str]:
     return "operations", id
 
 
-def came_to(outcome: PushOutcome, operation: OperationState) -> PushOutcome:
+def came_to(outcome: PushOutcome, operation: wire.OperationState) -> PushOutcome:
     """The outcome of one push, out of what its operation came to."""
     if operation.status != "completed":
         why = operation.error_message or "by an operator"
         raise OperationFailed(f"operation {operation.id} was {operation.status}: {why}")
     items = operation.result.items if operation.result else []
-    item = next((one for one in items if one.transaction_id == outcome.transaction_id), OperationItem())
+    item = next((one for one in items if one.transaction_id == outcome.transaction_id), wire.OperationItem())
     status: Literal["queued", "duplicate"] = "duplicate" if item.status == "duplicate" else "queued"
     return PushOutcome(
         status,

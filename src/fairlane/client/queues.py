@@ -9,18 +9,8 @@ from fairlane.client.part import Part
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX
 from fairlane.model.names import check_count, check_name, name_or_none
 from fairlane.model.queue import QueueOptions, queue_options
+from fairlane.wire import queues as wire
 from fairlane.wire.leases import LeaseDetail, LeaseList, Utilisation
-from fairlane.wire.queues import (
-    OPTION_NAMES,
-    ClearedQueue,
-    ConfigureBody,
-    DeletedQueue,
-    ListedQueue,
-    OptionsBody,
-    OptionsSet,
-    QueueDetail,
-    QueueList,
-)
 
 
 class Queues(Part):
@@ -30,29 +20,29 @@ class Queues(Part):
         """Make a queue or replace its options, which are the fields of `QueueOptions`; what is not named goes back to
         its default. The options in force."""
         name = check_name("queue", queue)
-        body = ConfigureBody(queue=name, namespace=namespace, task=task, options=_named(options))
-        return _in_force(await self._ask(OptionsSet, "POST", "configure", body=body))
+        body = wire.ConfigureBody(queue=name, namespace=namespace, task=task, options=_named(options))
+        return _in_force(await self._ask(wire.OptionsSet, "POST", "configure", body=body))
 
     async def set_options(self, queue: str, /, **options: Any) -> QueueOptions:
         """Change some options of a queue; the others stay as they are. The options in force. Raises NotFound."""
-        body = OptionsBody(options=_named(options))
-        return _in_force(await self._ask(OptionsSet, "PATCH", *_path(queue), body=body))
+        body = wire.OptionsBody(options=_named(options))
+        return _in_force(await self._ask(wire.OptionsSet, "PATCH", *_path(queue), body=body))
 
     async def clear(self, queue: str, *, partition: str | None = None) -> int:
         """Take every message out of a queue or of one partition, read or not; how many. Raises NotFound."""
         query = {"partition": name_or_none("partition", partition)}
         path = ("queues", check_name("queue", queue), "clear")
-        return (await self._ask(ClearedQueue, "DELETE", *path, query=query)).cleared
+        return (await self._ask(wire.ClearedQueue, "DELETE", *path, query=query)).cleared
 
-    async def list(self) -> List[ListedQueue]:
+    async def list(self) -> List[wire.ListedQueue]:
         """Every queue, newest first."""
-        return (await self._ask(QueueList, "GET", "resources", "queues")).queues
+        return (await self._ask(wire.QueueList, "GET", "resources", "queues")).queues
 
-    async def show(self, queue: str, *, after: str = "", limit: int = 1000) -> QueueDetail:
+    async def show(self, queue: str, *, after: str = "", limit: int = 1000) -> wire.QueueDetail:
         """One queue with a page of its partitions, those whose name comes after `after`. Raises NotFound."""
         check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX)
         query = {"after": name_or_none("after", after or None), "limit": limit}
-        return await self._ask(QueueDetail, "GET", *_path(queue), query=query)
+        return await self._ask(wire.QueueDetail, "GET", *_path(queue), query=query)
 
     async def leases(
         self,
@@ -80,17 +70,19 @@ class Queues(Part):
 
     async def delete(self, queue: str) -> bool:
         """Delete a queue with all that is in it; whether it was there."""
-        return (await self._ask(DeletedQueue, "DELETE", *_path(queue))).existed
+        return (await self._ask(wire.DeletedQueue, "DELETE", *_path(queue))).existed
 
 
 def _named(options: dict[str, Any]) -> dict[str, Any]:
     """Checked queue options by their names on the wire."""
     queue_options(**options)
-    return {OPTION_NAMES[name]: value for name, value in options.items()}
+    return {wire.OPTION_NAMES[name]: value for name, value in options.items()}
 
 
-def _in_force(answer: OptionsSet) -> QueueOptions:
-    return QueueOptions(**{name: answer.options[wire] for name, wire in OPTION_NAMES.items() if wire in answer.options})
+def _in_force(answer: wire.OptionsSet) -> QueueOptions:
+    return QueueOptions(
+        **{name: answer.options[sent] for name, sent in wire.OPTION_NAMES.items() if sent in answer.options}
+    )
 
 
 def _path(queue: str) -> tuple[str, str, str]:

@@ -6,45 +6,36 @@ from builtins import list as List  # there is a verb of that name
 
 from fairlane.client.part import Part
 from fairlane.model.names import check_name
-from fairlane.wire.sources import (
-    SourceCommitted,
-    SourceDeleted,
-    SourceLeaseBody,
-    SourceList,
-    SourcePage,
-    SourceReleaseBody,
-    SourceReleased,
-    SourceView,
-)
+from fairlane.wire import sources as wire
 
 
 class Sources(Part):
-    async def list(self) -> List[SourceView]:
+    async def list(self) -> List[wire.SourceView]:
         """All, by name."""
-        return (await self._ask(SourceList, "GET", "sources")).sources
+        return (await self._ask(wire.SourceList, "GET", "sources")).sources
 
-    async def get(self, name: str) -> SourceView:
+    async def get(self, name: str) -> wire.SourceView:
         """Raises NotFound."""
-        return await self._ask(SourceView, "GET", *_path(name))
+        return await self._ask(wire.SourceView, "GET", *_path(name))
 
     async def delete(self, name: str) -> bool:
         """Forget how far it was read, and its records; False if it was not there."""
-        return (await self._ask(SourceDeleted, "DELETE", *_path(name))).deleted
+        return (await self._ask(wire.SourceDeleted, "DELETE", *_path(name))).deleted
 
-    async def lease(self, name: str, *, seconds: int = 60, token: int | None = None) -> SourceView:
+    async def lease(self, name: str, *, seconds: int = 60, token: int | None = None) -> wire.SourceView:
         """Take the lease, or keep the one with this token. Raises LeaseLost if that ended, Conflict while another has
         one."""
-        body = SourceLeaseBody(seconds=seconds, token=token)
-        return await self._ask(SourceView, "POST", *_path(name, "lease"), body=body)
+        body = wire.SourceLeaseBody(seconds=seconds, token=token)
+        return await self._ask(wire.SourceView, "POST", *_path(name, "lease"), body=body)
 
     async def release(self, name: str, token: int) -> bool:
         """Give the lease back; False if it ended before."""
-        body = SourceReleaseBody(token=token)
-        return (await self._ask(SourceReleased, "POST", *_path(name, "release"), body=body)).released
+        body = wire.SourceReleaseBody(token=token)
+        return (await self._ask(wire.SourceReleased, "POST", *_path(name, "release"), body=body)).released
 
-    async def commit(self, name: str, page: SourcePage) -> SourceCommitted:
+    async def commit(self, name: str, page: wire.SourcePage) -> wire.SourceCommitted:
         """Commit a page: cursor, records and messages together. The same page again does nothing."""
-        return await self._ask(SourceCommitted, "POST", *_path(name, "commit"), body=page)
+        return await self._ask(wire.SourceCommitted, "POST", *_path(name, "commit"), body=page)
 
 
 def _path(name: str, *verb: str) -> tuple[str, ...]:

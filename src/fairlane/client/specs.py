@@ -9,23 +9,13 @@ import msgspec
 
 from fairlane.client.part import Part
 from fairlane.model.names import check_name, name_or_none
-from fairlane.wire.specs import (
-    SpecApplied,
-    SpecApplyBody,
-    SpecDetail,
-    SpecExported,
-    SpecHead,
-    SpecList,
-    SpecPlan,
-    SpecPlanBody,
-    SpecVersionList,
-)
+from fairlane.wire import specs as wire
 
 
 class Specs(Part):
-    async def plan(self, spec: bytes) -> SpecPlan:
+    async def plan(self, spec: bytes) -> wire.SpecPlan:
         """What applying a document, as `fairlane spec compile` prints it, would change. Nothing is done."""
-        return await self._ask(SpecPlan, "POST", "spec", "plan", body=SpecPlanBody(spec=msgspec.Raw(spec)))
+        return await self._ask(wire.SpecPlan, "POST", "spec", "plan", body=wire.SpecPlanBody(spec=msgspec.Raw(spec)))
 
     async def apply(
         self,
@@ -35,22 +25,24 @@ class Specs(Part):
         by: str = "",
         consent: bool = False,
         version: int | None = None,
-    ) -> SpecApplied:
+    ) -> wire.SpecApplied:
         """Put a document in force; the same again changes nothing. ConsentNeeded, unless `consent` is given, if
         messages may be lost or refused by it. `version` is that of a plan: Conflict if another was applied since."""
-        body = SpecApplyBody(spec=msgspec.Raw(spec), source=source, applied_by=by, consent=consent, version=version)
-        return await self._ask(SpecApplied, "POST", "spec", "apply", body=body)
+        body = wire.SpecApplyBody(
+            spec=msgspec.Raw(spec), source=source, applied_by=by, consent=consent, version=version
+        )
+        return await self._ask(wire.SpecApplied, "POST", "spec", "apply", body=body)
 
-    async def list(self) -> List[SpecDetail]:
+    async def list(self) -> List[wire.SpecDetail]:
         """Those in force, by app."""
-        return (await self._ask(SpecList, "GET", "spec")).specs
+        return (await self._ask(wire.SpecList, "GET", "spec")).specs
 
-    async def versions(self, app: str | None = None, *, limit: int = 100) -> List[SpecHead]:
+    async def versions(self, app: str | None = None, *, limit: int = 100) -> List[wire.SpecHead]:
         """Everything that was applied, newest first, without texts."""
         query = {"limit": limit, "app": name_or_none("app", app)}
-        return (await self._ask(SpecVersionList, "GET", "spec", "versions", query=query)).versions
+        return (await self._ask(wire.SpecVersionList, "GET", "spec", "versions", query=query)).versions
 
     async def export(self, app: str) -> dict[str, Any]:
         """The document of an app as its queues are now."""
-        answer = await self._ask(SpecExported, "GET", "spec", "export", query={"app": check_name("app", app)})
+        answer = await self._ask(wire.SpecExported, "GET", "spec", "export", query={"app": check_name("app", app)})
         return msgspec.json.decode(answer.spec, type=dict[str, Any])

@@ -7,79 +7,67 @@ from fairlane.errors import InvalidRequest
 from fairlane.http.router import Routes
 from fairlane.model.group import Seek
 from fairlane.model.moment import Moment, moment_or_none
-from fairlane.wire.groups import (
-    DeletedGroup,
-    DeleteGroupQuery,
-    GroupSummary,
-    LaggingEntry,
-    LaggingQuery,
-    QueueLanes,
-    SeekBody,
-    SeekPreview,
-    SeekQuery,
-    SoughtGroup,
-    SoughtPartition,
-    SubscriptionBody,
-    UpdatedSubscription,
-)
+from fairlane.wire import groups as wire
 
 routes = Routes("groups")
 _GROUP = "/api/v1/consumer-groups/{group}"
-_NOWHERE = SeekBody()
+_NOWHERE = wire.SeekBody()
 
 
 @routes.get("/api/v1/consumer-groups", live=True)
-async def list_groups(broker: Broker) -> list[GroupSummary]:
+async def list_groups(broker: Broker) -> list[wire.GroupSummary]:
     """Every group of every queue, with how far it lags."""
     return await broker.groups.summaries()
 
 
 @routes.get("/api/v1/consumer-groups/lagging", live=True)
-async def lagging(broker: Broker, query: LaggingQuery) -> list[LaggingEntry]:
+async def lagging(broker: Broker, query: wire.LaggingQuery) -> list[wire.LaggingEntry]:
     """Lanes whose oldest unfinished message waits too long, worst first."""
     return await broker.groups.lagging(query.min_lag_seconds)
 
 
 @routes.get(_GROUP, live=True)
-async def show(broker: Broker, group: str) -> dict[str, QueueLanes]:
+async def show(broker: Broker, group: str) -> dict[str, wire.QueueLanes]:
     """The lanes of a group, by queue."""
     return await broker.groups.show(group)
 
 
 @routes.delete(_GROUP)
-async def delete(broker: Broker, group: str, query: DeleteGroupQuery) -> DeletedGroup:
+async def delete(broker: Broker, group: str, query: wire.DeleteGroupQuery) -> wire.DeletedGroup:
     """Forget a group in every queue."""
     deleted = await broker.groups.forget(group, keep_subscription=not query.delete_metadata)
-    return DeletedGroup(consumer_group=group, deleted_partitions=deleted, metadata_deleted=query.delete_metadata)
+    return wire.DeletedGroup(consumer_group=group, deleted_partitions=deleted, metadata_deleted=query.delete_metadata)
 
 
 @routes.delete(f"{_GROUP}/queues/{{queue}}")
-async def delete_of_queue(broker: Broker, group: str, queue: str, query: DeleteGroupQuery) -> DeletedGroup:
+async def delete_of_queue(broker: Broker, group: str, queue: str, query: wire.DeleteGroupQuery) -> wire.DeletedGroup:
     """Forget a group of one queue."""
     deleted = await broker.groups.forget(group, queue=queue, keep_subscription=not query.delete_metadata)
-    return DeletedGroup(
+    return wire.DeletedGroup(
         consumer_group=group, deleted_partitions=deleted, metadata_deleted=query.delete_metadata, queue_name=queue
     )
 
 
 @routes.post(f"{_GROUP}/subscription")
-async def resubscribe(broker: Broker, group: str, body: SubscriptionBody) -> UpdatedSubscription:
+async def resubscribe(broker: Broker, group: str, body: wire.SubscriptionBody) -> wire.UpdatedSubscription:
     """Change where a group begins in partitions that it has not met yet."""
     updated = await broker.groups.resubscribe(group, body.subscription_timestamp)
-    return UpdatedSubscription(consumer_group=group, new_timestamp=body.subscription_timestamp, rows_updated=updated)
+    return wire.UpdatedSubscription(
+        consumer_group=group, new_timestamp=body.subscription_timestamp, rows_updated=updated
+    )
 
 
 @routes.get(f"{_GROUP}/queues/{{queue}}/seek")
-async def preview_seek(broker: Broker, group: str, queue: str, query: SeekQuery) -> SeekPreview:
+async def preview_seek(broker: Broker, group: str, queue: str, query: wire.SeekQuery) -> wire.SeekPreview:
     """What a seek would do: how many messages come again, and how many are skipped."""
     return await broker.groups.preview_seek(queue, group, _target(query))
 
 
 @routes.post(f"{_GROUP}/queues/{{queue}}/seek")
-async def seek(broker: Broker, group: str, queue: str, body: SeekBody) -> SoughtGroup:
+async def seek(broker: Broker, group: str, queue: str, body: wire.SeekBody) -> wire.SoughtGroup:
     """Send a group to the beginning, the end, a time or a position of a queue."""
     target = _target(body)
-    return SoughtGroup(
+    return wire.SoughtGroup(
         consumer_group=group,
         queue_name=queue,
         seek_to_end=target.to == "end",
@@ -90,13 +78,13 @@ async def seek(broker: Broker, group: str, queue: str, body: SeekBody) -> Sought
 
 @routes.post(f"{_GROUP}/queues/{{queue}}/partitions/{{partition}}/seek")
 async def seek_partition(
-    broker: Broker, group: str, queue: str, partition: str, body: SeekBody = _NOWHERE
-) -> SoughtPartition:
+    broker: Broker, group: str, queue: str, partition: str, body: wire.SeekBody = _NOWHERE
+) -> wire.SoughtPartition:
     """Send a group elsewhere in one partition; to its end if nothing else is said."""
     target = Seek("end") if body == _NOWHERE else _target(body)
     moved = await broker.groups.seek(queue, group, target, partition=partition)
     lane = await broker.groups.lane(queue, group, partition)
-    return SoughtPartition(
+    return wire.SoughtPartition(
         consumer_group=group,
         queue_name=queue,
         partition_name=partition,
@@ -106,7 +94,7 @@ async def seek_partition(
     )
 
 
-def _target(body: SeekBody) -> Seek:
+def _target(body: wire.SeekBody) -> Seek:
     if sum([body.to_end, body.to_beginning, body.timestamp is not None, body.position is not None]) != 1:
         raise InvalidRequest("Must specify one of 'toEnd': true, 'toBeginning': true, 'timestamp' or 'position'")
     if body.timestamp is not None:

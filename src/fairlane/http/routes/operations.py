@@ -16,15 +16,7 @@ from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import name_or_none
 from fairlane.model.operation import Operation
 from fairlane.store.contract.operations import FIRST
-from fairlane.wire.operations import (
-    OperationPage,
-    OperationsQuery,
-    OperationState,
-    OperationStats,
-    RefusedOperation,
-    SettleBody,
-    SettledPage,
-)
+from fairlane.wire import operations as wire
 
 routes = Routes("operations")
 _ALL = "/api/v1/operations"
@@ -32,7 +24,7 @@ _ONE = f"{_ALL}/{{operationId}}"
 
 
 @routes.get(_ALL, live=True)
-async def list_operations(broker: Broker, query: OperationsQuery) -> OperationPage:
+async def list_operations(broker: Broker, query: wire.OperationsQuery) -> wire.OperationPage:
     """Operations by the order of their acceptance, page by page: those of a status, of a queue, or all."""
     page = await broker.operations.page(
         status=query.status,
@@ -41,24 +33,24 @@ async def list_operations(broker: Broker, query: OperationsQuery) -> OperationPa
         limit=query.limit,
     )
     operations = [_shown(one) for one in page.operations]
-    return OperationPage(
+    return wire.OperationPage(
         operations=operations, cursor=None if page.end is None else str(page.end), complete=page.complete
     )
 
 
 @routes.post(f"{_ALL}/retry")
-async def retry_failed(broker: Broker, body: SettleBody) -> SettledPage:
+async def retry_failed(broker: Broker, body: wire.SettleBody) -> wire.SettledPage:
     """Let failed operations wait again: those named, of a queue, or all."""
     return await _settle(broker, body, "retry")
 
 
 @routes.post(f"{_ALL}/discard")
-async def discard_failed(broker: Broker, body: SettleBody) -> SettledPage:
+async def discard_failed(broker: Broker, body: wire.SettleBody) -> wire.SettledPage:
     """Give up failed operations for good: those named, of a queue, or all."""
     return await _settle(broker, body, "discard")
 
 
-async def _settle(broker: Broker, body: SettleBody, verb: Verb) -> SettledPage:
+async def _settle(broker: Broker, body: wire.SettleBody, verb: Verb) -> wire.SettledPage:
     if (body.ids is not None) + (body.queue is not None) + body.all != 1:
         raise InvalidRequest("say which failed operations: `ids`, the `queue` they are of, or `all`: true")
     settled = await broker.operations.settle_failed(
@@ -68,33 +60,35 @@ async def _settle(broker: Broker, body: SettleBody, verb: Verb) -> SettledPage:
         after=_cursor(body.cursor),
         limit=body.limit,
     )
-    return SettledPage(
+    return wire.SettledPage(
         done=[str(id) for id in settled.done],
-        refused=[RefusedOperation(id=str(id), error=public_text(why), code=why.code) for id, why in settled.refused],
+        refused=[
+            wire.RefusedOperation(id=str(id), error=public_text(why), code=why.code) for id, why in settled.refused
+        ],
         cursor=None if settled.end is None else str(settled.end),
     )
 
 
 @routes.get(f"{_ALL}/stats", live=True)
-async def stats(broker: Broker) -> OperationStats:
+async def stats(broker: Broker) -> wire.OperationStats:
     """Operations by kind and status, and the deepest lanes."""
     return await broker.status.operation_stats()
 
 
 @routes.get(_ONE, live=True)
-async def show(broker: Broker, operationId: str) -> OperationState:
+async def show(broker: Broker, operationId: str) -> wire.OperationState:
     """What became of an operation."""
     return _shown(await broker.operations.get(_id(operationId)))
 
 
 @routes.post(f"{_ONE}/retry")
-async def retry(broker: Broker, operationId: str) -> OperationState:
+async def retry(broker: Broker, operationId: str) -> wire.OperationState:
     """Let a failed operation wait again, at the end of its lane."""
     return _shown(await broker.operations.retry(_id(operationId)))
 
 
 @routes.post(f"{_ONE}/discard")
-async def discard(broker: Broker, operationId: str) -> OperationState:
+async def discard(broker: Broker, operationId: str) -> wire.OperationState:
     """Give up a pending or failed operation for good."""
     return _shown(await broker.operations.discard(_id(operationId)))
 
@@ -113,9 +107,9 @@ def _id(text: str) -> UUID:
     return id
 
 
-def _shown(one: Operation) -> OperationState:
+def _shown(one: Operation) -> wire.OperationState:
     ended = one.processed_at
-    return OperationState(
+    return wire.OperationState(
         id=str(one.id),
         operation_type=one.type,
         status=one.status,

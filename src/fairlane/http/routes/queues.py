@@ -11,34 +11,12 @@ from fairlane.errors import InvalidRequest
 from fairlane.http.decode import hint
 from fairlane.http.router import Routes
 from fairlane.model.queue import QueueOptions, queue_options
+from fairlane.wire import queues as wire
 from fairlane.wire.queen import FOREIGN_OPTIONS
-from fairlane.wire.queues import (
-    OPTION_NAMES,
-    ClearedQueue,
-    ClearQuery,
-    ConfigureBody,
-    Configured,
-    DeletedQueue,
-    DepthQuery,
-    NamespaceList,
-    OptionsBody,
-    OptionsSet,
-    Overview,
-    PageQuery,
-    PartitionList,
-    PartitionQuery,
-    QueueDepth,
-    QueueDetail,
-    QueueList,
-    QueueListQuery,
-    TaskList,
-    camel,
-    options_out,
-)
 
 routes = Routes("queues")
 _QUEUE = "/api/v1/resources/queues/{queue}"
-_SPELT = {spelt: name for name, wire in OPTION_NAMES.items() for spelt in (wire, name, camel(name))}
+_SPELT = {spelt: name for name, sent in wire.OPTION_NAMES.items() for spelt in (sent, name, wire.camel(name))}
 """Every name that an option may be called by."""
 
 
@@ -69,7 +47,7 @@ def _named(given: dict[str, Any]) -> dict[str, tuple[str, Any]]:
 
 
 @routes.post("/api/v1/configure")
-async def configure(broker: Broker, body: ConfigureBody) -> Configured:
+async def configure(broker: Broker, body: wire.ConfigureBody) -> wire.Configured:
     """Make a queue or replace all its options."""
     options, queue_id, partition_id = options_in(body.options), "", ""
     # Published clients configure a queue without a name by mistake, and count on a yes. Nothing is made, for nobody
@@ -78,76 +56,78 @@ async def configure(broker: Broker, body: ConfigureBody) -> Configured:
         given = msgspec.structs.asdict(options)
         queue = await broker.queues.configure(body.queue, namespace=body.namespace, task=body.task, **given)
         queue_id, partition_id = str(queue.id), str((await broker.queues.default_partition(queue)).id)
-    return Configured(
+    return wire.Configured(
         queue_id=queue_id,
         partition_id=partition_id,
         queue=body.queue,
         namespace=body.namespace or "",
         task=body.task or "",
-        options=options_out(options),
+        options=wire.options_out(options),
     )
 
 
 @routes.patch(_QUEUE)
-async def set_options(broker: Broker, queue: str, body: OptionsBody) -> OptionsSet:
+async def set_options(broker: Broker, queue: str, body: wire.OptionsBody) -> wire.OptionsSet:
     """Change some options of a queue; the others stay as they are."""
     options = options_in(body.options)  # checked as far as each can be alone
     changed = {name: getattr(options, name) for name in _named(body.options)}
     found = await broker.queues.set_options(queue, **changed)
-    return OptionsSet(queue=found.name, options=options_out(found.options))
+    return wire.OptionsSet(queue=found.name, options=wire.options_out(found.options))
 
 
 @routes.get("/api/v1/resources/queues", live=True)
-async def list_queues(broker: Broker, query: QueueListQuery) -> QueueList:
+async def list_queues(broker: Broker, query: wire.QueueListQuery) -> wire.QueueList:
     """Queues with what they hold and how fast they are, newest first or as they are to be sorted."""
     return await broker.queues.page(query)
 
 
 @routes.get(_QUEUE, live=True)
-async def show(broker: Broker, queue: str, query: PageQuery) -> QueueDetail:
+async def show(broker: Broker, queue: str, query: wire.PageQuery) -> wire.QueueDetail:
     """One queue with its partitions, by name."""
     return await broker.queues.show(queue, after=query.after, limit=query.limit)
 
 
 @routes.get(f"{_QUEUE}/depth", live=True)
-async def depth(broker: Broker, queue: str, query: DepthQuery) -> QueueDepth:
+async def depth(broker: Broker, queue: str, query: wire.DepthQuery) -> wire.QueueDepth:
     """What a queue, or one group of it, has not finished, by partition."""
     return await broker.queues.depths(queue, query.group)
 
 
 @routes.delete(_QUEUE)
-async def delete(broker: Broker, queue: str) -> DeletedQueue:
+async def delete(broker: Broker, queue: str) -> wire.DeletedQueue:
     """Delete a queue with all that is in it."""
-    return DeletedQueue(queue=queue, existed=await broker.queues.delete(queue))
+    return wire.DeletedQueue(queue=queue, existed=await broker.queues.delete(queue))
 
 
 @routes.get("/api/v1/resources/partitions", live=True)
-async def partitions(broker: Broker, query: PartitionQuery) -> PartitionList:
+async def partitions(broker: Broker, query: wire.PartitionQuery) -> wire.PartitionList:
     """The partitions of a queue, by name."""
     page = await broker.queues.partitions(query.queue, after=query.after, limit=query.limit)
-    return PartitionList(queue=query.queue, partitions=page, next=page[-1].name if len(page) == query.limit else None)
+    return wire.PartitionList(
+        queue=query.queue, partitions=page, next=page[-1].name if len(page) == query.limit else None
+    )
 
 
 @routes.delete("/api/v1/queues/{queue}/clear")
-async def clear(broker: Broker, queue: str, query: ClearQuery) -> ClearedQueue:
+async def clear(broker: Broker, queue: str, query: wire.ClearQuery) -> wire.ClearedQueue:
     """Take all messages out of a queue, or of one partition; dead letters stay."""
     cleared = await broker.queues.clear(queue, partition=query.partition)
-    return ClearedQueue(queue=queue, partition=query.partition, cleared=cleared)
+    return wire.ClearedQueue(queue=queue, partition=query.partition, cleared=cleared)
 
 
 @routes.get("/api/v1/resources/namespaces", live=True)
-async def namespaces(broker: Broker) -> NamespaceList:
+async def namespaces(broker: Broker) -> wire.NamespaceList:
     """What the queues hold, by namespace."""
-    return NamespaceList(namespaces=await broker.statistics.namespaces())
+    return wire.NamespaceList(namespaces=await broker.statistics.namespaces())
 
 
 @routes.get("/api/v1/resources/tasks", live=True)
-async def tasks(broker: Broker) -> TaskList:
+async def tasks(broker: Broker) -> wire.TaskList:
     """What the queues hold, by task."""
-    return TaskList(tasks=await broker.statistics.tasks())
+    return wire.TaskList(tasks=await broker.statistics.tasks())
 
 
 @routes.get("/api/v1/resources/overview", live=True)
-async def overview(broker: Broker) -> Overview:
+async def overview(broker: Broker) -> wire.Overview:
     """What all queues hold together."""
     return await broker.statistics.overview()
