@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from typing import Any
@@ -252,3 +253,12 @@ async def test_brokers_tell_each_other_nothing_but_hints(wire: Wire) -> None:
     assert (await wire.post("/internal/api/notify", body={"queue": wire.name("nobody")})).ok() == {"status": "ok"}
     (await wire.post("/internal/api/notify", body={})).refused(400)
     assert (await wire.post("/api/v1/stats/refresh")).ok()["skipped"] is True
+
+
+async def test_the_system_tells_of_the_broker_and_its_store(wire: Wire) -> None:
+    found = (await wire.get("/api/v1/system")).ok()
+    assert (found["broker"]["pid"], found["broker"]["processes"]) == (os.getpid(), 1)
+    assert found["broker"]["memoryBytes"] > 0
+    assert found["store"]["kind"] in ("sqlite", "postgresql")
+    assert found["store"]["answers"] is True
+    assert found["settings"] == []

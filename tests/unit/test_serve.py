@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlane.broker.admission import LIMITS, Limit
-from fairlane.cli.banner import masked, warnings
+from fairlane.cli.banner import masked, shown, warnings
 from fairlane.cli.broker_process import limits
 from fairlane.cli.main import app
 from fairlane.cli.serve import check
@@ -142,3 +142,14 @@ def test_the_help_says_what_holds_where_an_option_is_not_given() -> None:
 
 def test_the_program_tells_its_version() -> None:
     assert CliRunner().invoke(app, ["--version"]).output == f"fairlane {version('fairlane')}\n"
+
+
+def test_settings_are_shown_without_their_secrets() -> None:
+    settings = Settings(store="postgresql://me:hidden@db/x?password=hidden", encryption_key="ab" * 32, port=7000)
+    found = {one.name: one for one in shown(settings)}
+    assert found.keys() == set(Settings.__struct_fields__)
+    assert found["store"].value == "postgresql://me@db/x"
+    assert (found["encryption_key"].value, found["encryption_key"].default) == ("set", False)
+    assert (found["port"].value, found["port"].default, found["host"].default) == (7000, False, True)
+    assert "hidden" not in repr(found)
+    assert "ab" * 32 not in repr(found)

@@ -41,6 +41,10 @@ class Status:
         return max(0.001, (wall_clock() - self._broker.telemetry.started_at) / 1e6)
 
     @property
+    def started_at(self) -> Moment:
+        return Moment(self._broker.telemetry.started_at)
+
+    @property
     def store_kind(self) -> str:
         return self._broker.store.kind
 

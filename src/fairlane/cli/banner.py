@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from urllib.parse import parse_qsl, urlencode
 
-from fairlane.config import Settings
+import msgspec
+
+from fairlane.config import Settings, flags
+from fairlane.wire.system import Setting
 
 _SHOWN = frozenset({"host", "port", "dbname", "database", "user", "sslmode", "application_name"})
 """Options of a PostgreSQL URL that tell no secret; others may (password, sslpassword, passfile)."""
@@ -45,6 +48,20 @@ def warnings(settings: Settings) -> Iterator[str]:
         yield "allowed_hosts is *: a page whose name leads to this address may push, pop and delete"
     if settings.cors_origin is not None and "*" in settings.cors_origin:
         yield "cors_origin is *: any page that a browser on this network shows may push, pop and delete"
+
+
+def shown(settings: Settings) -> list[Setting]:
+    """All settings, what is secret masked, for those who look at the broker."""
+    helps, found = flags(), []
+    for field in msgspec.structs.fields(Settings):
+        value = getattr(settings, field.name)
+        if field.name in ("store", "listen_url") and value is not None:
+            value = masked(value)
+        elif field.name == "encryption_key":
+            value = "set" if value else "not set"
+        default = getattr(settings, field.name) == field.default
+        found.append(Setting(name=field.name, value=value, default=default, help=helps.get(field.name, "")))
+    return found
 
 
 def masked(url: str) -> str:

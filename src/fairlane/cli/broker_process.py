@@ -22,6 +22,7 @@ import msgspec
 from fairlane.broker.admission import Kind, Limit
 from fairlane.broker.broker import Broker
 from fairlane.cli import FAILED, REFUSED, TRY_AGAIN
+from fairlane.cli.banner import shown
 from fairlane.cli.logs import log_as
 from fairlane.cli.pollers import PollerService
 from fairlane.cli.spans import MetricsSender, start_spans
@@ -79,7 +80,7 @@ async def _serve(
         commands = CommandService(broker, executors)
         pollers = PollerService(broker, secrets, allowed)
         siblings = None if number is None else Siblings(Path(settings.data_dir), number, settings.workers)
-        app = App(broker, siblings=siblings, metrics_series_max=settings.metrics_series_max)
+        app = App(broker, siblings=siblings, metrics_series_max=settings.metrics_series_max, settings=shown(settings))
         if siblings is not None:
             await siblings.serve(lambda: msgspec.json.encode(snapshot(app)))
         server = app.serve(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from importlib.metadata import version
 
 from fairlane import tracing
@@ -21,6 +21,7 @@ from fairlane.http.router import Route, Router
 from fairlane.http.routes import ROUTES, hooks
 from fairlane.http.server import Limits, Request, Response, Server, bad_request, overloaded, too_large
 from fairlane.http.siblings import Siblings
+from fairlane.wire.system import Setting
 
 _IGNORED_BYTES_MAX = 64 * 1024
 """Of a body that its route has no use for: some clients send an empty object with every POST."""
@@ -31,9 +32,15 @@ class App:
     one that listens, once there is one; `siblings` are the other processes, if this is one of several."""
 
     def __init__(
-        self, broker: Broker, *, siblings: Siblings | None = None, metrics_series_max: int = SERIES_MAX
+        self,
+        broker: Broker,
+        *,
+        siblings: Siblings | None = None,
+        metrics_series_max: int = SERIES_MAX,
+        settings: Sequence[Setting] = (),
     ) -> None:
         self.broker = broker
+        self.settings = list(settings)
         self.tenant = broker.tenant
         self.router = Router(ROUTES)
         self.server: Server | None = None

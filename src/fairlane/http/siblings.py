@@ -26,6 +26,7 @@ class Siblings:
     def __init__(self, directory: Path, number: int, count: int) -> None:
         self._directory = directory
         self.number = number
+        self.count = count
         self._others = [other for other in range(count) if other != number]
         self._server: asyncio.Server | None = None
 
