@@ -120,3 +120,17 @@ async def test_a_position_outside_the_lease_is_not_resolved(wire: Wire) -> None:
     body = {key: messages[0][key] for key in ("transactionId", "partitionId", "leaseId")} | {"position": -1}
     (await wire.post("/api/v1/ack", body=body)).refused(400)
     assert await left(wire, queue, messages[0]["leaseId"]) == [0, 1]
+
+
+async def test_a_message_may_have_attempts_of_its_own(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.push(queue, 1, ids=["one"], maxAttempts=1)
+    await wire.push(queue, 2)
+    [first, _] = popped = await wire.pop(queue)
+    assert first["maxAttempts"] == 1
+    assert "maxAttempts" not in popped[1]
+    [answer] = await wire.ack([first], "failed")
+    assert answer["dlq"]
+    for wrong in (0, -1, "1", 1.5, 10**6):
+        body = {"items": [{"queue": queue, "payload": 1, "maxAttempts": wrong}]}
+        (await wire.post("/api/v1/push", body=body)).refused(400)

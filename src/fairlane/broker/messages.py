@@ -105,6 +105,7 @@ class Messages:
             trace_id=message.trace_id,
             type=message.type,
             headers=replay_headers(message.transaction_id, message.headers),
+            max_attempts=message.max_attempts,
         )
         [outcome] = await self._intake.push(PushRequest(self._tenant, [item]))
         if outcome.error is not None:

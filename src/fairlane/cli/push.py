@@ -37,6 +37,9 @@ def push(
     header: Annotated[list[str] | None, opt("A header; may be repeated.", metavar="NAME=VALUE")] = None,
     delay_ms: Annotated[int | None, opt("Deliver it after so many milliseconds.")] = None,
     priority: Annotated[int | None, typer.Option(min=0, max=9, help="Serve it before what has less.")] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option(min=1, help="Attempts in all, instead of the queue's retry_limit + 1.")
+    ] = None,
     server: Server = DEFAULT,
     json: AsJson = False,
 ) -> None:
@@ -56,6 +59,7 @@ def push(
         headers=_headers(header),
         delay_ms=delay_ms,
         priority=priority,
+        max_attempts=max_attempts,
     )
     if file is not None:
         if id is not None:

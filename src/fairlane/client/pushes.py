@@ -150,6 +150,7 @@ def prepare(items: Sequence[PushItem]) -> list[Item]:
                 deliver_at=None if item.deliver_at is None else Moment(item.deliver_at),
                 delay_ms=item.delay_ms,
                 priority=item.priority,
+                max_attempts=item.max_attempts,
             )
         )
     return prepared

@@ -38,6 +38,7 @@ class PushOptions(TypedDict, total=False):
     trace_id: str | None
     type: str | None
     headers: dict[str, str] | None
+    max_attempts: int | None
 
 
 _OPTIONS = PushOptions.__optional_keys__
@@ -65,6 +66,8 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
     """Keep it aside for so long."""
     priority: int | None = None
     """0 to 9: of the message in an unordered queue, of its partition in an ordered one, from now on."""
+    max_attempts: int | None = None
+    """Attempts that each group has for it in all, instead of the queue's `retry_limit` + 1."""
 
     def check(self) -> None:
         """InvalidRequest when a store or a reader could not hold this item. The payload's syntax is the caller's to
@@ -87,6 +90,8 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
             raise InvalidRequest(f"payload has {len(self.payload)} bytes; at most {MESSAGE_BYTES_MAX} are allowed")
         if self.priority is not None:
             check_count("priority", self.priority, least=0, most=PRIORITY_MAX)
+        if self.max_attempts is not None:
+            check_count("maxAttempts", self.max_attempts, least=1, most=BATCH_ITEMS_MAX)
         if self.deliver_at is not None or self.delay_ms is not None:
             self.check_time()
 
@@ -138,6 +143,7 @@ def _is_plain_item(item: object) -> bool:
         and item.deliver_at is None
         and item.delay_ms is None
         and item.priority is None
+        and item.max_attempts is None
         and type(item.payload) is bytes
         and len(item.payload) <= MESSAGE_BYTES_MAX
     )
@@ -291,6 +297,8 @@ class Message(msgspec.Struct, Generic[T_co], rename="camel"):
     trace_id: str | None = None
     type: str | None = None
     headers: dict[str, str] | None = None
+    max_attempts: int | None = None
+    """Of its own, if its push named them."""
     position: int = -1
     """In its partition; -1 if the broker did not say."""
     created_at: Moment = Moment(0)

@@ -1,7 +1,7 @@
 """The bytes of a segment: consecutive messages of one partition in one stored row.
 
 Each message is a JSON object without its closing brace,
-`{"id":"..","transactionId":"..","traceId":null,"type":"..","headers":{..},"data":<the producer's bytes>`,
+`{"id":"..","transactionId":"..","traceId":null,"maxAttempts":3,"type":"..","headers":{..},"data":<the bytes pushed>`,
 so that a pop appends what only it knows (createdAt, partition, lease) and a `}`. `ends` holds the
 offset after each message, `keys` the 64-bit key of each transactionId. A message of an encrypted queue ends with
 `"sealed":"<base64>"` instead of its data.
@@ -33,6 +33,7 @@ class Fragment(msgspec.Struct, rename="camel"):
     trace_id: str | None = None
     type: str | None = None
     headers: dict[str, str] | None = None
+    max_attempts: int | None = None
     sealed: str | None = None
 
 
@@ -44,6 +45,7 @@ _decode_fragment = msgspec.json.Decoder(Fragment).decode
 _decode_heads = msgspec.json.Decoder(list[_Head]).decode
 _IDS = re.compile(rb'\{"id":"([0-9a-f-]{36})","transactionId":("(?:[^"\\]|\\.)*")')
 _TRACE_ID = re.compile(rb',"traceId":"([0-9A-Fa-f-]{36})"')
+_MAX_ATTEMPTS = re.compile(rb'(?:null|"[0-9A-Fa-f-]*"),"maxAttempts":([0-9]+)')
 ID_AT = len('{"id":""') + 36 + len(',"transactionId":"')
 """Where the transactionId of a fragment begins."""
 HEAD_BYTES = 2200
@@ -54,10 +56,12 @@ def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
     """The stored form of one message."""
     # An id of the broker's own needs no quoting.
     quoted = f'"{message_id}"' if transaction_id is message_id else encode(transaction_id).decode()
-    if item.trace_id is None and item.type is None and item.headers is None:
+    if item.trace_id is None and item.type is None and item.headers is None and item.max_attempts is None:
         return f'{{"id":"{message_id}","transactionId":{quoted},"traceId":null,"data":'.encode() + item.payload
     head = f'{{"id":"{message_id}","transactionId":{quoted}'.encode()
     head += b',"traceId":null' if item.trace_id is None else b',"traceId":"%b"' % item.trace_id.encode()
+    if item.max_attempts is not None:
+        head += b',"maxAttempts":%d' % item.max_attempts
     if item.type is not None:
         head += b',"type":' + encode(item.type)
     if item.headers is not None:
@@ -97,6 +101,7 @@ def unpack(fragment: bytes, *, position: int, created_at: int, locked: bool = Fa
         trace_id=head.trace_id,
         type=head.type,
         headers=head.headers,
+        max_attempts=head.max_attempts,
         position=position,
         created_at=Moment(created_at),
     )
@@ -117,6 +122,14 @@ def head_of(fragment: bytes) -> tuple[str, str, str | None]:
         raise StoreCorrupt("a stored message does not begin with its ids")
     trace = _TRACE_ID.match(fragment, match.end())
     return match[1].decode(), msgspec.json.decode(match[2], type=str), trace[1].decode() if trace else None
+
+
+def retry_limit_of(fragment: bytes) -> int | None:
+    """The failed attempts of a message that are followed by another, if it names its own. Its head alone says so: no
+    string before it can hold this key, in which quotes are not escaped."""
+    _, key, rest = fragment.partition(b',"traceId":')
+    match = _MAX_ATTEMPTS.match(rest) if key else None
+    return int(match[1]) - 1 if match else None
 
 
 def may_be_traced(fragments: Sequence[bytes]) -> bool:

@@ -91,6 +91,7 @@ def check_wire_items(items: list[Item], nested: list[Nested], where: str = "item
             and item.deliver_at is None
             and item.delay_ms is None
             and item.priority is None
+            and item.max_attempts is None
             and len(item.payload) <= SHALLOW_BYTES
         ):
             continue

@@ -274,7 +274,12 @@ def _again(part: Slice, letter: StoredLetter, codec: Codec, payload: bytes | Non
     old = unpack(clear, position=letter.position, created_at=letter.message_created_at)
     headers = replay_headers(old.transaction_id, old.headers)
     item = PushItem(
-        queue=letter.queue, payload=payload or old.raw, trace_id=old.trace_id, type=old.type, headers=headers
+        queue=letter.queue,
+        payload=payload or old.raw,
+        trace_id=old.trace_id,
+        type=old.type,
+        headers=headers,
+        max_attempts=old.max_attempts,
     )
     id = uuid7()
     part.add(id, codec.replayed(part, pack(id, id, item)))

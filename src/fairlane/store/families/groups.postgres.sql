@@ -132,7 +132,7 @@ LEFT JOIN fairlane.cursors k ON k.shard = :shard AND k.partition_id = x.id AND (
     OR coalesce(k.ready_at = fairlane.never(), false) AND NOT k.parked AND x.paused_at IS NULL AND NOT EXISTS (
         SELECT 1 FROM fairlane.failures f JOIN fairlane.queues q ON q.id = x.queue_id
         WHERE f.shard = :shard AND f.partition_id = x.id AND f.group_id = k.group_id AND f.position = k.committed
-          AND f.attempts > (q.options ->> 'retry_limit')::int AND q.options ->> 'on_exhausted' <> 'dead_letter'));
+          AND f.attempts > coalesce(f.retry_limit, (q.options ->> 'retry_limit')::int) AND q.options ->> 'on_exhausted' <> 'dead_letter'));
 
 -- name: rouse
 -- Whoever holds a cursor is about to decide about it: it is looked at again in the next round.

@@ -141,7 +141,7 @@ left join cursors c on c.partition_id = p.id and (
     or c.ready_at = :never and not c.parked and p.paused_at is null and not exists (
         select 1 from failures f join queues q on q.id = p.queue_id
         where f.partition_id = p.id and f.group_id = c.group_id and f.position = c.committed
-            and f.attempts > q.options ->> '$.retry_limit' and q.options ->> '$.on_exhausted' <> 'dead_letter'))
+            and f.attempts > coalesce(f.retry_limit, q.options ->> '$.retry_limit') and q.options ->> '$.on_exhausted' <> 'dead_letter'))
 
 -- name: rouse
 -- Each:

@@ -167,7 +167,7 @@ CREATE INDEX claims_ends ON fairlane.claims (shard, group_id, ends_at);
 -- Messages that failed and were not passed yet; the happy path has none.
 CREATE TABLE fairlane.failures (
     shard int NOT NULL, partition_id bigint NOT NULL, group_id bigint NOT NULL, position bigint NOT NULL,
-    attempts int NOT NULL, first_failed_at timestamptz NOT NULL, failed_at timestamptz NOT NULL,
+    attempts int NOT NULL, retry_limit int, first_failed_at timestamptz NOT NULL, failed_at timestamptz NOT NULL,  -- NULL: the queue's.
     -- A message of an unordered queue that comes again has `due_at`. With `token` it is out again until then. `alone`: it was in a
     -- batch that was lost, and is handed out by itself, so that the poison is found.
     due_at timestamptz, token uuid, alone boolean NOT NULL DEFAULT false,

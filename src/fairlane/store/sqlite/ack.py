@@ -180,10 +180,10 @@ class _Acking(msgspec.Struct):
 
     def _nack(self, nack: Nack) -> bool:
         """End the lease; whether the message was given up on."""
-        lane, attempts = self.lane, 0
+        lane, attempts, limit = self.lane, 0, None
         if nack.charge:
-            attempts = fail(self.db, lane, nack.position, nack.error, self.now)
-        if attempts > self.options.retry_limit:
+            attempts, limit = fail(self.db, lane, nack.position, nack.error, self.now)
+        if attempts > (self.options.retry_limit if limit is None else limit):
             attempts = 0
             # With messages before it still open, it falls when the cursor has reached it.
             if nack.position == lane.committed and next_skip(self.db, lane, nack.position) != nack.position:
@@ -309,8 +309,8 @@ class _UnorderedAcking(msgspec.Struct):
         if delay_ms is None:
             delay_ms = backoff_ms(self.options, attempts) if nack.charge else 0
         due_at = self.now + delay_ms * 1000
-        self.claims.put_back(nack.position, charge=nack.charge, error=nack.error, due_at=due_at)
-        if nack.charge and attempts > self.options.retry_limit:
+        limit = self.claims.put_back(nack.position, charge=nack.charge, error=nack.error, due_at=due_at)
+        if nack.charge and attempts > (self.options.retry_limit if limit is None else limit):
             self._dead_letter(Dead(nack.position, nack.error), charge=0)
             return False
         return True

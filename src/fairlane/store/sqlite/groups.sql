@@ -50,7 +50,7 @@ join cursors c on c.partition_id = p.id and c.group_id = g.id
 left join failures f on f.partition_id = p.id and f.group_id = g.id and f.position = c.committed
 join queues q on q.id = g.queue_id
 where g.id = ?1 and ?2 in (0, p.id)
-    and (c.parked or c.ready_at = ?3 and f.attempts > (q.options ->> '$.retry_limit'))
+    and (c.parked or c.ready_at = ?3 and f.attempts > coalesce(f.retry_limit, q.options ->> '$.retry_limit'))
 
 -- name: forget_failure (in resume_lanes)
 delete from failures where partition_id = ? and group_id = ? and position = ? and due_at is null

@@ -12,7 +12,7 @@ import msgspec
 from fairlane.model.limits import ERROR_CHARS_MAX, SECONDS_MAX
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import checksum
-from fairlane.store.sqlite.log import SQL, first_at_or_after, fragment_at, segment_at
+from fairlane.store.sqlite.log import SQL, first_at_or_after, fragment_at, own_retry_limit, segment_at
 from fairlane.store.sqlite.rows import first, value
 
 LEASE_EXPIRED = "Partition lease expired"
@@ -136,11 +136,13 @@ def past_skips(db: apsw.Connection, lane: LaneRow) -> int:
     return upto
 
 
-def fail(db: apsw.Connection, lane: LaneRow, position: int, error: str, now: int) -> int:
-    """Charge one failed attempt to a message; how many it has now."""
+def fail(db: apsw.Connection, lane: LaneRow, position: int, error: str, now: int) -> tuple[int, int | None]:
+    """Charge one failed attempt to a message; how many it has now, and how many may be followed by another if it names
+    its own."""
     lane.failing = 1
-    attempts = value(db, SQL["fail"], lane.partition_id, lane.group_id, position, error[:ERROR_CHARS_MAX], now)
-    return int(attempts)
+    key, own = (lane.partition_id, lane.group_id, position), own_retry_limit(db, lane.partition_id, position)
+    found: tuple[int, int | None] = first(db, SQL["fail"], *key, error[:ERROR_CHARS_MAX], now, own)
+    return found
 
 
 def dead_letter(
@@ -153,7 +155,7 @@ def dead_letter(
     """
     segment = segment_at(db, lane.partition_id, position)
     failure = first(db, SQL["failure"], lane.partition_id, lane.group_id, position)
-    attempts, last, first_failed_at, failed_at, history = failure or (0, "", now, now, "[]")
+    attempts, last, first_failed_at, failed_at, history, _ = failure or (0, "", now, now, "[]", None)
     if attempts and error is not None and failed_at < now:
         history = value(db, SQL["with_earlier"], history, failed_at, last)
     error = last if error is None else error

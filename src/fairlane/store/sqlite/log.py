@@ -13,7 +13,7 @@ import msgspec
 from fairlane.errors import StoreCorrupt
 from fairlane.model.ids import PartitionId
 from fairlane.model.queue import QueueOptions
-from fairlane.model.segment import Segment
+from fairlane.model.segment import Segment, retry_limit_of
 from fairlane.store import statements
 from fairlane.store.contract.values import Claim, Lane, PopCall, Span
 from fairlane.store.sqlite.rows import first, rows
@@ -112,6 +112,15 @@ def fragment_at(segment: Segment, position: int) -> bytes:
     """The stored bytes of one message, unchecked."""
     index = position - segment.first
     return segment.body[segment.ends[index - 1] if index else 0 : segment.ends[index]]
+
+
+def own_retry_limit(db: apsw.Connection, partition_id: int, position: int) -> int | None:
+    """The failed attempts of a message that are followed by another, if it names its own."""
+    row = first(db, SQL["segment_at"], partition_id, position)
+    segment = segment_of(row) if row else None
+    if segment is None or position >= segment.first + len(segment.ends):
+        return None
+    return retry_limit_of(fragment_at(segment, position))
 
 
 def unpack_keys(packed: bytes) -> tuple[int, ...]:

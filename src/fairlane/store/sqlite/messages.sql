@@ -135,7 +135,7 @@ select min(committed) from counting where partition_id = ? and group_id <> ?
 select counts from groups where id = ?
 
 -- name: failure (in pop)
-select attempts, error, first_failed_at, failed_at, history
+select attempts, error, first_failed_at, failed_at, history, retry_limit
 from failures
 where partition_id = ? and group_id = ? and position = ?
 
@@ -146,15 +146,15 @@ select min(position) from failures where partition_id = ? and group_id = ? and p
 select last_at from partitions where id = ?
 
 -- name: next_used_up (in pop)
-select min(position) from failures where partition_id = ? and group_id = ? and position > ? and attempts > ?
+select min(position) from failures where partition_id = ? and group_id = ? and position > ? and attempts > coalesce(retry_limit, ?)
 
 -- name: fail (in pop)
-insert into failures (partition_id, group_id, position, attempts, error, first_failed_at, failed_at)
-values (?1, ?2, ?3, 1, ?4, ?5, ?5)
+insert into failures (partition_id, group_id, position, attempts, error, first_failed_at, failed_at, retry_limit)
+values (?1, ?2, ?3, 1, ?4, ?5, ?5, ?6)
 on conflict do update set attempts = attempts + 1, error = excluded.error, failed_at = excluded.failed_at,
     history = json_insert(iif(json_array_length(history) >= 9, json_remove(history, '$[0]'), history), '$[#]',
         json_object('at', failed_at, 'error', error))
-returning attempts
+returning attempts, retry_limit
 
 -- name: drop_failures (in ack)
 delete from failures where partition_id = ? and group_id = ? and position < ?

@@ -136,9 +136,9 @@ class _Popping(Popping):
         if self.conflating and not lane.parked and lane.paused_at is None:
             self._pass_over(lane)
         _, more = expire_lane(self.db, lane, self.options, self.now)
-        attempts = self._attempts(lane) if lane.failing and not more else 0
+        attempts, stops = self._attempts(lane) if lane.failing and not more else (0, False)
         put_off_until, upto = put_off(self.db, lane, self.options, self.now)
-        if lane.parked or lane.paused_at is not None or attempts > self.options.retry_limit:
+        if lane.parked or lane.paused_at is not None or stops:
             put_off_until = NEVER_AT
         self.dead += lane.dead - dead
         if more or put_off_until is not None or lane.committed >= lane.head:
@@ -156,24 +156,24 @@ class _Popping(Popping):
             newest -= 1
         advance(self.db, lane, newest, self.options)
 
-    def _attempts(self, lane: LaneRow) -> int:
-        """Failed attempts of the first message; those that used theirs up are dead-lettered on the way unless they
-        stop the lane, those taken out of the log are stepped over."""
+    def _attempts(self, lane: LaneRow) -> tuple[int, bool]:
+        """Failed attempts of the first message, and whether it stops the lane. Those that used theirs up are
+        dead-lettered on the way unless they stop the lane, those taken out of the log are stepped over."""
         while lane.committed < lane.head:
             if step_over(self.db, lane, self.options):
                 continue
             failure = first(self.db, SQL["failure"], lane.partition_id, lane.group_id, lane.committed)
             if failure is None:
-                return 0
-            attempts = failure[0]
-            if attempts <= self.options.retry_limit:
-                return int(attempts)
+                return 0, False
+            attempts, limit = int(failure[0]), failure[5]
+            if attempts <= (self.options.retry_limit if limit is None else limit):
+                return attempts, False
             if self.options.on_exhausted != "dead_letter":
                 lane.parked |= self.options.on_exhausted == "park"
-                return int(attempts)
+                return attempts, True
             dead_letter(self.db, lane, lane.committed, self.now, error=None)
             advance(self.db, lane, lane.committed + 1, self.options)
-        return 0
+        return 0, False
 
     def _stop(self, lane: LaneRow) -> int:
         """A batch ends before a message whose attempts are used up: it falls when the cursor is there. And before

@@ -134,7 +134,7 @@ create index claims_ends on claims (group_id, ends_at);  -- pop: claims that ran
 -- Messages that failed and were not passed yet; the happy path has none.
 create table failures (
     partition_id integer not null, group_id integer not null, position integer not null,
-    attempts integer not null, first_failed_at integer not null, failed_at integer not null,
+    attempts integer not null, retry_limit integer, first_failed_at integer not null, failed_at integer not null,  -- null: the queue's.
     -- A message of an unordered queue that comes again has `due_at`. With `token` it is out again until then. `alone`: it was in a
     -- batch that was lost, and is handed out by itself, so that the poison is found.
     due_at integer, token blob, alone integer not null default 0,

@@ -19,11 +19,15 @@ from fairlane.store import statements
 from fairlane.store.contract.values import Leased, Renewal, Span
 from fairlane.store.sqlite.lanes import ADD_DEPTH, LEASE_EXPIRED, LaneRow, parse_options
 from fairlane.store.sqlite.log import SQL as LANES
+from fairlane.store.sqlite.log import own_retry_limit
 from fairlane.store.sqlite.rows import first, rows, value
 
 SQL = statements.load("fairlane.store.sqlite", "unordered.sql")
 LaneKey = tuple[int, int]
 """Partition and group."""
+Again = tuple[int, int, str, int, int | None]
+"""A message that comes again: position, 1 if that is charged, error, when it is due, and, if it is charged and names
+its own, how many failed attempts are followed by another."""
 
 
 class UnorderedLane(LaneRow):
@@ -83,12 +87,13 @@ def take_back(db: apsw.Connection, lane: UnorderedLane, now: int, *, forgiving: 
     were."""
     key = (lane.partition_id, lane.group_id)
     charged: set[bytes] = set()
-    again: list[tuple[int, int, str, int]] = []
+    again: list[Again] = []
     for token, since, upto in rows(db, SQL["ran_out"], *key, now):
         for position in range(since, upto):
             charge = not forgiving and token not in charged
             charged.add(token)
-            again.append((position, int(charge), LEASE_EXPIRED, now))
+            limit = own_retry_limit(db, lane.partition_id, position) if charge else None
+            again.append((position, int(charge), LEASE_EXPIRED, now, limit))
     if again:
         put_back(db, key, now, again, alone=not forgiving)
         db.execute(SQL["drop_ran_out"], (*key, now))
@@ -127,7 +132,7 @@ def release(db: apsw.Connection, now: int, group_id: int, token: UUID, only: int
     released = [one for one in leased(db, now, group_id, token) if only is None or one.partition.id == only]
     for one in released:
         key = (one.partition.id, group_id)
-        put_back(db, key, now, [(position, 0, "released", now) for position in range(one.first, one.upto)])
+        put_back(db, key, now, [(position, 0, "released", now, None) for position in range(one.first, one.upto)])
         unclaim(db, key, [one.first])
     return len({one.partition for one in released})
 
@@ -142,10 +147,8 @@ def unclaim(db: apsw.Connection, key: LaneKey, starts: Sequence[int]) -> None:
     db.execute(SQL["delete"], (*key, msgspec.json.encode(starts).decode()))
 
 
-def put_back(
-    db: apsw.Connection, key: LaneKey, now: int, again: Sequence[tuple[int, int, str, int]], *, alone: bool = False
-) -> None:
-    """Messages that come again: position, 1 if that is charged, error, and when it is due."""
+def put_back(db: apsw.Connection, key: LaneKey, now: int, again: Sequence[Again], *, alone: bool = False) -> None:
+    """Messages that come again."""
     db.execute(SQL["put_back"], (*key, now, int(alone), msgspec.json.encode(again).decode()))
 
 
@@ -172,7 +175,7 @@ class Claims:
         self._attempts: dict[int, int] = {position: attempts for position, _, _, attempts in redeliveries}
         self._claimed = Counter([token for _, _, token, _ in claims])
         self._claimed.update([token for _, token, _, _ in redeliveries if token is not None])
-        self._again: dict[int, tuple[int, int, str, int]] = {}
+        self._again: dict[int, Again] = {}
         self._gone: list[int] = []
         self._made: set[int] = set()
         self._over: set[int] = set()
@@ -235,14 +238,17 @@ class Claims:
         """How many attempts of a message failed, of which there is a row or that was taken out of a claim."""
         return self._attempts.get(position, 0)
 
-    def put_back(self, position: int, *, charge: bool, error: str, due_at: int) -> None:
-        """A message that was taken comes again."""
+    def put_back(self, position: int, *, charge: bool, error: str, due_at: int) -> int | None:
+        """A message that was taken comes again; how many failed attempts may be followed by another, if it is charged
+        and names its own."""
         if position in self._again:
             self._write_back()
-        self._again[position] = position, int(charge), error[:ERROR_CHARS_MAX], due_at
+        limit = own_retry_limit(self._db, self._key[0], position) if charge else None
+        self._again[position] = position, int(charge), error[:ERROR_CHARS_MAX], due_at, limit
         self._attempts[position] = self.attempts(position) + charge
         self._redeliveries[position] = None, due_at
         self._over.discard(position)
+        return limit
 
     def give_up(self, position: int) -> None:
         """What was put back is over after all; its row is there until all is saved."""

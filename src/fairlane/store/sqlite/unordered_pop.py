@@ -18,7 +18,7 @@ from fairlane.store.sqlite.unordered import SQL, UnorderedLane, claim, forget, l
 
 LANES_MAX: Final = 1_000  # looked at for one call, however many its claims may take
 
-Due = tuple[int, int, int]
+Due = tuple[int, int, int, int | None]
 """Position, failed attempts, and whether it comes alone."""
 
 
@@ -93,10 +93,10 @@ class _Popping(Popping):
         """Hand out what is due; what must come alone is left for a claim that has nothing yet."""
         left: list[Due] = []
         while due and want.open:
-            position, attempts, alone = one = due.popleft()
+            position, attempts, alone, limit = one = due.popleft()
             if position < lane.start:
                 forget(self.db, (lane.partition_id, lane.group_id), [position])
-            elif attempts > self.options.retry_limit:
+            elif attempts > (self.options.retry_limit if limit is None else limit):
                 lanes.dead_letter(self.db, lane, position, self.now, error=None)
                 self.dead += 1
                 self._finish(lane, position)

@@ -188,13 +188,13 @@ BEGIN
         v_nack := p_nack[i] >= v_upto AND p_nack[i] < v_limit AND p_nack[i] <> ALL (v_finished);
         IF v_nack AND p_charge[i] THEN
             INSERT INTO fairlane.failures AS f
-                   (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at)
-            VALUES (p_shard, c.partition_id, c.group_id, p_nack[i], 1, p_errors[i], t, t)
+                   (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at, retry_limit)
+            VALUES (p_shard, c.partition_id, c.group_id, p_nack[i], 1, p_errors[i], t, t,
+                    fairlane.own_retry_limit(p_shard, c.partition_id, p_nack[i]))
             ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
             SET attempts = f.attempts + 1, error = excluded.error, failed_at = excluded.failed_at,
                 history = fairlane.earlier(f.history, f.error, f.failed_at)
-            RETURNING f.attempts INTO v_attempts;
-            v_dead := v_attempts > (o ->> 'retry_limit')::int;
+            RETURNING f.attempts, f.attempts > coalesce(f.retry_limit, (o ->> 'retry_limit')::int) INTO v_attempts, v_dead;
             IF v_dead AND (p_nack[i] > v_upto
                            OR fairlane.next_skip(p_shard, c.partition_id, c.group_id, p_nack[i]) = p_nack[i]) THEN
                 -- Messages before it are still open: it falls when the cursor has reached it. Or it was taken out meanwhile.

@@ -1,3 +1,14 @@
+-- The failed attempts of a message that are followed by another, if it names its own: in its head, behind the traceId. No string before
+-- it can hold that key, in which quotes are not escaped.
+CREATE OR REPLACE FUNCTION fairlane.own_retry_limit(p_shard int, p_partition bigint, p_position bigint) RETURNS int
+LANGUAGE sql STABLE AS $$
+    SELECT substring(split_part(encode(substring(s.body FROM coalesce(s.ends[p_position - s.first_pos], 0) + 1 FOR 2400), 'escape'),
+                                ',"traceId":', 2) FROM '^(?:null|"[0-9A-Fa-f-]*"),"maxAttempts":([0-9]+)')::int - 1
+    FROM (SELECT x.first_pos, x.ends, x.body FROM fairlane.segments x
+          WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.first_pos <= p_position
+          ORDER BY x.first_pos DESC LIMIT 1) s;
+$$;
+
 -- The earlier failures of a message, with one more; of many the oldest are forgotten.
 CREATE OR REPLACE FUNCTION fairlane.earlier(p_history jsonb, p_error text, p_at timestamptz) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
@@ -89,6 +100,7 @@ CREATE OR REPLACE FUNCTION fairlane.past_failures(
 DECLARE
     v_first bigint := p_first;
     v_attempts int;
+    v_limit int;
     v_skip bigint;
 BEGIN
     dead := 0;
@@ -100,10 +112,10 @@ BEGIN
                                               AND f.group_id = p_group AND f.position >= v_first AND f.position < v_skip;
             v_first := v_skip;
         END IF;
-        SELECT f.attempts INTO v_attempts FROM fairlane.failures f
+        SELECT f.attempts, f.retry_limit INTO v_attempts, v_limit FROM fairlane.failures f
         WHERE f.shard = p_shard AND f.partition_id = p_partition AND f.group_id = p_group AND f.position = v_first;
         v_attempts := coalesce(v_attempts, 0);
-        EXIT WHEN v_attempts <= (o ->> 'retry_limit')::int;
+        EXIT WHEN v_attempts <= coalesce(v_limit, (o ->> 'retry_limit')::int);
         stuck := o ->> 'on_exhausted' IN ('block', 'park');
         EXIT WHEN stuck;
         PERFORM fairlane.dead_letter(p_shard, p_queue, p_partition, p_group, v_first, NULL, t);
@@ -117,7 +129,7 @@ BEGIN
     first := v_first;
     attempts := v_attempts;
     -- A batch ends before a message whose attempts are used up: it falls when the cursor has reached it.
-    SELECT count(*) > 0, least(min(f.position) FILTER (WHERE f.attempts > (o ->> 'retry_limit')::int), p_head)
+    SELECT count(*) > 0, least(min(f.position) FILTER (WHERE f.attempts > coalesce(f.retry_limit, (o ->> 'retry_limit')::int)), p_head)
     INTO failing, stop FROM fairlane.failures f
     WHERE f.shard = p_shard AND f.partition_id = p_partition AND f.group_id = p_group AND f.position >= v_first;
     v_skip := fairlane.next_skip(p_shard, p_partition, p_group, v_first);

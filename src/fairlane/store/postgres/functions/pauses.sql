@@ -22,7 +22,7 @@ BEGIN
           LEFT JOIN fairlane.failures f ON f.shard = k.shard AND f.partition_id = k.partition_id AND f.group_id = k.group_id
                                        AND f.position = k.committed
           WHERE k.shard = p_shard AND k.group_id = p_group AND (p_partition = 0 OR k.partition_id = p_partition)
-            AND (k.parked OR k.ready_at = fairlane.never() AND f.attempts > v_limit)
+            AND (k.parked OR k.ready_at = fairlane.never() AND f.attempts > coalesce(f.retry_limit, v_limit))
           ORDER BY k.partition_id FOR UPDATE OF k) x;
     DELETE FROM fairlane.failures f USING fairlane.cursors k
     WHERE f.shard = p_shard AND f.partition_id = ANY (v_ids) AND f.group_id = p_group AND f.position = k.committed

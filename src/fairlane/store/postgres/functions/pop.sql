@@ -203,8 +203,9 @@ BEGIN
                 v_failing := true;
                 v_lost := v_lost + 1;
                 INSERT INTO fairlane.failures AS f
-                       (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at)
-                VALUES (p_shard, c.partition_id, p_group, v_first, 1, 'Partition lease expired', t, t)
+                       (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at, retry_limit)
+                VALUES (p_shard, c.partition_id, p_group, v_first, 1, 'Partition lease expired', t, t,
+                        fairlane.own_retry_limit(p_shard, c.partition_id, v_first))
                 ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
                 SET attempts = f.attempts + 1, error = excluded.error, failed_at = excluded.failed_at,
                     history = fairlane.earlier(f.history, f.error, f.failed_at);

@@ -100,6 +100,7 @@ CREATE OR REPLACE FUNCTION fairlane.take_back(
 DECLARE
     v_tokens uuid[];
     v_first bigint[];
+    v_limits int[];
     v_error text := CASE WHEN p_token IS NULL THEN 'Partition lease expired' ELSE 'released' END;
 BEGIN
     SELECT array_agg(y.token), array_agg(y.first) INTO v_tokens, v_first
@@ -118,13 +119,18 @@ BEGIN
     IF p_forgiving THEN
         v_first := '{}';
     END IF;
+    v_limits := ARRAY(SELECT fairlane.own_retry_limit(p_shard, p_partition, x.pos)
+                      FROM unnest(v_first) WITH ORDINALITY x(pos, i) ORDER BY x.i);
     UPDATE fairlane.failures f
     SET attempts = f.attempts + (f.position = ANY (v_first))::int, error = v_error, failed_at = t, due_at = t, token = NULL,
         first_failed_at = CASE WHEN f.attempts = 0 THEN t ELSE f.first_failed_at END, alone = NOT p_forgiving,
+        retry_limit = CASE WHEN f.position = ANY (v_first) THEN v_limits[array_position(v_first, f.position)] ELSE f.retry_limit END,
         history = CASE WHEN f.attempts > 0 THEN fairlane.earlier(f.history, f.error, f.failed_at) ELSE f.history END
     WHERE f.shard = p_shard AND f.partition_id = p_partition AND f.group_id = p_group AND f.token = ANY (v_tokens);
-    INSERT INTO fairlane.failures (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at, due_at, alone)
-    SELECT p_shard, p_partition, p_group, g.pos, (g.pos = ANY (v_first))::int, v_error, t, t, t, NOT p_forgiving
+    INSERT INTO fairlane.failures (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at, due_at, alone,
+                                   retry_limit)
+    SELECT p_shard, p_partition, p_group, g.pos, (g.pos = ANY (v_first))::int, v_error, t, t, t, NOT p_forgiving,
+           v_limits[array_position(v_first, g.pos)]
     FROM fairlane.claims c CROSS JOIN LATERAL generate_series(c.first_pos, c.upto - 1) g(pos)
     WHERE c.shard = p_shard AND c.partition_id = p_partition AND c.group_id = p_group AND c.token = ANY (v_tokens);
     DELETE FROM fairlane.claims c

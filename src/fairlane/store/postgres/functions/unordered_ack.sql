@@ -40,6 +40,7 @@ DECLARE
     f_upto bigint[] := '{}';
     v_took bigint[];
     v_attempts int;
+    v_limit int;
     v_sleep bigint;
     v_lane int;
     v_partition bigint;         -- whose record `c` is
@@ -164,6 +165,7 @@ BEGIN
         v_attempts := 0;
         IF p_item_kind[i] IN ('n', 'r') THEN
             v_attempts := (p_item_kind[i] = 'n')::int;
+            v_limit := CASE WHEN p_item_kind[i] = 'n' THEN fairlane.own_retry_limit(p_shard, c.partition_id, p_first[i]) END;
             IF NOT s_whole[v_span[i]] THEN
                 v_attempts := v_attempts + coalesce((
                     SELECT f.attempts FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
@@ -178,16 +180,16 @@ BEGIN
                 END IF;
             END IF;
             INSERT INTO fairlane.failures AS f
-                   (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at, due_at)
+                   (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at, due_at, retry_limit)
             VALUES (p_shard, c.partition_id, c.group_id, p_first[i], v_attempts, p_errors[i], t, t,
-                    t + make_interval(secs => v_sleep / 1000.0))
+                    t + make_interval(secs => v_sleep / 1000.0), v_limit)
             ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
             SET attempts = excluded.attempts, error = excluded.error, failed_at = excluded.failed_at,
                 first_failed_at = CASE WHEN f.attempts = 0 THEN excluded.failed_at ELSE f.first_failed_at END,
-                due_at = excluded.due_at, token = NULL, alone = false,
+                due_at = excluded.due_at, token = NULL, alone = false, retry_limit = coalesce(excluded.retry_limit, f.retry_limit),
                 history = CASE WHEN f.attempts > 0 THEN fairlane.earlier(f.history, f.error, f.failed_at) ELSE f.history END;
         END IF;
-        IF p_item_kind[i] = 'b' OR p_item_kind[i] = 'n' AND v_attempts > (c.o ->> 'retry_limit')::int THEN
+        IF p_item_kind[i] = 'b' OR p_item_kind[i] = 'n' AND v_attempts > coalesce(v_limit, (c.o ->> 'retry_limit')::int) THEN
             PERFORM fairlane.dead_letter(p_shard, c.queue_id, c.partition_id, c.group_id, p_first[i], p_errors[i], t,
                                   (p_item_kind[i] = 'b')::int);
             f_lane := f_lane || v_lane;

@@ -115,7 +115,7 @@ BEGIN
                 IF v_due THEN
                     v_due := false;
                     v_look := v_batch;
-                    FOR s IN SELECT f.position, f.attempts, f.alone FROM fairlane.failures f
+                    FOR s IN SELECT f.position, f.attempts, f.alone, coalesce(f.retry_limit, v_retries) AS retries FROM fairlane.failures f
                              WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group
                                AND f.due_at <= t AND f.token IS NULL ORDER BY f.position LIMIT v_batch
                     LOOP
@@ -126,7 +126,7 @@ BEGIN
                                                               AND f.group_id = p_group AND f.position = s.position;
                             CONTINUE;
                         END IF;
-                        IF s.attempts > v_retries THEN
+                        IF s.attempts > s.retries THEN
                             PERFORM fairlane.dead_letter(p_shard, p_queue, c.partition_id, p_group, s.position, NULL, t);
                             v_dead := v_dead + 1;
                             v_died := v_died + 1;
