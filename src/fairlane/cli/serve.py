@@ -21,6 +21,7 @@ from fairlane.errors import InvalidRequest
 EMBEDDED = "postgres"
 _LEAST = (
     *(("workers", 1), ("connections_max", 1), ("polls_max", 0), ("failed_operations_seconds", 0)),
+    ("metrics_series_max", 0),
     *(("push_operations_max", 0), ("ack_operations_max", 0), ("wait_seconds_max", 0.1), ("patience_seconds", 0.1)),
 )
 
