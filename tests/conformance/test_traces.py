@@ -80,10 +80,10 @@ async def test_names_are_listed_latest_seen_first_with_their_counts(harness: Har
     at = harness.clock.advance(1)
     await note(harness, queue, "b", b"3", one)
     listed = await harness.store.traces.names(DEFAULT_TENANT, limit=2)
-    assert [(each.name, each.traces, each.messages) for each in listed] == [(one, 3, 2), (two, 1, 1)]
-    assert listed[0].last_at == at
+    assert [(each.trace_name, each.trace_count, each.message_count) for each in listed] == [(one, 3, 2), (two, 1, 1)]
+    assert listed[0].last_seen == at
     assert await harness.store.traces.count_names(DEFAULT_TENANT) == before + 2
-    assert (await harness.store.traces.names(DEFAULT_TENANT, limit=1, offset=1))[0].name == two
+    assert (await harness.store.traces.names(DEFAULT_TENANT, limit=1, offset=1))[0].trace_name == two
 
 
 async def test_adding_a_trace_twice_changes_nothing(harness: Harness) -> None:

@@ -22,6 +22,7 @@ from fairlane.runtime.ticks import due, next_tick, ticks
 from fairlane.store.contract.store import Store
 from fairlane.store.families.schedules import Advance
 from fairlane.store.families.schedules import Schedule as Stored
+from fairlane.wire.base import made
 from fairlane.wire.schedules import Schedule, ScheduleOptions, ScheduleRun
 
 TICKS_MAX = 100
@@ -174,15 +175,9 @@ def moment(at: int) -> str:
 
 
 def _shown(schedule: Stored) -> Schedule:
-    next_at, paused_at = schedule.next_at, schedule.paused_at
-    runs = [] if next_at is None else [next_at, *islice(ticks(schedule.options, next_at), _RUNS_SHOWN - 1)]
-    return Schedule(
-        **msgspec.structs.asdict(schedule.options),
-        name=schedule.name,
-        paused_at=None if paused_at is None else Moment(paused_at),
-        next_at=None if next_at is None else Moment(next_at),
-        next_runs=[Moment(at) for at in runs],
-    )
+    at, options = schedule.next_at, schedule.options
+    runs = [] if at is None else [at, *islice(ticks(options, at), _RUNS_SHOWN - 1)]
+    return made(Schedule, schedule, options, next_runs=[Moment(at) for at in runs])
 
 
 def _item(schedule: Stored, at: int, transaction_id: str) -> PushItem:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from fairlane.broker.catalogue import Catalogue
@@ -12,13 +10,12 @@ from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.limits import POP_BYTES_MAX
 from fairlane.model.message import check_depth
-from fairlane.model.moment import Moment
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.segment import messages
 from fairlane.model.trace import Trace
 from fairlane.store.contract.store import Store
 from fairlane.wire import traces as wire
-from fairlane.wire.base import NULL, Pagination
+from fairlane.wire.base import NULL, Pagination, made
 
 
 class Traces:
@@ -50,7 +47,7 @@ class Traces:
     async def of_message(self, partition_id: str, transaction_id: str) -> list[wire.TraceEntry]:
         """Oldest first."""
         found = await self._store.traces.of_message(*message_at(partition_id, transaction_id))
-        return [wire.TraceEntry(**_fields(trace)) for trace in found]
+        return [made(wire.TraceEntry, trace, data=msgspec.Raw(trace.data)) for trace in found]
 
     async def named(self, name: str, query: wire.NamedTraceQuery) -> wire.NamedTraceList:
         """Over all queues, oldest first."""
@@ -66,13 +63,14 @@ class Traces:
                 break
             partition = await self._catalogue.partition(trace.partition)
             shown.append(
-                wire.NamedTraceEntry(
-                    transaction_id=trace.transaction_id,
+                made(
+                    wire.NamedTraceEntry,
+                    trace,
+                    data=msgspec.Raw(trace.data),
                     partition_id=str(trace.partition),
                     queue_name=queues.get(partition.queue_id) if partition else None,
                     partition_name=partition.name if partition else None,
                     message_payload=payload,
-                    **_fields(trace),
                 )
             )
         total = await self._store.traces.count_named(self._tenant, name)
@@ -91,23 +89,6 @@ class Traces:
     async def names(self, query: wire.TraceNameQuery) -> wire.TraceNameList:
         """The names that traces were given, latest seen first."""
         found = await self._store.traces.names(self._tenant, limit=query.limit, offset=query.offset)
-        entries = [
-            wire.TraceNameEntry(
-                trace_name=one.name, trace_count=one.traces, message_count=one.messages, last_seen=Moment(one.last_at)
-            )
-            for one in found
-        ]
         total = await self._store.traces.count_names(self._tenant)
         pagination = Pagination(limit=query.limit, offset=query.offset)
-        return wire.TraceNameList(trace_names=entries, total=total, pagination=pagination)
-
-
-def _fields(trace: Trace) -> dict[str, Any]:
-    return {
-        "id": trace.id,
-        "event_type": trace.event_type,
-        "data": msgspec.Raw(trace.data),
-        "consumer_group": trace.group,
-        "created_at": Moment(trace.created_at),
-        "trace_names": trace.names,
-    }
+        return wire.TraceNameList(trace_names=found, total=total, pagination=pagination)

@@ -34,10 +34,3 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         if len(self.data) > TRACE_BYTES_MAX:
             raise InvalidRequest(f"a trace's data may have {TRACE_BYTES_MAX} bytes, not {len(self.data)}")
         return self
-
-
-class TraceName(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    traces: int
-    messages: int
-    last_at: int

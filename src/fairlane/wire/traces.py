@@ -28,10 +28,10 @@ class TraceEntry(Answer, rename=None):
     id: str
     event_type: str
     data: msgspec.Raw
-    consumer_group: str
+    group: str = msgspec.field(name="consumer_group")
     worker_id: str | None = None
     created_at: Moment
-    trace_names: list[str]
+    names: list[str] = msgspec.field(name="trace_names")
 
 
 class TraceList(Answer, rename=None):

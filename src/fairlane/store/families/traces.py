@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from fairlane.model.ids import PartitionId
-from fairlane.model.trace import Trace, TraceName
+from fairlane.model.trace import Trace
 from fairlane.store.families.port import Family, Row, Transaction, Value, as_json, struct
+from fairlane.wire.traces import TraceNameEntry
 
 
 class Traces(Family):
@@ -42,10 +43,10 @@ class Traces(Family):
         [[count]] = await self._port.read("traces.count_named", tenant=tenant, name=name)
         return int(count)
 
-    async def names(self, tenant: str, *, limit: int = 50, offset: int = 0) -> list[TraceName]:
+    async def names(self, tenant: str, *, limit: int = 50, offset: int = 0) -> list[TraceNameEntry]:
         """Latest seen first."""
         found = await self._port.read("traces.names", tenant=tenant, limit=limit, offset=offset)
-        return [struct(TraceName, row) for row in found]
+        return [struct(TraceNameEntry, row) for row in found]
 
     async def count_names(self, tenant: str) -> int:
         [[count]] = await self._port.read("traces.count_names", tenant=tenant)
