@@ -164,7 +164,7 @@ async def test_a_queue_is_emptied_while_its_scheduled_messages_fall_due(
             met.append(tasks.create_task(call))
             await arrived(*met)
     assert len(harness.backend.deadlocks()) == before
-    assert await harness.store.scheduled.list(queue.id) == []
+    assert await harness.store.scheduled.list(queue) == []
     assert await harness.drain(other) == ["due"]
     if verb == "clear":
         assert await harness.drain(queue, group) == []

@@ -19,7 +19,7 @@ from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name
 from fairlane.model.outcome import PushOutcome
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import NOT_DUE, Added, Duplicate, Duplicates, Gone, ScheduledSlice
-from fairlane.wire.scheduled import ScheduledMessage, ScheduledPage
+from fairlane.wire.scheduled import ScheduledPage
 
 _ROUNDS_MAX = 100
 _PAGE = re.compile(r"(\d{1,16})\.([0-9a-f-]{36})", re.ASCII)
@@ -136,20 +136,9 @@ class ScheduledMessages:
         """Messages that wait for their time, next due first; `after` is where the page before ended."""
         check_count("limit", limit, least=1, most=COUNT_MAX)
         found = await self._catalogue.existing(self._tenant, queue)
-        stored = await self._store.scheduled.list(found.id, after=_after(after), limit=limit)
-        messages = [
-            ScheduledMessage(
-                id=one.message_id,
-                transaction_id=one.transaction_id,
-                queue=queue,
-                partition=one.partition_name,
-                partition_id=str(one.partition),
-                deliver_at=Moment(one.due_at),
-            )
-            for one in stored
-        ]
-        last = stored[-1] if len(stored) == limit else None
-        return ScheduledPage(messages=messages, next=None if last is None else f"{last.due_at}.{last.message_id}")
+        messages = await self._store.scheduled.list(found, after=_after(after), limit=limit)
+        last = messages[-1] if len(messages) == limit else None
+        return ScheduledPage(messages=messages, next=None if last is None else f"{int(last.deliver_at)}.{last.id}")
 
     async def _partition(self, queue: str, partition: str) -> PartitionId | None:
         found = await self._catalogue.existing(self._tenant, queue)

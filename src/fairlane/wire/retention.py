@@ -22,14 +22,10 @@ class RetentionRun(Answer):
     deleted: list[Deleted]
 
 
-class WentAt(Answer):
+class WentAt(Deleted):
     """The same, in one minute."""
 
     at: Moment
-    queue: str
-    rule: str
-    messages: int
-    unread: int
 
 
 class RetentionHistory(Answer):

@@ -136,16 +136,6 @@ class Appended(msgspec.Struct, frozen=True):
     count: int
 
 
-class ScheduledMessage(msgspec.Struct, frozen=True):
-    """A scheduled message without its payload."""
-
-    partition: PartitionId
-    partition_name: str
-    transaction_id: str
-    message_id: str
-    due_at: int
-
-
 class Claim(msgspec.Struct, frozen=True):
     """One pop: up to `batch` messages in all from up to `partitions` lanes, under one lease token."""
 

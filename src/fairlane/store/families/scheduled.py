@@ -19,7 +19,8 @@ import msgspec
 
 from fairlane.model.ids import PartitionId, id_facts, id_key, uuid7
 from fairlane.model.limits import SEGMENT_BYTES_MAX
-from fairlane.model.queue import QueueOptions
+from fairlane.model.moment import Moment
+from fairlane.model.queue import Queue, QueueOptions
 from fairlane.model.segment import encode, ids_of
 from fairlane.store.contract.values import (
     NO_ID_TIME,
@@ -33,12 +34,12 @@ from fairlane.store.contract.values import (
     Locked,
     OperationsAhead,
     PushResult,
-    ScheduledMessage,
     ScheduledSlice,
     Slice,
     Stored,
 )
 from fairlane.store.families.port import Family, Value, value
+from fairlane.wire.scheduled import ScheduledMessage
 
 MESSAGES_MAX: Final = 100
 """Of one segment: each time some of it are due, its times are read."""
@@ -83,18 +84,26 @@ class ScheduledMessages(Family, ABC):
         return found
 
     async def list(
-        self, queue_id: int, *, after: tuple[int, str] | None = None, limit: int = 100
+        self, queue: Queue, *, after: tuple[int, str] | None = None, limit: int = 100
     ) -> List[ScheduledMessage]:
-        """What waits, next due first; `after` is (due_at, message_id) of the last one seen."""
+        """What waits, next due first; `after` is (deliver_at, id) of the last one seen."""
         at, id = after or (-1, "")
-        page: dict[str, Value] = {"queue_id": queue_id, "after_at": at, "after_id": id, "limit": limit}
+        page: dict[str, Value] = {"queue_id": queue.id, "after_at": at, "after_id": id, "limit": limit}
         found = []
         for shard in self._port.shards:
             for partition_id, name, head, due_at in await self._port.read("scheduled.list", shard=shard, **page):
                 message_id, transaction_id = ids_of(head)
-                partition = PartitionId(shard, partition_id)
-                found.append(ScheduledMessage(partition, name, transaction_id, message_id, due_at))
-        return sorted(found, key=lambda one: (one.due_at, one.message_id))[:limit]
+                found.append(
+                    ScheduledMessage(
+                        id=message_id,
+                        transaction_id=transaction_id,
+                        queue=queue.name,
+                        partition=name,
+                        partition_id=str(PartitionId(shard, partition_id)),
+                        deliver_at=Moment(due_at),
+                    )
+                )
+        return sorted(found, key=lambda one: (one.deliver_at, one.id))[:limit]
 
     async def next_in(self) -> int | None:
         """Microseconds until the next message of any queue is due, below 0 if it is late; None if none waits."""
