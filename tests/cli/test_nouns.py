@@ -103,6 +103,14 @@ def test_a_group_is_listed_sent_elsewhere_and_deleted(fairlane: Command, queue: 
     assert len(fairlane("pop", queue, "--group", "g", "--batch", "9", "--json").lines) == 3
     assert [group["name"] for group in fairlane("group", "list", queue, "--json").json] == ["g"]
     assert fairlane("pop", queue, "--group", "g").code == 1
+    for to, said in (
+        ("beginning", "3 messages"),
+        ("end", "0 messages"),
+        ("1970-01-01", "3 messages"),
+        ("2", "1 message"),
+    ):
+        looked = fairlane("group", "seek", queue, "g", "--to", to, "--preview")
+        assert (looked.code, looked.err) == (0, f"{said} would come again, 0 would be skipped.\n")
     sought = fairlane("group", "seek", queue, "g", "--to", "beginning")
     assert (sought.code, sought.err) == (0, f"Group g moved in 1 partition of {queue}.\n")
     assert fairlane("pop", queue, "--group", "g").out.endswith("  0\n")
@@ -129,7 +137,16 @@ def test_dead_letters_are_listed_replayed_and_purged(fairlane: Command, queue: s
     assert [letter["data"]["n"] for letter in letters] == [2, 1, 0]
     table = fairlane("dlq", "list", queue).out
     assert all(text in table for text in ("broken 0", "broken 2", '{"n":1}', letters[0]["id"]))
-    replayed = fairlane("dlq", "replay", queue, letters[0]["id"])
+    counted = fairlane("dlq", "errors", queue, "--json").json
+    assert sorted((one["error"], one["count"]) for one in counted) == [
+        ("broken 0", 1),
+        ("broken 1", 1),
+        ("broken 2", 1),
+    ]
+    assert "broken 1" in fairlane("dlq", "errors").out
+    wrong = fairlane("dlq", "replay", queue, letters[0]["id"], "--payload", "{n: 2}")
+    assert (wrong.code, "--payload is not JSON" in wrong.err) == (2, True)
+    replayed = fairlane("dlq", "replay", queue, letters[0]["id"], "--payload", '{"n": 2}')
     assert (replayed.code, replayed.err) == (0, f"Replayed 1 dead letter of {queue}.\n")
     assert fairlane("pop", queue, "--json").json["data"] == {"n": 2}
     assert fairlane("dlq", "purge", queue, letters[1]["id"], "--yes", "--json").json["purged"] == 1

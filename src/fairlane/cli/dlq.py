@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
+
 from fairlane.cli.output import confirm, counted
 from fairlane.cli.verb import Client, Limit, QueueName, Shown, Yes, arg, columns_of, noun, opt, print_rows, verb
 from fairlane.errors import InvalidRequest
@@ -44,10 +46,14 @@ async def replay(
     group: Group = None,
     partition: Partition = None,
     error: Error = None,
+    payload: Annotated[str | None, opt("JSON to push instead of what failed, of the one dead letter named.")] = None,
 ) -> Shown:
     """Push dead letters again."""
     _choose(ids, every)
-    replayed = await client.dead_letters.replay(queue, group=group, partition=partition, error=error, ids=ids or None)
+    data = msgspec.UNSET if payload is None else _json(payload)
+    replayed = await client.dead_letters.replay(
+        queue, group=group, partition=partition, error=error, ids=ids or None, data=data
+    )
     shown = [{"id": id, "messageId": message} for id, message in replayed]
     return Shown(shown, f"Replayed {counted(len(replayed), 'dead letter')} of {queue}.")
 
@@ -69,6 +75,22 @@ async def purge(
     confirm(f"Delete {which} of queue {queue} for good?", yes)
     purged = await client.dead_letters.purge(queue, group=group, partition=partition, error=error, ids=ids or None)
     return Shown({"queue": queue, "purged": purged}, f"Purged {counted(purged, 'dead letter')} of {queue}.")
+
+
+@verb(app)
+async def errors(client: Client, queue: Annotated[str | None, arg("QUEUE", "All queues without one.")] = None) -> Shown:
+    """Count dead letters by their error, the most frequent first."""
+    found = await client.dead_letters.errors(queue)
+    columns = columns_of("queue group error count replayed last=last_failed_at")
+    return Shown(found, lambda: print_rows(columns, found, empty="There are no dead letters."))
+
+
+def _json(text: str) -> msgspec.Raw:
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"--payload is not JSON: {error}") from None
+    return msgspec.Raw(text.encode())
 
 
 def _choose(ids: list[str] | None, every: bool) -> None:

@@ -35,8 +35,17 @@ async def seek(
     group: Group,
     to: Annotated[str, opt("beginning, end, a time like 2026-01-31T12:00:00Z, or a position.", metavar="WHERE")],
     partition: Annotated[str | None, opt("Only in this partition.")] = None,
+    preview: Annotated[bool, opt("Only say what it would do.", "--preview")] = False,
 ) -> Shown:
     """Send a group elsewhere: it goes on reading from there."""
+    if preview:
+        if partition is not None:
+            raise InvalidRequest("--preview counts in all partitions; leave --partition out")
+        found = await client.groups.preview_seek(queue, group, _target(to))
+        text = f"{counted(found.again, 'message')} would come again, {found.skipped} would be skipped."
+        return Shown(
+            found, text if found.complete else f"{text} Counted in {found.partitions} partitions; there are more."
+        )
     moved = await client.groups.seek(queue, group, _target(to), partition=partition)
     shown = {"queue": queue, "group": group, "partitions": moved}
     return Shown(shown, f"Group {group} moved in {counted(moved, 'partition')} of {queue}.")

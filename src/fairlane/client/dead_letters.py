@@ -6,11 +6,20 @@ from builtins import list as List  # there is a verb of that name
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from fairlane.client.part import Part
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX, ERROR_CHARS_MAX
 from fairlane.model.names import check_count, check_name, name_or_none
-from fairlane.wire.dead_letters import DeadLetter, DeadLetterList, PurgedLetters, ReplayedLetters
+from fairlane.wire.dead_letters import (
+    DeadLetter,
+    DeadLetterError,
+    DeadLetterErrors,
+    DeadLetterList,
+    PurgedLetters,
+    ReplayedLetters,
+)
 
 
 class DeadLetters(Part):
@@ -36,9 +45,16 @@ class DeadLetters(Part):
         partition: str | None = None,
         error: str | None = None,
         ids: Sequence[str] | None = None,
+        limit: int | None = None,
+        data: Any = msgspec.UNSET,
     ) -> List[tuple[str, str]]:
-        """Push dead letters again, all or those chosen; (dead letter, new message) ids. Each is replayed once."""
+        """Push dead letters again, all or those chosen, at most `limit`; (dead letter, new message) ids. Each is
+        replayed once. `data` is pushed in place of what the one that `ids` names had."""
         body = _where(queue, group, partition, error) | {"ids": None if ids is None else _checked(ids)}
+        if data is not msgspec.UNSET:
+            body["data"] = data
+        if limit is not None:
+            body["limit"] = check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX)
         answer = await self._ask(ReplayedLetters, "POST", "dlq", "replay", body=body)
         return [(one.id, one.message_id) for one in answer.replayed]
 
@@ -54,6 +70,11 @@ class DeadLetters(Part):
         """Delete dead letters for good, all or those chosen; how many."""
         query = _where(queue, group, partition, error) | {"ids": None if ids is None else ",".join(_checked(ids))}
         return (await self._ask(PurgedLetters, "DELETE", "dlq", query=query)).purged
+
+    async def errors(self, queue: str | None = None) -> List[DeadLetterError]:
+        """Dead letters by queue, group and error, of a queue or of all, the most frequent first."""
+        query = {"queue": name_or_none("queue", queue)}
+        return (await self._ask(DeadLetterErrors, "GET", "dlq", "errors", query=query)).errors
 
 
 def _where(queue: str, group: str | None, partition: str | None, error: str | None) -> dict[str, Any]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from builtins import list as List  # there is a verb of that name
 
+import msgspec
+
 from fairlane.client.part import Part
 from fairlane.model.group import Seek
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_name
-from fairlane.wire.groups import DeletedGroup, GroupSummary, SeekBody, SoughtGroup, SoughtPartition
+from fairlane.wire.base import encode
+from fairlane.wire.groups import DeletedGroup, GroupSummary, SeekBody, SeekPreview, SoughtGroup, SoughtPartition
 
 
 class Groups(Part):
@@ -24,6 +27,12 @@ class Groups(Part):
             return (await self._ask(SoughtGroup, "POST", *path, "seek", body=body)).partitions_updated
         path += ("partitions", check_name("partition", partition))
         return int((await self._ask(SoughtPartition, "POST", *path, "seek", body=body)).updated)
+
+    async def preview_seek(self, queue: str, group: str, seek: Seek) -> SeekPreview:
+        """What a seek would do now: how many messages come again, and how many are skipped."""
+        target = msgspec.json.decode(encode(_target(seek.check())))
+        query = {name: "true" if value is True else value for name, value in target.items()}
+        return await self._ask(SeekPreview, "GET", *_path(queue, group), "seek", query=query)
 
     async def delete(self, queue: str, group: str) -> int:
         """Forget a group of a queue and where it stood; how many lanes it had."""
