@@ -15,6 +15,7 @@ const WORDS = {
   queued: "stored", processed: "stored and done", ran: "ran its command", ignored: "ignored, as its spec says", duplicate: "came before", challenge: "answered a challenge",
   too_large: "too large", limited: "too many requests", malformed: "not readable", misfit: "does not fit its type", full: "the queue is full", unavailable: "could not be stored",
 };
+const AWAY = "Its secret is not in the environment of this broker: it answers 503.";
 const TAKEN = new Set(["queued", "processed", "ran", "ignored", "duplicate", "challenge"]);
 const words = (outcome) => WORDS[outcome] ?? outcome.replaceAll("_", " ");
 const kind = (outcome) => (TAKEN.has(outcome) ? "good" : "critical");
@@ -29,21 +30,20 @@ const test = async (ctx, hook) => {
 };
 
 const recent = (rows) => h("div.table-scroll.flush", { tabindex: "0", role: "region", "aria-label": "Last requests" }, h("table",
-  h("thead", h("tr", ["When", "What became of it", "Answer", "Why", "From"].map((title, i) => h("th", { scope: "col", class: i === 3 ? "grow" : "" }, title)))),
-  h("tbody", rows.map((row, i) => h("tr", { key: `${row.at} ${i}` }, h("td", time(row.at)), h("td", badge(words(row.outcome), kind(row.outcome))), h("td", String(row.status ?? "–")), h("td.grow", row.why ?? "–"), h("td.mono", row.sourceIp ?? "–"))))));
+  h("thead", h("tr", ["When", "What became of it", "Answer", "Why"].map((title, i) => h("th", { scope: "col", class: i === 3 ? "grow" : "" }, title)))),
+  h("tbody", rows.map((row, i) => h("tr", { key: `${row.at} ${i}` }, h("td", time(row.at)), h("td", badge(words(row.outcome), kind(row.outcome))), h("td", String(row.status ?? "–")), h("td.grow", row.why ?? "–"))))));
 
 const one = (ctx, hook) =>
   card(hook.name, {
     key: hook.name,
-    note: hook.available === false ? badge("not available", "critical", hook.why) : undefined,
+    note: hook.available === false ? badge("not available", "critical", AWAY) : undefined,
     more: button("Send a test", { icon: "play", "aria-label": `Send a test to ${hook.name}`, onclick: () => test(ctx, hook) }),
   },
   facts([
     ["Address", copyable(`/hook/${encodeURIComponent(hook.name)}`)],
     ["Becomes", hook.queue ? h("span", "a message of ", queueLink(hook.queue)) : hook.command ? `the command ${hook.command}` : null],
-    ["Verified by", hook.scheme],
-    ["App", hook.app],
-    ["Not available", hook.available === false ? hook.why : null],
+    ["Verified by", hook.scheme ?? badge("nothing: anybody may send", "warning")],
+    ["Not available", hook.available === false ? AWAY : null],
     ["Delivered", h("span", count(hook.delivered), hook.lastDeliveredAt && h("span.muted", ", last ", time(hook.lastDeliveredAt)))],
     ["Refused", h("span", hook.refused ? badge(count(hook.refused), "critical") : "0", hook.lastRefusedAt && h("span.muted", " last ", time(hook.lastRefusedAt)))],
     ["Outcomes", Object.keys(hook.outcomes ?? {}).length ? h("span.buttons", Object.entries(hook.outcomes).map(([name, n]) => badge(`${words(name)} ${count(n)}`, kind(name)))) : null],
