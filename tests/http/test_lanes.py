@@ -86,3 +86,18 @@ async def test_messages_are_found_by_their_positions(wire: Wire) -> None:
     assert await positions(partition="a", position=10, limit=5) == []
     (await wire.get("/api/v1/messages", queue=queue, position=3)).refused(400)
     (await wire.get("/api/v1/messages", queue=queue, partition="c", position=3)).refused(404)
+
+
+async def test_names_that_begin_as_searched_come_first_and_none_twice(wire: Wire) -> None:
+    queue = wire.name()
+    for name in ("a-lane-1", "lane-0", "lane-1", "lane-10", "lane-11", "lane-12", "my lane-1", "z-lane-1"):
+        await wire.push(queue, 1, partition=name)
+    await wire.pop(queue, partition="lane-0")
+    for limit in (1, 2, 3, 50):
+        seen: list[str] = []
+        after = ""
+        while after is not None and len(seen) < 20:
+            page = await lanes(wire, queue, search="lane-1", limit=limit, after=after)
+            seen += [one["partition"] for one in page["lanes"]]
+            after = page["next"]
+        assert seen == ["lane-1", "lane-10", "lane-11", "lane-12", "a-lane-1", "my lane-1", "z-lane-1"]

@@ -19,6 +19,8 @@ from fairlane.wire.pauses import Explained, Lane, LanePage, LanesQuery
 from fairlane.wire.pauses import Pauses as PauseList
 
 _MANY = 1_000_000
+_FIRST, _LAST = "\x01", "\U0010ffff"
+"""Before every name, and after every name that begins like the text before it."""
 _LANES_AT_ONCE = 1000
 _LANES_MAX = 5000
 """Lanes looked at for one page: it takes a moment at most, however many partitions there are."""
@@ -86,37 +88,57 @@ class Pauses:
         return found, lanes[0], await self._store.pauses.paused(found.id)
 
     async def lanes(self, queue: str, query: LanesQuery) -> LanePage:
-        """The lanes of a group that match, by the name of their partition. The whole name of a partition, searched for,
-        comes first."""
-        group = query.group or QUEUE_MODE
+        """The lanes of a group that match, by the name of their partition. Of names that are searched for, those that
+        begin so come first: they are found at once among any number."""
+        group, search, after = query.group or QUEUE_MODE, query.search, query.after
         found, group_id, _ = await self._find(queue, group, None)
         assert group_id is not None, "a group that is asked for is there"
         paused, now = await self._store.pauses.paused(found.id), await self._store.now()
-        named = await self._store.queues.named(found.id, query.search) if query.search else None
         matching: List[Lane] = []
+        answer = partial(LanePage, queue=queue, group=group, lanes=matching)
 
-        def look(lane: LaneState) -> None:
+        def add(lane: LaneState) -> bool:
+            """Whether there was room for it, if it matches."""
             one = shown(lane, found, paused, group=group, now=now)
-            if query.state in (None, one.state) or (query.state == "unfinished" and one.state != "finished"):
-                matching.append(one)
+            if query.state not in (None, one.state) and (query.state != "unfinished" or one.state == "finished"):
+                return True
+            if len(matching) == query.limit:
+                return False
+            matching.append(one)
+            return True
 
-        if named is not None and not query.after:
-            for lane in await self._store.groups.lanes(group_id, partition=named.id, limit=1):
-                look(lane)
-        after, answer = query.after, partial(LanePage, queue=queue, group=group, lanes=matching)
-        # Most pages show what comes next; only one that filters looks at more than it shows.
-        at_once = _LANES_AT_ONCE if query.search or query.state else query.limit + 1
-        for _ in range(_LANES_MAX // _LANES_AT_ONCE):
-            lanes = await self._store.groups.lanes(group_id, after=after, limit=at_once)
+        if search and (not after or after.startswith(search)):
+            named = None if after else await self._store.queues.named(found.id, search)
+            for lane in await self._store.groups.lanes(group_id, partition=named.id, limit=1) if named else ():
+                add(lane)
+            after = after or search
+            lanes = await self._store.groups.lanes(group_id, after=after, limit=_LANES_AT_ONCE)
             for lane in lanes:
-                if len(matching) == query.limit:
+                if not lane.name.startswith(search):
+                    break
+                if not add(lane):
                     return answer(next=after, complete=True)
                 after = lane.name
-                if query.search in after and (named is None or after != named.name):
-                    look(lane)
-            if len(lanes) < at_once:
-                return answer(next=None, complete=True)
-        return answer(next=after, complete=False)
+            else:
+                if len(lanes) == _LANES_AT_ONCE:
+                    return answer(next=after, complete=False)
+            after = ""
+        # Most pages show what comes next; only one that filters looks at more than it shows.
+        at_once = _LANES_AT_ONCE if search or query.state else query.limit + 1
+        begin = after
+        for _ in range(_LANES_MAX // _LANES_AT_ONCE):
+            lanes = await self._store.groups.lanes(group_id, after=begin, limit=at_once)
+            for lane in lanes:
+                if search and lane.name.startswith(search):
+                    begin = f"{search}{_LAST}"  # they were shown before; go on behind them
+                    break
+                if search in lane.name and not add(lane):
+                    return answer(next=after or _FIRST, complete=True)
+                begin = after = lane.name
+            else:
+                if len(lanes) < at_once:
+                    return answer(next=None, complete=True)
+        return answer(next=after or _FIRST, complete=False)
 
     async def _find(
         self, queue: str, group: str | None, partition: str | None

@@ -250,6 +250,7 @@ class Queues:
                 partitions_leased=one.leases,
                 messages_leased=one.leased,
                 pending=one.lag,
+                oldest_at=moment_or_none(one.oldest_at),
                 utilisation=one.leases / one.lagging if one.lagging else 0.0,
             )
             for one in await self._store.statistics.groups([queue.id])

@@ -69,6 +69,8 @@ class GroupUse(Answer):
     partitions_leased: int
     messages_leased: int
     pending: int
+    oldest_at: Moment | None
+    """When the oldest message came that it has not finished."""
     utilisation: float
 
 
