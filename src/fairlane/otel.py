@@ -86,10 +86,15 @@ class Spans:
             try:
                 yield made
             except Exception as error:
-                made.set_attribute("error.type", _kind(error))
+                self.failed(error)
                 if not isinstance(error, InvalidRequest) or kind is not SpanKind.SERVER:  # theirs, not the server's
                     made.set_status(Status(StatusCode.ERROR))
                 raise
+
+    def failed(self, error: Exception) -> None:
+        """Of the current span."""
+        kind = error.code if isinstance(error, FairlaneError) else type(error).__qualname__
+        trace.get_current_span().set_attribute("error.type", kind)
 
     def poll(self, source: str) -> AbstractContextManager[Span]:
         """A poller's pass over its source; the messages that it leads to carry on from here."""
@@ -154,7 +159,8 @@ class Spans:
                 handled = await handle(claim, messages)
                 wrong = [item.status for item in handled.items if item.status in ("failed", "dlq")]
                 if wrong:
-                    made.set_attribute("error.type", wrong[0])
+                    if "error.type" not in (getattr(made, "attributes", None) or ()):
+                        made.set_attribute("error.type", wrong[0])
                     made.set_status(Status(StatusCode.ERROR))
                 return handled
 
@@ -190,10 +196,6 @@ def _pushed(items: Sequence[PushItem]) -> dict[str, Any]:
     if len(items) != 1:
         return {"queue": queue, "count": len(items)}
     return {"queue": queue, "partition": items[0].partition, "message": items[0].transaction_id}
-
-
-def _kind(error: Exception) -> str:
-    return error.code if isinstance(error, FairlaneError) else type(error).__qualname__
 
 
 # What follows sets up the SDK, in the processes that are ours.

@@ -39,6 +39,12 @@ def handling(handle: Handle, verb: str, name: str) -> Handle:
     return handle if found is None else found.handling(verb, name, handle)
 
 
+def failed(error: Exception) -> None:
+    """A handler raised this: its span tells the kind of it, not the text, which may have data in it."""
+    if (found := spans()) is not None:
+        found.failed(error)
+
+
 def carried(headers: Mapping[str, str] | None) -> dict[str, str]:
     """The trace context in the headers of a message."""
     return {name: headers[name] for name in (PARENT, STATE) if name in headers} if headers else {}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from tests.http.test_operations import make_busy, push
 from tests.http.wire import Wire
 from tests.metrics import Named, sample, samples
 
@@ -76,3 +79,16 @@ async def test_metrics_answer_while_the_store_does_not(wire: Wire) -> None:
     assert found[sample("store_up")] == 0
     assert found[sample("requests_total", verb="push")] == 1
     assert not [name for name, _ in found if name.startswith(("fairlane_queue_", "fairlane_group_"))]
+
+
+async def test_operations_that_do_not_move_are_counted_as_stuck(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    await wire.app.broker.operation_drain.stop()
+    make_busy(wire)
+    await push(wire, wire.name(), 1)
+    waiting, stuck = sample("operations", state="waiting"), sample("operation_backlogs_stuck")
+    found = await soon(wire, {waiting: 1})
+    assert found[stuck] == 0, "not yet"
+    monkeypatch.setattr("fairlane.http.metrics.store.STUCK_SECONDS", -1)  # as if so much time had passed
+    await soon(wire, {waiting: 1, stuck: 1})
+    wire.app.broker.operation_drain.start()
+    await soon(wire, {waiting: 0, stuck: 0})

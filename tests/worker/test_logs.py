@@ -29,7 +29,7 @@ async def test_a_worker_names_what_failed_and_not_what_was_in_it(
         done.set()
         raise ValueError("it fell")
 
-    await client.configure(queue, retry_limit=0)
+    await client.queues.configure(queue, retry_limit=0)
     await client.push(queue, MARKER, type="typed", partition="a")
     await client.push(queue, {"card": MARKER}, headers={"authorization": SECRET}, partition="b")
     async with running(app):

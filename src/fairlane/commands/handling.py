@@ -70,6 +70,7 @@ class Commands(Handling):
     def verdict_on(self, error: Exception) -> Verdict:
         """A failed attempt, which is repeated as the queue's delivery settings say; the end if trying again is no
         use."""
+        tracing.failed(error)
         if not isinstance(error, FairlaneError):
             self.log.error("unexpected error in a command", exc_info=error)
             return failure(error)

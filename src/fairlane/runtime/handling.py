@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from fairlane import tracing
 from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import AckItem, AckOutcome, RenewOutcome
@@ -80,6 +81,7 @@ class Handling:
 
     def on_error(self, error: Exception, messages: list[Any]) -> Verdict | None:
         """The verdict of a handler that raised; None: it says nothing of the messages, which are given back."""
+        tracing.failed(error)
         first = messages[0]
         fields = {"messages": len(messages), "message_id": first.id, "queue": first.queue, "partition": first.partition}
         fields |= {"group": first.group, "lease": first.lease, "attempt": first.failed_attempts + 1}
