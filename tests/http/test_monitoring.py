@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shutil
@@ -25,6 +24,7 @@ from fairlane.http.siblings import Siblings
 from fairlane.wire.schedules import ScheduleOptions
 from tests.http.wire import Wire
 from tests.metrics import Named, sample, samples
+from tests.until import until
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples/monitoring"
@@ -169,9 +169,12 @@ def test_the_page_names_every_alert() -> None:
 
 async def counted(metrics: StoreMetrics) -> dict[Named, float]:
     """Once they are: a busy machine may take longer than a scrape waits."""
-    async with asyncio.timeout(60):
-        while sample("queues") not in (found := samples(await metrics.text() or b"")):
-            await asyncio.sleep(0.05)
+
+    async def told() -> dict[Named, float] | None:
+        found = samples(await metrics.text() or b"")
+        return found if sample("queues") in found else None
+
+    found: dict[Named, float] = await until(told)
     return found
 
 
