@@ -24,16 +24,10 @@ from fairlane.model.moment import Moment
 encode = msgspec.json.Encoder().encode
 
 
-class Fragment(msgspec.Struct, rename="camel"):
-    """A stored message once its brace is closed."""
+class Fragment(Message[Any], rename="camel", kw_only=True):
+    """A stored message once its brace is closed: one that is sealed has no data."""
 
-    id: str
-    transaction_id: str
-    data: msgspec.Raw = msgspec.Raw(b"null")
-    trace_id: str | None = None
-    type: str | None = None
-    headers: dict[str, str] | None = None
-    max_attempts: int | None = None
+    raw: msgspec.Raw = msgspec.field(name="data", default=msgspec.Raw(b"null"))
     sealed: str | None = None
 
 
@@ -82,29 +76,20 @@ def may_be_sealed(body: bytes) -> bool:
 
 def split_data(fragment: bytes) -> tuple[bytes, bytes]:
     """A fragment in clear as what stands before its data, and its data."""
-    data = bytes(_decode_fragment(fragment + b"}").data)
+    data = bytes(_decode_fragment(fragment + b"}").raw)
     return fragment[: -len(data) - len(b',"data":')], data
 
 
 def unpack(fragment: bytes, *, position: int, created_at: int, locked: bool = False) -> Message[Any]:
     """The message that `pack` made `fragment` of. With `locked` a sealed one is given without its data."""
     try:
-        head = _decode_fragment(fragment + b"}")
+        message = _decode_fragment(fragment + b"}")
     except msgspec.DecodeError as error:
         raise StoreCorrupt(f"the stored message at position {position} cannot be read: {error}") from None
-    if head.sealed is not None and not locked:
+    if message.sealed is not None and not locked:
         raise SealError(f"the message at position {position} is sealed, and this broker has no key to open it")
-    return Message(
-        id=head.id,
-        transaction_id=head.transaction_id,
-        raw=head.data,
-        trace_id=head.trace_id,
-        type=head.type,
-        headers=head.headers,
-        max_attempts=head.max_attempts,
-        position=position,
-        created_at=Moment(created_at),
-    )
+    message.position, message.created_at = position, Moment(created_at)
+    return message
 
 
 def ids_of(fragment: bytes) -> tuple[str, str]:
