@@ -229,6 +229,8 @@ class Client:
     release = _blocking(asynchronous.Client.release)
     result = _blocking(asynchronous.Client.result)
     transaction = _making(asynchronous.Client.transaction, Portal.within)
+    pause_pops = _blocking(asynchronous.Client.pause_pops)
+    pause_pushes = _blocking(asynchronous.Client.pause_pushes)
     consume = _blocking(asynchronous.Client.consume)
     consumer = _making(asynchronous.Client.consumer, Consumer)
 

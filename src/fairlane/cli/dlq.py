@@ -7,7 +7,20 @@ from typing import Annotated
 import msgspec
 
 from fairlane.cli.output import confirm, counted
-from fairlane.cli.verb import Client, Limit, QueueName, Shown, Yes, arg, columns_of, noun, opt, print_rows, verb
+from fairlane.cli.verb import (
+    Client,
+    Limit,
+    QueueName,
+    Shown,
+    Yes,
+    arg,
+    columns_of,
+    noun,
+    opt,
+    print_facts,
+    print_rows,
+    verb,
+)
 from fairlane.errors import InvalidRequest
 
 app = noun()
@@ -35,6 +48,17 @@ async def list_letters(
         data=lambda letter: _cut(bytes(letter.raw).decode(errors="replace")),
     )
     return Shown(letters, lambda: print_rows(columns, letters, empty=f"Queue {queue} has no dead letters."))
+
+
+@verb(app)
+async def show(client: Client, queue: QueueName, id: Annotated[str, arg("ID", "Of a dead letter.")]) -> Shown:
+    """Show a dead letter whole: its payload and its last error."""
+    letter = await client.dead_letters.get(queue, id)
+    columns = columns_of(
+        "id transaction_id partition group failed=failed_at attempts error replayed_as data",
+        data=lambda one: bytes(one.raw).decode(errors="replace"),
+    )
+    return Shown(letter, lambda: print_facts(columns, letter))
 
 
 @verb(app)

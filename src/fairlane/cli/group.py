@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from fairlane.cli.output import confirm, counted
+from fairlane.cli.output import confirm, counted, micros
 from fairlane.cli.verb import Client, QueueName, Shown, Yes, arg, columns_of, noun, opt, verb
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Seek
@@ -64,11 +63,4 @@ def _target(to: str) -> Seek:
         return Seek("beginning" if to == "beginning" else "end")
     if to.isdecimal():
         return Seek("position", int(to))
-    try:
-        at = datetime.fromisoformat(to)
-    except ValueError:
-        raise InvalidRequest(
-            f"--to is {to!r}; it must be beginning, end, a time like 2026-01-31T12:00:00Z or a position"
-        ) from None
-    since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-    return Seek("time", since // timedelta(microseconds=1))
+    return Seek("time", micros(to, "--to", "beginning, end, a time like 2026-01-31T12:00:00Z or a position"))

@@ -7,6 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -16,7 +17,7 @@ import msgspec
 from fairlane.cli import REFUSED, TRY_AGAIN
 from fairlane.cli.output import printable
 from fairlane.cli.spec import File, compiled
-from fairlane.cli.verb import DEFAULT, AsJson, Client, Server, Shown, arg, ask, noun, opt, print_shown
+from fairlane.cli.verb import DEFAULT, AsJson, Client, Columns, Server, Shown, arg, ask, noun, opt, print_shown, verb
 from fairlane.config import own_variables
 from fairlane.errors import FairlaneError, InvalidRequest, Unavailable
 from fairlane.hooks import signatures
@@ -32,8 +33,24 @@ app = noun()
 
 DeliveryId = Annotated[str | None, opt("What tells a redelivery; a new one.")]
 
+_HOOKS: Columns = {key: itemgetter(key) for key in ("name", "path", "queue", "verify", "app")}
 _LOOK_SECONDS = 0.05
 _ANSWER_SECONDS = 30.0
+
+
+@verb(app, "list", columns=_HOOKS, empty="No webhook is declared; `fairlane spec apply` declares one.")
+async def list_hooks(client: Client) -> Any:
+    """List the webhooks of the specs in force."""
+    specs = [msgspec.convert(one.spec, ir.Spec) for one in await client.specs.list()]
+    return [
+        {"name": name, "path": f"/hook/{quote(name)}", "queue": hook.queue, "app": spec.app, "verify": _scheme(hook)}
+        for spec in specs
+        for name, hook in spec.webhooks.items()
+    ]
+
+
+def _scheme(hook: ir.WebhookSpec) -> str | None:
+    return None if hook.verify is None else hook.verify.scheme
 
 
 @app.command()

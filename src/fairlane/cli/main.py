@@ -11,10 +11,13 @@ import typer
 from typer.core import TyperGroup
 
 from fairlane.cli import INTERRUPTED, REFUSED, TRY_AGAIN
+from fairlane.cli.completion import completion, prepare
+from fairlane.cli.doctor import doctor
 from fairlane.cli.poll import poll
 from fairlane.cli.pop import ack, pop
 from fairlane.cli.push import push
 from fairlane.cli.serve import serve
+from fairlane.cli.status import status, top
 from fairlane.cli.tail import tail
 from fairlane.cli.verb import opt, verb
 from fairlane.errors import FairlaneError
@@ -30,15 +33,17 @@ app = typer.Typer(
 
 NOUNS = {
     "queue": "List, show, create, set, pause, explain, clear and delete queues.",
-    "message": "Show a stored message, and what became of it.",
+    "message": "List, show, retry, give up and delete stored messages, and read their results.",
     "group": "List, seek and delete consumer groups.",
-    "dlq": "List, replay and purge dead letters.",
+    "dlq": "List, show, replay and purge dead letters.",
     "retention": "Delete what retention rules cover, and see what went.",
     "spec": "Check, plan and apply specs: files that declare queues.",
     "hook": "Webhooks that a spec declares.",
     "schedule": "Define, list, pause and run schedules, which push a message at every tick.",
     "worker": "Run the handlers of an app: `fairlane worker module:app`. List the workers that are alive.",
     "source": "List and forget sources, which `fairlane poll` reads.",
+    "trace": "Messages of a trace, and notes of consumers on their work.",
+    "maintenance": "Pause and resume all pops, or all pushes.",
     "operation": "Pushes and acks that were accepted and wait, and those of them that failed.",
 }
 
@@ -99,11 +104,16 @@ verb(app)(pop)
 verb(app)(ack)
 verb(app)(tail)
 app.command()(poll)
+verb(app)(status)
+verb(app)(top)
+app.command()(doctor)
+app.command()(completion)
 for _noun, _help in NOUNS.items():
     app.add_typer(typer.Typer(cls=Noun, help=_help, no_args_is_help=True), name=_noun)
 
 
 def main() -> None:
+    prepare()
     try:
         app()
     except FairlaneError as error:

@@ -98,6 +98,16 @@ def moment(at: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at)
 
 
+def micros(text: str, option: str, must: str = "a time like 2026-01-31T12:00:00Z") -> int:
+    """A point in time that an option gives, as the API counts it."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidRequest(f"{option} is {text!r}; it must be {must}") from None
+    since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return since // timedelta(microseconds=1)
+
+
 def shown_time(at: int | None) -> str:
     """A point in time as people read it."""
     return "" if at is None else f"{moment(at):%Y-%m-%d %H:%M:%S}Z"

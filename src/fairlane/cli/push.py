@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import msgspec
 import typer
 
-from fairlane.cli.output import counted, echo, print_json
+from fairlane.cli.output import counted, echo, micros, print_json
 from fairlane.cli.verb import DEFAULT, AsJson, Client, Server, arg, ask, opt
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.message import PushItem, check_payload
@@ -36,6 +36,8 @@ def push(
     type: Annotated[str | None, opt("What kind of message it is.", "--type")] = None,
     header: Annotated[list[str] | None, opt("A header; may be repeated.", metavar="NAME=VALUE")] = None,
     delay_ms: Annotated[int | None, opt("Deliver it after so many milliseconds.")] = None,
+    deliver_at: Annotated[str | None, opt("Deliver it at a time like 2026-01-31T12:00:00Z.")] = None,
+    trace_id: Annotated[str | None, opt("The trace that it belongs to: a UUID.")] = None,
     priority: Annotated[int | None, typer.Option(min=0, max=9, help="Serve it before what has less.")] = None,
     max_attempts: Annotated[
         int | None, typer.Option(min=1, help="Attempts in all, instead of the queue's retry_limit + 1.")
@@ -58,6 +60,8 @@ def push(
         type=type,
         headers=_headers(header),
         delay_ms=delay_ms,
+        deliver_at=None if deliver_at is None else micros(deliver_at, "--deliver-at"),
+        trace_id=trace_id,
         priority=priority,
         max_attempts=max_attempts,
     )

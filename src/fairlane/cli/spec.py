@@ -29,7 +29,7 @@ from fairlane.cli.verb import (
     print_shown,
     verb,
 )
-from fairlane.errors import InvalidRequest, SpecError
+from fairlane.errors import InvalidRequest, NotFound, SpecError
 from fairlane.spec import check as checks
 from fairlane.spec import ir
 from fairlane.spec.compile import compile_spec
@@ -112,6 +112,21 @@ async def list_versions(
 ) -> Any:
     """List what was applied, newest first."""
     return await client.specs.versions(name)
+
+
+@verb(app)
+async def show(
+    client: Client,
+    name: Annotated[str, arg("APP", "One that was applied.")],
+    version: Annotated[int | None, opt("That was in force then; the one in force.")] = None,
+) -> Shown:
+    """Print the spec of an app as it was applied."""
+    found = [one for one in await client.specs.list() if one.app == name] if version is None else []
+    detail = await client.specs.get(version) if version is not None else found[0] if found else None
+    if detail is None or detail.app != name:
+        raise NotFound(f"there is no {'spec' if version is None else f'version {version}'} of app {name!r:.80}")
+    text = detail.source or export_text(msgspec.convert(detail.spec, ir.Spec))
+    return Shown(detail, lambda: sys.stdout.write(text))
 
 
 @verb(app, "export")

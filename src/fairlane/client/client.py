@@ -31,6 +31,8 @@ from fairlane.client.schedules import Schedules
 from fairlane.client.servers import Servers
 from fairlane.client.sources import Sources
 from fairlane.client.specs import Specs
+from fairlane.client.status import Status
+from fairlane.client.traces import Traces
 from fairlane.client.transactions import Transaction, outcomes_of
 from fairlane.client.transport import Transport, path_of
 from fairlane.client.workers import Workers
@@ -47,6 +49,7 @@ from fairlane.model.verdict import ack_item
 from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.consumer import Consumer
 from fairlane.wire.leases import ExtendBody, Released, Renewed
+from fairlane.wire.queen import Maintenance, MaintenanceBody, PopMaintenance
 from fairlane.wire.transactions import TransactionAnswer, TransactionBody
 
 DEFAULT_SERVER = "http://127.0.0.1:6632"
@@ -111,6 +114,8 @@ class Client(Part):
         self.specs = Specs(transport)
         self.sources = Sources(transport)
         self.workers = Workers(transport)
+        self.traces = Traces(transport)
+        self.status = Status(transport)
         self.effects = Effects(transport)
         self._pushes = Pushes(transport, self.operations, batching=batching, wait=queued_operation == "wait")
         self._acks = Acks(transport, batching=batching)
@@ -294,6 +299,14 @@ class Client(Part):
     ) -> Consumer:
         """The same as an object: `async with client.consumer(...)`, or `await consumer.run()` and `consumer.stop()`."""
         return consumer_of(self, queue, handler, type, options)
+
+    async def pause_pops(self, paused: bool) -> None:
+        """Let pops answer that there is nothing, at every broker of the store within two seconds; or go on."""
+        await self._ask(PopMaintenance, "POST", "system", "maintenance", "pop", body=MaintenanceBody(enabled=paused))
+
+    async def pause_pushes(self, paused: bool) -> None:
+        """Keep pushes in the journals of all brokers; or store them. Raises NotAvailable without a journal."""
+        await self._ask(Maintenance, "POST", "system", "maintenance", body=MaintenanceBody(enabled=paused))
 
     async def __aenter__(self) -> Client:
         return self

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from fairlane.client.part import Part
-from fairlane.errors import InvalidRequest
+from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.limits import BATCH_ITEMS_MAX, ERROR_CHARS_MAX
 from fairlane.model.names import check_count, check_name, name_or_none
 from fairlane.wire.dead_letters import (
@@ -36,6 +36,14 @@ class DeadLetters(Part):
         limited = {"limit": check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX)}
         query = _where(queue, group, partition, error) | limited
         return (await self._ask(DeadLetterList, "GET", "dlq", query=query)).messages
+
+    async def get(self, queue: str, id: str) -> DeadLetter:
+        """One dead letter, whole. Raises NotFound."""
+        query = {"queue": check_name("queue", queue), "ids": check_name("id", id)}
+        found = (await self._ask(DeadLetterList, "GET", "dlq", query=query)).messages
+        if not found:
+            raise NotFound(f"queue {queue!r:.80} has no dead letter {id!r:.80}")
+        return found[0]
 
     async def replay(
         self,

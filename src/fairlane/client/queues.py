@@ -34,9 +34,14 @@ class Queues(Part):
         path = ("queues", check_name("queue", queue), "clear")
         return (await self._ask(wire.ClearedQueue, "DELETE", *path, query=query)).cleared
 
-    async def list(self) -> List[wire.ListedQueue]:
-        """Every queue, newest first."""
-        return (await self._ask(wire.QueueList, "GET", "resources", "queues")).queues
+    async def list(self, search: str = "", *, sort: str = "created", limit: int = 10_000) -> List[wire.ListedQueue]:
+        """Queues whose name contains `search`, newest first; or by name, pending, oldest, rate or deadLetters."""
+        query = {
+            "search": search or None,
+            "sort": sort,
+            "limit": check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX),
+        }
+        return (await self._ask(wire.QueueList, "GET", "resources", "queues", query=query)).queues
 
     async def show(self, queue: str, *, after: str = "", limit: int = 1000) -> wire.QueueDetail:
         """One queue with a page of its partitions, those whose name comes after `after`. Raises NotFound."""

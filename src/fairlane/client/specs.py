@@ -42,6 +42,10 @@ class Specs(Part):
         query = {"limit": limit, "app": name_or_none("app", app)}
         return (await self._ask(wire.SpecVersionList, "GET", "spec", "versions", query=query)).versions
 
+    async def get(self, version: int) -> wire.SpecDetail:
+        """One version, with its text. Raises NotFound."""
+        return await self._ask(wire.SpecDetail, "GET", "spec", "versions", str(version))
+
     async def export(self, app: str) -> dict[str, Any]:
         """The document of an app as its queues are now."""
         answer = await self._ask(wire.SpecExported, "GET", "spec", "export", query={"app": check_name("app", app)})

@@ -14,6 +14,7 @@ from fairlane.runtime.clock import Clock
 from fairlane.store.codec import Codec
 from fairlane.store.contract.store import Store
 from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, connect, not_opened, open_database
+from fairlane.store.postgres.examine import SAFE
 from fairlane.store.postgres.hints import Hints
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.migrate import migrate
@@ -25,12 +26,6 @@ from fairlane.store.postgres.shards import SHARDS_MAX
 from fairlane.store.statements import load
 
 REPORT = load("fairlane.store.postgres", "report.sql")
-_SAFE = {
-    "fsync": ("on",),
-    "full_page_writes": ("on",),
-    "synchronous_commit": ("on", "remote_apply", "remote_write", "local"),
-}
-
 log = logging.getLogger(__name__)
 
 
@@ -144,7 +139,7 @@ async def _prepare(url: str, *, shards: int, allow_unsafe: bool) -> list[int]:
         version = connection.get_server_version()
         if version.major < 15:
             raise StoreUnsafe(f"PostgreSQL {version.major} is not supported; Fairlane needs 15 or newer")
-        for setting, safe in _SAFE.items():
+        for setting, safe in SAFE.items():
             value = await connection.fetchval("SELECT current_setting($1)", setting)
             if value in safe:
                 continue

@@ -1,0 +1,124 @@
+"""`fairlane doctor`: what a broker needs of this machine and its store, looked at before it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from fairlane.cli.output import print_json, printable
+from fairlane.cli.verb import AsJson, opt
+from fairlane.config import Settings, load_settings
+
+_FREE_BYTES_MIN = 1024**3
+_SYNC_MS_MAX = 20.0
+_SYNCS = 20
+
+
+class Finding(NamedTuple):
+    check: str
+    is_so: str
+    advice: str = ""
+    """What to do; nothing if all is well."""
+
+
+def doctor(
+    store: Annotated[str | None, opt("As for `fairlane serve`.", metavar="URL")] = None,
+    data_dir: Annotated[str | None, opt("As for `fairlane serve`.")] = None,
+    listen_url: Annotated[str | None, opt("As for `fairlane serve`.", metavar="URL")] = None,
+    config: Annotated[Path | None, opt("A TOML file with the settings of the broker.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Look at what a broker needs here: its store, disk, clock, port and versions; and say what to do about each.
+
+    Takes the settings of `fairlane serve`, also from FAIRLANE_* and a file. Exits 1 if something is to be done.
+    """
+    import asyncio
+
+    given: dict[str, Any] = {"store": store, "data_dir": data_dir, "listen_url": listen_url}
+    findings = asyncio.run(_examined(load_settings(given, config)))
+    if json:
+        print_json(
+            [{"check": one.check, "is": one.is_so, "ok": not one.advice, "advice": one.advice} for one in findings]
+        )
+    else:
+        for one in findings:
+            sys.stdout.write(printable(f"{'no' if one.advice else 'ok':<4}{one.check:<20}{one.is_so}") + "\n")
+            if one.advice:
+                sys.stdout.write(printable(f"    {'':<20}{one.advice}") + "\n")
+    if any(one.advice for one in findings):
+        raise typer.Exit(1)
+
+
+async def _examined(settings: Settings) -> list[Finding]:
+    found = [*_versions(), *_disk("data directory", Path(settings.data_dir)), _port(settings)]
+    return found + [finding async for finding in _store(settings)]
+
+
+def _versions() -> Iterator[Finding]:
+    from importlib.metadata import version
+
+    python = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("versions", f"fairlane {version('fairlane')}, Python {python}")
+
+
+def _disk(what: str, directory: Path) -> Iterator[Finding]:
+    """Whether files can be written where the directory is, or would be made; how much room there is and how fast."""
+    import shutil
+    import tempfile
+
+    there = next(one for one in (directory, *directory.absolute().parents) if one.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        yield Finding(what, f"{there} cannot be written to", "let the user of the broker write there, or name another")
+        return
+    free = shutil.disk_usage(there).free
+    low = free < _FREE_BYTES_MIN
+    yield Finding(
+        what, f"{free / 1024**3:.1f} GiB free in {there}", "make room: a full disk stops the broker" if low else ""
+    )
+    with tempfile.TemporaryFile(dir=there) as file:
+        began = perf_counter()
+        for _ in range(_SYNCS):
+            file.write(bytes(4096))
+            file.flush()
+            os.fsync(file.fileno())
+        ms = (perf_counter() - began) / _SYNCS * 1000
+    slow = ms > _SYNC_MS_MAX
+    yield Finding("fsync", f"{ms:.2f} ms", "use a faster disk: each commit waits for one" if slow else "")
+
+
+def _port(settings: Settings) -> Finding:
+    import socket
+
+    where = f"{settings.host or '0.0.0.0'}:{settings.port}"  # noqa: S104
+    try:
+        with socket.create_server((settings.host, settings.port), reuse_port=False):
+            return Finding("port", f"{where} is free")
+    except OSError as error:
+        advice = "a broker may run there already: `fairlane status` asks it; else choose another with --port"
+        return Finding("port", f"{where} cannot be taken: {error.strerror}", advice)
+
+
+async def _store(settings: Settings) -> AsyncIterator[Finding]:
+    if settings.store.startswith("sqlite:///"):
+        file = Path(settings.store.removeprefix("sqlite:///"))
+        if str(file) == ":memory:":
+            yield Finding("store", "it is in memory", "name a file: everything is gone when the broker stops")
+            return
+        for finding in _disk("store", file.parent):
+            yield finding
+        import sqlite3
+
+        yield Finding("version", f"SQLite {sqlite3.sqlite_version}")
+    elif settings.store == "postgres":
+        yield Finding("store", "an embedded PostgreSQL in the data directory")
+    else:
+        from fairlane.store.postgres.examine import examine
+
+        async for found in examine(settings.store, settings.listen_url):
+            yield Finding(*found)

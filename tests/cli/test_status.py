@@ -1,0 +1,108 @@
+"""`fairlane status`, `top`, `doctor`, `completion`, and the verbs of messages, traces and maintenance."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fairlane.store.postgres.examine import examine
+from tests.broker_process import FAIRLANE
+from tests.cli.conftest import Command
+from tests.conftest import FreshDatabase
+from tests.postgres import PostgresServer
+
+TRACE = "0198c2d1-7a34-7c11-b1f0-3d2f9c6a5e10"
+
+
+def test_status_is_one_screen(fairlane: Command, queue: str) -> None:
+    fairlane("push", queue, "1")
+    shown = fairlane("status")
+    assert [line.split("  ")[0] for line in shown.out.splitlines()[:8]] == [
+        *("broker", "store", "queues", "messages", "dead", "a second", "p99", "journal")
+    ]
+    assert "sqlite, connected" in shown.out
+    told = fairlane("status", "--json").json
+    assert told["health"]["status"] == "healthy"
+    assert told["overview"]["messages"]["pending"] >= 1
+
+
+def test_top_without_a_terminal_is_printed_once(fairlane: Command, queue: str) -> None:
+    fairlane("push", queue, "1")
+    assert re.search(rf"{queue} +1 +0 +0 ", fairlane("top", "--sort", "name", "-n", "1000").out)
+    assert queue in [one["name"] for one in fairlane("top", "--json", "-n", "1000").json]
+    assert fairlane("top", "--sort", "beauty").code == 2
+
+
+def test_a_message_is_listed_shown_retried_given_up_and_deleted(fairlane: Command, queue: str) -> None:
+    fairlane("push", queue, '{"n": 1}', "--id", "it", "--trace-id", TRACE)
+    [head] = fairlane("message", "list", queue, "--json").json["messages"]
+    where = (head["partitionId"], "it")
+    assert '{"n": 1}' in fairlane("message", "show", *where).out
+    assert fairlane("message", "show", *where, "--json").json["transactionId"] == "it"
+    assert queue in fairlane("trace", "show", TRACE).out
+    fairlane("pop", queue)
+    assert fairlane("message", "retry", *where).err.startswith("Message it is pushed again as ")
+    assert (fairlane("message", "delete", *where).code, fairlane("message", "delete", *where, "--yes").code) == (2, 0)
+    assert fairlane("message", "show", *where).code == 2
+    assert fairlane("trace", "list").code == fairlane("trace", "notes", "x").code == 0
+
+
+def test_a_dead_letter_is_shown_whole(fairlane: Command, queue: str) -> None:
+    fairlane("queue", "create", queue, "--retry-limit", "0")
+    fairlane("push", queue, '{"n": 1}')
+    taken = fairlane("pop", queue, "--no-ack", "--json").out
+    fairlane("ack", "--status", "failed", "--error", "broken", input=taken)
+    [letter] = fairlane("dlq", "list", queue, "--json").json
+    shown = fairlane("dlq", "show", queue, letter["id"])
+    assert all(text in shown.out for text in ("broken", '{"n": 1}'))
+    assert fairlane("dlq", "show", queue, "nobody's").code == 2
+
+
+def test_a_message_may_be_given_its_time(fairlane: Command, queue: str) -> None:
+    assert fairlane("push", queue, "1", "--deliver-at", "2099-01-01").err.startswith("scheduled")
+    wrong = fairlane("push", queue, "1", "--deliver-at", "soon")
+    assert (wrong.code, wrong.err) == (
+        2,
+        "fairlane: --deliver-at is 'soon'; it must be a time like 2026-01-31T12:00:00Z\n",
+    )
+
+
+def test_maintenance_is_shown_and_what_cannot_be_paused_is_said(fairlane: Command) -> None:
+    assert fairlane("maintenance", "show").err == "Pops deliver messages. Pushes are stored.\n"
+    assert fairlane("maintenance", "resume", "pops").err == "Pops deliver messages.\n"
+    assert fairlane("maintenance", "pause", "everything").code == 2
+
+
+def test_doctor_finds_a_sqlite_store_well(tmp_path: Path) -> None:
+    settings = ("--store", f"sqlite:///{tmp_path}/queue.db", "--data-dir", str(tmp_path))
+    done = subprocess.run([FAIRLANE, "doctor", *settings, "--json"], capture_output=True, text=True, timeout=60)
+    checks = {one["check"] for one in json.loads(done.stdout)}
+    assert {"versions", "data directory", "fsync", "port", "store", "version"} <= checks
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_told_how_to_complete(fairlane: Command, shell: str) -> None:
+    assert "_FAIRLANE_COMPLETE" in fairlane("completion", shell).out
+
+
+def test_commands_are_completed() -> None:
+    asked = os.environ | {"_FAIRLANE_COMPLETE": "complete_bash", "COMP_WORDS": "fairlane queue s", "COMP_CWORD": "2"}
+    done = subprocess.run([FAIRLANE], capture_output=True, text=True, env=asked, timeout=60)
+    assert done.stdout.split() == ["show", "set", "scheduled"]
+
+
+async def test_doctor_examines_a_postgresql_server(postgres: PostgresServer, fresh_database: FreshDatabase) -> None:
+    url = await fresh_database(postgres)
+    found = {check: (so, advice) async for check, so, advice in examine(url, None)}
+    assert set(found) == {
+        *("version", "privileges", "fsync", "full_page_writes", "synchronous_commit", "clock", "sessions", "notify")
+    }
+    well = {"version", "privileges", "clock", "sessions", "notify"}
+    assert not {check: found[check] for check in well if found[check][1]}
+    gone = [one async for one in examine("postgresql://nobody@127.0.0.1:1/nothing", None)]
+    assert [check for check, _, _ in gone] == ["store"]
