@@ -96,7 +96,8 @@ async def test_queues_are_searched_and_opened_by_keyboard(page: Watched, wire: W
     keyboard = page.page.keyboard
     await keyboard.press("g")
     await keyboard.press("q")
-    await page.shows("other")
+    await page.page.wait_for_url("**/#/queues")
+    await page.page.get_by_role("searchbox").wait_for()
     await keyboard.press("/")
     await keyboard.type("found-")
     await page.see("other").wait_for(state="hidden")
