@@ -262,3 +262,23 @@ async def test_of_many_queues_those_that_are_paused_are_told_at_once(harness: Ha
     assert await harness.store.pauses.queues([queue.id for queue in queues]) == {queues[1].id}
     await harness.store.pauses.resume(queues[1].id)
     assert await harness.store.pauses.queues([queue.id for queue in queues]) == set()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_stopped_lanes_are_found_among_all_others(harness: Harness, policy: str) -> None:
+    queue = await harness.queue(retry_limit=1, on_exhausted=policy)
+    await harness.push(queue, ["poison", "behind"], partition="sick")
+    await use_up_attempts(harness, queue, batch=1)
+    await harness.pop(queue)
+    await harness.push(queue, ["well"], partition="healthy")
+    [found] = await harness.store.statistics.stopped([queue.id])
+    assert (found.queue_id, found.partition, found.error) == (queue.id, "sick", "poison")
+    assert found.parked == (policy == "park")
+    assert found.failed_at is not None
+    assert await harness.store.statistics.stopped([]) == []
+    group = await harness.group(queue)
+    await harness.store.pauses.resume_lanes(group.id)
+    assert await harness.store.statistics.stopped([queue.id]) == []
+    await harness.store.pauses.pause(queue.id, partition=(await harness.partition(queue, "healthy")).id)
+    await harness.pop(queue)
+    assert await harness.store.statistics.stopped([queue.id]) == [], "a person paused that one"

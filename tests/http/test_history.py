@@ -18,7 +18,7 @@ async def test_what_happened_is_told_by_second_and_by_minute(wire: Wire) -> None
 
     async def seconds() -> dict[str, list[float]] | None:
         found: dict[str, list[float]] = (await wire.get("/api/v1/history", minutes=5)).ok()
-        return found if sum(value or 0 for value in found["acked"]) else None
+        return found if sum(value or 0 for value in found["acked"]) == 4 else None
 
     found = await until(seconds)
     assert found["stepSeconds"] == 1

@@ -368,3 +368,37 @@ async def test_a_signature_in_a_trailer_is_none(wire: Wire) -> None:
     framed = b"%x\r\n%b\r\n0\r\n%b\r\n" % (len(BODY), BODY, signed.encode())
     assert (await speak(wire, head, framed)).startswith(b"HTTP/1.1 401 ")
     assert await wire.pop(inbox.queue) == []
+
+
+async def test_webhooks_are_listed_with_what_came_and_why_it_was_refused(wire: Wire) -> None:
+    hook = 'webhook W% { queue: Q%  verify: github { secret_env: "HOOK_SECRET" } }'
+    inbox = await Inbox(wire).apply(QUEUE + hook)
+    (await inbox.send("W", BODY, headers_of("github", BODY))).ok(202)
+    (await inbox.send("W", BODY, headers_of("github", b"other"))).refused(401)
+
+    async def listed() -> dict[str, Any]:
+        answer = await wire.get("/api/v1/hooks")
+        assert SECRET.encode() not in answer.body
+        assert b"incident" not in answer.body, "no payload is shown"
+        [found] = [one for one in answer.ok()["hooks"] if one["name"] == f"W{inbox.tag}"]
+        return dict(found)
+
+    found = await listed()
+    assert (found["queue"], found["scheme"], found["available"]) == (inbox.queue, "github", True)
+    assert (found["delivered"], found["refused"], found["refusedLately"]) == (1, 1, 1)
+    refused, taken = found["recent"]
+    assert (refused["outcome"], refused["status"], taken["status"]) == ("mismatch", 401, 202)
+    assert "secret" in refused["why"]
+    [told] = [one for one in (await wire.get("/api/v1/findings")).ok()["findings"] if inbox.tag in one["sentence"]]
+    assert told["kind"] == "hook_refused"
+
+
+@pytest.mark.parametrize("scheme", ["github", "stripe", "standard_webhooks"])
+async def test_a_signed_sample_goes_the_way_of_every_request(wire: Wire, scheme: str) -> None:
+    hook = f'queue R% {{}}\nwebhook W% {{ queue: R%  verify: {scheme} {{ secret_env: "HOOK_SECRET" }} }}'
+    inbox = await Inbox(wire).apply(hook)
+    answer = (await wire.post("/api/v1/hooks", f"W{inbox.tag}", "test")).ok()
+    assert answer["status"] == 202, answer
+    [message] = await wire.pop(f"R{inbox.tag}")
+    assert message["id"] == answer["body"]["message_id"]
+    (await wire.post("/api/v1/hooks", "none", "test")).refused(404)

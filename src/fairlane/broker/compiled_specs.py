@@ -78,6 +78,10 @@ class CompiledSpecs:
     def versions(self) -> list[SpecDetail]:
         return [version for version, _ in self._apps.values()]
 
+    def declaring(self, hook: str) -> ir.Spec:
+        """The spec in force that declares a webhook."""
+        return next(one.spec for _, one in self._apps.values() if hook in one.hooks)
+
     async def compile(self, spec: ir.Spec) -> CompiledSpec:
         """A spec that is about to be applied. InvalidRequest if a secret that it names is missing or too short, or a
         command calls where it may not."""

@@ -23,9 +23,11 @@ from fairlane.broker.deferral.journal_drain import JournalDrain
 from fairlane.broker.deferral.patience import PATIENCE_SECONDS
 from fairlane.broker.deferral.route import Route
 from fairlane.broker.effects import Effects
+from fairlane.broker.findings import Findings
 from fairlane.broker.flags import POP_MAINTENANCE, PUSH_MAINTENANCE, Flags
 from fairlane.broker.groups import Groups
 from fairlane.broker.history import History
+from fairlane.broker.hooks import Hooks
 from fairlane.broker.inbox import Inbox
 from fairlane.broker.leases import Leases
 from fairlane.broker.messages import Messages
@@ -179,7 +181,9 @@ class Parts:
         self.workers = Workers(store, tenant)
         self.effects = Effects(store, tenant)
         self.streams = Streams(store, tenant)
+        self.hooks = Hooks(self.compiled_specs)
         self.status = Status(self)
+        self.findings = Findings(self)
         self._stopped = False
         self._watch = CatalogueWatch(store, self.catalogue, self.compiled_specs.reload)
         reseed = Reseed(store, self.announce)

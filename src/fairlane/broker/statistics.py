@@ -66,8 +66,8 @@ class Statistics:
         self._tenant = tenant
         self._telemetry = telemetry
         self._known: _Count | None = None
-        self._oldest: dict[int, int] = {}
-        self._oldest_until = 0.0
+        self._recent: list[tuple[Queue, GroupStats]] = []
+        self._recent_until = 0.0
 
     async def now(self) -> int:
         """The store's time, by which ages are told."""
@@ -100,18 +100,21 @@ class Statistics:
         """Of the numbers that `queues` last answered."""
         return int(time.monotonic() - self._known.at) if self._known is not None else 0
 
-    async def oldest_by_queue(self) -> dict[int, int]:
-        """When the oldest message of each queue came that some group of it has not finished. A look serves as a count
-        does."""
+    async def recent_groups(self) -> list[tuple[Queue, GroupStats]]:
+        """The same as `groups`, by a look that serves as a count does."""
         began = time.monotonic()
-        if began >= self._oldest_until:
-            self._oldest = {}
-            for _, one in await self.groups():
-                if one.oldest_at is not None:
-                    id = one.group.queue_id
-                    self._oldest[id] = min(one.oldest_at, self._oldest.get(id, one.oldest_at))
-            self._oldest_until = serves_until(began)
-        return self._oldest
+        if began >= self._recent_until:
+            self._recent = await self.groups()
+            self._recent_until = serves_until(began)
+        return self._recent
+
+    async def oldest_by_queue(self) -> dict[int, int]:
+        """When the oldest message of each queue came that some group of it has not finished, by such a look."""
+        oldest: dict[int, int] = {}
+        for queue, one in await self.recent_groups():
+            if one.oldest_at is not None:
+                oldest[queue.id] = min(one.oldest_at, oldest.get(queue.id, one.oldest_at))
+        return oldest
 
     async def groups(self) -> list[tuple[Queue, GroupStats]]:
         """Every group of every queue, by name and queue."""

@@ -13,7 +13,7 @@ import msgspec
 
 from fairlane.errors import ExpressionFailed, InvalidRequest
 from fairlane.hooks.schemes import PRESETS, Scheme, keys_of, scheme_of
-from fairlane.hooks.signatures import Refusal, verify
+from fairlane.hooks.signatures import Refusal, sign, verify
 from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.model.message import check_depth, check_json
 from fairlane.spec import ir
@@ -121,6 +121,12 @@ class Hook:
         if self._scheme is None:
             return None
         return verify(self._scheme, self._keys, received.headers, received.body, now=received.at / 1e6)
+
+    def signed(self, body: bytes, delivery_id: str, now: float) -> dict[bytes, bytes]:
+        """The headers by which its sender signs a body; none if no signature is asked for."""
+        if self._scheme is None:
+            return {}
+        return sign(self._scheme, self._keys[0], body, delivery_id=delivery_id, now=now)
 
     def challenge(self, received: Received) -> str | None:
         """What Slack wants to hear again before it sends anything to a URL."""

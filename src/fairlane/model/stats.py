@@ -121,3 +121,15 @@ class ActiveLease(msgspec.Struct, frozen=True, kw_only=True):
     committed: int
     leased_at: int
     expires_at: int
+
+
+class StoppedLane(msgspec.Struct, frozen=True, kw_only=True):
+    """A lane that nobody gets anything of until somebody acts."""
+
+    queue_id: int
+    group: str
+    partition: str
+    parked: bool
+    """Otherwise it is blocked by its first message."""
+    error: str | None
+    failed_at: int | None

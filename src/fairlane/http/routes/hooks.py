@@ -20,6 +20,7 @@ from fairlane.http.router import Routes
 from fairlane.http.server import Request, Response, error_response, message
 from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.runtime.clock import wall_clock
+from fairlane.wire.hooks import HookList, HookTest
 
 if TYPE_CHECKING:
     from fairlane.http.app import App
@@ -153,4 +154,22 @@ def _answer(taken: Taken) -> Response:
 
 def _counted(app: App, hook: str, outcome: str, response: Response) -> Response:
     app.broker.telemetry.hooks[hook, outcome] += 1
+    if hook:
+        app.broker.hooks.note(hook, outcome, response.status)
     return response
+
+
+@routes.get("/api/v1/hooks", live=True)
+async def list_hooks(app: App) -> HookList:
+    """Webhooks in force, and what became of requests to them, as the process that answers counted."""
+    return app.broker.hooks.list()
+
+
+@routes.post("/api/v1/hooks/{name}/test")
+async def test(app: App, name: str, request: Request) -> HookTest:
+    """Send a webhook a signed sample, by the way of every request, and tell what its sender would be answered. What it
+    makes of it is a message like any other."""
+    headers, body = app.broker.hooks.sample(name)
+    sent = Request("POST", request.path, headers, body, request.peer, params={"name": name})
+    answer = await receive(app, sent)
+    return HookTest(status=answer.status, body=msgspec.json.decode(answer.body))

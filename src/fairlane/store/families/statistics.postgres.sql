@@ -153,3 +153,11 @@ SELECT DISTINCT d.shard, d.partition_id, d.position FROM fairlane.dead_letters d
 JOIN unnest(:ids::bigint[], :positions::bigint[]) u(partition_id, position)
   ON u.partition_id = d.partition_id AND u.position = d.position
 WHERE d.shard = :shard;
+
+-- name: stopped
+SELECT g.queue_id, g.name AS "group", p.name::text AS partition, k.parked, f.error, f.failed_at
+FROM fairlane.groups g
+JOIN fairlane.cursors k ON k.shard = :shard AND k.group_id = g.id AND k.ready_at = fairlane.never()
+JOIN fairlane.partitions p ON p.shard = :shard AND p.id = k.partition_id AND p.paused_at IS NULL
+LEFT JOIN fairlane.failures f ON f.shard = :shard AND f.partition_id = k.partition_id AND f.group_id = k.group_id AND f.position = k.committed
+WHERE g.queue_id = ANY (:queue_ids) LIMIT :limit;

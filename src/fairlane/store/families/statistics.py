@@ -10,7 +10,7 @@ from typing import Any
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
-from fairlane.model.stats import ActiveLease, GroupStats, LaggingLane, PartitionStats, QueueStats, Standing
+from fairlane.model.stats import ActiveLease, GroupStats, LaggingLane, PartitionStats, QueueStats, Standing, StoppedLane
 from fairlane.store.families.groups import group_of
 from fairlane.store.families.port import Family, Value, View, struct
 
@@ -131,6 +131,16 @@ class Statistics(Family):
             )
         ]
         return sorted(found, key=lambda one: (one.expires_at, one.partition_id, one.consumer_group))[:limit]
+
+    async def stopped(self, queue_ids: Sequence[int], *, limit: int = 1000) -> list[StoppedLane]:
+        """Lanes of these queues that are blocked or parked, by queue, group and partition, those that a pop has met;
+        only they are looked at."""
+        found = [
+            struct(StoppedLane, row)
+            for shard in self._port.shards
+            for row in await self._port.read("statistics.stopped", shard=shard, queue_ids=queue_ids, limit=limit)
+        ]
+        return sorted(found, key=lambda one: (one.queue_id, one.group, one.partition))[:limit]
 
     async def standings(self, partitions: Sequence[PartitionId]) -> list[Standing]:
         """Every group's cursor in these partitions, by partition and group."""

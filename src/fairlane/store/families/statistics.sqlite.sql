@@ -171,3 +171,12 @@ order by c.partition_id, g.name
 -- name: dead_among
 -- Each:
 select distinct 0, d.partition_id, d.position from dead_letters d where d.partition_id = :ids and d.position = :positions
+
+-- name: stopped
+select g.queue_id, g.name, p.name, c.parked, f.error, f.failed_at
+from json_each(:queue_ids) j
+cross join groups g on g.queue_id = j.value
+cross join cursors c on c.group_id = g.id and c.ready_at = :never
+cross join partitions p on p.id = c.partition_id and p.paused_at is null
+left join failures f on f.partition_id = c.partition_id and f.group_id = c.group_id and f.position = c.committed
+limit :limit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
@@ -137,10 +138,13 @@ def _open(path: str) -> tuple[apsw.Connection, Readers | None, LockFile | None, 
 def _report(db: apsw.Connection) -> dict[str, Any]:
     page_size, pages, free = (int(db.pragma(name)) for name in ("page_size", "page_count", "freelist_count"))
     wal = f"{db.filename}-wal"
+    disk = shutil.disk_usage(os.path.dirname(db.filename) or ".")
     return {
         "version": apsw.sqlite_lib_version(),
         "bytes": page_size * pages,
         "freeBytes": page_size * free,
+        "diskBytes": disk.total,
+        "diskFreeBytes": disk.free,
         "logBytes": os.path.getsize(wal) if os.path.exists(wal) else 0,
         "journalMode": db.pragma("journal_mode"),
     }

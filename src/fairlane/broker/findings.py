@@ -1,0 +1,327 @@
+"""Findings: what is worth acting on, each in a sentence, with the page to look at and what may mend it.
+
+Nothing is looked for while nobody asks, and a look costs an index entry for what is wrong, not for what is well. What
+is counted over all lanes or told by the whole database serves for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from builtins import list as List  # there is a verb of that name
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
+
+from fairlane.errors import FairlaneError
+from fairlane.model.moment import Moment, moment_or_none
+from fairlane.runtime.clock import wall_clock
+from fairlane.wire.dead_letters import DlqErrorsQuery
+from fairlane.wire.findings import Action, Finding, FindingList
+
+if TYPE_CHECKING:
+    from fairlane.broker.parts import Parts
+
+_ANSWER_SECONDS: Final = 3.0
+_LANES_MAX: Final = 5000
+_UNREAD_SECONDS: Final = 300
+"""A group whose oldest message waits longer, and of which nobody takes any, has stopped."""
+_STUCK_SECONDS: Final = 60
+_LATE_SECONDS: Final = 60
+_LOST_MIN: Final = 10
+_LOST_SECONDS: Final = 300
+_REPORT_SECONDS: Final = 30.0
+_PINNED_SECONDS: Final = 600
+_DEAD_ROWS_MIN: Final = 1_000_000
+_DISK_SHARE: Final = 20
+_SHOWN_MAX: Final = 10
+"""Of one kind; the rest is told in a number."""
+_WORST: Final = ("critical", "warning", "notice")
+
+
+class Findings:
+    def __init__(self, broker: Parts) -> None:
+        self._broker = broker
+        self._lost: deque[tuple[float, int]] = deque(maxlen=600)
+        self._report: dict[str, Any] = {}
+        self._report_until = 0.0
+
+    async def list(self) -> FindingList:
+        """What is worth acting on now, the worst first."""
+        found = [*self._journal(), *self._hooks(), *self._leases()]
+        looks: List[Callable[[], Awaitable[List[Finding]]]] = [
+            self._lanes,
+            self._dead_letters,
+            self._operations,
+            self._groups,
+            self._schedules,
+            self._database,
+        ]
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                for look in looks:
+                    found += await look()
+        except (FairlaneError, TimeoutError) as error:
+            if not any(one.kind == "store_away" for one in found):
+                why = "it does not answer in time" if isinstance(error, TimeoutError) else "it does not answer"
+                found.append(_store_away(f"The store is away: {why}."))
+        found.sort(key=lambda one: (_WORST.index(one.severity), one.kind, one.since or 0))
+        return FindingList(findings=found, timestamp=Moment(wall_clock()))
+
+    async def _lanes(self) -> List[Finding]:
+        names = {queue.id: queue.name for queue in await self._broker.queues.list()}
+        lanes = await self._broker.store.statistics.stopped(List(names), limit=_LANES_MAX)
+        counts = Counter((one.queue_id, one.group) for one in lanes)
+        first = {(one.queue_id, one.group): one for one in reversed(lanes)}
+        found = []
+        for key, count in counts.most_common(_SHOWN_MAX):
+            one, queue = first[key], names[key[0]]
+            more = f" and {count - 1} more" if count > 1 else ""
+            how = "parked" if one.parked else "blocked"
+            why = f"; its message failed with {one.error!r:.200}" if one.error else ""
+            page = _page("queues", queue, group=one.group)
+            if count == 1:
+                page = _page("queues", queue, "partitions", one.partition, group=one.group)
+            found.append(
+                Finding(
+                    kind="lanes_stopped",
+                    severity="critical",
+                    sentence=f"Partition {one.partition!r} of {queue!r}{more} is {how} "
+                    f"for the group {one.group!r}{why}.",
+                    queue=queue,
+                    group=one.group,
+                    partition=one.partition if count == 1 else None,
+                    count=count,
+                    since=moment_or_none(one.failed_at),
+                    page=page,
+                    action=Action(
+                        label="Resume the lane" if count == 1 else "Resume the lanes",
+                        method="POST",
+                        path=_path("queues", queue, "resume"),
+                        body={"group": one.group, "partition": one.partition}
+                        if count == 1
+                        else {"group": one.group, "lanes": True},
+                    ),
+                )
+            )
+        return found
+
+    async def _dead_letters(self) -> List[Finding]:
+        """Queues that had dead letters lately, by what this broker counted."""
+        died: Counter[int] = Counter()
+        bins = self._broker.telemetry.bins()
+        for one in bins:
+            died.update({id: counts.dead for id, counts in one.queues.items() if counts.dead})
+        names = {queue.id: queue.name for queue in await self._broker.queues.list()} if died else {}
+        found = []
+        for id, count in died.most_common(_SHOWN_MAX):
+            queue = names.get(id)
+            if queue is None:
+                continue
+            since = Moment(next(one.at for one in bins if id in one.queues and one.queues[id].dead))
+            query = DlqErrorsQuery(queue=queue, since=since, replayed=False, limit=1)
+            errors = (await self._broker.dead_letters.errors(query)).errors
+            if not errors:
+                continue  # they were replayed or purged
+            why = f", most of them with {errors[0].error!r:.200}"
+            messages = "1 message" if count == 1 else f"{count} messages"
+            found.append(
+                Finding(
+                    kind="dead_letters_growing",
+                    severity="warning",
+                    sentence=f"{messages} of {queue!r} became dead letters in the last five minutes{why}.",
+                    queue=queue,
+                    count=count,
+                    since=since,
+                    page=_page("dead-letters", queue=queue),
+                )
+            )
+        return found
+
+    async def _operations(self) -> List[Finding]:
+        waiting, failed, stuck = await self._broker.status.operations(stuck_seconds=_STUCK_SECONDS)
+        found = []
+        if failed:
+            found.append(
+                Finding(
+                    kind="operations_failed",
+                    severity="critical",
+                    sentence=f"{_many(failed, 'operation')} failed: accepted, and not applied. Retry or discard them.",
+                    count=failed,
+                    page=_page("operations"),
+                )
+            )
+        if stuck:
+            found.append(
+                Finding(
+                    kind="operations_stuck",
+                    severity="warning",
+                    sentence=f"{_many(waiting, 'operation')} wait, and {_many(stuck, 'backlog')} did not move "
+                    "for a minute.",
+                    count=waiting,
+                    page=_page("operations"),
+                )
+            )
+        return found
+
+    async def _groups(self) -> List[Finding]:
+        """Groups with old messages that nobody takes."""
+        now, acked = await self._broker.statistics.now(), set[int]()
+        for lately in self._broker.telemetry.bins():
+            acked |= {id for id, counts in lately.queues.items() if counts.acks}
+        found = []
+        for queue, one in await self._broker.statistics.recent_groups():
+            options = queue.options
+            patience = (_UNREAD_SECONDS + options.delay_seconds + options.window_seconds) * 1_000_000
+            idle = one.oldest_at is not None and now - one.oldest_at > patience and not one.leases
+            if not idle or queue.id in acked or one.group.subscription.look:
+                continue
+            sentence = (
+                f"The group {one.group.name!r} of {queue.name!r} has stopped: {_many(one.lag, 'message')} wait, "
+                f"the oldest since {_span((now - (one.oldest_at or now)) / 1e6)}, and nobody takes any."
+            )
+            found.append(
+                Finding(
+                    kind="group_stopped",
+                    severity="warning",
+                    sentence=sentence,
+                    queue=queue.name,
+                    group=one.group.name,
+                    count=one.lag,
+                    since=moment_or_none(one.oldest_at),
+                    page=_page("queues", queue.name, group=one.group.name),
+                )
+            )
+        return sorted(found, key=lambda one: one.since or 0)[:_SHOWN_MAX]
+
+    async def _schedules(self) -> List[Finding]:
+        late_before = await self._broker.statistics.now() - _LATE_SECONDS * 1_000_000
+        return [
+            Finding(
+                kind="schedule_late",
+                severity="warning",
+                sentence=f"The schedule {one.name!r} should have ticked and did not.",
+                queue=one.queue,
+                since=one.next_at,
+                page=_page("schedules"),
+                action=Action(label="Run it now", method="POST", path=_path("schedules", one.name, "run")),
+            )
+            for one in await self._broker.schedules.list()
+            if one.next_at is not None and one.next_at < late_before
+        ][:_SHOWN_MAX]
+
+    async def _database(self) -> List[Finding]:
+        if time.monotonic() >= self._report_until:
+            self._report = await self._broker.store.report()
+            self._report_until = time.monotonic() + _REPORT_SECONDS
+        found = []
+        free, size = self._report.get("diskFreeBytes", 1), self._report.get("diskBytes", 1)
+        if free < size / _DISK_SHARE:
+            sentence = f"The disk of the store is nearly full: {free // 1_000_000} MB of {size // 1_000_000} are free."
+            found.append(Finding(kind="disk_full", severity="critical", sentence=sentence, page=_page("system")))
+        pinned = max((one["oldestTransactionSeconds"] for one in self._report.get("activity", ())), default=0.0)
+        if pinned > _PINNED_SECONDS:
+            found.append(
+                Finding(
+                    kind="snapshot_pinned",
+                    severity="warning",
+                    sentence=f"A transaction in PostgreSQL is open for {_span(pinned)}: "
+                    "old versions of rows cannot be removed.",
+                    page=_page("system"),
+                )
+            )
+        for one in self._report.get("tables", ()):
+            if one["deadRows"] > max(_DEAD_ROWS_MIN, 5 * one["liveRows"]):
+                found.append(
+                    Finding(
+                        kind="bloat",
+                        severity="notice",
+                        sentence=f"The table {one['name']} has {one['deadRows']} dead rows: is autovacuum behind?",
+                        count=one["deadRows"],
+                        page=_page("system"),
+                    )
+                )
+        return found
+
+    def _journal(self) -> List[Finding]:
+        status = self._broker.status.journal()
+        if status is None:
+            return []
+        if not status.store_up:
+            waiting = f"; {_many(status.messages, 'message')} wait in the journal" if status.messages else ""
+            away = f"The store is away for {_span(status.away_seconds)}{waiting}."
+            return [_store_away(away, since=wall_clock() - int(status.away_seconds * 1e6))]
+        if status.messages and (status.oldest_seconds or 0) > _STUCK_SECONDS:
+            return [
+                Finding(
+                    kind="journal_waiting",
+                    severity="warning",
+                    sentence=f"{_many(status.messages, 'message')} wait in the journal, "
+                    f"the oldest for {_span(status.oldest_seconds or 0)}, though the store is there.",
+                    count=status.messages,
+                    page=_page("operations"),
+                )
+            ]
+        return []
+
+    def _leases(self) -> List[Finding]:
+        now, lost = time.monotonic(), self._broker.telemetry.leases_lost
+        self._lost.append((now, lost))
+        while self._lost[0][0] < now - _LOST_SECONDS:
+            self._lost.popleft()
+        count = lost - self._lost[0][1]
+        if count < _LOST_MIN:
+            return []
+        sentence = f"{count} leases ran out lately: handlers take longer than the lease, or their workers die."
+        return [Finding(kind="leases_lost", severity="warning", sentence=sentence, count=count, page=_page("workers"))]
+
+    def _hooks(self) -> List[Finding]:
+        found = []
+        for one in self._broker.hooks.list().hooks:
+            if not one.available:
+                sentence = f"The webhook {one.name!r} answers 503: its secret is missing here, or too short."
+                kind, severity, count = "hook_unavailable", "critical", None
+            elif one.refused_lately:
+                sentence = (
+                    f"{_many(one.refused_lately, 'request')} to the webhook {one.name!r} had no good signature lately."
+                )
+                kind, severity, count = "hook_refused", "warning", one.refused_lately
+            else:
+                continue
+            found.append(
+                Finding(
+                    kind=kind,
+                    severity="critical" if severity == "critical" else "warning",
+                    sentence=sentence,
+                    count=count,
+                    since=one.last_refused_at,
+                    page=_page("hooks"),
+                )
+            )
+        return found[:_SHOWN_MAX]
+
+
+def _store_away(sentence: str, since: int | None = None) -> Finding:
+    return Finding(
+        kind="store_away", severity="critical", sentence=sentence, since=moment_or_none(since), page=_page("system")
+    )
+
+
+def _page(*parts: str, **query: str) -> str:
+    asked = f"?{urlencode(query, quote_via=quote)}" if query else ""
+    return "".join(f"/{quote(part, safe='')}" for part in parts) + asked
+
+
+def _path(*parts: str) -> str:
+    return "/api/v1" + _page(*parts)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _span(seconds: float) -> str:
+    for size, name in ((86_400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= 2 * size:
+            return _many(int(seconds // size), name)
+    return _many(int(seconds), "second")
