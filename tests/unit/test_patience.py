@@ -21,7 +21,7 @@ class Store:
         self.asked = 0
         self._frozen = frozen
         self._refuses = refuses
-        self.watch = StoreWatch(self.answer)
+        self.watch = StoreWatch(self)  # type: ignore[arg-type]
 
     async def answer(self) -> None:
         self.asked += 1

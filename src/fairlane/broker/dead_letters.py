@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from builtins import list as List  # there is a verb of that name
 from collections import deque
-from collections.abc import Callable
 
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.compiled_specs import CompiledSpecs
 from fairlane.broker.deferral.drain import OperationDrain
+from fairlane.broker.push import Announcer
 from fairlane.errors import InvalidRequest, NotFound, StoreCorrupt
 from fairlane.model.limits import COUNT_MAX, POP_BYTES_MAX
 from fairlane.model.message import Message, PushItem
@@ -34,14 +34,14 @@ class DeadLetters:
         store: Store,
         tenant: str,
         catalogue: Catalogue,
-        announce: Callable[[int, int], None],
+        announcer: Announcer,
         operation_drain: OperationDrain,
         compiled_specs: CompiledSpecs,
     ) -> None:
         self._store = store
         self._tenant = tenant
         self._catalogue = catalogue
-        self._announce = announce
+        self._announcer = announcer
         self._operation_drain = operation_drain
         self._compiled_specs = compiled_specs
 
@@ -120,7 +120,7 @@ class DeadLetters:
             if not some:
                 break
             replayed += some
-            self._announce(found.id, len(some))
+            self._announcer.announce(found.id, len(some))
             self._operation_drain.enqueued(0)  # some may be operations
         return replayed
 

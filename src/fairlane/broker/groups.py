@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from builtins import list as List  # there is a verb of that name
-from collections.abc import Callable
 
 from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.push import Announcer
 from fairlane.broker.statistics import Statistics
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.group import Group, LaneState, Seek, Subscription
@@ -29,13 +29,13 @@ class Groups:
         store: Store,
         tenant: str,
         catalogue: Catalogue,
-        announce: Callable[[int, int], None],
+        announcer: Announcer,
         statistics: Statistics,
     ) -> None:
         self._store = store
         self._tenant = tenant
         self._catalogue = catalogue
-        self._announce = announce
+        self._announcer = announcer
         self._statistics = statistics
 
     async def summaries(self) -> List[GroupSummary]:
@@ -93,7 +93,7 @@ class Groups:
         found = await self._catalogue.existing_group(there, group)
         lane = await self._catalogue.existing_partition(there, partition)
         moved = await self._store.groups.seek(found.id, seek, partition=lane)
-        self._announce(found.queue_id, moved)
+        self._announcer.announce(found.queue_id, moved)
         return moved
 
     async def preview_seek(self, queue: str, group: str, seek: Seek) -> SeekPreview:

@@ -6,12 +6,12 @@ message itself.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol
 
 import msgspec
 
 from fairlane import tracing
+from fairlane.broker.admission import Intake
 from fairlane.broker.push_batch import PushRequest
 from fairlane.broker.results import Results
 from fairlane.errors import NotFound, Unavailable
@@ -41,12 +41,12 @@ class Inbox:
     def __init__(
         self,
         tenant: str,
-        push: Callable[[PushRequest], Awaitable[list[PushOutcome]]],
+        intake: Intake,
         results: Results,
     ) -> None:
         self._results = results
         self._tenant = tenant
-        self._push = push
+        self._intake = intake
         self.runner: Runner | None = None
 
     async def take(self, hook: Hook, received: Received) -> Taken:
@@ -64,7 +64,7 @@ class Inbox:
             transaction_id=hook.transaction_id(key),
             headers=tracing.of_request(received.headers) or None,
         )
-        [outcome] = await self._push(PushRequest(self._tenant, [item]))
+        [outcome] = await self._intake.push(PushRequest(self._tenant, [item]))
         if outcome.error is not None:
             raise outcome.error
         if outcome.status == "duplicate":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from fairlane.broker.admission import Intake
 from fairlane.broker.browse import common_of, mode_of, status_of
 from fairlane.broker.dead_letters import DeadLetters
+from fairlane.broker.push import Announcer
 from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import Conflict, NotFound
 from fairlane.model.idempotency import replay_headers
@@ -33,13 +33,13 @@ class Messages:
         tenant: str,
         intake: Intake,
         dead_letters: DeadLetters,
-        announce: Callable[[int, int], None],
+        announcer: Announcer,
     ) -> None:
         self._store = store
         self._tenant = tenant
         self._intake = intake
         self._dead_letters = dead_letters
-        self._announce = announce
+        self._announcer = announcer
 
     async def get(self, partition_id: str, transaction_id: str) -> BrowsedMessage:
         """One message, whole, or NotFound."""
@@ -84,7 +84,7 @@ class Messages:
         queue, where, message = await self._find(partition_id, transaction_id)
         if not await self._store.browse.delete(where.id, message.position):
             raise NotFound("Message not found")
-        self._announce(queue.id, 1)
+        self._announcer.announce(queue.id, 1)
 
     async def retry(self, partition_id: str, transaction_id: str) -> str:
         """A dead letter is replayed; a message that was finished is pushed again as a copy that names it. The id of the
@@ -127,7 +127,7 @@ class Messages:
         dead = [one.name for one in groups if await give_up(where.id, one.id, message.position, why) == "dead"]
         if not dead:
             raise Conflict("no group has this message still before it, so there is none that could give it up")
-        self._announce(queue.id, 1)
+        self._announcer.announce(queue.id, 1)
         return dead
 
     async def _find(self, partition_id: str, transaction_id: str) -> tuple[Queue, Partition, Message[Any]]:

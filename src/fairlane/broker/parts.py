@@ -100,16 +100,16 @@ class Parts:
         self.specs = Specs(store, self.compiled_specs, tenant, self._applied_spec)
         self.waiters = Waiters(polls_max)
         self._announcer = announcer = Announcer(store, self.waiters, self.telemetry)
-        self.pauses = Pauses(store, tenant, self.catalogue, self.announce)
+        self.pauses = Pauses(store, tenant, self.catalogue, announcer)
         leases = Leases(store)
         self.operation_drain = OperationDrain(store, self.catalogue, announcer)
         self.operations = Operations(store, tenant, self.catalogue, self.operation_drain, journal)
         capacity = Capacity()
         enqueuer = Enqueuer(store, self.catalogue, self.operation_drain, capacity)
         self._pusher = Pusher(store, self.catalogue, announcer, enqueuer, capacity)
-        self.due = DueService(store, announcer.appended)
+        self.due = DueService(store, announcer)
         self.priorities = Priorities(store, self.catalogue)
-        self.scheduled = ScheduledMessages(store, tenant, self.catalogue, self._pusher, self.due.wake)
+        self.scheduled = ScheduledMessages(store, tenant, self.catalogue, self._pusher, self.due)
         self._popper = Popper(
             store,
             self.catalogue,
@@ -122,16 +122,12 @@ class Parts:
         self._awaited = Waiters(polls_max)
         self._acker = Acker(store, self.catalogue, leases, self.waiters, self._awaited, self.telemetry, enqueuer)
         self.operation_drain.acker = self._acker
-        self.forwarder = Forwarder(store, announcer.appended)
+        self.forwarder = Forwarder(store, announcer)
         self._acker.dead_lettered = self.forwarder.wake
         self._transactor = Transactor(store, self._pusher, self._acker)
-        self.schedules = Schedules(
-            store, tenant, self._transactor, self.compiled_specs.admit_steps, announcer.flushed, self.due.wake
-        )
+        self.schedules = Schedules(store, tenant, self._transactor, self.compiled_specs, announcer, self.due)
         self.due.schedules = self.schedules
-        self.sources = Sources(
-            store, tenant, self._transactor, self.compiled_specs.admit_steps, self._check_transaction, announcer.flushed
-        )
+        self.sources = Sources(store, tenant, self._transactor, self.compiled_specs, self._check_transaction, announcer)
         self.route = Route(
             store,
             self.catalogue,
@@ -169,14 +165,14 @@ class Parts:
             self.telemetry,
         )
         self.results = Results(store, tenant, self.catalogue, self.waiters, self._awaited)
-        self.inbox = Inbox(tenant, self.intake.push, self.results)
+        self.inbox = Inbox(tenant, self.intake, self.results)
         self.queues = Queues(store, tenant, self.catalogue, self.forwarder, self.statistics, self.history)
-        self.groups = Groups(store, tenant, self.catalogue, self.announce, self.statistics)
+        self.groups = Groups(store, tenant, self.catalogue, announcer, self.statistics)
         self.dead_letters = DeadLetters(
-            store, tenant, self.catalogue, self.announce, self.operation_drain, self.compiled_specs
+            store, tenant, self.catalogue, announcer, self.operation_drain, self.compiled_specs
         )
         self.browse = Browse(store, tenant)
-        self.messages = Messages(store, tenant, self.intake, self.dead_letters, self.announce)
+        self.messages = Messages(store, tenant, self.intake, self.dead_letters, announcer)
         self.traces = Traces(store, tenant, self.catalogue)
         self.workers = Workers(store, tenant)
         self.effects = Effects(store, tenant)
@@ -185,8 +181,8 @@ class Parts:
         self.status = Status(self)
         self.findings = Findings(self)
         self._stopped = False
-        self._watch = CatalogueWatch(store, self.catalogue, self.compiled_specs.reload)
-        reseed = Reseed(store, self.announce)
+        self._watch = CatalogueWatch(store, self.catalogue, self.compiled_specs)
+        reseed = Reseed(store, announcer)
         self._services = [self.due, self.forwarder, self.operation_drain, reseed, self._watch]
         for service in self._services:
             service.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.push import Pusher
@@ -17,6 +17,7 @@ from fairlane.model.message import PushItem
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name
 from fairlane.model.outcome import PushOutcome
+from fairlane.runtime.service import Service
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import NOT_DUE, Added, Duplicate, Duplicates, Gone, ScheduledSlice
 from fairlane.wire.scheduled import ScheduledPage
@@ -26,16 +27,14 @@ _PAGE = re.compile(r"(\d{1,16})\.([0-9a-f-]{36})", re.ASCII)
 
 
 class ScheduledMessages:
-    """Scheduled messages of all queues; `wake` says that there is something new to wait for."""
+    """Scheduled messages of all queues; `due` is told that there is something new to wait for."""
 
-    def __init__(
-        self, store: Store, tenant: str, catalogue: Catalogue, pusher: Pusher, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, store: Store, tenant: str, catalogue: Catalogue, pusher: Pusher, due: Service) -> None:
         self._store = store
         self._tenant = tenant
         self._catalogue = catalogue
         self._pusher = pusher
-        self._wake = wake
+        self._due = due
 
     def is_scheduled(self, item: PushItem) -> bool:
         """Whether the item has a time that is still to come; otherwise it is pushed like any other."""
@@ -48,7 +47,7 @@ class ScheduledMessages:
         flush = Flush(requests)
         await self._pusher.draft(flush)
         await self._add_all(flush)
-        self._wake()
+        self._due.wake()
         return flush.outcomes
 
     async def _add_all(self, flush: Flush) -> None:
@@ -129,7 +128,7 @@ class ScheduledMessages:
             return None
         at = None if deliver_at is None else int(deliver_at)
         due_at = await self._store.scheduled.reschedule(found, transaction_id, due_at=at, delay_ms=delay_ms or 0)
-        self._wake()
+        self._due.wake()
         return moment_or_none(due_at)
 
     async def list(self, queue: str, *, after: str = "", limit: int = 100) -> ScheduledPage:

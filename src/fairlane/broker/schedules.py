@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from builtins import list as List  # there is a verb of that name
-from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
 
 import msgspec
 
+from fairlane.broker.compiled_specs import CompiledSpecs
+from fairlane.broker.push import Announcer
 from fairlane.broker.transact import Transactor
 from fairlane.errors import Conflict, FairlaneError, LaneLocked, LaneWaiting, NotFound, TransactionRefused, Unavailable
 from fairlane.model.ids import uuid7
@@ -18,6 +19,7 @@ from fairlane.model.message import PushItem, check_payload
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_name
 from fairlane.model.outcome import PushOutcome
+from fairlane.runtime.service import Service
 from fairlane.runtime.ticks import due, next_tick, ticks
 from fairlane.store.contract.store import Store
 from fairlane.store.families.schedules import Advance
@@ -43,16 +45,16 @@ class Schedules:
         store: Store,
         tenant: str,
         transactor: Transactor,
-        admit: Callable[[str, List[PushItem]], Sequence[PushItem]],
-        pushed: Callable[[], None],
-        wake: Callable[[], None],
+        compiled_specs: CompiledSpecs,
+        announcer: Announcer,
+        due: Service,
     ) -> None:
         self._store = store
         self._tenant = tenant
         self._transactor = transactor
-        self._admit = admit
-        self._pushed = pushed
-        self._wake = wake
+        self._compiled_specs = compiled_specs
+        self._announcer = announcer
+        self._due = due
         self._refused_until: dict[tuple[str, str], int] = {}
         self.ticks = 0
 
@@ -63,7 +65,7 @@ class Schedules:
         next_at = next_tick(options, await self._store.now())
         made = Stored(tenant=self._tenant, name=name, options=options, revision=uuid7(), next_at=next_at)
         saved = await self._store.schedules.put(made)
-        self._wake()
+        self._due.wake()
         return _shown(saved)
 
     async def get(self, name: str) -> Schedule:
@@ -85,7 +87,7 @@ class Schedules:
         if found.next_at is not None:
             return _shown(found)
         resumed = await self._turn(name, next_tick(found.options, await self._store.now()))
-        self._wake()
+        self._due.wake()
         return resumed
 
     async def _existing(self, name: str) -> Stored:
@@ -104,8 +106,10 @@ class Schedules:
         """Push its message once, now; its ticks go on as they were."""
         found = await self._existing(name)
         item = _item(found, await self._store.now(), f"{name}@now.{uuid7()}")
-        [outcome] = await self._transactor.transact(self._tenant, self._admit(self._tenant, [item]))
-        self._pushed()
+        [outcome] = await self._transactor.transact(
+            self._tenant, self._compiled_specs.admit_steps(self._tenant, [item])
+        )
+        self._announcer.flushed()
         assert isinstance(outcome, PushOutcome)
         return ScheduleRun(
             name=name,
@@ -137,7 +141,7 @@ class Schedules:
                 self._refused_until.pop(key, None)
         if count:
             self.ticks += count
-            self._pushed()
+            self._announcer.flushed()
         return count
 
     def _refuse(self, key: tuple[str, str], now: int, error: FairlaneError) -> None:
@@ -164,7 +168,7 @@ class Schedules:
         if not pushes:
             await self._store.schedules.advance(advance)
             return 0
-        items = self._admit(schedule.tenant, pushes)
+        items = self._compiled_specs.admit_steps(schedule.tenant, pushes)
         await self._transactor.transact(schedule.tenant, items, commit=partial(self._store.schedules.commit, advance))
         return len(items)
 

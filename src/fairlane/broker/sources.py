@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from fairlane.broker.compiled_specs import CompiledSpecs
+from fairlane.broker.push import Announcer
 from fairlane.broker.transact import Step, Transactor
 from fairlane.errors import Conflict, InvalidRequest, LeaseLost, NotFound, QueueFull, TransactionRefused
 from fairlane.model.limits import LEASE_SECONDS_MAX
@@ -37,16 +39,16 @@ class Sources:
         store: Store,
         tenant: str,
         transactor: Transactor,
-        admit: Callable[[str, List[PushItem]], Sequence[PushItem]],
+        compiled_specs: CompiledSpecs,
         check: Callable[[str, Sequence[Step]], None],
-        pushed: Callable[[], None],
+        announcer: Announcer,
     ) -> None:
         self._store = store
         self._tenant = tenant
         self._transactor = transactor
-        self._admit = admit
+        self._compiled_specs = compiled_specs
         self._check = check
-        self._pushed = pushed
+        self._announcer = announcer
         self.events = 0
 
     async def lease(self, name: str, *, seconds: int, token: int | None = None) -> SourceView:
@@ -102,11 +104,11 @@ class Sources:
         step, items, done = plan(self._tenant, source, page, known, gone[:GONE_MAX], more=len(gone) > GONE_MAX)
         await asyncio.to_thread(check_payloads, items)  # they may be large, and hold up everything else
         check_items(items)
-        if await self._take(step, self._admit(self._tenant, items)):
+        if await self._take(step, self._compiled_specs.admit_steps(self._tenant, items)):
             return msgspec.structs.replace(done, repeated=True)
         if items:
             self.events += len(items)
-            self._pushed()
+            self._announcer.flushed()
         return done
 
     async def _take(self, step: SourceStep, items: Sequence[PushItem]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
@@ -44,7 +44,7 @@ _SNAPSHOT_SECONDS = 30.0
 _ADOPT_SECONDS = 5.0
 """How often what brokers of this directory left that are gone is looked for."""
 _STRIKES_MAX = 5
-"""An entry that the store refuses so often, while it takes others, is failed."""
+"""An entry on which the store fails so often, given alone, is failed."""
 
 log = logging.getLogger(__name__)
 
@@ -129,13 +129,12 @@ class JournalDrain(Service):
         self._load_at = 0.0
         self._resting: dict[Backlog, tuple[int, float]] = {}
         """Backlogs that failed: how often, and until when they rest."""
-        self._strikes: dict[int, tuple[int, int]] = {}
-        """Entries that the store refused: how often, and how many others it had taken by then."""
+        self._strikes: Counter[int] = Counter()
+        """How often the store failed on an entry that was given alone, by its number."""
         self._single = 0
         """So many backlogs go one by one: after a failure, so that an entry which can never be moved fails alone."""
         self._snapshot_at = 0.0
         self._adopt_at = monotonic() + _ADOPT_SECONDS
-        self._drained = 0
 
     def save_soon(self) -> None:
         """What is known of queues and specs has changed."""
@@ -264,7 +263,6 @@ class JournalDrain(Service):
             self._resting.pop(entry.backlog, None)
             self._strikes.pop(entry.seq, None)
         count = sum(entry.messages for entry in entries)
-        self._drained += count
         self._route.rate.did(count, monotonic())
 
     async def _refused(self, entry: Entry, error: FairlaneError, *, blame: bool) -> None:
@@ -273,11 +271,8 @@ class JournalDrain(Service):
         if not isinstance(error, Unavailable | BrokerFailed | Overloaded):
             await self._fail(entry, error)
             return
-        strikes, taken = self._strikes.get(entry.seq, (0, -1))
-        if blame and (isinstance(error, BrokerFailed) or (_is_of_the_store(error) and taken < self._drained)):
-            strikes += 1
-            self._strikes[entry.seq] = (strikes, self._drained)
-        if strikes >= _STRIKES_MAX:
+        self._strikes[entry.seq] += blame and isinstance(error, BrokerFailed)
+        if self._strikes[entry.seq] >= _STRIKES_MAX:
             await self._fail(entry, error)
             return
         failures = self._resting.get(entry.backlog, (0, 0.0))[0] + 1

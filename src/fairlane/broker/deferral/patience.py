@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from time import monotonic
 from typing import Any
 
 import msgspec
 
 from fairlane.store.contract.journal import Backlog
+from fairlane.store.contract.store import Store
 
 ASK_SECONDS = 1.0
 """Between two questions while it is away."""
@@ -36,14 +37,13 @@ log = logging.getLogger(__name__)
 
 
 class StoreWatch:
-    """The store watch: `up` until a question got no answer; away until one did. `ask` is the question: it fails, or
-    returns."""
+    """The store watch: `up` until a question got no answer; away until one did."""
 
-    def __init__(self, ask: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, store: Store) -> None:
         self.up = True
         self.why = ""
         self.outages = 0
-        self._ask = ask
+        self._store = store
         self._asking: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._lost_at = 0.0
@@ -70,7 +70,7 @@ class StoreWatch:
         return asking.done() and not asking.cancelled() and asking.exception() is None
 
     async def _asked(self) -> None:
-        await self._ask()
+        await self._store.answer()
 
     def lost(self, why: str) -> None:
         """A question got no answer."""
@@ -132,16 +132,14 @@ class _Flight(msgspec.Struct, eq=False):
 
 
 class Patience:
-    def __init__(
-        self, watch: StoreWatch, seconds: float = PATIENCE_SECONDS, ended: Callable[[], None] = lambda: None
-    ) -> None:
-        """`ended` is called when work that was not waited for came to its end."""
+    def __init__(self, watch: StoreWatch, seconds: float = PATIENCE_SECONDS, news: asyncio.Event | None = None) -> None:
+        """`news` is set when work that was not waited for came to its end."""
         self.seconds = seconds
         self.abandoned: dict[asyncio.Task[Any], frozenset[Backlog]] = {}
         """Work that was not waited for, and the lanes it may yet change. Nothing of these is applied from the journal
         before it ended: what comes twice is known only to who comes second."""
         self._watch = watch
-        self._ended = ended
+        self._news = news or asyncio.Event()
         self._flights: set[_Flight] = set()
         self._timer: asyncio.TimerHandle | None = None
         """One for all that is under way: it looks at what is due, and is set anew."""
@@ -236,7 +234,7 @@ class Patience:
         del self.abandoned[task]
         if not task.cancelled():
             task.exception()  # whoever waited for it was answered long ago
-        self._ended()
+        self._news.set()
 
     async def stop(self) -> None:
         """Work that nobody waits for has a moment more."""

@@ -65,10 +65,10 @@ class Route:
         journal: Journal | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
-        self.watch = StoreWatch(lambda: store.answer())
+        self.watch = StoreWatch(store)
         self.news = asyncio.Event()
         """Set when there may be something to drain from the journal."""
-        self.patience = Patience(self.watch, patience_seconds, ended=self.news.set)
+        self.patience = Patience(self.watch, patience_seconds, self.news)
         self.rate = Rate()
         """Of messages that leave the journal."""
         self.journal = journal

@@ -7,9 +7,9 @@ The truth is a version in the store; a hint says that it rose, and every second 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 
 from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.compiled_specs import CompiledSpecs
 from fairlane.errors import FairlaneError
 from fairlane.runtime.service import Service
 from fairlane.store.contract.store import Store
@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 
 
 class CatalogueWatch(Service):
-    def __init__(self, store: Store, catalogue: Catalogue, reload: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, compiled_specs: CompiledSpecs) -> None:
         super().__init__("catalogue")
         self._store = store
         self._catalogue = catalogue
-        self._reload = reload
+        self._compiled_specs = compiled_specs
         self._version: int | None = None
 
     async def _run(self) -> None:
@@ -43,11 +43,11 @@ class CatalogueWatch(Service):
         version, queue_ids = await self._store.queues.changes(self._version or 0)
         if self._version is None or queue_ids is None:
             self._catalogue.forget_all()
-            await self._reload()
+            await self._compiled_specs.reload()
         else:
             for queue_id in queue_ids:
                 if queue_id == SPECS:
-                    await self._reload()
+                    await self._compiled_specs.reload()
                 else:
                     self._catalogue.forget(queue_id)
         self._version = version

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
 
+from fairlane.broker.push import Announcer
 from fairlane.broker.schedules import Schedules
 from fairlane.errors import FairlaneError, ShuttingDown
 from fairlane.runtime.service import Service
@@ -30,12 +30,12 @@ log = logging.getLogger(__name__)
 
 
 class DueService(Service):
-    """The service that does what is due; `announce(queue_id, count)` is called for messages that were appended."""
+    """The service that does what is due."""
 
-    def __init__(self, store: Store, announce: Callable[[int, int], None]) -> None:
+    def __init__(self, store: Store, announcer: Announcer) -> None:
         super().__init__("due")
         self._store = store
-        self._announce = announce
+        self._announcer = announcer
         self._expire_at = time.monotonic() + _EXPIRY_SECONDS * random.random()  # noqa: S311  # not all at once
         self.appended = self.expired = 0
         self.schedules: Schedules | None = None
@@ -68,7 +68,7 @@ class DueService(Service):
             appended = await self._store.scheduled.append_due(limit=_APPEND_STEP)
             for queue_id, count in appended.queues.items():
                 self.appended += count
-                self._announce(queue_id, count)
+                self._announcer.appended(queue_id, count)
             if not appended.count:
                 return _BUSY_SECONDS  # another broker is at it
         return _FLOOR_SECONDS

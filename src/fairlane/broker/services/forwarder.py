@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
 
+from fairlane.broker.push import Announcer
 from fairlane.errors import FairlaneError, InvalidRequest, ShuttingDown
 from fairlane.model.queue import QueueOptions
 from fairlane.runtime.service import Service
@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 
 
 class Forwarder(Service):
-    """The forwarder of dead letters. `appended(queue_id, count)` is called for the queues that got letters."""
+    """The forwarder of dead letters."""
 
-    def __init__(self, store: Store, appended: Callable[[int, int], None]) -> None:
+    def __init__(self, store: Store, announcer: Announcer) -> None:
         super().__init__("forwarder")
         self._store = store
-        self._appended = appended
+        self._announcer = announcer
 
     async def _run(self) -> None:
         away = False
@@ -47,7 +47,7 @@ class Forwarder(Service):
         """One step; how many letters were appended."""
         forwarded = await self._store.dead_letters.forward(limit=_STEP)
         for queue_id, count in forwarded.queues.items():
-            self._appended(queue_id, count)
+            self._announcer.appended(queue_id, count)
         return sum(forwarded.queues.values())
 
     async def prepare(self, tenant: str, queue: str, options: QueueOptions) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
 from time import monotonic
 
+from fairlane.broker.push import Announcer
 from fairlane.errors import FairlaneError
 from fairlane.model.ids import PartitionId
 from fairlane.runtime.service import Service
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 
 class Reseed(Service):
-    """The reseed: `announce` is told of queues and how many of their lanes were woken."""
+    """The reseed. Polls are told of queues whose lanes were woken."""
 
-    def __init__(self, store: Store, announce: Callable[[int, int], None]) -> None:
+    def __init__(self, store: Store, announcer: Announcer) -> None:
         super().__init__("reseed")
         self._store = store
-        self._announce = announce
+        self._announcer = announcer
 
     async def _run(self) -> None:
         after: PartitionId | None = None
@@ -49,5 +49,5 @@ class Reseed(Service):
         roused = await self._store.groups.rouse(after, limit=STEP_PARTITIONS)
         for queue_id, lanes in roused.lanes.items():
             log.warning("reseed: woke %d lanes of queue %d that had messages and were not ready", lanes, queue_id)
-            self._announce(queue_id, lanes)
+            self._announcer.announce(queue_id, lanes)
         return roused.after
