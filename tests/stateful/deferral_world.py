@@ -292,12 +292,16 @@ class FakeStore:
         self.messages = SimpleNamespace(push=self._push, ack=self._ack, leased=self._leased)
         self.operations = self
         self.queues = SimpleNamespace(list=self._queues)
+        self.groups = SimpleNamespace(result=self._result)
 
     def id_time(self) -> int:
         return int(self._world.loop.now * 1000)
 
     async def _queues(self, tenant: str) -> list[Queue]:
         return []
+
+    async def _result(self, *_: Any) -> None:
+        """Nothing is kept of an ack that is repeated."""
 
     async def answer(self) -> None:
         await self._world.call(lambda: None, changes=False)
