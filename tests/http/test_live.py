@@ -109,8 +109,8 @@ async def test_a_path_is_asked_for_once_however_many_watch_and_never_while_nobod
 async def test_nothing_is_sent_while_nothing_changes(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "TURN_SECONDS", 0.001)
     monkeypatch.setattr(live, "COMMENT_SECONDS", 0.3)
-    calls = asked(wire, OVERVIEW, monkeypatch)
-    async with listening(wire, OVERVIEW) as events:
+    calls = asked(wire, "/api/v1/schedules", monkeypatch)
+    async with listening(wire, "/api/v1/schedules") as events:
         await events.next()
         before = len(calls)
         ended = asyncio.create_task(events.next())
