@@ -195,6 +195,8 @@ class Pusher:
         return flush.outcomes
 
     async def _defer(self, flush: Flush, drafts: Sequence[Draft], reason: OperationReason) -> None:
+        if flush.abandoned:  # it is in the journal: as another operation it could be stored twice
+            return
         for draft in await self._enqueuer.push(flush, drafts, reason):
             await self.move(draft)
         flush.drafts = {partition: draft for partition, draft in flush.drafts.items() if draft.owners}
