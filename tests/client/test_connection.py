@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,7 +13,7 @@ import pytest
 from fairlane import Client, FairlaneError, InvalidRequest, OutcomeUnknown
 from tests.client.rogue import Rogue
 
-QUEUES = json.dumps({"queues": []}).encode()
+QUEUES = json.dumps({"queues": [], "total": 0}).encode()
 
 
 @asynccontextmanager
@@ -56,7 +57,7 @@ def ok(body: bytes, *headers: bytes) -> bytes:
 async def test_every_form_of_an_answer_is_read(answer: bytes) -> None:
     async with answering(answer) as (url, got), Client(url, attempts=1) as client:
         assert await client.queues.list() == []
-    assert got[0].startswith(b"GET /api/v1/resources/queues HTTP/1.1\r\nHost: 127.0.0.1:")
+    assert re.match(rb"GET /api/v1/resources/queues\?\S+ HTTP/1\.1\r\nHost: 127\.0\.0\.1:", got[0])
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,9 @@ async def test_what_happened_is_told_by_second_and_by_minute(wire: Wire) -> None
     assert sum(value or 0 for value in found["acked"]) == 4
     assert found["pushed"][0] is None, "the broker did not run then"
     assert any(found["pushP99Ms"])
-    assert {value for value in found["depth"] if value is not None} <= {0, 6, 10}
+    counted = [value for value in found["depth"] if value is not None]
+    assert counted
+    assert min(counted) >= 6, "of all queues of the store"
     minutes = (await wire.get("/api/v1/history", minutes=60)).ok()
     assert (minutes["stepSeconds"], len(minutes["pushed"])) == (60, 60)
 

@@ -132,7 +132,7 @@ async def serving(
     """`options` are those of `App.serve`."""
     broker = Broker(store, polls_max=polls_max, limits=LIMITS, journal=journal)
     await broker.start()
-    app = App(broker)
+    app = App(broker, metrics_series_max=1_000_000)  # the store may have the queues of many tests
     server = app.serve(**options)
     port = await server.start(host, 0)
     try:

@@ -50,6 +50,8 @@ async def test_each_of_a_thousand_jobs_is_executed_once_by_some_worker(
     await push(client, shop.queue, 1000, more=',"seconds":0.001')
     await until(lambda: len(shop.done()) == 1000, seconds=100)
     await until_drained(client, shop.queue)
+    # One that is slow to start found nothing to do, and does not handle signals before it says that it is there.
+    await until(lambda: all("worker of" in shop.log(process) for process in shop.processes), seconds=100)
     for process in shop.processes:
         process.terminate()
     assert [await ended(process) for process in shop.processes] == [0] * workers

@@ -11,6 +11,7 @@ from fairlane.cli.verb import Client, Shown, opt
 from fairlane.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from fairlane.wire.findings import Finding
     from fairlane.wire.queues import ListedQueue
 
 _SORTS = {"p": "pending", "r": "rate", "o": "oldest", "d": "deadLetters", "n": "name"}
@@ -51,7 +52,7 @@ async def status(client: Client) -> Shown:
         "journal": entries,
         "findings": findings,
     }
-    critical = any(finding["severity"] == "critical" for finding in findings)
+    critical = any(finding.severity == "critical" for finding in findings)
     return Shown(shown, lambda: sys.stdout.write("\n".join(map(printable, lines)) + "\n"), 1 if critical else 0)
 
 
@@ -125,8 +126,8 @@ def _table(queues: Sequence[ListedQueue], sort: str) -> Any:
     return table
 
 
-def _sentence(finding: dict[str, Any]) -> str:
-    return f"{_MARKS.get(finding['severity'], '-'):<3}{finding['sentence']}"
+def _sentence(finding: Finding) -> str:
+    return f"{_MARKS[finding.severity]:<3}{finding.sentence}"
 
 
 def _last(column: Sequence[float | None]) -> float:

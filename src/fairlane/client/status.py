@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fairlane.client.part import Part, decode
-from fairlane.errors import NotFound
 from fairlane.model.names import name_or_none
+from fairlane.wire.findings import Finding, FindingList
 from fairlane.wire.history import History
 from fairlane.wire.queen import Health, Maintenance
 from fairlane.wire.queues import Overview
@@ -36,10 +34,6 @@ class Status(Part):
         """Whether all pops, or all pushes, are paused."""
         return await self._ask(Maintenance, "GET", "system", "maintenance")
 
-    async def findings(self) -> list[dict[str, Any]]:
-        """What is worth acting on, in sentences; nothing from a broker that does not look for it."""
-        try:
-            found = await self._ask(dict[str, list[dict[str, Any]]], "GET", "findings")
-        except NotFound:
-            return []
-        return found["findings"]
+    async def findings(self) -> list[Finding]:
+        """What is worth acting on, in sentences, the worst first."""
+        return (await self._ask(FindingList, "GET", "findings")).findings

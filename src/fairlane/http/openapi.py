@@ -8,10 +8,16 @@ from typing import Any
 
 import msgspec
 
-from fairlane.http.router import JSON, Route
+from fairlane.http.router import EVENTS, JSON, Route
 from fairlane.model.moment import Moment
 
 _REF = "#/components/schemas/{name}"
+_TEXT = {"type": "string"}
+_EVENT = {  # of each event, as those who read the description take it
+    "type": "object",
+    "properties": {"event": {"enum": ["snapshot", "change", "problem"]}, "data": {"type": "string"}},
+    "required": ["event", "data"],
+}
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
@@ -85,7 +91,7 @@ def _response(status: int, route: Route, schemas: dict[str, Any]) -> dict[str, A
         return {"description": "Nothing there."}
     content: dict[str, Any] = {}
     if route.content_type != JSON:
-        content[route.content_type.partition(";")[0]] = {"schema": {"type": "string"}}
+        content[route.content_type.partition(";")[0]] = {"schema": _EVENT if route.content_type == EVENTS else _TEXT}
     if route.content_type == JSON or route.answer is not None:
         content[JSON] = {"schema": schemas[repr(route.answer)] if route.answer is not None else {}}
     return {"description": "Done.", "content": content}

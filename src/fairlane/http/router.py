@@ -16,6 +16,7 @@ from fairlane.http.server import Request, Response, error_response
 from fairlane.wire.base import encode
 
 JSON = "application/json"
+EVENTS = "text/event-stream"
 _OURS = ("/api/", "/admin/", "/streams/")
 _PATHS_MAX = 1000
 _PATH_BYTES_MAX = 200

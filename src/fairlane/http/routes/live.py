@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
-from fairlane.http.router import Routes
+from fairlane.http.router import EVENTS, Routes
 from fairlane.http.server import Request, Response
 from fairlane.wire.live import LiveQuery
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from fairlane.http.app import App
 
 routes = Routes("live")
-EVENTS = "text/event-stream"
 
 
 @routes.get("/api/v1/live", query=LiveQuery, content_type=EVENTS)
