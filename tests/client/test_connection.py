@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from fairlane import Client, FairlaneError, InvalidRequest, OutcomeUnknown
+from fairlane import Client, FairlaneError, InvalidRequest, OutcomeUnknown, Unavailable
 from tests.client.rogue import Rogue
 
 QUEUES = json.dumps({"queues": [], "total": 0}).encode()
 
 
 @asynccontextmanager
-async def answering(*answers: bytes) -> AsyncIterator[tuple[str, list[bytes]]]:
+async def answering(*answers: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[str, list[bytes]]]:
     """A server whose connections give these answers, one to each request, and then close; its URL and what it got."""
     left, got = list(answers), []
 
@@ -31,8 +39,8 @@ async def answering(*answers: bytes) -> AsyncIterator[tuple[str, list[bytes]]]:
             await writer.drain()
         writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0, limit=2**24) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", got
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, limit=2**24, ssl=tls) as server:
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}", got
 
 
 def ok(body: bytes, *headers: bytes) -> bytes:
@@ -49,7 +57,7 @@ def ok(body: bytes, *headers: bytes) -> bytes:
             b"3;a=b\r\n%s\r\n%X\r\n%s\r\n0\r\nT: 1\r\n\r\n" % (QUEUES[:3], len(QUEUES) - 3, QUEUES[3:]),
             b"Transfer-Encoding: chunked",
         ),
-        b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + ok(QUEUES, b"Content-Length: %d" % len(QUEUES)),
+        b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" * 1000 + ok(QUEUES, b"Content-Length: %d" % len(QUEUES)),
         ok(QUEUES),
     ],
     ids=["length", "closing", "chunk", "chunks", "hints", "until the end"],
@@ -69,6 +77,8 @@ async def test_every_form_of_an_answer_is_read(answer: bytes) -> None:
         ok(b"", b"nothing"),
         ok(b"x\r\n", b"Transfer-Encoding: chunked"),
         ok(b"1\r\nabc\r\n", b"Transfer-Encoding: chunked"),
+        ok(b"-2\r\n\r\n0\r\n\r\n", b"Transfer-Encoding: chunked"),
+        ok(b"+0\r\n\r\n", b"Transfer-Encoding: chunked"),
         ok(b"", b"Transfer-Encoding: gzip"),
         ok(b"[]", b"Content-Length: 9"),
         b"HTTP/1.1 2",
@@ -127,3 +137,48 @@ async def test_who_is_cancelled_closes_the_connection(rogue: Rogue, queue: str) 
 def test_a_token_that_would_end_its_header_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="printable ASCII"):
         Client(token="a\r\nb: c")
+
+
+def certificate(directory: Path) -> Path:
+    """A certificate of 127.0.0.1, signed by itself, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fairlane test")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    form = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path = directory / "server.pem"
+    path.write_bytes(key.private_bytes(*form) + made.public_bytes(Encoding.PEM))
+    return path
+
+
+async def test_a_server_behind_tls_is_trusted_by_its_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    full = ok(QUEUES, b"Content-Length: %d" % len(QUEUES))
+    async with answering(full, tls=context) as (url, got):
+        async with Client(url, attempts=1) as client:
+            with pytest.raises(Unavailable, match="certificate verify failed"):
+                await client.queues.list()
+        assert not got
+        monkeypatch.setenv("SSL_CERT_FILE", str(path))
+        async with Client(url, attempts=1) as client:
+            assert await client.queues.list() == []
+
+
+@pytest.mark.parametrize("url", ["http://a..b", f"http://{'x' * 70}.example", "http://", "ftp://a"])
+def test_a_host_that_can_be_none_is_refused(url: str) -> None:
+    with pytest.raises(InvalidRequest, match="is not the URL of a server"):
+        Client(url)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from base64 import b64encode
 from time import monotonic
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 IDLE_SECONDS = 15.0
 """An idle connection is used again for so long; servers close theirs later."""
@@ -14,6 +18,7 @@ PIECE_BYTES = 1024 * 1024
 """A large body is sent piece by piece, so that others have their turn."""
 _HEAD_BYTES_MAX = 64 * 1024
 _BODILESS = (204, 304)
+_HEX = re.compile(rb"[0-9a-fA-F]{1,15}")
 
 
 class Reply(NamedTuple):
@@ -47,6 +52,7 @@ class Server:
         elif parts.username is not None:
             user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             self.head += f"Authorization: Basic {b64encode(user.encode()).decode()}\r\n"
+        self._context: SSLContext | None = None
         self.idle: list[Connection] = []
 
     def reused(self) -> Connection | None:
@@ -59,13 +65,12 @@ class Server:
         return None
 
     async def connect(self) -> Connection:
-        context = None
-        if self.tls:
+        if self.tls and self._context is None:
             import ssl
 
-            context = ssl.create_default_context()
+            self._context = ssl.create_default_context()
         _, connection = await asyncio.get_running_loop().create_connection(
-            Connection, self.host, self.port, ssl=context, happy_eyeballs_delay=0.25
+            Connection, self.host, self.port, ssl=self._context, happy_eyeballs_delay=0.25
         )
         return connection
 
@@ -158,18 +163,18 @@ class Connection(asyncio.Protocol):
             self._fail(f"the answer is not HTTP: {error}")
 
     def _read_head(self) -> bool:
-        end = self._received.find(b"\r\n\r\n")
-        if end < 0:
-            if len(self._received) > _HEAD_BYTES_MAX:
-                raise ValueError("its head has no end")
-            return False
-        first, *lines = bytes(self._received[:end]).split(b"\r\n")
-        del self._received[: end + 4]
-        version, status, *_ = first.split(b" ", 2)
-        if not version.startswith(b"HTTP/1.") or not (status.isdigit() and len(status) == 3):
-            raise ValueError("it has no status")
-        if status[:1] == b"1":
-            return self._read_head()  # the answer proper comes behind it
+        version, status, lines = b"", b"1", [b""]
+        while status[:1] == b"1":  # the answer proper comes behind it
+            end = self._received.find(b"\r\n\r\n")
+            if end < 0:
+                if len(self._received) > _HEAD_BYTES_MAX:
+                    raise ValueError("its head has no end")
+                return False
+            first, *lines = bytes(self._received[:end]).split(b"\r\n")
+            del self._received[: end + 4]
+            version, status, *_ = first.split(b" ", 2)
+            if not version.startswith(b"HTTP/1.") or not (status.isdigit() and len(status) == 3):
+                raise ValueError("it has no status")
         for line in lines:
             name, colon, value = line.partition(b":")
             if not colon:
@@ -196,8 +201,10 @@ class Connection(asyncio.Protocol):
     def _read_chunks(self) -> None:
         received = self._received
         while (line := received.find(b"\r\n")) >= 0:
-            size = int(bytes(received[:line]).partition(b";")[0], 16)
-            if size == 0:
+            digits = bytes(received[:line]).partition(b";")[0].strip()
+            if not _HEX.fullmatch(digits):
+                raise ValueError("a chunk has no length")
+            if (size := int(digits, 16)) == 0:
                 end = line if received[line : line + 4] == b"\r\n\r\n" else received.find(b"\r\n\r\n")
                 if end >= 0:
                     self._done(b"".join(self._chunks))

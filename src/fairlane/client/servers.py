@@ -61,7 +61,11 @@ def _checked(url: object) -> str:
         raise InvalidRequest(f"a server is named by a URL, not {type(url).__name__}")
     try:
         parts = urlsplit(url)
-        named = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+        named = (
+            parts.scheme in ("http", "https")
+            and (parts.hostname or "").encode("idna")
+            and (parts.port is None or parts.port > 0)
+        )
     except ValueError:
         named = False
     if not named:
