@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 
 from fairlane.errors import FairlaneError
 from fairlane.model.moment import Moment, moment_or_none
+from fairlane.model.names import QUEUE_MODE
 from fairlane.runtime.clock import wall_clock
 from fairlane.wire.dead_letters import DlqErrorsQuery
 from fairlane.wire.findings import Action, Finding, FindingList
@@ -76,18 +77,18 @@ class Findings:
         found = []
         for key, count in counts.most_common(_SHOWN_MAX):
             one, queue = first[key], names[key[0]]
-            more = f" and {count - 1} more" if count > 1 else ""
+            more, verb = (f" and {count - 1} more", "are") if count > 1 else ("", "is")
             how = "parked" if one.parked else "blocked"
             why = f"; its message failed with {one.error!r:.200}" if one.error else ""
-            page = _page("queues", queue, group=one.group)
+            page = _page("queues", queue, group=one.group, state=how)
             if count == 1:
                 page = _page("queues", queue, "partitions", one.partition, group=one.group)
             found.append(
                 Finding(
                     kind="lanes_stopped",
                     severity="critical",
-                    sentence=f"Partition {one.partition!r} of {queue!r}{more} is {how} "
-                    f"for the group {one.group!r}{why}.",
+                    sentence=f"Partition {one.partition!r} of {queue!r}{more} {verb} {how} "
+                    f"for {_group(one.group)}{why}.",
                     queue=queue,
                     group=one.group,
                     partition=one.partition if count == 1 else None,
@@ -156,8 +157,7 @@ class Findings:
                 Finding(
                     kind="operations_stuck",
                     severity="warning",
-                    sentence=f"{_many(waiting, 'operation')} wait, and {_many(stuck, 'backlog')} did not move "
-                    "for a minute.",
+                    sentence=f"{_wait(waiting, 'operation')}, and {_many(stuck, 'backlog')} did not move for a minute.",
                     count=waiting,
                     page=_page("operations"),
                 )
@@ -177,7 +177,7 @@ class Findings:
             if not idle or queue.id in acked or one.group.subscription.look:
                 continue
             sentence = (
-                f"The group {one.group.name!r} of {queue.name!r} has stopped: {_many(one.lag, 'message')} wait, "
+                f"T{_group(one.group.name)[1:]} of {queue.name!r} has stopped: {_wait(one.lag, 'message')}, "
                 f"the oldest since {_span((now - (one.oldest_at or now)) / 1e6)}, and nobody takes any."
             )
             found.append(
@@ -248,7 +248,7 @@ class Findings:
         if status is None:
             return []
         if not status.store_up:
-            waiting = f"; {_many(status.messages, 'message')} wait in the journal" if status.messages else ""
+            waiting = f"; {_wait(status.messages, 'message')} in the journal" if status.messages else ""
             away = f"The store is away for {_span(status.away_seconds)}{waiting}."
             return [_store_away(away, since=wall_clock() - int(status.away_seconds * 1e6))]
         if status.messages and (status.oldest_seconds or 0) > _STUCK_SECONDS:
@@ -256,7 +256,7 @@ class Findings:
                 Finding(
                     kind="journal_waiting",
                     severity="warning",
-                    sentence=f"{_many(status.messages, 'message')} wait in the journal, "
+                    sentence=f"{_wait(status.messages, 'message')} in the journal, "
                     f"the oldest for {_span(status.oldest_seconds or 0)}, though the store is there.",
                     count=status.messages,
                     page=_page("operations"),
@@ -318,6 +318,14 @@ def _path(*parts: str) -> str:
 
 def _many(count: int, noun: str) -> str:
     return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _wait(count: int, noun: str) -> str:
+    return f"{_many(count, noun)} {'waits' if count == 1 else 'wait'}"
+
+
+def _group(name: str) -> str:
+    return "the queue's own group" if name == QUEUE_MODE else f"the group {name!r}"
 
 
 def _span(seconds: float) -> str:
