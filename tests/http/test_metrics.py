@@ -48,6 +48,15 @@ async def test_age_lag_and_leases_of_groups_are_told(wire: Wire) -> None:
     assert found[sample("store_metrics_age_seconds")] >= 0
 
 
+async def test_the_age_of_a_new_queue_that_nobody_reads_is_told_beside_many_older_ones(wire: Wire) -> None:
+    for _ in range(101):  # one more than are looked into
+        await wire.push(wire.name(), 1)
+    queue = wire.name()
+    await wire.push(queue, 1)
+    found = await soon(wire, {sample("queue_partitions", queue=queue): 1})
+    assert found[sample("queue_oldest_age_seconds", queue=queue)] > 0
+
+
 async def test_redeliveries_dead_letters_and_time_in_queue_are_counted(wire: Wire) -> None:
     queue = wire.name()
     await wire.configure(queue, retryLimit=1)

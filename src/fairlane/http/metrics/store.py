@@ -78,9 +78,10 @@ class StoreMetrics:
     async def _queues(self, out: Families) -> None:
         statistics = self._broker.statistics
         now = await statistics.now()
-        counted = sorted(await statistics.queues(), key=lambda entry: entry[0].id)
+        newest_first = await statistics.queues()
         groups = sorted(await statistics.groups(), key=lambda entry: entry[1].group_id)
-        oldest = await statistics.oldest(counted, [found for _, found in groups])
+        oldest = await statistics.oldest(newest_first, [found for _, found in groups])
+        counted = sorted(newest_first, key=lambda entry: entry[0].id)
         out.gauge("queues", "Queues, those beyond the bound included.", len(counted))
         label = capped((queue.name for queue, _ in counted), self._series_max)
         queues = [({"queue": label[queue.name]}, queue, found, counts(found)) for queue, found in counted]
