@@ -13,6 +13,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
+import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -176,6 +177,15 @@ async def test_a_server_behind_tls_is_trusted_by_its_certificate(
         monkeypatch.setenv("SSL_CERT_FILE", str(path))
         async with Client(url, attempts=1) as client:
             assert await client.queues.list() == []
+
+
+def test_the_client_works_on_uvloop() -> None:
+    async def look() -> None:
+        async with answering(ok(QUEUES)) as (url, _), Client(url, attempts=1) as client:
+            assert await client.queues.list() == []
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(look())
 
 
 @pytest.mark.parametrize("url", ["http://a..b", f"http://{'x' * 70}.example", "http://", "ftp://a"])

@@ -69,9 +69,10 @@ class Server:
             import ssl
 
             self._context = ssl.create_default_context()
-        _, connection = await asyncio.get_running_loop().create_connection(
-            Connection, self.host, self.port, ssl=self._context, happy_eyeballs_delay=0.25
-        )
+        loop = asyncio.get_running_loop()
+        # A host with an address that leads nowhere is reached by its others. uvloop has no such option.
+        eyeballs: dict[str, Any] = {"happy_eyeballs_delay": 0.25} if isinstance(loop, asyncio.BaseEventLoop) else {}
+        _, connection = await loop.create_connection(Connection, self.host, self.port, ssl=self._context, **eyeballs)
         return connection
 
     def put_back(self, connection: Connection) -> None:
