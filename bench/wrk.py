@@ -46,11 +46,14 @@ def _install() -> None:
             return
 
 
-async def shoot(url: str, arguments: Sequence[str], *, connections: int, seconds: int) -> Shot:
+async def shoot(
+    url: str, arguments: Sequence[str], *, connections: int, seconds: int, headers: Sequence[str] = ()
+) -> Shot:
     """One run, which ends early when the script finds nothing more to pop."""
     process = await asyncio.create_subprocess_exec(
         *(wrk(), "--threads", "1", "--connections", str(connections), "--duration", f"{seconds}s"),
-        *("--timeout", "10s", "--script", str(SCRIPT), url, "--", *arguments),
+        *("--timeout", "10s", "--script", str(SCRIPT), *(part for one in headers for part in ("--header", one))),
+        *(url, "--", *arguments),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

@@ -1,0 +1,179 @@
+"""The systems that Fairlane is measured beside, each started here with equal durability and gone afterwards: what was
+answered is on disk. None runs as a service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.postgres import PostgresServer, fresh_database
+from tests.broker_process import broker_process
+
+PEERS = Path(__file__).resolve().parents[1] / ".venv-peers/bin/python"
+START_SECONDS_MAX = 60.0
+
+
+class Running(NamedTuple):
+    """`url` for its client; `pids` of the processes that do the work, the broker's before its store's."""
+
+    url: str
+    pids: tuple[int, ...]
+
+
+Opened = Callable[[Path, PostgresServer | None], AbstractAsyncContextManager[Running]]
+
+
+class System(NamedTuple):
+    """`program` is the name of its module in bench/peers, run by `python`."""
+
+    name: str
+    program: str
+    opened: Opened
+    python: Path = PEERS
+    needs: str = ""
+    """A program that has to be there; without, the system is left out, and that is said."""
+    note: str = ""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def _answering(port: int) -> None:
+    ends = time.monotonic() + START_SECONDS_MAX
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            if time.monotonic() > ends:
+                raise
+            await asyncio.sleep(0.05)
+        else:
+            writer.close()
+            return
+
+
+@contextmanager
+def _process(*command: str, **environment: str) -> Iterator[int]:
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **environment}
+    )
+    try:
+        yield process.pid
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(30)
+        process.kill()
+        process.wait()
+
+
+@asynccontextmanager
+async def _sqlite(directory: Path, server: PostgresServer | None) -> AsyncIterator[Running]:
+    with broker_process(f"sqlite:///{directory}/queue.db") as broker:
+        yield Running(broker.url, (broker.pid,))
+
+
+@asynccontextmanager
+async def _postgres(directory: Path, server: PostgresServer | None) -> AsyncIterator[Running]:
+    assert server is not None
+    async with fresh_database(server) as url:
+        with broker_process(url) as broker:
+            yield Running(broker.url, (broker.pid, server.pid))
+
+
+@asynccontextmanager
+async def _table(directory: Path, server: PostgresServer | None) -> AsyncIterator[Running]:
+    assert server is not None
+    async with fresh_database(server) as url:
+        yield Running(url, (server.pid,))
+
+
+@asynccontextmanager
+async def _redis(directory: Path, server: PostgresServer | None) -> AsyncIterator[Running]:
+    port = _free_port()
+    durable = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
+    where = ("--bind", "127.0.0.1", "--port", str(port), "--dir", str(directory), "--daemonize", "no")
+    with _process("redis-server", *where, *durable) as pid:
+        await _answering(port)
+        yield Running(f"redis://127.0.0.1:{port}", (pid,))
+
+
+@asynccontextmanager
+async def _nats(directory: Path, server: PostgresServer | None) -> AsyncIterator[Running]:
+    port = _free_port()
+    settings = directory / "nats.conf"
+    settings.write_text(
+        f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{directory}", max_file_store: 20GB'
+        f"{', sync_interval: always' if nats_syncs() else ''} }}\n"
+    )
+    with _process("nats-server", "--config", str(settings)) as pid:
+        await _answering(port)
+        yield Running(f"nats://127.0.0.1:{port}", (pid,))
+
+
+def nats_syncs() -> bool:
+    """Whether this version can answer after the disk has it (2.10 and later)."""
+    if shutil.which("nats-server") is None:
+        return False
+    said = subprocess.run(["nats-server", "--version"], capture_output=True, text=True, check=True).stdout
+    major, minor = said.split("v")[-1].split(".")[:2]
+    return (int(major), int(minor)) >= (2, 10)
+
+
+@asynccontextmanager
+async def _rabbitmq(directory: Path, server: PostgresServer | None) -> AsyncIterator[Running]:
+    port, names, nodes = _free_port(), _free_port(), _free_port()
+    environment = {
+        "HOME": str(directory),
+        "RABBITMQ_NODENAME": f"bench{port}@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(nodes),
+        "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(directory / "log"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
+        "ERL_EPMD_PORT": str(names),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+    }
+    # Its directory of names is a process of its own, which would outlive it if it were left to start it.
+    with _process("epmd", "-port", str(names)), _process(_RABBITMQ, **environment) as pid:
+        await _answering(port)
+        yield Running(f"amqp://guest:guest@127.0.0.1:{port}/", (pid,))
+
+
+_RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # the one in PATH would run as another user
+
+SYSTEMS = (
+    System("Fairlane, PostgreSQL", "fairlane_client", _postgres, Path(sys.executable)),
+    System("Fairlane, SQLite", "fairlane_client", _sqlite, Path(sys.executable)),
+    System("Redis Streams", "redis_streams", _redis, needs="redis-server", note="appendfsync always, one stream"),
+    System(
+        "NATS JetStream",
+        "nats_jetstream",
+        _nats,
+        needs="nats-server",
+        note="sync always" if nats_syncs() else "NOT EQUAL: this version answers before the disk has the message",
+    ),
+    System("RabbitMQ quorum queue", "rabbitmq_quorum", _rabbitmq, needs=_RABBITMQ, note="confirms, one node"),
+    System("SKIP LOCKED table", "skip_locked", _table, note="without retries, groups or order between consumers"),
+)
+
+
+@contextmanager
+def directory_below(base: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="fairlane-bench-", dir=base, ignore_cleanup_errors=True) as directory:
+        yield Path(directory)

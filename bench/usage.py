@@ -1,0 +1,59 @@
+"""What a process and its children used: CPU, bytes written, memory at its peak. Read from /proc."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Usage(NamedTuple):
+    cpu_seconds: float
+    written_bytes: int
+    peak_bytes: int
+
+
+def usage_of(pids: Iterable[int]) -> dict[int, Usage]:
+    """Of these processes and all that descend from them, each since it began."""
+    return {one: used for pid in pids for one in _family(pid) if (used := _of_one(one)) is not None}
+
+
+def difference(before: dict[int, Usage], after: dict[int, Usage]) -> Usage:
+    """Of the processes that are there afterwards: one that ended took its account along."""
+    cpu, written = 0.0, 0
+    for pid, used in after.items():
+        was = before.get(pid, Usage(0.0, 0, 0))
+        cpu += used.cpu_seconds - was.cpu_seconds
+        written += used.written_bytes - was.written_bytes
+    return Usage(cpu, written, sum(used.peak_bytes for used in after.values()))
+
+
+def _family(pid: int) -> list[int]:
+    """The process and its descendants."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    family = [pid]
+    for member in family:
+        family += children.get(member, [])
+    return family
+
+
+def _of_one(pid: int) -> Usage | None:
+    proc = Path("/proc", str(pid))
+    try:
+        fields = (proc / "stat").read_text().rpartition(")")[2].split()
+        written = dict(line.split(": ") for line in (proc / "io").read_text().splitlines())["write_bytes"]
+        status = (proc / "status").read_text()
+    except OSError:
+        return None
+    peak = next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0)
+    return Usage(sum(map(int, fields[11:13])) / _TICKS, int(written), peak)
