@@ -23,10 +23,10 @@ COMPILE := .venv-lock/bin/uv pip compile --universal --generate-hashes --python-
 LOCK := $(COMPILE) pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check bench fuzz faults lock queen tools clean
+.PHONY: help serve test check docs bench bench-peers fuzz faults lock sbom queen tools clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 13
 
 serve: $(SERVER)  ## run the broker
 	$(BIN)/fairlane serve $(ARGS)
@@ -34,20 +34,27 @@ serve: $(SERVER)  ## run the broker
 test: $(DEV) queen tools  ## run the tests, on SQLite and on real PostgreSQL servers
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-check: $(DEV)  ## format, lint, types, import rules
+check: $(DEV) docs  ## format, lint, types, import rules, the site of docs/
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(DEV) $(if $(filter workers,$(BENCH)),.venv-peers/.ready)  ## measure the engine in process; BENCH=http the broker over HTTP
+docs: .venv-docs/.ready  ## make the site of docs/ in build/docs; a warning fails it
+	.venv-docs/bin/sphinx-build --fail-on-warning --keep-going --quiet --jobs auto $(ARGS) docs build/docs
+
+bench: $(DEV) $(if $(filter workers compare,$(BENCH)),.venv-peers/.ready)  ## measure the engine in process; BENCH=http the broker over HTTP
 	$(BIN)/python bench/$(BENCH).py $(ARGS)
 
-fuzz: $(DEV)  ## send every operation a hundred requests made from /openapi.json; ARGS="--cases 1000"
+# Debian's servers of other queues; RUNLEVEL keeps the packages from starting a service.
+bench-peers: .venv-peers/.ready  ## install what BENCH=compare measures beside: Redis, NATS, RabbitMQ
+	DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install --yes --quiet --no-install-recommends redis-server nats-server rabbitmq-server
+
+fuzz: $(DEV)  ## feed every parser what atheris makes of seeds, and every operation a hundred requests made from /openapi.json; ARGS="--seconds 60 --cases 1000"
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-faults: $(DEV)  ## freeze, stop and kill the store and brokers under load, at full size; takes minutes
-	$(BIN)/python -m pytest -p no:xdist tests/faults/full_size.py tests/faults $(ARGS)
+faults: $(DEV) tools  ## freeze, stop and kill the store and brokers under load, at full size; takes minutes
+	$(BIN)/python -m pytest -p no:xdist tests/faults/full_size.py tests/faults/slow_clients.py tests/faults $(ARGS)
 
 # The first resolution bounds the second, so that both files pin one version of each package.
 lock: .venv-lock/bin/uv  ## renew requirements/*.txt
@@ -56,13 +63,19 @@ lock: .venv-lock/bin/uv  ## renew requirements/*.txt
 	$(COMPILE) $(ARGS) --group pyproject.toml:queen-0.15.0 --output-file requirements/queen-0.15.0.txt
 	$(COMPILE) $(ARGS) --group pyproject.toml:queen-2.6.0 --output-file requirements/queen-2.6.0.txt
 	$(COMPILE) $(ARGS) --group pyproject.toml:peers --output-file requirements/peers.txt
+	$(COMPILE) $(ARGS) --group pyproject.toml:docs --output-file requirements/docs.txt
+
+sbom: $(DEV)  ## list what a release consists of, as CycloneDX, from the lock: build/sbom.json
+	@mkdir -p build
+	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application --output-reproducible \
+		--output-format JSON --output-file build/sbom.json requirements/server.txt
 
 queen: $(QUEEN)  ## fetch the published queen-mq clients that the tests drive
 
 # Some tests put a real pgbouncer in front of PostgreSQL, others ask promtool what it thinks of the alert rules, or open
 # the dashboard in chromium. They are skipped without, so a failure to install one is no failure of the build. RUNLEVEL keeps the packages from starting a service.
 tools:
-	@for tool in pgbouncer:pgbouncer promtool:prometheus chromium:chromium; do \
+	@for tool in pgbouncer:pgbouncer promtool:prometheus chromium:chromium nginx:nginx caddy:caddy slowhttptest:slowhttptest; do \
 		command -v $${tool%:*} >/dev/null || test -x /usr/sbin/$${tool%:*} || { \
 			test "$$(id -u)" = 0 && command -v apt-get >/dev/null && { \
 				export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1; \
@@ -73,7 +86,7 @@ tools:
 	done
 
 clean:  ## remove the environment and every cache
-	rm -rf .venv .venv-lock .venv-peers .venv-servers .venv-queen-* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .venv-docs .venv-lock .venv-peers .venv-servers .venv-queen-* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -94,9 +107,9 @@ $(DEV): requirements/dev.txt $(SERVER)
 	.venv-queen-$*/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --requirement $<
 	@touch $@
 
-.venv-peers/.ready: requirements/peers.txt
-	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --requirement $<
+.venv-peers/.ready .venv-docs/.ready: .venv-%/.ready: requirements/%.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --requirement $<
 	@touch $@
 
 # Only the source package has the tests. Its hash is the lock file's too; pip insists on reading the metadata of what

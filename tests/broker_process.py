@@ -14,7 +14,7 @@ from pathlib import Path
 
 FAIRLANE = Path(sys.executable).with_name("fairlane")
 STOP_SECONDS_MAX = 15.0
-_ADDRESS = re.compile(r" on (http://\S+:\d+), store ")
+_ADDRESS = re.compile(r" on (https?://\S+:\d+|unix:\S+), store ")
 
 
 class BrokerProcess:
@@ -35,7 +35,7 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start it, and return when it listens."""
-        port = self.url.rpartition(":")[2] or "0"
+        port = self.url.rpartition(":")[2] if self.url.startswith("http") else "0"
         self._process = subprocess.Popen(
             [FAIRLANE, "serve", "--port", port, *self._arguments],
             stderr=subprocess.PIPE,

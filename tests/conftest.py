@@ -26,6 +26,10 @@ LONG = "tests/stateful/"
 """Tests that work for long. A second worker begins with them, so that none is left alone with one at the end."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--golden-update", action="store_true", help="write the outputs in tests/cli/golden anew")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def order(item: pytest.Item) -> int:
         return next((n for n, path in enumerate(WAITING) if item.nodeid.startswith(path)), len(WAITING))

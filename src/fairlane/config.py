@@ -36,8 +36,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store: Annotated[str, _flag("sqlite:///path, postgresql://..., or postgres for an embedded one")] = (
         "sqlite:///fairlane.db"
     )
-    host: Annotated[str, _flag("Address to listen on")] = "127.0.0.1"
+    host: Annotated[str, _flag("Address to listen on; none with --socket for no port")] = "127.0.0.1"
     port: Annotated[int, _flag("Port to listen on")] = 6632
+    socket: Annotated[str | None, _flag("Path of a unix socket to listen at too, for this user alone")] = None
+    hooks_listen: Annotated[str | None, _flag("HOST:PORT where webhooks are taken, and nothing else is there")] = None
+    tls_cert: Annotated[str | None, _flag("Certificate and those above it, PEM: speak TLS; read again on SIGHUP")] = (
+        None
+    )
+    tls_key: Annotated[str | None, _flag("Key of the certificate, if it is not in its file")] = None
+    tls_client_ca: Annotated[str | None, _flag("Let in whose certificate this authority signed, and nobody else")] = (
+        None
+    )
+    trusted_proxies: Annotated[
+        str, _flag("Addresses and networks whose X-Forwarded-For is believed, separated by commas")
+    ] = ""
+    peer_share: Annotated[float, _flag("Part of connections, polls and bytes that one address may have")] = 0.25
+    """Loopback and trusted proxies may have all: many ask from there."""
     workers: Annotated[int, _flag("Processes; more than one needs PostgreSQL")] = 1
     log_format: Annotated[Literal["text", "json"], _flag("text or json")] = "text"
     otel: Annotated[
@@ -48,6 +62,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     statement_cache: Annotated[bool, _flag("Off for a pooler that cannot keep prepared statements")] = True
     allowed_hosts: Annotated[str, _flag("Names and addresses by which clients ask for it, separated by commas")] = ""
     """Beside those of loopback and where it listens; `*` for any."""
+    insecure_no_auth: Annotated[bool, _flag("Ask nobody for a key: whoever reaches the port may do everything")] = False
+    """Otherwise a broker that listens elsewhere than on loopback needs keys or tokens."""
+    audit_days: Annotated[int, _flag("How long entries of the audit log stay; 0 for ever")] = 365
     cors_origin: Annotated[str | None, _flag("Let pages of these origins call the API")] = None
     secret_names: Annotated[str, _flag("Environment variables that specs may name, besides FAIRLANE_SECRET_*")] = (
         SECRET_NAMES
@@ -82,6 +99,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Keys for encrypted queues, each 64 hex digits or 32 bytes in base64; the first one is used for what is new."""
     encryption_key_file: str | None = None
     """A file with such keys."""
+    sealed_queues: str = ""
+    """Queues that are always encrypted, whatever their options say, by names and beginnings with a `*`, separated by
+    commas: a message in clear in one of them is not delivered."""
+    jwt_secret: str = ""
+    """Tokens (JWT) that are signed with this secret (HS256) are credentials; at least 32 bytes."""
+    jwt_public_key: str = ""
+    """Those signed with the private half of a key are: PEM, or a file with such keys. RSA (RS256), P-256 (ES256) or
+    Ed25519 (EdDSA)."""
+    jwt_jwks_url: str = ""
+    """Those of an identity provider are, which publishes its keys there; https, or a host of outbound_allow."""
+    jwt_issuer: str | None = None
+    """The `iss` that tokens must have."""
+    jwt_audience: str | None = None
+    """The `aud` that tokens must have; without one those that have any are for somebody else."""
+    jwt_claims: str = ""
+    """Where claims have other names: `role=...,roles=...,scopes=...,tenant=...,sub=...`, as many as differ."""
     retention_interval_seconds: float = 10.0
     """How often what a retention rule covers is deleted; 0 leaves that to other brokers."""
 
@@ -152,12 +185,17 @@ def wants_otel(setting: str) -> bool:
     return any(os.environ.get(name) for name in _OTEL)
 
 
+def pg_sslmode() -> str:
+    """How PostgreSQL is to speak TLS where its URL does not say it."""
+    return os.environ.get("PGSSLMODE") or "prefer"
+
+
 def encryption_key(settings: Settings) -> str:
     """The keys for encrypted queues, from the setting or its file; "" if there are none."""
     if settings.encryption_key_file is None:
         return settings.encryption_key
     if warning := warning_of(settings.encryption_key_file):
-        log.warning("%s", warning)
+        log.warning("%(warning)s", {"warning": warning})
     try:
         return Path(settings.encryption_key_file).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:

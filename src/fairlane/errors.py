@@ -13,7 +13,7 @@
     |   |- OptionsChanged       somebody else changed the options of the queue meanwhile
     |   |- ConfigMismatch       a stream of this name was registered with another configuration
     |   |- NotAvailable         this broker was not started with what it takes
-    |   |- ConsentNeeded        a spec would lose or refuse messages, and nobody agreed to that
+    |   |- ConsentNeeded        a spec would lose, refuse or expose messages, and nobody agreed to that
     |   |- TransactionRefused   one of its operations was refused; nothing was applied
     |   |   '- AlreadyApplied   its acks were applied by an earlier try, and its pushes with them
     |   |- AckRefused           the ack of one message
@@ -23,9 +23,12 @@
     |   |   '- Redelivered      an earlier message of the same call failed, so this one comes again
     |   '- OperationFailed      what was accepted was given up on later; the operation says why
     |- Unauthenticated      a signature or credential is missing, or is not good
+    |- Forbidden            the caller is known, and has not the scope for it
+    |   '- QuotaReached     the tenant has as many as it may: waiting does not help
     |- CommandFailed        what carries out a command refused it or did not answer; `retryable` says which
     |- Overloaded           try again after `retry_after` seconds
     |   |- QueueFull        the queue is at its capacity
+    |   |- OverQuota        the tenant has as much as it may at once
     |   '- JournalFull      the store is away and the journal has no room either
     |- BrokerFailed         the broker met a defect of its own; its log says more
     '- Unavailable          the store or the broker cannot answer now; retry
@@ -143,6 +146,14 @@ class Unauthenticated(FairlaneError):
     code = "unauthenticated"
 
 
+class Forbidden(FairlaneError):
+    code = "forbidden"
+
+
+class QuotaReached(Forbidden):
+    code = "quota_reached"
+
+
 class OptionsChanged(Conflict):
     code = "options_changed"
 
@@ -207,6 +218,10 @@ class QueueFull(Overloaded):
     def __init__(self, message: str, *, depth: int, capacity: int, retry_after: float = 5.0) -> None:
         super().__init__(message, retry_after=retry_after, depth=depth)
         self.capacity = capacity
+
+
+class OverQuota(Overloaded):
+    code = "over_quota"
 
 
 class JournalFull(Overloaded):

@@ -33,6 +33,7 @@ TYPES: Final = {
 """The kinds of messaging operations that verbs are, as the conventions name them."""
 LINKS_MAX: Final = 100
 SERVER: Final = SpanKind.SERVER
+CLIENT: Final = SpanKind.CLIENT
 T = TypeVar("T")
 Sample = tuple[str, dict[str, str], int | float]
 Family = tuple[str, str, str, list[Sample]]

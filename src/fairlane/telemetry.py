@@ -6,16 +6,17 @@ Recording must cost less than a microsecond a request: it adds to plain numbers,
 
 from __future__ import annotations
 
-import resource
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from operator import sub
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from fairlane.runtime.clock import wall_clock
+from fairlane.runtime.process import cpu_seconds, resident_bytes
 
 T = TypeVar("T")
 KINDS: Final = ("push", "pop", "ack", "transaction", "renew_lease")
@@ -142,6 +143,8 @@ class Step(NamedTuple):
     latencies: tuple[float | None, ...]
     depth: int | None
     oldest_at: int | None
+    lag: int | None = None
+    """Of one group, where it was asked for."""
 
 
 class Bin(NamedTuple):
@@ -149,15 +152,18 @@ class Bin(NamedTuple):
 
     at: int
     queues: dict[int, QueueCounts]
+    lags: dict[int, int]
+    """What each group had not finished when somebody counted last."""
 
 
 class Minute(msgspec.Struct):
     """A minute of telemetry: what happened in it, by verb and by queue."""
 
     at: int
-    base: dict[str, Tally]
+    base: dict[str, Tally] = {}
     verbs: dict[str, Tally] = {}
     queues: dict[int, QueueCounts] = {}
+    lags: dict[int, int] = {}
     cpu_seconds: tuple[float, float] = (0.0, 0.0)
     resident_bytes: int = 0
     step: Step | None = None
@@ -211,7 +217,7 @@ class Telemetry:
         """When the second that runs is over: one moment is all that a call looks at."""
         at = self._begin_second(time.perf_counter())
         self._queues: dict[int, QueueCounts] = {}
-        self._bin = Bin(at - at % _BIN, self._queues)
+        self._bin = Bin(at - at % _BIN, self._queues, {})
         self._second = _Meter(self, at)
         self._minute = self._begin_minute(at)
 
@@ -287,12 +293,31 @@ class Telemetry:
         self._catch_up()
         return list(self._bins)
 
-    def counted(self, depths: Mapping[int, int]) -> None:
-        """Somebody counted what is not finished, by queue."""
+    @property
+    def turn(self) -> int:
+        """When the bin began that runs."""
         self._catch_up()
-        self._second.depth = self._minute_meter.depth = sum(depths.values())
+        return self._bin.at
+
+    def touched(self, since: int) -> dict[int, int]:
+        """Queues to which something happened in the bins from this turn on, each with its last turn."""
+        self._catch_up()
+        return {id: bin.at for bin in (*self._bins, self._bin) if bin.at >= since for id in bin.queues}
+
+    def counted(self, depths: Mapping[int, int], *, whole: bool) -> None:
+        """Somebody counted what is not finished, by queue; `whole`: of all queues that are shown together."""
+        self._catch_up()
+        if whole:
+            self._second.depth = self._minute_meter.depth = sum(depths.values())
         for queue_id, counts in self._queues.items():
-            counts.depth = depths.get(queue_id)
+            if whole or queue_id in depths:
+                counts.depth = depths.get(queue_id)
+
+    def lagged(self, lags: Iterable[tuple[int, int]]) -> None:
+        """Somebody counted what groups have not finished, by group."""
+        self._catch_up()
+        self._bin.lags.update(islice(lags, BIN_QUEUES_MAX))
+        self._minute.lags.update(islice(self._bin.lags.items(), QUEUES_MAX))
 
     def aged(self, oldest_at: int | None) -> None:
         """Somebody looked when the oldest message came that is not finished."""
@@ -320,7 +345,7 @@ class Telemetry:
             self._counts = tuple(map(sub, self.counts(), [getattr(self._beyond, name) for name in COUNTED]))
             self._bins.append(self._bin)
             self._queues = {}
-            self._bin = Bin(at - at % _BIN, self._queues)
+            self._bin = Bin(at - at % _BIN, self._queues, {})
         if at - at % _MINUTE != self._minute.at:
             self._close(self._minute)
             self._minutes.append(self._minute)
@@ -358,18 +383,3 @@ class Telemetry:
         minute.cpu_seconds = cpu_seconds()
         minute.resident_bytes = resident_bytes()
         minute.step = self._minute_meter.step()
-
-
-def cpu_seconds() -> tuple[float, float]:
-    """(user, system) seconds of this process."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime, usage.ru_stime
-
-
-def resident_bytes() -> int:
-    """Memory of this process; its highest so far where the system does not tell the present."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -77,7 +77,12 @@ def current() -> dict[str, str]:
     return {} if found is None else found.context()
 
 
+def trace_of(context: Mapping[str, str]) -> str | None:
+    """The id of the trace that a context is of."""
+    return context[PARENT][3:35] if PARENT in context else None
+
+
 def onward(headers: Mapping[str, str] | None) -> dict[str, str]:
     """The trace context for what a message with these headers leads to: of the span that handles it, or as it came."""
     came, here = carried(headers), current()
-    return here if here and (not came or here[PARENT][3:35] == came[PARENT][3:35]) else came
+    return here if here and (not came or trace_of(here) == trace_of(came)) else came

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-_FLAGS = [
+FLAGS = [
     "--no-sandbox",  # tests may run as root, which its sandbox refuses; it only opens what this tree serves
     "--disable-gpu",
     "--disable-quic",
@@ -49,7 +49,7 @@ async def browser() -> AsyncIterator[Browser]:
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS)
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
         await browser.close()
 

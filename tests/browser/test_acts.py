@@ -11,9 +11,6 @@ from tests.browser.watched import Watched
 from tests.http.wire import Wire
 from tests.until import until
 
-LIVE_SECONDS_MAX = 20.0
-"""A change is on the page within a second on a quiet machine; this is for a busy one."""
-
 
 async def letters(wire: Wire, queue: str, **query: Any) -> list[Any]:
     found: list[Any] = (await wire.get("/api/v1/dlq", queue=queue, **query)).ok()["messages"]
@@ -190,6 +187,7 @@ async def test_the_keyboard_goes_to_pages_rows_and_the_search(page: Watched, wir
     await keyboard.press("/")
     await keyboard.type("by-key")
     await page.page.wait_for_url("**/#/groups?search=by-key")
+    await page.ready()
     await keyboard.press("Escape")
     await keyboard.press("j")
     await keyboard.press("Enter")
@@ -207,10 +205,14 @@ async def test_a_push_is_on_the_page_within_a_second(page: Watched, wire: Wire) 
     await page.page.locator(".live", has_text="Live").wait_for()
     figure = page.page.locator(".stat", has_text="To read").locator(".stat-value")
     await until(lambda: _is(figure, "0"))
-    started = time.monotonic()
-    await wire.push("watched", *range(41))
-    await until(lambda: _is(figure, "41"))
-    assert time.monotonic() - started < LIVE_SECONDS_MAX
+    seconds: list[float] = []
+    while len(seconds) < 10 and not (seconds and seconds[-1] < 1):  # the machine may be busy elsewhere for a moment
+        started = time.monotonic()
+        await wire.push("watched", *range(41))
+        expected = str(41 * (len(seconds) + 1))
+        await until(lambda text=expected: _is(figure, text))  # type: ignore[misc]
+        seconds.append(time.monotonic() - started)
+    assert min(seconds) < 1, seconds
 
 
 async def _is(figure: Any, text: str) -> bool:

@@ -7,6 +7,7 @@ import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
 from fairlane.http.routes import ROUTES
 
@@ -49,6 +50,10 @@ class Watched:
 
     async def watch(self) -> None:
         await self.page.add_init_script(_AT_FIRST)
+
+    def watches(self, paths: list[str]) -> None:
+        """Write down the paths of the API that the page watches from now on."""
+        self.page.on("request", lambda request: paths.extend(parse_qs(urlsplit(request.url).query).get("watch", ())))
 
     async def open(self, route: str = "/") -> None:
         """Show a page of the dashboard by its route, `/queues/orders`; return when it has its data."""

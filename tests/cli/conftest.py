@@ -1,17 +1,37 @@
-"""The real command, in processes of its own, against a real broker."""
+"""The real command against a real broker: in processes of its own, or where many are run in this one."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from fairlane.broker.broker import Broker
+from fairlane.cli import main
+from fairlane.client import Client
+from fairlane.http.app import App
+from fairlane.http.server import open_sockets
+from fairlane.testing import FrozenClock
 from tests.broker_process import FAIRLANE, BrokerProcess, broker_process
+from tests.cli.scenarios import SPEC
+
+FILES = {
+    "orders.jsonl": '{"total": 1}\n{"total": 2}\n',
+    "shop.fairlane": SPEC,
+    "loose.fairlane": "app Shop { queue   Orders {} }\n",
+    "wrong.fairlane": "app Shop { queue Orders { max_depht: 7 } }\n",
+    "body.json": '{"id":"o-1","total":42}',
+}
 
 
 @dataclass(frozen=True)
@@ -38,10 +58,10 @@ class Command:
     url: str
 
     def __call__(self, *arguments: str, input: str = "") -> Ran:
-        done = subprocess.run(
-            [FAIRLANE, *arguments], input=input, capture_output=True, text=True, env=self.environment, timeout=60
-        )
-        return Ran(done.returncode, done.stdout, done.stderr)
+        """In this process: a new one each time takes longer than what it does."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FAIRLANE_SERVER", self.url)
+            return Ran(*in_process(arguments, input))
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -68,3 +88,35 @@ def fairlane(cli_broker: BrokerProcess) -> Command:
 def queue(request: pytest.FixtureRequest) -> str:
     """A queue of this test's own: all share the broker."""
     return str(request.node.name)
+
+
+def in_process(words: Sequence[str], input: str = "") -> tuple[int, str, str]:
+    """Exit code, output and errors of a command that is run in this process."""
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(input.encode()), "utf-8"))
+        code = main.ended(words)
+    out.seek(0)
+    return code, out.read(), err.getvalue()
+
+
+@pytest.fixture
+async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimpleNamespace]:
+    """A directory with files, and a broker that the environment names."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    clock = FrozenClock(datetime(2020, 1, 31, 12, tzinfo=UTC))
+    store, journal = f"sqlite:///{tmp_path}/queue.db", str(tmp_path / "journal")
+    async with Broker.open(store, clock=clock, journal=journal, retention_interval=0) as broker:
+        sockets = open_sockets("127.0.0.1", 0)
+        url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
+        server = App(broker).serve()
+        await server.listen(sockets)
+        for name, value in {"SERVER": url, "SECRET_X": "x"}.items():
+            monkeypatch.setenv(f"FAIRLANE_{name}", value)
+        for name, value in {"COLUMNS": "100", "LOGNAME": "operator", "SHOP_SECRET": "s" * 32}.items():
+            monkeypatch.setenv(name, value)
+        async with Client(url) as client:
+            yield SimpleNamespace(client=client, clock=clock, broker=broker)
+        await server.close(grace_seconds=1.0)

@@ -287,5 +287,5 @@ def test_operations_are_listed_shown_tried_again_and_discarded(fairlane: Command
     late = fairlane("operation", "retry", ids[1])
     assert (late.code, "only a failed operation" in late.err) == (2, True)
     assert "say --all" in fairlane("operation", "retry").err
-    assert "not 'odd'" in fairlane("operation", "list", "--status", "odd").err
+    assert "--status is 'odd'; it must be" in fairlane("operation", "list", "--status", "odd").err
     assert "not the id of an operation" in fairlane("operation", "show", "nonsense").err

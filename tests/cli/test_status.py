@@ -1,20 +1,14 @@
-"""`fairlane status`, `top`, `doctor`, `completion`, and the verbs of messages, traces and maintenance."""
+"""`fairlane status`, `top`, `completion`, and the verbs of messages, traces and maintenance."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from fairlane.store.postgres.examine import examine
 from tests.broker_process import FAIRLANE
 from tests.cli.conftest import Command
-from tests.conftest import FreshDatabase
-from tests.postgres import PostgresServer
 
 TRACE = "0198c2d1-7a34-7c11-b1f0-3d2f9c6a5e10"
 
@@ -78,31 +72,27 @@ def test_maintenance_is_shown_and_what_cannot_be_paused_is_said(fairlane: Comman
     assert fairlane("maintenance", "pause", "everything").code == 2
 
 
-def test_doctor_finds_a_sqlite_store_well(tmp_path: Path) -> None:
-    settings = ("--store", f"sqlite:///{tmp_path}/queue.db", "--data-dir", str(tmp_path))
-    done = subprocess.run([FAIRLANE, "doctor", *settings, "--json"], capture_output=True, text=True, timeout=60)
-    checks = {one["check"] for one in json.loads(done.stdout)}
-    assert {"versions", "data directory", "fsync", "port", "store", "version"} <= checks
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_is_told_how_to_complete(fairlane: Command, shell: str) -> None:
     assert "_FAIRLANE_COMPLETE" in fairlane("completion", shell).out
 
 
-def test_commands_are_completed() -> None:
-    asked = os.environ | {"_FAIRLANE_COMPLETE": "complete_bash", "COMP_WORDS": "fairlane queue s", "COMP_CWORD": "2"}
-    done = subprocess.run([FAIRLANE], capture_output=True, text=True, env=asked, timeout=60)
-    assert done.stdout.split() == ["show", "set", "scheduled"]
-
-
-async def test_doctor_examines_a_postgresql_server(postgres: PostgresServer, fresh_database: FreshDatabase) -> None:
-    url = await fresh_database(postgres)
-    found = {check: (so, advice) async for check, so, advice in examine(url, None)}
-    assert set(found) == {
-        *("version", "privileges", "fsync", "full_page_writes", "synchronous_commit", "clock", "sessions", "notify")
-    }
-    well = {"version", "privileges", "clock", "sessions", "notify"}
-    assert not {check: found[check] for check in well if found[check][1]}
-    gone = [one async for one in examine("postgresql://nobody@127.0.0.1:1/nothing", None)]
-    assert [check for check, _, _ in gone] == ["store"]
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("queue s", "show set scheduled"),
+        ("mainten", "maintenance"),
+        ("--server http://127.0.0.1:1 queue cl", "clear"),
+        ("schedule set x q --missed ", "skip once all"),
+        ("pop --no", "--no-ack"),
+        ("maintenance pause pu", "pushes"),
+        ("completion ", "bash zsh fish"),
+        ("queue show ", ""),
+    ],
+)
+def test_commands_are_completed_in_a_shell(typed: str, found: str) -> None:
+    words = " ".join(f"'{word}'" for word in f"fairlane {typed}".split(" "))
+    script = f"""eval "$('{FAIRLANE}' completion bash)"; PATH='{FAIRLANE.parent}':$PATH
+        COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _fairlane; echo "${{COMPREPLY[*]}}" """
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.split(), done.stderr) == (found.split(), "")

@@ -28,6 +28,6 @@ def test_a_mistake_in_the_module_is_told_without_our_own_frames(
     done = subprocess.run([FAIRLANE, "worker", target], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert words in done.stderr
-    assert "typer" not in done.stderr
+    assert "fairlane/cli" not in done.stderr
     assert "importlib" not in done.stderr
     assert done.stderr.count("\n") < 10

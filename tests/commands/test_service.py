@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -113,7 +114,7 @@ async def test_a_missing_secret_lets_messages_wait_and_others_go_on(
 async def test_a_command_at_once_is_pushed_once_or_carried_out_by_a_worker(broker: Broker) -> None:
     await apply(broker, SPEC.replace("PORT", "443"))
     async with serviced(broker):
-        run = Executors(broker, Caller, named_variables).run
+        run = partial(Executors(broker, Caller, named_variables).run, broker.tenant)
         first = await run("Move", b'{"id":1}', idempotency_key="Hook:1")
         assert msgspec.json.decode(first)["queue"] == "Bills"
         assert await run("Move", b'{"id":1}', idempotency_key="Hook:1") == first
@@ -140,3 +141,14 @@ async def test_a_command_at_once_is_pushed_once_or_carried_out_by_a_worker(broke
         with pytest.raises(CommandFailed, match="no worker") as waited:
             await WorkerExecutor(broker, seconds=0.02).run("Free", b'{"id":1}', idempotency_key="Hook:10")
         assert waited.value.retryable
+
+
+async def test_commands_of_every_tenant_are_carried_out_in_its_own_queues(broker: Broker) -> None:
+    await broker.tenants.create("other")
+    other = broker.of("other")
+    await apply(other, SPEC.replace("PORT", "443"))
+    async with serviced(broker):
+        await other.push("Moves", {"id": 8})
+        [moved] = await other.pop("Bills", wait=5)
+    assert moved.data == {"id": 8}
+    assert await broker.queues.list() == []

@@ -12,9 +12,10 @@ import pytest
 
 from fairlane.broker.broker import Broker
 from fairlane.errors import SealError
+from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.queue import Queue
-from fairlane.model.segment import messages
+from fairlane.model.segment import messages, pack
 from fairlane.model.trace import Trace
 from fairlane.store import codec
 from fairlane.store.contract.store import Store
@@ -197,6 +198,65 @@ async def test_a_changed_byte_is_refused_and_so_is_a_message_in_anothers_place(h
             box.codec.open_message(one.id, head + b'"sealed":"' + base64.b64encode(bytes(changed)) + b'"')
 
 
+async def test_nothing_that_stays_in_clear_of_a_sealed_message_can_be_changed(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue = await sealed_queue(harness)
+    partition = await harness.partition(queue)
+    box: Any = harness.store
+    await box.codec.prepare(queue.id)
+    item = PushItem(
+        queue=queue.name,
+        payload=b'"%b"' % CANARY.encode(),
+        trace_id="0193f3a2-5b7a-7000-8000-000000000001",
+        type="paid",
+        headers={"amount": "10"},
+        max_attempts=3,
+        producer_sub="alice",
+    )
+    clear = pack("0193f3a2-5b7a-7000-8000-000000000002", "order-1", item)
+    sealed = box.codec.seal_message(queue.id, partition.id, clear)
+    assert box.codec.open_message(partition.id, sealed) == clear
+    for before, after in (
+        *((b'"amount":"10"', b'"amount":"99"'), (b'"type":"paid"', b'"type":"void"'), (b"order-1", b"order-2")),
+        *((b'"maxAttempts":3', b'"maxAttempts":9'), (b'"alice"', b'"mallory"'), (b"0000001", b"0000003")),
+        (b',"headers":{"amount":"10"}', b""),
+    ):
+        changed = sealed.replace(before, after)
+        assert changed != sealed
+        with pytest.raises(SealError):
+            box.codec.open_message(partition.id, changed)
+
+
+async def test_a_message_in_clear_is_not_believed_in_a_queue_that_is_always_sealed(harness: Harness) -> None:
+    """Whoever writes to the database could put one there; what the operator said of the queue is not in it."""
+    await opened(harness, OLD)
+    queue, other = await harness.queue("always"), await harness.queue("other")
+    await harness.push(queue, ["in clear"])
+    await harness.push(other, [CANARY])
+    store = await opened(harness, OLD)
+    store.codec.always = ("always*",)
+    assert await harness.drain(other) == [CANARY]
+    assert len(await harness.broker.pop(queue.name)) == 0
+    fresh = await harness.queue("always_too")  # without the option
+    await harness.push(fresh, [CANARY])
+    assert all(CANARY.encode() not in body for body in await bodies(harness, fresh))
+    assert await harness.drain(fresh) == [CANARY]
+
+
+async def test_an_operation_cannot_take_anothers_place(harness: Harness) -> None:
+    await no_operations(harness)
+    await opened(harness, OLD)
+    queue = await sealed_queue(harness)
+    one, other = await enqueue(harness, queue, ["one"]), await enqueue(harness, queue, ["other"])
+    box: Any = harness.store
+    sealed = await box.codec.seal_operation(one)
+    assert (await box.codec.open_operation(sealed)).payload == one.payload
+    with pytest.raises(SealError):
+        await box.codec.open_operation(msgspec.structs.replace(sealed, id=other.id))
+    await work_off(harness, queue)
+    assert await harness.drain(queue) == ["one", "other"]
+
+
 async def test_a_replay_into_a_queue_that_was_encrypted_meanwhile_is_sealed(harness: Harness) -> None:
     await opened(harness, OLD)
     queue = await harness.queue("secrets", retry_limit=0)
@@ -352,7 +412,7 @@ async def test_the_state_of_a_stream_over_a_sealed_queue_is_sealed_and_bound_to_
 async def test_what_handlers_and_pollers_leave_beside_the_log_of_a_sealed_queue_says_nothing(harness: Harness) -> None:
     await opened(harness, OLD)
     queue = await sealed_queue(harness)
-    partition, tenant = (await harness.partition(queue)).id, harness.name("tenant")
+    partition, tenant, key = (await harness.partition(queue)).id, queue.tenant, harness.name("k")
     effect = msgspec.json.encode({"secret": CANARY})
     sources, name = harness.broker.sources, harness.name("source")
     leased = await sources.lease(name, seconds=60)
@@ -363,7 +423,7 @@ async def test_what_handlers_and_pollers_leave_beside_the_log_of_a_sealed_queue_
         assert CANARY.encode() not in body
     [event] = (await harness.pop(queue)).data
     assert event["record"] == {"secret": CANARY}
-    assert await harness.store.effects.keep(tenant, "k", partition, effect, seconds=60) == effect
-    assert await harness.store.effects.get(tenant, "k", partition) == effect
-    rows = await harness.backend.sql("SELECT value FROM fairlane.effects WHERE tenant = $1", tenant)
+    assert await harness.store.effects.keep(tenant, key, partition, effect, seconds=60) == effect
+    assert await harness.store.effects.get(tenant, key, partition) == effect
+    rows = await harness.backend.sql("SELECT value FROM fairlane.effects WHERE key = $1", key)
     assert CANARY.encode() not in bytes(rows[0][0])

@@ -129,3 +129,17 @@ async def test_an_unordered_lane_tells_who_holds_it_and_when_it_tries_again(harn
     assert found.next_try_at == harness.clock() + 4_000_000
     harness.clock.advance(4)
     assert await explained(broker, queue) == ("ready", None)
+
+
+async def test_attempts_are_those_of_the_message_itself(harness: Harness) -> None:
+    broker, queue = harness.broker, harness.name("orders")
+    await broker.queues.configure(queue, retry_limit=2, retry_delay_ms=1000)
+    pushed = await broker.push(queue, 0, partition="p", max_attempts=7)
+    taken = await broker.pop(queue)
+    await broker.nack(taken, error="no")
+    found = await broker.pauses.explain(queue, "p")
+    assert found.attempts_max == 7
+    assert "attempt 1 of 7" in found.sentence
+    assert (await broker.messages.get(str(taken[0].partition_id), pushed.transaction_id)).max_attempts == 7
+    other = await broker.push(queue, 0, partition="q")
+    assert (await broker.messages.get(str(other.partition), other.transaction_id)).max_attempts == 3

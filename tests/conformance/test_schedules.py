@@ -64,7 +64,7 @@ async def test_a_tick_that_comes_between_two_looks_at_the_clock_is_pushed(harnes
         return await due_now(limit=limit)
 
     harness.store.schedules.due = a_moment_later  # type: ignore[method-assign]
-    assert await broker.schedules.push_due() == 1
+    assert await broker.ticks.push_due() == 1
     assert len(await pushed(broker, queue)) == 1
 
 
@@ -145,11 +145,11 @@ async def test_a_tick_is_pushed_with_the_step_to_the_next_or_not_at_all(harness:
     await harness.broker.queues.configure(queue, max_size=1)
     await harness.broker.push(queue, {"tick": "first"})
     harness.clock.advance(60)
-    assert await harness.broker.schedules.push_due() == 0
+    assert await harness.broker.ticks.push_due() == 0
     assert await harness.store.schedules.get(DEFAULT_TENANT, name) == schedule, "a full queue leaves it where it was"
     assert await pushed(harness.broker, queue) == ["first"]
     harness.clock.advance(6)
-    assert await harness.broker.schedules.push_due() == 1
+    assert await harness.broker.ticks.push_due() == 1
 
 
 async def test_each_tick_is_pushed_once_by_three_brokers_over_a_change_of_the_clock(harness: Harness) -> None:
@@ -162,14 +162,14 @@ async def test_each_tick_is_pushed_once_by_three_brokers_over_a_change_of_the_cl
     await put(harness, harness.name("nightly"), ScheduleOptions(queue=queue, cron="30 2 * * *", timezone="Europe/Rome"))
     for _ in range(8):
         harness.clock.advance(6 * 3600)
-        await asyncio.gather(*(broker.schedules.push_due() for broker in brokers))
+        await asyncio.gather(*(broker.ticks.push_due() for broker in brokers))
     assert await pushed(harness.broker, queue) == ["2027-03-28T01:00:00Z", "2027-03-29T00:30:00Z"]
     harness.clock.at = micros(2027, 10, 30, 12, 0, zone=ROME)
-    await asyncio.gather(*(broker.schedules.push_due() for broker in brokers))
+    await asyncio.gather(*(broker.ticks.push_due() for broker in brokers))
     assert await pushed(harness.broker, queue) == ["2027-10-30T00:30:00Z"], "one for all that were missed"
     for _ in range(16):
         harness.clock.advance(3 * 3600)
-        await asyncio.gather(*(broker.schedules.push_due() for broker in brokers))
+        await asyncio.gather(*(broker.ticks.push_due() for broker in brokers))
     assert await pushed(harness.broker, queue) == ["2027-10-31T00:30:00Z", "2027-11-01T01:30:00Z"]
 
 
@@ -182,11 +182,11 @@ async def test_ticks_that_were_missed_are_skipped_or_pushed_once_or_all(
     harness.clock.at = harness.clock.at // 3_600_000_000 * 3_600_000_000
     await put(harness, harness.name("hourly"), ScheduleOptions(queue=queue, every_seconds=3600, missed=missed))
     harness.clock.advance(5 * 3600 + 1800)
-    assert await harness.broker.schedules.push_due() == count
+    assert await harness.broker.ticks.push_due() == count
     found = await pushed(harness.broker, queue)
     assert len(found) == count
     harness.clock.advance(1800)
-    assert await harness.broker.schedules.push_due() == 1
+    assert await harness.broker.ticks.push_due() == 1
 
 
 async def test_a_schedule_runs_now_without_losing_its_tick(harness: Harness) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fairlane.model.group import Seek, Subscription
 from fairlane.model.stats import GroupStats, QueueStats
 from fairlane.store.contract.values import DeadFilter
 from tests.conformance.harness import Harness
+from tests.conformance.test_unordered import finish
 
 
 async def stats(harness: Harness, queue_id: int) -> QueueStats:
@@ -297,3 +300,34 @@ async def test_live_leases_are_told_the_next_to_end_first_and_no_others(harness:
     assert [lease.consumer_group for lease in await leases([queue.id])] == ["one"], "what ran out is no lease"
     await harness.ack(first)
     assert await leases([queue.id]) == []
+
+
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+@pytest.mark.parametrize("auto_ack", [False, True])
+async def test_a_group_tells_when_somebody_took_something_last(
+    harness: Harness, ordering: str, *, auto_ack: bool
+) -> None:
+    queue = await harness.queue(ordering=ordering, lease_seconds=10)
+    group = await harness.group(queue)
+    await harness.push(queue, [1, 2])
+    assert (await group_stats(harness, queue.id, group.id)).taken_at is None
+    at = harness.clock.advance(5)
+    taken = await harness.pop(queue, group, batch=1, auto_ack=auto_ack)
+    harness.clock.advance(1)
+    if not auto_ack:
+        await (finish(harness, taken) if ordering == "unordered" else harness.ack(taken))
+    assert (await group_stats(harness, queue.id, group.id)).taken_at == at
+
+
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+async def test_lanes_that_lose_their_lease_again_and_again_are_counted(harness: Harness, ordering: str) -> None:
+    queue = await harness.queue(ordering=ordering, lease_seconds=10, retry_limit=5)
+    group = await harness.group(queue)
+    await harness.push(queue, [1])
+    for expected in (0, 0, 1):
+        assert await harness.pop(queue, group)
+        assert (await group_stats(harness, queue.id, group.id)).losing == expected
+        harness.clock.advance(11)
+    taken = await harness.pop(queue, group)
+    await (finish(harness, taken) if ordering == "unordered" else harness.ack(taken))
+    assert (await group_stats(harness, queue.id, group.id)).losing == 0

@@ -1,4 +1,4 @@
-"""The table of queue options in docs/queues.md. `python -m tests.docs.options` writes it anew."""
+"""The table of queue options in docs/queues.md. `python -m tests.docs` writes it anew."""
 
 from __future__ import annotations
 
@@ -140,7 +140,3 @@ def written() -> str:
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}{table()}{END}{after}"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(written(), encoding="utf-8")

@@ -12,7 +12,7 @@ def test_every_option_of_a_queue_is_described() -> None:
 
 
 def test_the_page_has_the_table_that_the_code_gives() -> None:
-    assert PAGE.read_text(encoding="utf-8") == written(), "run `python -m tests.docs.options`"
+    assert PAGE.read_text(encoding="utf-8") == written(), "run `python -m tests.docs`"
 
 
 def test_every_test_that_enforces_an_option_runs_on_every_store() -> None:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.cli.nouns import NOUNS, commands
+from fairlane.http.routes import ROUTES
+
 ROOT = Path(__file__).parents[2]
 PLACES = (ROOT, ROOT / "src/fairlane")
 PATH = re.compile(r"(?<![\w.])(?:[a-z_]+/)+[a-z_]+\.(?:py|sql)")
@@ -23,3 +26,45 @@ def test_a_path_leads_somewhere(page: str) -> None:
     }
     assert named, "a page that names no path needs no test"
     assert sorted(path for path in named if not any((place / path).exists() for place in PLACES)) == []
+
+
+def test_every_measurement_is_on_its_page() -> None:
+    page = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
+    scripts = {path.stem for path in (ROOT / "bench").glob("*.py") if "__main__" in path.read_text(encoding="utf-8")}
+    assert scripts - {"ceiling"} == set(re.findall(r"^\| `(\w+)` \|", page, re.M))
+
+
+TEXTS = {path.name: path.read_text(encoding="utf-8") for path in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]}
+
+
+def test_every_path_of_the_api_that_a_page_names_is_served() -> None:
+    served = {re.sub(r"\{\w+\}", "{}", route.path) for route in ROUTES}
+    named = {
+        (page, re.sub(r"\{\w+\}", "{}", path).rstrip("./"))
+        for page, text in TEXTS.items()
+        for path in re.findall(r"(?<![\w.:])(/(?:api|admin|streams)/[\w{}/.-]*)", text)
+    }
+    # In a request that is shown, names stand where the route has a parameter.
+    shown = [re.compile(re.sub(r"\{\}", "[^/]+", re.escape(path).replace(r"\{\}", "{}"))) for path in served]
+    assert sorted(one for one in named if not any(path.fullmatch(one[1]) for path in shown)) == []
+
+
+def test_every_command_that_a_page_names_is_there() -> None:
+    known = {command.name: command for command in commands()}
+    for page, text in TEXTS.items():
+        for quoted in re.findall(r"`fairlane ([a-z][^`]*)`", text):
+            words = quoted.replace("\n", " ").split()
+            name = next((name for name in (" ".join(words[:2]), words[0]) if name in known), None)
+            if name is None:
+                assert words[0] in NOUNS, f"{page}: fairlane {quoted}"
+                continue
+            options = {spelling for one in known[name].options for spelling in one.names}
+            given = {word.partition("=")[0] for word in words if word.startswith("--") and word != "--"}
+            assert given <= options | {"--help"}, f"{page}: fairlane {quoted}"
+
+
+def test_every_metric_that_a_page_names_is_explained() -> None:
+    table = set(re.findall(r"^\| `(fairlane_\w+)`", TEXTS["monitoring.md"], re.M))
+    for page, text in TEXTS.items():
+        for name in re.findall(r"`(fairlane_\w+?)(?:_bucket|_sum|_count)?[`{]", text):
+            assert name in table, f"{page}: {name}"

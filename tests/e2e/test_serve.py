@@ -39,7 +39,7 @@ def refused(*arguments: str, cwd: Path) -> tuple[int, str]:
 async def test_the_start_says_what_runs_where_and_what_is_unsafe(start: StartBroker, tmp_path: Path) -> None:
     quiet = await start(f"sqlite:///{tmp_path}/queue.db")
     assert f"fairlane {version('fairlane')} on {quiet.url}, store sqlite:///{tmp_path}/queue.db" in quiet.log[0]
-    loud = await start("sqlite:///:memory:", "--host", "0.0.0.0", "--cors-origin", "*")
+    loud = await start("sqlite:///:memory:", "--host", "0.0.0.0", "--insecure-no-auth", "--cors-origin", "*")
     for broker in (quiet, loud):
         assert await to_thread(broker.stop) == 0
     assert f"{quiet.url}/docs" in quiet.log[1]

@@ -1,1 +1,1 @@
-"""Requests that schemathesis makes from /openapi.json, against a broker in a process of its own."""
+"""Bytes that atheris makes for parsers, and requests that schemathesis makes from /openapi.json for a whole broker."""

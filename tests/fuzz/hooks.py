@@ -9,6 +9,6 @@ import schemathesis
 
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
-    """A poll that waits for as long as it likes would only make the run long: nobody pushes what it waits for."""
-    if case.query and "wait" in case.query and case.path.startswith("/api/v1/pop"):
+    """Who waits for as long as he likes would only make the run long: nobody pushes, or acks, what he waits for."""
+    if case.query and "wait" in case.query:
         case.query["timeout"] = "50"

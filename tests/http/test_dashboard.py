@@ -30,6 +30,11 @@ async def test_the_page_and_its_files_are_served(wire: Wire) -> None:
         assert answer.body == (ROOT / "src/fairlane/dashboard" / name).read_bytes()
 
 
+def test_all_of_it_together_weighs_less_than_a_photograph() -> None:
+    """As it is, not compressed: whoever opens every page has loaded this much."""
+    assert sum(len(file.plain.body) for file in served().values()) < 250 * 1024
+
+
 async def test_its_answers_run_no_strangers_script_and_are_framed_by_nobody(wire: Wire) -> None:
     for path in ("/", "/dashboard/index.html"):
         headers = (await wire.get(path)).headers

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.http.wire import Wire
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fairlane.runtime.siblings import Siblings
+from tests.conformance.backends import PostgresBackend
+from tests.conformance.configurations import Configuration
+from tests.http.test_hooks import BODY, SECRET, Inbox, headers_of
+from tests.http.wire import Wire, serving
+from tests.postgres import PostgresServer
 from tests.until import until
 
 COLUMNS = ("pushed", "popped", "acked", "failed", "dead", "depth", "oldestSeconds")
@@ -81,3 +91,101 @@ async def test_queues_are_sorted_and_paged_on_the_server(wire: Wire) -> None:
         return bool(found[0]["rates"]["pushed"] == 0.3 and sum(found[0]["spark"]) * 5 == 3.0)
 
     await until(busiest)
+
+
+async def test_the_lag_of_a_group_is_told_over_time(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.push(queue, 1, 2, 3)
+    await wire.ack(await wire.pop(queue, consumerGroup="billing", batch=1))
+
+    async def lags(**query: object) -> list[int]:
+        await wire.get("/api/v1/resources/overview")
+        found = (await wire.get("/api/v1/history", queue=queue, **query)).ok()
+        assert len(found["lag"]) == len(found["pushed"])
+        return [lag for lag in found["lag"] if lag is not None]
+
+    assert set(await until(lambda: lags(minutes=5, group="billing"))) == {2}
+    assert await lags(minutes=5) == []
+    (await wire.get("/api/v1/history", queue=queue, group="none")).refused(404)
+    (await wire.get("/api/v1/history", group="billing")).refused(400)
+
+
+async def test_stopped_lanes_are_counted_in_the_list(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.configure(queue, retryLimit=0, retryDelay=0, onExhausted="park")
+    await wire.push(queue, 1, partition="a")
+    await wire.push(queue, 1, partition="b")
+    while taken := await wire.pop(queue):
+        await wire.ack(taken, "failed")
+    [listed] = (await wire.get("/api/v1/resources/queues", search=queue)).ok()["queues"]
+    assert listed["lanesStopped"] == 2
+
+
+@pytest.fixture
+async def siblings(postgres18: PostgresServer, tmp_path: Path) -> AsyncIterator[list[Wire]]:
+    """Two processes of a broker, as far as they can tell."""
+    backend = PostgresBackend(postgres18, Configuration("http", postgres=18))
+    await backend.make()
+    async with serving(await backend.open(None)) as first, serving(await backend.open(None)) as second:
+        for number, wire in enumerate((first, second)):
+            processes = wire.app.broker.processes
+            processes.siblings = Siblings(tmp_path, number, 2)
+            await processes.siblings.serve(processes.answers)
+        yield [first, second]
+        for wire in (first, second):
+            wire.app.broker.processes.siblings.close()
+
+
+async def test_processes_of_a_broker_tell_what_all_of_them_did(siblings: list[Wire]) -> None:
+    first, second = siblings
+    queue = first.name()
+    await first.push(queue, 1, 2)
+    await second.push(queue, 3)
+    assert len(await second.pop(queue)) == 3
+
+    for wire in siblings:
+
+        async def told(wire: Wire = wire) -> bool:
+            found = (await wire.get("/api/v1/history", minutes=5, queue=queue)).ok()
+            sums = [round(5 * sum(one or 0 for one in found[name])) for name in ("pushed", "popped")]
+            whole = (await wire.get("/api/v1/history", minutes=5)).ok()
+            [listed] = (await wire.get("/api/v1/resources/queues", search=queue)).ok()["queues"]
+            rate, spark = listed["rates"]["pushed"] * 10, sum(listed["spark"]) * 5
+            return sums == [3, 3] and sum(one or 0 for one in whole["pushed"]) == 3 and (rate, spark) == (3, 3)
+
+        await until(told)
+        assert any((await wire.get("/api/v1/history", minutes=5)).ok()["pushP99Ms"])
+        assert (await wire.get("/api/v1/status/analytics", queue=queue, interval="minute")).ok()["dataPoints"]
+
+
+async def test_a_process_tells_of_webhooks_that_came_to_another(
+    siblings: list[Wire], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK_SECRET", SECRET)
+    first, second = siblings
+    hook = 'webhook W% { queue: Q%  verify: github { secret_env: "HOOK_SECRET" } }'
+    inbox = await Inbox(first).apply(f"queue Q% {{}}\n{hook}")
+    name = f"W{inbox.tag}"
+    await until(lambda: name in second.app.broker.compiled_specs.hooks)
+    (await inbox.send("W", BODY, headers_of("github", BODY))).ok(202)
+    inbox.wire = second
+    (await inbox.send("W", BODY, headers_of("github", b"other"))).refused(401)
+    for wire in siblings:
+        [found] = [one for one in (await wire.get("/api/v1/hooks")).ok()["hooks"] if one["name"] == name]
+        assert (found["delivered"], found["refused"]) == (1, 1)
+        assert [one["outcome"] for one in found["recent"]] == ["mismatch", "queued"]
+        findings = (await wire.get("/api/v1/findings")).ok()["findings"]
+        assert [one["kind"] for one in findings if name in one["sentence"]] == ["hook_refused"]
+
+
+async def test_a_process_that_does_not_answer_is_left_out(siblings: list[Wire]) -> None:
+    first, second = siblings
+    queue = first.name()
+    await first.push(queue, 1)
+    second.app.broker.processes.siblings.close()
+
+    async def told() -> float:
+        found = (await first.get("/api/v1/history", minutes=5, queue=queue)).ok()
+        return 5 * sum(one or 0 for one in found["pushed"])
+
+    assert round(await until(told)) == 1

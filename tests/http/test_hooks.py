@@ -224,7 +224,7 @@ async def test_a_webhook_has_a_rate_and_an_address_that_guesses_is_told_to_slow_
 
 
 class Echo:
-    async def run(self, command: str, input: bytes, *, idempotency_key: str) -> bytes:
+    async def run(self, tenant: str, command: str, input: bytes, *, idempotency_key: str) -> bytes:
         return b'{"ran":"%b","input":%b}' % (command.encode(), input)
 
 
@@ -233,7 +233,7 @@ async def test_a_webhook_without_a_queue_runs_its_command_and_answers_with_the_o
     assert wire.app is not None
     ping = b'{"type":"ping","title":"t"}'
     (await inbox.send("S", ping, {})).refused(503)
-    wire.app.broker.inbox.runner = Echo()
+    wire.app.broker.all_specs.runner = Echo()
     answer = (await inbox.send("S", ping, {})).ok()
     assert (answer["processed"], answer["result"]) == (True, {"ran": "Do.It", "input": {"title": "t"}})
     assert (await inbox.send("S", b'{"type":"pong"}', {})).ok()["ignored"] is True

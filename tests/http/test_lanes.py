@@ -101,3 +101,20 @@ async def test_names_that_begin_as_searched_come_first_and_none_twice(wire: Wire
             seen += [one["partition"] for one in page["lanes"]]
             after = page["next"]
         assert seen == ["lane-1", "lane-10", "lane-11", "lane-12", "a-lane-1", "my lane-1", "z-lane-1"]
+
+
+async def test_the_most_urgent_lanes_are_those_that_stopped_then_those_ready_longest(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.configure(queue, retryLimit=0, onExhausted="block")
+    for n in range(6):
+        await wire.push(queue, n, partition=f"lane-{n}")
+    await wire.ack(await wire.pop(queue, partition="lane-1"))
+    await wire.ack(await wire.pop(queue, partition="lane-4", batch=1), status="failed", error="no way")
+    page = await lanes(wire, queue, sort="urgent")
+    assert [one["partition"] for one in page["lanes"]] == ["lane-4", "lane-0", "lane-2", "lane-3", "lane-5"]
+    assert page["lanes"][0]["state"] == "blocked"
+    assert (page["complete"], page["next"]) == (True, None)
+    first = await lanes(wire, queue, sort="urgent", limit=2)
+    assert [one["partition"] for one in first["lanes"]] == ["lane-4", "lane-0"]
+    assert first["complete"] is False
+    (await wire.get("/api/v1/queues", queue, "lanes", sort="urgent", search="lane")).refused(400)

@@ -20,8 +20,10 @@ from fairlane.http.app import App
 from fairlane.http.metrics.exposition import exposition
 from fairlane.http.metrics.families import OTHER
 from fairlane.http.metrics.store import StoreMetrics
-from fairlane.http.siblings import Siblings
+from fairlane.runtime.siblings import Siblings
 from fairlane.wire.schedules import ScheduleOptions
+from tests.conformance.backends import Backend, PostgresBackend, SqliteBackend
+from tests.conformance.configurations import Configuration
 from tests.http.wire import Wire
 from tests.metrics import Named, sample, samples
 from tests.until import until
@@ -54,6 +56,14 @@ def labels_of(expression: str) -> dict[str, set[str]]:
     for name, inside in re.findall(r"\b(fairlane_\w+)\{([^}]*)\}", expression):
         found.setdefault(name, set()).update(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", inside))
     return found
+
+
+@pytest.fixture(params=["sqlite", "postgres18"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    """A database of its own: all queues of it are counted."""
+    if request.param == "sqlite":
+        return SqliteBackend(tmp_path / "queue.db")
+    return PostgresBackend(request.getfixturevalue("postgres18"), Configuration("monitoring", postgres=18))
 
 
 @pytest.fixture
@@ -161,6 +171,26 @@ async def test_the_board_asks_for_what_a_broker_shows(series: dict[str, set[str]
     panels = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
     assert all(panel["title"] and panel["targets"] for panel in panels)
     assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
+
+
+def test_the_board_is_one_that_grafana_takes() -> None:
+    """As its schema of dashboards says, as far as it can be told without one."""
+    assert BOARD["schemaVersion"] >= 36, "older ones are migrated when they are loaded"
+    assert {"title", "uid", "time", "templating", "annotations"} <= BOARD.keys()
+    taken = set()
+    for panel in BOARD["panels"]:
+        place = panel["gridPos"]
+        assert 0 <= place["x"] < place["x"] + place["w"] <= 24, panel["title"]
+        columns, rows = range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"])
+        cells = {(column, row) for column in columns for row in rows}
+        assert not cells & taken, f"{panel['title']} lies over another panel"
+        taken |= cells
+        if panel["type"] != "row":
+            assert {"defaults", "overrides"} <= panel["fieldConfig"].keys(), panel["title"]
+            assert len({one["refId"] for one in panel["targets"]}) == len(panel["targets"]), panel["title"]
+            assert "type" in panel["datasource"], panel["title"]
+    for variable in BOARD["templating"]["list"]:
+        assert {"name", "type"} <= variable.keys()
 
 
 def test_the_page_names_every_alert() -> None:

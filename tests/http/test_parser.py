@@ -95,7 +95,7 @@ class Requests(Connection):
         server: Any = SimpleNamespace(
             limits=Limits(), budget=Budget(0), loop=SimpleNamespace(time=lambda: 0.0), known_headers=known
         )
-        super().__init__(server)
+        super().__init__(server, server)
         self.whole: list[Read] = []
         self.error: str | None = None
 

@@ -31,6 +31,8 @@ class Service:
         self.release = asyncio.Event()
 
     async def __call__(self, request: Request) -> Response:
+        if request.path == b"/nothing":
+            return None  # type: ignore[return-value]
         if request.path == b"/large":
             return Response(200, b"x" * 20_000_000)
         if request.path == b"/wait":
@@ -74,6 +76,13 @@ async def test_a_request_is_answered_and_the_connection_kept() -> None:
         answer = await talk(port, get("/a", more="") + get("/b"))
         assert answer.count(b"HTTP/1.1 200 OK") == 2
         assert answer.index(b'"path":"/a"') < answer.index(b'"path":"/b"')
+
+
+async def test_a_handler_that_gives_no_response_costs_its_request_and_not_the_connection() -> None:
+    async with serving() as (_, _, port):
+        answer = await talk(port, get("/nothing", more="") + get("/b"))
+        assert answer.startswith(b"HTTP/1.1 500 ")
+        assert b'"path":"/b"' in answer
 
 
 async def test_bodies_come_whole_in_chunks_or_by_length() -> None:

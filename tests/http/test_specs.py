@@ -51,6 +51,24 @@ async def test_a_spec_is_planned_applied_listed_and_exported(wire: Wire) -> None
     (await wire.get("/api/v1/resources/queues", queue)).refused(404)
 
 
+async def test_what_weakens_is_told_and_needs_consent(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOK_SECRET_A", "whsec_" + "x" * 40)
+    app, queue = f"App{uuid4().hex}", f"Q{uuid4().hex}"
+    hook, text = f"W{uuid4().hex}", f"queue {queue} {{ delivery {{ dedup_seconds: 1d }} }}"
+    signed = document(
+        app, f'{text} webhook {hook} {{ queue: {queue} verify: github {{ secret_env: "HOOK_SECRET_A" }} }}'
+    )
+    (await wire.post("/api/v1/spec/apply", body={"spec": signed})).ok()
+    unsigned = {"spec": document(app, f"{text} webhook {hook} {{ queue: {queue} }}")}
+    [danger] = (await wire.post("/api/v1/spec/plan", body=unsigned)).ok()["dangers"]
+    assert danger.startswith(f"webhook {hook}: signatures are not checked any more")
+    refused = (await wire.post("/api/v1/spec/apply", body=unsigned)).refused(409, "consent_needed")
+    assert danger in refused["error"]
+    assert (await wire.ask("POST", f"/hook/{hook}", body={"n": 1})).status == 401
+    (await wire.post("/api/v1/spec/apply", body=unsigned | {"consent": True})).ok()
+    assert (await wire.ask("POST", f"/hook/{hook}", body={"n": 1})).status == 202
+
+
 async def test_a_spec_that_is_wrong_is_refused_with_where(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(specs, "SPEC_BYTES_MAX", 10_000)
     app = f"App{uuid4().hex}"

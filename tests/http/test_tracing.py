@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fairlane import App, Broker, Client, Context, tracing
+from fairlane import App, Broker, Client, Context, InvalidRequest, PushItem, tracing
 from fairlane.commands.executors import Executors
 from fairlane.commands.service import CommandService
 from fairlane.config import named_variables
@@ -261,3 +261,32 @@ async def test_without_spans_the_methods_themselves_are_called(tmp_path: Path) -
     async with Client() as client:
         assert client._transport.spans is None
         assert client._pushes._store == client._pushes._stored
+
+
+async def test_the_verbs_of_an_embedded_broker_make_spans(spans: InMemorySpanExporter, tmp_path: Path) -> None:
+    async with Broker.open(tmp_path / "queue.db") as broker:
+        await broker.push("orders", 1, partition="a", headers={"mine": "x"})
+        await broker.push_many([PushItem(queue="orders", payload=b"2", headers={"traceparent": PARENT})])
+        taken = await broker.pop("orders", batch=2, partitions=2)
+        await broker.ack(taken[0])
+        await broker.ack(taken[1:])
+        assert not await broker.pop("orders")
+        with pytest.raises(InvalidRequest):
+            await broker.push("", 1)
+    *found, refused = spans.get_finished_spans()
+    assert [one.name for one in found] == ["push orders", "push orders", "pop orders", "ack orders", "ack orders"]
+    assert (refused.name, (refused.attributes or {})["error.type"]) == ("push", "invalid_request")
+    first = next(one for one in taken if one.data == 1)
+    assert first.headers["mine"] == "x"
+    assert int(first.headers["traceparent"][3:35], 16) == found[0].context.trace_id
+    assert {format(one.context.trace_id, "032x") for one in found[2].links} == {
+        first.headers["traceparent"][3:35],
+        PARENT[3:35],
+    }
+    about = dict(found[3].attributes or {})
+    assert (about["messaging.operation.type"], about["messaging.batch.message_count"]) == ("settle", 1)
+
+
+async def test_an_embedded_broker_without_spans_is_as_it_is(tmp_path: Path) -> None:
+    async with Broker.open(tmp_path / "queue.db") as broker:
+        assert type(broker) is Broker

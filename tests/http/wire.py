@@ -18,6 +18,7 @@ from yarl import URL
 from fairlane.broker.admission import LIMITS
 from fairlane.broker.broker import Broker
 from fairlane.http.app import App
+from fairlane.http.tokens import Tokens
 from fairlane.model.limits import POLLS_MAX
 from fairlane.store.contract.store import Store
 from fairlane.store.journal.journal import Journal
@@ -127,12 +128,13 @@ async def serving(
     polls_max: int = POLLS_MAX,
     journal: Journal | None = None,
     host: str = "127.0.0.1",
+    tokens: Tokens | None = None,
     **options: Any,
 ) -> AsyncIterator[Wire]:
     """`options` are those of `App.serve`."""
     broker = Broker(store, polls_max=polls_max, limits=LIMITS, journal=journal)
     await broker.start()
-    app = App(broker, metrics_series_max=1_000_000)  # the store may have the queues of many tests
+    app = App(broker, metrics_series_max=1_000_000, tokens=tokens)  # the store may have the queues of many tests
     server = app.serve(**options)
     port = await server.start(host, 0)
     try:

@@ -108,7 +108,7 @@ def test_plan_shows_what_changes_of_a_spec_or_of_its_document(run: Run, tmp_path
             0,
             "~ queue WebhookDLQ\n"
             "    ~ retention.max_age_seconds: 604800 -> 3600  ! older messages are deleted, read or not\n"
-            "0 to add, 1 to change, 0 to remove; what is marked with ! may lose or refuse messages.\n",
+            "0 to add, 1 to change, 0 to remove; what is marked with ! may lose, refuse or expose messages.\n",
             "",
         )
         assert run("plan", "old.fairlane", "--against", against) == (0, "", "Nothing changes.\n")

@@ -1,4 +1,4 @@
-"""A plan tells every change, and which of them can lose or refuse messages."""
+"""A plan tells every change, and which of them can lose, refuse or expose messages."""
 
 from __future__ import annotations
 
@@ -141,6 +141,79 @@ def test_what_is_new_is_added_whole_and_has_nothing_to_lose() -> None:
                 '    ~ run: {"by":"queue","queue":"Q"} -> {"by":"queue","queue":"R"}',
             ],
         ),
+        (
+            'webhook W { verify: github { secret_env: "SECRET_A" } }',
+            "webhook W {}",
+            [
+                "~ webhook W",
+                '    - verify: {"scheme":"github","secret_env":["SECRET_A"]}'
+                "  ! signatures are not checked any more: whoever knows the URL may send",
+            ],
+        ),
+        (
+            'webhook W { verify: github { secret_env: "SECRET_A" } }',
+            'webhook W { verify: github { secret_env: "SECRET_B" } }',
+            [
+                "~ webhook W",
+                '    ~ verify: {"scheme":"github","secret_env":["SECRET_A"]} -> '
+                '{"scheme":"github","secret_env":["SECRET_B"]}  ! signatures are checked in another way: '
+                "whoever has what that needs may send, and others are refused",
+            ],
+        ),
+        (
+            "webhook W {}",
+            'webhook W { verify: github { secret_env: "SECRET_A" } }',
+            ["~ webhook W", '    + verify: {"scheme":"github","secret_env":["SECRET_A"]}'],
+        ),
+        (
+            'command C { run: http POST "https://a.example/x" secret_env: "SECRET_A" }',
+            'command C { run: http POST "https://b.example/x" secret_env: "SECRET_B" }',
+            [
+                "~ command C",
+                '    ~ run: {"by":"http","method":"POST","url":"https://a.example/x"} -> '
+                '{"by":"http","method":"POST","url":"https://b.example/x"}  ! messages are sent to another URL',
+                '    ~ secret_env: "SECRET_A" -> "SECRET_B"  ! calls are signed with another secret, or with none',
+            ],
+        ),
+        (
+            'command C { run: http POST "https://a.example/x" secret_env: "SECRET_A" }',
+            "command C { run: queue Q } queue Q {}",
+            [
+                "+ queue Q",
+                "~ command C",
+                '    ~ run: {"by":"http","method":"POST","url":"https://a.example/x"} -> {"by":"queue","queue":"Q"}',
+                '    - secret_env: "SECRET_A"  ! calls are signed with another secret, or with none',
+            ],
+        ),
+        (
+            'poller P { url: "https://a.example/x" queue: Q token_env: "SECRET_A" } queue Q {}',
+            'poller P { url: "https://a.example/y" queue: Q token_env: "SECRET_B" } queue Q {}',
+            [
+                "~ poller P",
+                '    ~ url: "https://a.example/x" -> "https://a.example/y"  ! another URL is read, and sent its token',
+                '    ~ token_env: "SECRET_A" -> "SECRET_B"  ! another secret is sent to its URL, or none',
+            ],
+        ),
+        (
+            'command C { run: http POST "https://a.example/x" secret_env: "SECRET_A" }',
+            'command C { run: http POST "https://a.example/x" secret_env: "SECRET_A" } '
+            'command D { run: http POST "https://A.example/y" secret_env: "SECRET_A" } '
+            'command E { run: http POST "https://evil.example/y" secret_env: "SECRET_A" }',
+            [
+                "+ command D",
+                '    + run: {"by":"http","method":"POST","url":"https://A.example/y"}',
+                '    + secret_env: "SECRET_A"',
+                "+ command E",
+                '    + run: {"by":"http","method":"POST","url":"https://evil.example/y"}'
+                "  ! calls leave for evil.example, which the spec did not name before",
+                '    + secret_env: "SECRET_A"',
+            ],
+        ),
+        (
+            "queue Q { encrypted: true }",
+            "queue Q {}",
+            ["~ queue Q", "    - encrypted: true  ! new messages are stored in clear"],
+        ),
     ],
 )
 def test_a_change_is_told_by_its_setting_with_what_it_may_cost(before: str, after: str, lines: list[str]) -> None:
@@ -151,7 +224,7 @@ def test_a_plan_with_dangers_says_so_in_the_end() -> None:
     text = render(plan(spec("queue Q {} webhook W {}"), spec("queue R {}")))
     assert (
         text.splitlines()[-1]
-        == "1 to add, 0 to change, 2 to remove; what is marked with ! may lose or refuse messages."
+        == "1 to add, 0 to change, 2 to remove; what is marked with ! may lose, refuse or expose messages."
     )
 
 

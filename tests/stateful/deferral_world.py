@@ -502,10 +502,10 @@ class FakeCatalogue:
     def recall(self, tenant: str, name: str) -> Queue:
         return self._queue
 
-    async def partition(self, id: PartitionId) -> Partition:
+    async def partition(self, tenant: str, id: PartitionId) -> Partition:
         return Partition(id, 1, "c")
 
-    async def names(self, id: PartitionId) -> tuple[str, str]:
+    async def names(self, tenant: str, id: PartitionId) -> tuple[str, str]:
         return QUEUE, "c"
 
     async def group_id(self, queue_id: int, name: str) -> int:
@@ -536,7 +536,8 @@ class Process:
         announcer: Any = mock.MagicMock()
         flags: Any = SimpleNamespace(on=self.world.flags, look_soon=lambda: None)
         journal: Any = FakeJournal(self.world, self.member)
-        specs: Any = SimpleNamespace(loaded=False, versions=[])
+        specs: Any = SimpleNamespace(loaded=False)
+        keys: Any = SimpleNamespace(known=None)
         self._operations = OperationDrain(store, catalogue, announcer)
         enqueuer = Enqueuer(store, catalogue, self._operations, Capacity())
         pusher = Pusher(store, catalogue, announcer, enqueuer, Capacity())
@@ -545,7 +546,7 @@ class Process:
         acker = Acker(store, catalogue, Leases(store), waiters, waiters, telemetry, enqueuer)
         self._operations.acker = acker
         self.route = Route(store, catalogue, flags, pusher, acker, enqueuer, announcer, journal)
-        self._drain = JournalDrain(journal, self.route, store, enqueuer, self._operations, flags, specs, tenant=TENANT)
+        self._drain = JournalDrain(journal, self.route, store, enqueuer, self._operations, flags, specs, keys)
         self._operations.start()
         self._drain.start()
         self.ready.set()

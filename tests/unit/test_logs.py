@@ -6,6 +6,7 @@ import ast
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,13 +14,32 @@ import asyncpg
 import pytest
 
 import fairlane
+from fairlane import tracing
 from fairlane.cli.logs import Lines, _Json, _Text
 
 SOURCE = Path(fairlane.__file__).parent
 NAMES = {
     *("queue", "partition", "partition_id", "group", "lease", "message_id", "transaction_id", "operation_ids"),
     *("request_id", "source", "schedule", "messages", "acks", "attempt", "seconds", "error", "code", "verb"),
+    *(
+        "action",
+        "api",
+        "app",
+        "caller",
+        "command",
+        "count",
+        "cursor",
+        "deleted",
+        "directory",
+        "file",
+        "files",
+        "handler",
+    ),
+    *("host", "keys", "kind", "lanes", "lost", "most", "name", "number", "pause", "pid", "port", "queue_id", "scheme"),
+    *("servers", "service", "setting", "state", "status", "store", "target", "text", "unread", "url", "value"),
+    *("version", "warning", "workers"),
 }
+VERBS = {"debug", "info", "warning", "error", "exception", "critical"}
 """The fields of log lines: words of the glossary."""
 
 
@@ -102,12 +122,31 @@ def test_in_json_each_name_is_a_field() -> None:
     assert {"queue": "a", "lease": "l-1", "error": "no", "worker": 3}.items() <= line.items()
 
 
-def test_fields_of_lines_are_words_of_the_glossary() -> None:
-    found = set()
+def test_lines_have_their_fields_by_name_in_words_of_the_glossary() -> None:
+    found, wrong = set(), []
     for file in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and "%(" in node.value:
-                import re
+            match node:
+                case ast.Call(func=ast.Attribute(ast.Name("log"), verb), args=[text, *more]) if verb in VERBS:
+                    placed = isinstance(text, ast.Constant) and re.search(r"%[^(%]", text.value)
+                    if placed or len(more) > 1 or any(isinstance(one, ast.Starred) for one in more):
+                        wrong.append(f"{file.relative_to(SOURCE)}:{node.lineno}")
+                    found |= set(re.findall(r"%\((\w+)\)", getattr(text, "value", "")))
+    assert not wrong, "a line is a text, and its fields by name"
+    assert found <= NAMES
 
-                found |= set(re.findall(r"%\((\w+)\)", node.value))
-    assert found - {"asctime", "levelname", "message", "repeats"} <= NAMES
+
+def test_a_line_tells_the_trace_that_it_was_written_in(
+    out: io.StringIO, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = logging.getLogger("fairlane.x")
+    log.info("before")
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    monkeypatch.setattr(tracing, "current", lambda: {"traceparent": parent})
+    log.info("within")
+    [before, within] = out.getvalue().splitlines()
+    assert before.endswith("before")
+    assert within.endswith("within (trace 0af7651916cd43dd8448eb211c80319c)")
+    record = logging.LogRecord("fairlane", logging.INFO, "", 0, "x", None, None)
+    record.trace_id = "0af7"
+    assert json.loads(_Json(None).format(record))["trace_id"] == "0af7"

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from fairlane.broker.admission import LIMITS, Limit
 from fairlane.cli.banner import masked, shown, warnings
 from fairlane.cli.broker_process import limits
-from fairlane.cli.main import app
+from fairlane.cli.main import run
 from fairlane.cli.serve import check
 from fairlane.config import Settings, load_settings
 from fairlane.errors import InvalidRequest, Unavailable
-from fairlane.http.server import open_sockets
+from fairlane.http.server import open_sockets, open_unix_socket
 from fairlane.runtime.process import DataDirectory
 from fairlane.store.postgres.embedded import EmbeddedPostgres
 
@@ -37,6 +36,14 @@ from fairlane.store.postgres.embedded import EmbeddedPostgres
         ({"wait_seconds_max": float("nan")}, "wait_seconds_max is nan"),
         ({"push_operations_max": -1}, "push_operations_max is -1"),
         ({"patience_seconds": 0.0}, "patience_seconds is 0"),
+        ({"peer_share": 0.0}, "peer_share is 0"),
+        ({"peer_share": 1.5}, "peer_share is 1.5"),
+        ({"tls_key": "key.pem"}, "go with tls_cert"),
+        ({"tls_cert": "/nowhere/cert.pem"}, "/nowhere/cert.pem: No such file"),
+        ({"trusted_proxies": "10.0.0.0/99"}, "trusted_proxies has"),
+        ({"hooks_listen": "6633"}, "it must be HOST:PORT"),
+        ({"hooks_listen": "::1:6633"}, "it must be HOST:PORT"),
+        ({"host": "none"}, "nobody could reach"),
         ({"store": "postgres", "listen_url": "postgresql://x"}, "listen_url"),
     ],
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),
@@ -60,9 +67,9 @@ def test_the_limits_of_admission_are_settings(monkeypatch: pytest.MonkeyPatch, t
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"host": "0.0.0.0"}, ["without authentication"]),
-        ({"host": "::"}, ["without authentication"]),
-        ({"host": "broker.example.com"}, ["without authentication"]),
+        ({"host": "0.0.0.0", "insecure_no_auth": True}, ["without authentication"]),
+        ({"insecure_no_auth": True}, ["without authentication"]),
+        ({"host": "0.0.0.0"}, []),
         ({"host": "127.0.0.2"}, []),
         ({"host": "::1"}, []),
         ({"host": "localhost"}, []),
@@ -116,6 +123,57 @@ def test_every_address_of_a_host_is_listened_on_at_one_port() -> None:
             listening.close()
 
 
+def test_a_path_is_taken_over_from_nobody_who_lives(tmp_path: Path) -> None:
+    path = tmp_path / "fairlane.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    with open_unix_socket(str(path)) as listening, socket.socket(socket.AF_UNIX) as client:
+        assert path.stat().st_mode & 0o777 == 0o600
+        client.connect(str(path))
+        listening.accept()[0].close()
+        with pytest.raises(Unavailable, match="another broker listens at"):
+            open_unix_socket(str(path)).__enter__()
+        path.unlink()
+        path.write_text("somebody's")
+    assert path.read_text() == "somebody's"
+    with pytest.raises(InvalidRequest, match="there is a file that is no socket"):
+        open_unix_socket(str(path)).__enter__()
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as another:
+        another.bind(str(path))
+        another.listen()
+        with pytest.raises(Unavailable, match="another program listens at"):
+            open_unix_socket(str(path)).__enter__()
+    with pytest.raises(InvalidRequest, match="--socket names another path"):
+        open_unix_socket(str(tmp_path / "none" / "x.sock")).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("url", "away"),
+    [
+        ("postgresql://db.example/x", "db.example"),
+        ("postgres://me:p@10.0.0.5:5433,localhost:1/x?sslmode=require", "10.0.0.5"),
+        ("postgresql:///x?host=db.example&sslmode=verify-ca", "db.example"),
+        ("postgresql://db.example/x?sslmode=verify-full", None),
+        ("postgresql://me@/x?host=/run/postgresql", None),
+        ("postgresql://[::1]:5432/x", None),
+        ("postgresql://127.0.0.1/x", None),
+        ("postgres", None),
+        ("sqlite:///x.db", None),
+    ],
+)
+def test_a_postgresql_elsewhere_without_verified_tls_is_warned_of(
+    url: str, away: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PGSSLMODE", raising=False)
+    found = list(warnings(Settings(store=url)))
+    assert len(found) == (away is not None)
+    assert all(f"PostgreSQL at {away} is reached without verified TLS" in one for one in found)
+    assert all("sslmode=verify-full&sslrootcert=" in one for one in found)
+    monkeypatch.setenv("PGSSLMODE", "verify-full")
+    assert len(list(warnings(Settings(store=url)))) == ("sslmode=" in url and away is not None)
+
+
 def test_a_data_directory_is_made_and_has_one_owner(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b"
     with DataDirectory(str(path)), pytest.raises(Unavailable, match="belongs to another broker"):
@@ -134,14 +192,16 @@ def test_without_its_package_the_embedded_postgresql_says_what_to_install(
         EmbeddedPostgres(tmp_path, connections=1).__enter__()
 
 
-def test_the_help_says_what_holds_where_an_option_is_not_given() -> None:
-    shown = CliRunner().invoke(app, ["serve", "--help"]).output
+def test_the_help_says_what_holds_where_an_option_is_not_given(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["serve", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
     for value in ("sqlite:///fairlane.db", "127.0.0.1", "6632", "fairlane-data", "on", "off"):
-        assert f"({value})" in shown
+        assert f"[default {value}]" in shown
 
 
-def test_the_program_tells_its_version() -> None:
-    assert CliRunner().invoke(app, ["--version"]).output == f"fairlane {version('fairlane')}\n"
+def test_the_program_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["--version"])
+    assert capsys.readouterr().out == f"fairlane {version('fairlane')}\n"
 
 
 def test_settings_are_shown_without_their_secrets() -> None:

@@ -142,3 +142,25 @@ def test_a_statement_has_the_same_name_in_both_dialects_or_is_marked_why_not(dia
             if not right:
                 wrong.append((family, name, mark))
     assert wrong == []
+
+
+NEWER = {
+    "pg_input_is_valid": "16",
+    "STORAGE EXTERNAL NOT": "16: of a column in CREATE TABLE; ALTER TABLE has it",
+    "STORAGE EXTERNAL,": "16",
+    "any_value": "16",
+    "MERGE": "15 has it without RETURNING",
+    "json_table": "17",
+    "uuidv7": "18",
+}
+"""Forms that the oldest PostgreSQL which is supported, 15, does not have."""
+
+
+def test_no_statement_needs_a_newer_postgresql_than_the_broker_accepts() -> None:
+    found = [
+        f"{file.name}: {form} ({since})"
+        for file in [*(STORE / "postgres").rglob("*.sql"), *(STORE / "families").glob("*.postgres.sql")]
+        for form, since in NEWER.items()
+        if re.search(rf"\b{form}", re.sub(r"--.*|SET STORAGE EXTERNAL", "", file.read_text(encoding="utf-8")))
+    ]
+    assert found == []

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.broker import statistics
+from fairlane.broker import counting as counts
+from fairlane.broker.processes import Processes
 from fairlane.broker.statistics import Statistics
 from fairlane.model.queue import QueueOptions
 from fairlane.store.sqlite.store import SqliteStore
@@ -24,12 +25,12 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 @pytest.fixture(autouse=True)
 def dear(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every count is worth remembering, for ten seconds."""
-    monkeypatch.setattr(statistics, "_CHEAP_SECONDS", 0.0)
-    monkeypatch.setattr(statistics, "_SHARE", 1e9)
+    monkeypatch.setattr(counts, "CHEAP_SECONDS", 0.0)
+    monkeypatch.setattr(counts, "_SHARE", 1e9)
 
 
 async def test_a_queue_that_was_just_made_is_there_with_its_labels(store: SqliteStore) -> None:
-    counting = Statistics(store, "default", Telemetry())
+    counting = Statistics(store, "default", Processes(Telemetry()))
     await store.queues.ensure("default", "mail")
     assert [queue.name for queue, _ in await counting.queues()] == ["mail"]
     await store.queues.ensure("default", "news")
@@ -39,7 +40,7 @@ async def test_a_queue_that_was_just_made_is_there_with_its_labels(store: Sqlite
 
 
 async def test_a_queue_that_was_just_deleted_is_gone(store: SqliteStore) -> None:
-    counting = Statistics(store, "default", Telemetry())
+    counting = Statistics(store, "default", Processes(Telemetry()))
     await store.queues.ensure("default", "mail")
     await counting.queues()
     await store.queues.delete("default", "mail")
@@ -47,7 +48,7 @@ async def test_a_queue_that_was_just_deleted_is_gone(store: SqliteStore) -> None
 
 
 async def test_the_numbers_of_a_dear_count_serve_again(store: SqliteStore) -> None:
-    counting = Statistics(store, "default", Telemetry())
+    counting = Statistics(store, "default", Processes(Telemetry()))
     queue = await store.queues.ensure("default", "mail")
     [(_, before)] = await counting.queues()
     await store.queues.born(queue.id, ["a", "b"])

@@ -90,6 +90,30 @@ async def test_a_thread_past_its_time_limit_keeps_nobody_from_working(
     assert "time limit" in letter.error
 
 
+async def test_a_worker_that_loses_too_many_threads_ends_for_its_supervisor_to_begin_anew(
+    client: Client, queue: str, running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fairlane.worker.stage.THREADS_LOST_MAX", 2)
+    app, over = App(), threading.Event()
+
+    @app.handler(queue, timeout=0.1, max_attempts=1, concurrency=1)
+    def hang(n: int) -> None:
+        over.wait(60)
+
+    for n in range(5):
+        await client.push(queue, n)
+    try:
+        async with running(app) as worker:
+            await until(lambda: worker.spent)
+    finally:
+        over.set()
+    assert worker.spent
+    assert "hang runs on in its thread, 1 of at most 2 that are lost" in caplog.text
+    assert "2 threads are lost to handlers that do not end: stopping, to be started anew" in caplog.messages
+    left = (await client.queues.show(queue)).totals
+    assert left.pending >= 2, "what it did not begin is there for others"
+
+
 async def test_a_batch_past_its_time_limit_charges_the_first_of_each_lane(
     client: Client, queue: str, running: Running
 ) -> None:

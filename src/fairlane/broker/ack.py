@@ -212,7 +212,7 @@ class Acker:
             return None
         plans = []
         for (partition, lease), indexes in items.lanes.items():
-            found = self._catalogue.by_id.get(partition)
+            found = self._catalogue.by_id.get((request.tenant, partition))
             group = self._catalogue.groups.get((found.queue_id, request.group)) if found is not None else None
             known = self._leases.known(lease, partition, items, indexes) if lease is not None else None
             if found is None or group is None or known is None or known[0].group_id != group.id:
@@ -233,7 +233,7 @@ class Acker:
         plans = []
         items = request.items
         for (partition, named), indexes in lanes_of(items).items():
-            found = await self._catalogue.partition(partition)
+            found = await self._catalogue.partition(request.tenant, partition)
             group_id = await self._catalogue.group_id(found.queue_id, request.group) if found else None
             lease = LeaseId.parse(named)
             if found and lease and lease.group_id != group_id:

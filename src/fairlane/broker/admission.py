@@ -12,13 +12,14 @@ from time import perf_counter
 from typing import Any, Final, Literal, NamedTuple
 
 from fairlane.broker.ack import AckRequest
-from fairlane.broker.compiled_specs import CompiledSpecs
+from fairlane.broker.compiled_specs import AllSpecs, CompiledSpecs
 from fairlane.broker.deferral.drain import OperationDrain
 from fairlane.broker.deferral.route import Route
 from fairlane.broker.priority import Priorities
 from fairlane.broker.push_batch import MetOperations, PushRequest
-from fairlane.broker.scheduled import ScheduledMessages
-from fairlane.errors import LaneLocked, Overloaded, StoreUnavailable, Unavailable
+from fairlane.broker.scheduled import Scheduler
+from fairlane.broker.tenants import NONE, Room
+from fairlane.errors import LaneLocked, Overloaded, ShuttingDown, StoreUnavailable, Unavailable
 from fairlane.model.outcome import AckOutcome, PushOutcome, RenewOutcome
 from fairlane.runtime.batcher import Batcher, BatchPolicy
 from fairlane.runtime.rate import retry_after
@@ -60,14 +61,14 @@ class Admission:
         self,
         store: Store,
         route: Route,
-        scheduled: ScheduledMessages,
+        scheduler: Scheduler,
         drain: OperationDrain,
         telemetry: Telemetry,
         limits: Mapping[Kind, Limit],
     ) -> None:
         wide = BatchPolicy(flushes=store.flushes())
         self.pushes: Pushes = Batcher(route.push, wide)
-        self.scheduled: Pushes = Batcher(scheduled.flush, wide)
+        self.scheduled: Pushes = Batcher(scheduler.flush, wide)
         self.acks: Acks = Batcher(route.ack, wide)
         self.renewals: Batcher[Renewal, RenewOutcome] = Batcher(_renewing(store), BatchPolicy())
         self.push_operations: Pushes = Batcher(route.enqueue, BatchPolicy())
@@ -77,6 +78,8 @@ class Admission:
             kind: {"execute": 0, "enqueue": 0, "refuse": 0} for kind in LIMITS
         }
         """How many of each kind went which way, for the metrics."""
+        self.stopped = False
+        """Whether nothing new is taken."""
         self.watch = route.watch
         self._drain = drain
         self._telemetry = telemetry
@@ -154,6 +157,10 @@ class Admission:
         """Requests handed over and not answered yet."""
         return sum(batcher.pending for batcher in (self.pushes, self.acks, self.renewals))
 
+    def check_running(self) -> None:
+        if self.stopped:
+            raise ShuttingDown("the broker is stopping")
+
     async def stop_pushes(self) -> None:
         await self.pushes.stop()
         await self.scheduled.stop()
@@ -172,17 +179,21 @@ class Intake:
 
     def __init__(
         self,
+        room: Room,
+        specs: AllSpecs,
         compiled_specs: CompiledSpecs,
         priorities: Priorities,
-        scheduled: ScheduledMessages,
+        scheduler: Scheduler,
         admission: Admission,
         route: Route,
         drain: OperationDrain,
         telemetry: Telemetry,
     ) -> None:
+        self._room = room
+        self._specs = specs
         self._compiled_specs = compiled_specs
         self._priorities = priorities
-        self._scheduled = scheduled
+        self._scheduler = scheduler
         self._admission = admission
         self._route = route
         self._drain = drain
@@ -191,7 +202,7 @@ class Intake:
 
     def push(self, request: PushRequest, deferred: bool | None = None) -> Awaitable[list[PushOutcome]]:
         """Push what a request brings; `deferred` is what admission said of it, if it was asked."""
-        if request.special or not self._compiled_specs.idle:
+        if request.special or not self._compiled_specs.idle or self._room.quotas is not NONE:
             return self._push_special(request, deferred)
         return self._push(request, deferred)
 
@@ -232,6 +243,7 @@ class Intake:
     async def _push_special(self, request: PushRequest, deferred: bool | None) -> list[PushOutcome]:
         """Do what the specs say, schedule what has a delivery time to come, and push the rest. While the store is away
         nothing can be scheduled: the journal has pushes in their order, not by time."""
+        await self._room.check()
         if not self._compiled_specs.idle:
             if not self._compiled_specs.loaded:
                 await self.know_specs()
@@ -240,7 +252,7 @@ class Intake:
             return await self._push(request, deferred)
         away = not self._route.watch.up
         items = await self._priorities.apply(request.tenant, request.items, away=away)
-        scheduled = [index for index, item in enumerate(items) if self._scheduled.is_scheduled(item)]
+        scheduled = [index for index, item in enumerate(items) if self._scheduler.is_scheduled(item)]
         rest = [index for index in range(len(items)) if index not in set(scheduled)]
         found: dict[int, PushOutcome] = {}
         if scheduled:
@@ -265,7 +277,7 @@ class Intake:
         if self._compiled_specs.loaded or not self._route.watch.up:
             return
         if self._loading is None or self._loading.done():
-            self._loading = asyncio.create_task(self._compiled_specs.reload())
+            self._loading = asyncio.create_task(self._specs.reload())
             # Whoever waited for it may have given up before it failed.
             self._loading.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
@@ -279,7 +291,6 @@ class Intake:
         """Finish what others wait for."""
         if self._loading is not None:  # who waits for it was here before
             await asyncio.wait([self._loading])
-        await self._admission.stop_pushes()
 
 
 def _renewing(store: Store) -> Callable[[list[Renewal]], Awaitable[Sequence[RenewOutcome | Exception]]]:

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 import msgspec
 
 from fairlane import server_extra as _extra  # noqa: F401
+from fairlane import tracing
 from fairlane.broker.ack import AckRequest
 from fairlane.broker.admission import PATIENT, Kind, Limit
 from fairlane.broker.deferral.drain import FAILED_SECONDS
@@ -23,6 +24,7 @@ from fairlane.broker.transact import AckStep, Outcome, Step
 from fairlane.broker.transaction import Transaction, item_of
 from fairlane.config import SECRET_NAMES
 from fairlane.errors import InvalidRequest
+from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId, PopOptions, PopRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, POLLS_MAX, RENEW_SECONDS
@@ -90,6 +92,8 @@ class Broker(Parts):
             if opened is not None:
                 await opened.close()
             raise
+        if cls is Broker and tracing.spans() is not None:
+            from fairlane.broker.traced import TracedBroker as cls
         broker = cls(
             store,
             polls_max=polls_max,
@@ -100,7 +104,7 @@ class Broker(Parts):
             secret_names=secret_names,
         )
         broker.operation_drain.failed_seconds = failed_operations_seconds
-        broker.retention.start(retention_interval)
+        broker.retention_service.start(retention_interval)
         try:
             await broker.start()
             yield broker
@@ -188,24 +192,28 @@ class Broker(Parts):
         if seconds is None:
             seconds = lease.lease_seconds if isinstance(lease, Batch) else RENEW_SECONDS
         check_count("seconds", seconds, least=1, most=LEASE_SECONDS_MAX)
-        self._check_running()
+        self.admission.check_running()
         parsed = LeaseId.parse(_lease(lease))
-        if parsed is None:
+        if parsed is None or await self.catalogue.queue_of(self.tenant, parsed.group_id) is None:
             return RenewOutcome(0, None)
         renewal = self.admission.renewals.submit(Renewal(parsed, seconds))
         return await self.telemetry.measured(self.telemetry.renew_lease, 1, renewal)
 
+    async def leased(self, lease: str) -> list[PartitionId]:
+        """The partitions that a lease is of, none if it ended."""
+        parsed = LeaseId.parse(lease)
+        return [] if parsed is None else [one.partition for one in await self.store.messages.leased(parsed)]
+
     async def release(self, lease: str | Batch[Any], *, partition: PartitionId | None = None) -> int:
         """Give a lease back without charge; how many lanes."""
-        self._check_running()
+        self.admission.check_running()
         parsed = LeaseId.parse(_lease(lease))
-        if parsed is None:
+        queue_id = None if parsed is None else await self.catalogue.queue_of(self.tenant, parsed.group_id)
+        if parsed is None or queue_id is None:
             return 0
         released = await self.store.messages.release(parsed, partition=partition)
         self.waiters.wake_group(parsed.group_id, released)
-        queue_id = self.catalogue.queue_of(parsed.group_id)
-        if queue_id is not None:
-            self.store.hint(queue_id)
+        self.store.hint(queue_id)
         return released
 
     @asynccontextmanager
@@ -234,9 +242,12 @@ class Broker(Parts):
         self, steps: Sequence[Step], change: StateChange | None = None, *, release: bool = False
     ) -> list[Outcome]:
         """A transaction of steps that were checked; one with a `change` changes the state of a stream as well."""
-        self._check_running()
+        self.admission.check_running()
+        if change is not None:
+            await self.streams.check(change)
+        await self.room.check()
         await self.intake.know_specs()
-        steps = self.compiled_specs.admit_steps(self.tenant, steps)
+        steps = self.compiled_specs.admit_steps(steps)
         steps = await self.priorities.apply(self.tenant, steps, away=not self.route.watch.up)
         self.route.check(self.tenant, steps)
         commit = None if change is None else partial(self.store.streams.cycle, change)
@@ -247,23 +258,26 @@ class Broker(Parts):
         return outcomes
 
     async def pop_request(self, request: PopRequest) -> Popped:
-        if self._stopped:
-            self._check_running()
         admission = self.admission
+        if admission.stopped:
+            admission.check_running()
         if admission.acks.waiting or "pop" not in admission.calm or not admission.watch.up:
             admission.defers("pop")
         else:
             admission.decisions["pop"]["execute"] += 1
-        return await self._popper.pop(request)
+        popping = self._popper.pop(request)
+        if (most := self.room.quotas.polls) is not None and request.wait_seconds:
+            return await self.room.wait(popping, most)
+        return await popping
 
     async def ack_request(self, request: AckRequest) -> Sequence[AckOutcome]:
-        if self._stopped:
-            self._check_running()
         items, began = request.items, perf_counter()
         count = items.size if type(items) is Alike else len(items)
         if not count:
             return []
         admission = self.admission
+        if admission.stopped:
+            admission.check_running()
         batcher = admission.acks
         if batcher.waiting or "ack" not in admission.calm or not admission.watch.up:
             batcher = admission.ack_operations if admission.defers("ack") else batcher
@@ -281,11 +295,13 @@ class Broker(Parts):
         """Release a lease whose holder went away before it knew of it. Returns at once."""
         self._popper.chores.give_back(lease)
 
-    async def pop_any(self, request: PopRequest, *, namespace: str | None, task: str | None) -> Popped:
-        """Pop from whichever queue with these labels has something."""
-        self._check_running()
+    async def pop_any(
+        self, request: PopRequest, *, namespace: str | None, task: str | None, caller: Caller = ANYBODY
+    ) -> Popped:
+        """Pop from whichever queue with these labels has something, of those that the caller may pop from."""
+        self.admission.check_running()
         self.admission.defers("pop")
-        return await self._wide_popper.pop(request, namespace, task)
+        return await self._wide_popper.pop(request, namespace, task, caller)
 
 
 def _messages(given: Message[Any] | Sequence[Message[Any]]) -> Sequence[Message[Any]]:

@@ -58,14 +58,18 @@ class Browse:
         name_or_none("partition", query.partition)
         queues = [
             queue
-            for queue in await self._store.queues.list(self._tenant)
-            if query.queue in (None, queue.name)
-            and query.ns in (None, queue.namespace)
-            and query.task in (None, queue.task)
+            for queue in await self._meant(query.queue)
+            if query.ns in (None, queue.namespace) and query.task in (None, queue.task)
         ]
         found = await (self.search(queues, query) if query.position is None else self._from(queues, query))
         next = str(found.next) if found.next else None
         return MessagePage(messages=found.messages, mode=ListMode(**mode_of(found.groups)), next=next)
+
+    async def _meant(self, name: str | None) -> list[Queue]:
+        if name is None:
+            return await self._store.queues.list(self._tenant)
+        found = await self._store.queues.get(self._tenant, name)
+        return [] if found is None else [found]
 
     async def _from(self, queues: list[Queue], query: MessageQuery) -> Found:
         """Messages of one partition by their positions."""
@@ -239,6 +243,7 @@ def _head(head: StoredHead, queue: Queue, partition: str, standings: list[Standi
         queue_status=status if any(one.group == QUEUE_MODE for one in standings) else None,
         bus_status=BusStatus(consumed_by=len(passed), total_groups=len(standings)),
         trace_id=head.trace_id,
+        producer_sub=head.producer_sub,
         queue_priority=queue.options.priority,
         created_at=Moment(at),
         **common_of(queue, partition, position, standings),

@@ -4,11 +4,12 @@ it is stale."""
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from fairlane.broker.push_batch import PartitionName
+from fairlane.broker.tenants import Tenants
 from fairlane.errors import FairlaneError, InvalidRequest, LaneLocked, NotFound, SealError, StoreUnavailable
 from fairlane.model.group import Group, Subscription
 from fairlane.model.ids import PartitionId
@@ -42,16 +43,19 @@ def _remember(memory: dict[Key, Value], key: Key, value: Value) -> None:
 
 
 class Catalogue:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, tenants: Tenants) -> None:
         self._store = store
+        self._tenants = tenants
         self.queues: dict[tuple[str, str], tuple[Queue, float]] = {}
         self._partitions: dict[tuple[int, str], Partition] = {}
-        self.by_id: dict[PartitionId, Partition] = {}
+        self.by_id: dict[tuple[str, PartitionId], Partition] = {}
+        """By tenant: of another's partitions none knows anything, whatever id it names."""
         self.groups: dict[tuple[int, str], Group] = {}
         self.queue_names: dict[int, str] = {}
         self._seen: dict[tuple[str, str], Queue] = {}
         """As last seen, also after it was forgotten: all there is to go by while the store is away."""
-        self._queue_of: dict[int, int] = {}
+        self._queue_of: dict[tuple[str, int], int] = {}
+        """Queues by tenant and group."""
 
     def known(self, wanted: Wanted) -> Found | None:
         """All of this if it is known, and nothing is to be said against it."""
@@ -140,11 +144,18 @@ class Catalogue:
         known = self.known_queue(tenant, name)
         if known is not None:
             return known
+        if make:
+            await self.allow(tenant, name)
         queues = self._store.queues
         queue = await (queues.ensure(tenant, name) if make else queues.get(tenant, name))
         if queue is not None:
             self.remember(queue)
         return queue
+
+    async def allow(self, tenant: str, name: str) -> None:
+        """QuotaReached if the queue is new, and one more than its tenant may have."""
+        if self._tenants.limits(tenant, "queues") and await self._store.queues.get(tenant, name) is None:
+            await self._tenants.check(tenant, "queues", 1)
 
     def known_queue(self, tenant: str, name: str) -> Queue | None:
         """The queue, if it was read a moment ago."""
@@ -155,18 +166,36 @@ class Catalogue:
         """Know all of these at once; those that are missing are made or left out."""
         unknown = [name for name in names if self.known_queue(tenant, name) is None]
         if unknown:
+            if make and self._tenants.limits(tenant, "queues"):
+                there = await self._store.queues.ensure_all(tenant, unknown, make=False)
+                await self._tenants.check(tenant, "queues", len(set(unknown)) - len(there))
             for queue in await self._store.queues.ensure_all(tenant, unknown, make=make):
                 self.remember(queue)
 
     async def learn_partitions(self, wanted: Iterable[tuple[Queue, Iterable[str]]], *, make: bool) -> None:
         """The same of partitions, by their queues."""
         unknown: dict[int, list[str]] = {}
+        tenants: dict[int, str] = {}
         for queue, names in wanted:
             if some := [name for name in names if (queue.id, name) not in self._partitions]:
-                unknown[queue.id] = some
+                unknown[queue.id], tenants[queue.id] = some, queue.tenant
         if unknown:
+            if make:
+                await self._check_partitions(unknown, tenants)
             for partition in await self._store.queues.born_all(unknown, make=make):
-                self._add(partition)
+                self._add(tenants[partition.queue_id], partition)
+
+    async def _check_partitions(self, wanted: Mapping[int, Collection[str]], tenants: Mapping[int, str]) -> None:
+        """QuotaReached if these are more new ones than their tenant may have. By queue."""
+        limited = {id: names for id, names in wanted.items() if self._tenants.limits(tenants[id], "partitions")}
+        if limited:
+            new = Counter({tenants[id]: 0 for id in limited})
+            for id, names in limited.items():
+                new[tenants[id]] += len(set(names))
+            for partition in await self._store.queues.born_all(limited, make=False):
+                new[tenants[partition.queue_id]] -= 1
+            for tenant, count in new.items():
+                await self._tenants.check(tenant, "partitions", count)
 
     def recall(self, tenant: str, name: str) -> Queue | None:
         """The queue as it was last seen, however long ago; nobody is asked."""
@@ -176,9 +205,9 @@ class Catalogue:
         """Take in what is known from elsewhere, for `recall` alone."""
         self._seen.setdefault((queue.tenant, queue.name), queue)
 
-    def known_names(self, id: PartitionId) -> tuple[str | None, str | None]:
+    def known_names(self, tenant: str, id: PartitionId) -> tuple[str | None, str | None]:
         """Names of a partition's queue and of the partition itself, without asking."""
-        partition = self.by_id.get(id)
+        partition = self.by_id.get((tenant, id))
         return (self.queue_names.get(partition.queue_id), partition.name) if partition else (None, None)
 
     def remember(self, queue: Queue) -> None:
@@ -241,35 +270,38 @@ class Catalogue:
         found = {name: known for name in names if (known := self._partitions.get((queue.id, name))) is not None}
         missing = [name for name in names if name not in found]
         if missing:
+            await self._check_partitions({queue.id: missing}, {queue.id: queue.tenant})
             for partition in await self._store.queues.born(queue.id, missing):
-                self._add(partition)
+                self._add(queue.tenant, partition)
                 found[partition.name] = partition
         return found
 
-    async def partition(self, id: PartitionId) -> Partition | None:
-        known = self.by_id.get(id)
+    async def partition(self, tenant: str, id: PartitionId) -> Partition | None:
+        known = self.by_id.get((tenant, id))
         if known is None:
-            known = await self._store.queues.partition(id)
+            known = await self._store.queues.partition(id, tenant)
             if known is not None:
-                self._add(known)
+                self._add(tenant, known)
         return known
 
-    async def names(self, id: PartitionId) -> tuple[str | None, str | None]:
+    async def names(self, tenant: str, id: PartitionId) -> tuple[str | None, str | None]:
         """Names of a partition's queue and of the partition itself, as far as they are known."""
-        partition = await self.partition(id)
+        partition = await self.partition(tenant, id)
         if partition is None:
             return None, None
         return self.queue_names.get(partition.queue_id), partition.name
 
-    def _add(self, partition: Partition) -> None:
+    def _add(self, tenant: str, partition: Partition) -> None:
         _remember(self._partitions, (partition.queue_id, partition.name), partition)
-        _remember(self.by_id, partition.id, partition)
+        _remember(self.by_id, (tenant, partition.id), partition)
 
     async def group(self, queue: Queue, name: str, subscription: Subscription) -> Group:
         """The group, begun as `subscription` says if this is its first pop; a look's becomes the consumer's that pops
         for it."""
         known = self.groups.get((queue.id, name))
         if known is None or (known.subscription.look and not subscription.look):
+            if self._tenants.limits(queue.tenant, "groups") and not await self._store.groups.get(queue.id, name):
+                await self._tenants.check(queue.tenant, "groups", 1)
             known = await self._store.groups.subscribe(queue.id, name, subscription)
             self._keep(known)
         return known
@@ -284,18 +316,28 @@ class Catalogue:
 
     def _keep(self, group: Group) -> None:
         _remember(self.groups, (group.queue_id, group.name), group)
-        _remember(self._queue_of, group.id, group.queue_id)
 
-    def queue_of(self, group_id: int) -> int | None:
-        """The queue of a group that was met before."""
-        return self._queue_of.get(group_id)
+    async def queue_of(self, tenant: str, group_id: int) -> int | None:
+        """The queue of a group, None also of another tenant's: whoever names a lease names its group."""
+        known = self._queue_of.get((tenant, group_id))
+        if known is None:
+            known = await self._store.groups.queue_of(tenant, group_id)
+            if known is not None:
+                _remember(self._queue_of, (tenant, group_id), known)
+        return known
+
+    async def owned(self, tenant: str, id: PartitionId) -> PartitionId:
+        """The id of a partition of the tenant. Raises NotFound."""
+        if await self.partition(tenant, id) is None:
+            raise NotFound(f"there is no partition {id}")
+        return id
 
     def forget(self, queue_id: int) -> None:
         """Drop all that is known of a queue: it was deleted, changed, or the store does not know it."""
         self.queues = {key: entry for key, entry in self.queues.items() if entry[0].id != queue_id}
         self.groups = {key: group for key, group in self.groups.items() if key[0] != queue_id}
         self._partitions = {key: part for key, part in self._partitions.items() if key[0] != queue_id}
-        self.by_id = {id: part for id, part in self.by_id.items() if part.queue_id != queue_id}
+        self.by_id = {key: part for key, part in self.by_id.items() if part.queue_id != queue_id}
 
     def forget_all(self) -> None:
         """Drop all that may have changed since nobody looked."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -45,7 +45,9 @@ class CompiledSpec:
             except InvalidRequest as error:
                 if strict:
                     raise
-                log.error("webhook %s is not available and answers 503: %s", name, error)
+                log.error(
+                    "webhook %(name)s is not available and answers 503: %(error)s", {"name": name, "error": error}
+                )
                 self.hooks[name] = None
         if strict:
             for name, command in spec.commands.items():
@@ -53,16 +55,26 @@ class CompiledSpec:
                 _check_url(name, command, allowed)
 
 
+class Runner(Protocol):
+    """The runner of commands."""
+
+    async def run(self, tenant: str, command: str, input: bytes, *, idempotency_key: str) -> bytes:
+        """The result, as JSON; of a repeat with the same key the first one's."""
+        ...
+
+
 class CompiledSpecs:
     """The compiled specs of a tenant. By name: `queues`, `hooks` (None: its secret is missing here), `commands` and
     `pollers` of all its apps."""
 
-    def __init__(self, store: Store, tenant: str, secrets: Secrets, allowed: Allowed) -> None:
+    def __init__(
+        self, store: Store, tenant: str, secrets: Secrets, allowed: Allowed, compiling: asyncio.Lock, *, loaded: bool
+    ) -> None:
         self._store = store
         self._tenant = tenant
         self._secrets = secrets
         self._allowed = allowed
-        self._compiling = asyncio.Lock()
+        self._compiling = compiling
         self._apps: dict[str, tuple[SpecDetail, CompiledSpec]] = {}
         self.queues: dict[str, CompiledQueue] = {}
         self.hooks: dict[str, Hook | None] = {}
@@ -70,8 +82,8 @@ class CompiledSpecs:
         self.pollers: dict[str, ir.PollerSpec] = {}
         self._doors: dict[str, CompiledQueue] = {}
         """Of the queues whose messages are looked at when they are pushed."""
-        self.loaded = False
-        self.idle = False
+        self.loaded = loaded
+        self.idle = loaded
         """Whether it is known that no queue has a type or a key: then a push need not ask any further."""
 
     @property
@@ -125,14 +137,15 @@ class CompiledSpecs:
         try:
             return version, CompiledSpec(_decode(version.raw), self._secrets, self._allowed, strict=False)
         except (msgspec.MsgspecError, InvalidRequest) as error:
-            log.error("cannot compile version %d of the spec of app %s: %s", version.version, version.app, error)
+            log.error(
+                "cannot compile version %(version)d of the spec of app %(app)s: %(error)s",
+                {"version": version.version, "app": version.app, "error": error},
+            )
             return None
 
     def admit(self, request: PushRequest) -> PushRequest:
         """The request with the partitions that keys name. PayloadInvalid or ExpressionFailed, and nothing is stored,
         if a message does not fit."""
-        if request.tenant != self._tenant:
-            return request
         if len(request.items) == 1:  # as of every webhook
             [item] = request.items
             compiled = self._doors.get(item.queue)
@@ -142,11 +155,11 @@ class CompiledSpecs:
         request.queues = {item.queue for item in request.items}
         if self._doors.keys().isdisjoint(request.queues):
             return request
-        return msgspec.structs.replace(request, items=self.admit_steps(request.tenant, request.items))
+        return msgspec.structs.replace(request, items=self.admit_steps(request.items))
 
-    def admit_steps(self, tenant: str, steps: Sequence[Step]) -> Sequence[Step]:
+    def admit_steps(self, steps: Sequence[Step]) -> Sequence[Step]:
         """The same of pushes among the steps of a transaction."""
-        if not self._doors or tenant != self._tenant:
+        if not self._doors:
             return steps
         admitted: list[Any] = list(steps)
         for index, step in enumerate(steps):
@@ -160,6 +173,62 @@ class CompiledSpecs:
             except ExpressionFailed as error:
                 raise ExpressionFailed(f"{where}{error}") from None
         return admitted
+
+
+class AllSpecs:
+    """The compiled specs of all tenants."""
+
+    def __init__(self, store: Store, secrets: Secrets, allowed: Allowed) -> None:
+        self._store = store
+        self._secrets = secrets
+        self._allowed = allowed
+        self._compiling = asyncio.Lock()
+        """One for all tenants: the parser is one for all."""
+        self._by_tenant: dict[str, CompiledSpecs] = {}
+        self.loaded = False
+        self.runner: Runner | None = None
+        """Carries out commands at once; None where nobody does."""
+
+    def of(self, tenant: str) -> CompiledSpecs:
+        found = self._by_tenant.get(tenant)
+        if found is None:
+            found = self._by_tenant[tenant] = CompiledSpecs(
+                self._store, tenant, self._secrets, self._allowed, self._compiling, loaded=self.loaded
+            )
+        return found
+
+    def knows(self, tenant: str) -> bool:
+        """Whether the tenant is in memory, as every one is that has a spec."""
+        return tenant in self._by_tenant
+
+    def items(self) -> Iterable[tuple[str, CompiledSpecs]]:
+        """Those that are in memory, by tenant: every tenant that has a spec is among them."""
+        return list(self._by_tenant.items())
+
+    def forget(self, tenant: str) -> bool:
+        """Let go of a tenant without any; False if it has some."""
+        known = self._by_tenant.get(tenant)
+        if known is None or not known.versions:
+            self._by_tenant.pop(tenant, None)
+            return True
+        return False
+
+    async def reload(self) -> None:
+        """Look at the store, and read the specs of tenants that have others than were read."""
+        heads = await self._store.specs.heads()
+        for tenant in {*heads, *self._by_tenant}:
+            known = self.of(tenant)
+            if not known.loaded or {one.version for one in known.versions} != heads.get(tenant, set()):
+                await known.reload()
+        self.loaded = True
+
+    async def load(self, versions: Mapping[str, Sequence[SpecDetail]]) -> None:
+        """Put these in force."""
+        for tenant, some in versions.items():
+            await self.of(tenant).load(some)
+
+    def versions(self) -> dict[str, list[SpecDetail]]:
+        return {tenant: one.versions for tenant, one in self._by_tenant.items() if one.versions}
 
 
 def _check_url(name: str, command: ir.CommandSpec, allowed: Allowed) -> None:

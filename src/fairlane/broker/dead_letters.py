@@ -95,7 +95,7 @@ class DeadLetters:
     async def _chosen(self, query: wire.DeadLetterChoice) -> List[tuple[Queue, DeadFilter]]:
         """The queues that have dead letters, or the one that is named, each with what is asked of its letters."""
         name = name_or_none("queue", query.queue)
-        there = await self._store.dead_letters.queues(self._tenant)
+        there = await self._store.dead_letters.queues(self._tenant, since=query.since)
         queues = [queue for queue in await self._store.queues.list(self._tenant) if queue.id in there] if there else []
         named = [queue for queue in queues if name in (None, queue.name)]
         return [(queue, where) for queue in named if (where := await self._filter(queue, query)) is not None]
@@ -113,7 +113,7 @@ class DeadLetters:
                 raise InvalidRequest("another payload is for one dead letter: name it in `ids`")
             item = PushItem(queue=queue, payload=payload)
             item.check()
-            self._compiled_specs.admit_steps(self._tenant, [item])
+            self._compiled_specs.admit_steps([item])
         while chosen is not None and (limit is None or len(replayed) < limit):
             step = _STEP if limit is None else min(_STEP, limit - len(replayed))
             some = await self._store.dead_letters.replay(found.id, chosen, payload=payload, limit=step)
@@ -211,5 +211,6 @@ def _shown(letter: StoredLetter) -> wire.DeadLetter:
         partition=letter.partition_name,
         raw=found.raw,
         trace_id=found.trace_id,
+        producer_sub=found.producer_sub,
         created_at=Moment(letter.message_created_at),
     )

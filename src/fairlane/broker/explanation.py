@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from fairlane.model.group import LaneState
-from fairlane.model.moment import moment_or_none, timestamp
+from fairlane.model.moment import moment_or_none, second_text
 from fairlane.model.queue import Paused, Queue, QueueOptions
 from fairlane.wire.base import made
 from fairlane.wire.pauses import Explained, Lane, LaneStateName
@@ -48,7 +48,7 @@ def explain(lane: LaneState, queue: Queue, paused: Paused, *, group: str, now: i
         until=moment_or_none(until),
         waiting=waiting,
         position=lane.committed,
-        attempts_max=options.retry_limit + 1,
+        attempts_max=_attempts_max(lane, options),
         leased=leased_upto - lane.committed,
         next_try_at=moment_or_none(lane.ready_at),
         dead_letters=lane.dead,
@@ -97,14 +97,14 @@ def _paused(lane: LaneState, paused: Paused, group: str) -> _Found | None:
     )
     for what, at in since:
         if at is not None:
-            return "paused", f"{what} is paused since {timestamp(at)}; resume it.", None
+            return "paused", f"{what} is paused since {_moment(at)}; resume it.", None
     return None
 
 
 def _leased_or_empty(lane: LaneState, waiting: int) -> _Found | None:
     if lane.leased_until is not None and lane.lease_ends_at is not None:
         count = _count(lane.leased_until - lane.committed)
-        return "leased", f"A consumer holds {count} until {timestamp(lane.lease_ends_at)}.", lane.lease_ends_at
+        return "leased", f"A consumer holds {count} until {_moment(lane.lease_ends_at)}.", lane.lease_ends_at
     if waiting <= 0 and lane.in_flight:
         return "leased", f"Consumers hold {_count(lane.in_flight)}, and there is nothing else to read.", lane.ready_at
     if waiting <= 0 and lane.operations:
@@ -123,18 +123,22 @@ def _leased_or_empty(lane: LaneState, waiting: int) -> _Found | None:
 
 def _by_time(lane: LaneState, options: QueueOptions, now: int) -> _Found:
     if (at := lane.last_at + options.window_seconds * 1_000_000) > now:
-        return "windowed", f"Messages still come; the lane is read when none came until {timestamp(at)}.", at
+        return "windowed", f"Messages still come; the lane is read when none came until {_moment(at)}.", at
     if lane.oldest_at is not None and (at := lane.oldest_at + options.delay_seconds * 1_000_000) > now:
-        return "delayed", f"Message {lane.committed} is delayed until {timestamp(at)}.", at
+        return "delayed", f"Message {lane.committed} is delayed until {_moment(at)}.", at
     if lane.ready_at is not None and lane.ready_at > now:
         at = lane.ready_at
         if not lane.attempts:
             sealed = ", or it is under an encryption key that a broker has not" if options.encryption_enabled else ""
-            return "asleep", f"A consumer gave message {lane.committed} back until {timestamp(at)}{sealed}.", at
-        tries = f"attempt {lane.attempts} of {options.retry_limit + 1}"
-        return "backing_off", f"Backing off until {timestamp(at)} after {tries} failed with {lane.error!r:.200}.", at
+            return "asleep", f"A consumer gave message {lane.committed} back until {_moment(at)}{sealed}.", at
+        tries = f"attempt {lane.attempts} of {_attempts_max(lane, options)}"
+        return "backing_off", f"Backing off until {_moment(at)} after {tries} failed with {lane.error!r:.200}.", at
     waiting = lane.head - lane.committed - lane.skipped - lane.in_flight
     return "ready", f"Nothing holds it: {_count(waiting)} for the next pop.", None
+
+
+def _attempts_max(lane: LaneState, options: QueueOptions) -> int:
+    return (options.retry_limit if lane.retry_limit is None else lane.retry_limit) + 1
 
 
 def _count(messages: int) -> str:
@@ -143,3 +147,8 @@ def _count(messages: int) -> str:
 
 def _times(attempts: int) -> str:
     return "once," if attempts == 1 else f"{attempts} times, at last"
+
+
+def _moment(micros: int) -> str:
+    """A point in time as a sentence names it, to the second."""
+    return f"{second_text(micros // 1_000_000).replace('T', ' ')} UTC"

@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 import time
 from builtins import list as List  # there is a verb of that name
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
+from fairlane.broker.flags import PUSH_MAINTENANCE
 from fairlane.errors import FairlaneError
 from fairlane.model.moment import Moment, moment_or_none
-from fairlane.model.names import QUEUE_MODE
+from fairlane.model.names import DEFAULT_TENANT, QUEUE_MODE
 from fairlane.runtime.clock import wall_clock
 from fairlane.wire.dead_letters import DlqErrorsQuery
-from fairlane.wire.findings import Action, Finding, FindingList
+from fairlane.wire.findings import Action, Finding
 
 if TYPE_CHECKING:
     from fairlane.broker.parts import Parts
@@ -29,34 +30,36 @@ _UNREAD_SECONDS: Final = 300
 """A group whose oldest message waits longer, and of which nobody takes any, has stopped."""
 _STUCK_SECONDS: Final = 60
 _LATE_SECONDS: Final = 60
-_LOST_MIN: Final = 10
-_LOST_SECONDS: Final = 300
+_LATELY_SECONDS: Final = 300
+_ERRORS_MAX: Final = 1000
 _REPORT_SECONDS: Final = 30.0
 _PINNED_SECONDS: Final = 600
 _DEAD_ROWS_MIN: Final = 1_000_000
 _DISK_SHARE: Final = 20
 _SHOWN_MAX: Final = 10
 """Of one kind; the rest is told in a number."""
+_OFF: Final = {"enabled": False}
 _WORST: Final = ("critical", "warning", "notice")
 
 
 class Findings:
     def __init__(self, broker: Parts) -> None:
         self._broker = broker
-        self._lost: deque[tuple[float, int]] = deque(maxlen=600)
         self._report: dict[str, Any] = {}
         self._report_until = 0.0
 
-    async def list(self) -> FindingList:
+    async def list(self) -> List[Finding]:
         """What is worth acting on now, the worst first."""
-        found = [*self._journal(), *self._hooks(), *self._leases()]
+        operator = self._broker.tenant == DEFAULT_TENANT
+        found = [*self._journal(), *await self._hooks()]
         looks: List[Callable[[], Awaitable[List[Finding]]]] = [
             self._lanes,
             self._dead_letters,
             self._operations,
             self._groups,
+            self._leases,
             self._schedules,
-            self._database,
+            *([self._database] if operator else ()),
         ]
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
@@ -67,7 +70,7 @@ class Findings:
                 why = "it does not answer in time" if isinstance(error, TimeoutError) else "it does not answer"
                 found.append(_store_away(f"The store is away: {why}."))
         found.sort(key=lambda one: (_WORST.index(one.severity), one.kind, one.since or 0))
-        return FindingList(findings=found, timestamp=Moment(wall_clock()))
+        return found
 
     async def _lanes(self) -> List[Finding]:
         names = {queue.id: queue.name for queue in await self._broker.queues.list()}
@@ -108,36 +111,27 @@ class Findings:
         return found
 
     async def _dead_letters(self) -> List[Finding]:
-        """Queues that had dead letters lately, by what this broker counted."""
-        died: Counter[int] = Counter()
-        bins = self._broker.telemetry.bins()
-        for one in bins:
-            died.update({id: counts.dead for id, counts in one.queues.items() if counts.dead})
-        names = {queue.id: queue.name for queue in await self._broker.queues.list()} if died else {}
-        found = []
-        for id, count in died.most_common(_SHOWN_MAX):
-            queue = names.get(id)
-            if queue is None:
-                continue
-            since = Moment(next(one.at for one in bins if id in one.queues and one.queues[id].dead))
-            query = DlqErrorsQuery(queue=queue, since=since, replayed=False, limit=1)
-            errors = (await self._broker.dead_letters.errors(query)).errors
-            if not errors:
-                continue  # they were replayed or purged
-            why = f", most of them with {errors[0].error!r:.200}"
-            messages = "1 message" if count == 1 else f"{count} messages"
-            found.append(
-                Finding(
-                    kind="dead_letters_growing",
-                    severity="warning",
-                    sentence=f"{messages} of {queue!r} became dead letters in the last five minutes{why}.",
-                    queue=queue,
-                    count=count,
-                    since=since,
-                    page=_page("dead-letters", queue=queue),
-                )
+        """Queues that had dead letters lately, and still have them."""
+        since = Moment(await self._broker.statistics.now() - _LATELY_SECONDS * 1_000_000)
+        query = DlqErrorsQuery(since=since, replayed=False, limit=_ERRORS_MAX)
+        errors = (await self._broker.dead_letters.errors(query)).errors
+        died: Counter[str] = Counter()
+        for one in errors:
+            died[one.queue] += one.count
+        most = {one.queue: one.error for one in reversed(errors)}
+        return [
+            Finding(
+                kind="dead_letters_growing",
+                severity="warning",
+                sentence=f"{_many(count, 'message')} of {queue!r} became dead letters in the last five minutes, "
+                f"most of them with {most[queue]!r:.200}.",
+                queue=queue,
+                count=count,
+                since=since,
+                page=_page("dead-letters", queue=queue),
             )
-        return found
+            for queue, count in died.most_common(_SHOWN_MAX)
+        ]
 
     async def _operations(self) -> List[Finding]:
         waiting, failed, stuck = await self._broker.status.operations(stuck_seconds=_STUCK_SECONDS)
@@ -166,33 +160,45 @@ class Findings:
 
     async def _groups(self) -> List[Finding]:
         """Groups with old messages that nobody takes."""
-        now, acked = await self._broker.statistics.now(), set[int]()
-        for lately in self._broker.telemetry.bins():
-            acked |= {id for id, counts in lately.queues.items() if counts.acks}
-        found = []
-        for queue, one in await self._broker.statistics.recent_groups():
+        now, idle = await self._broker.statistics.now(), []
+        for queue, one in await self._broker.statistics.groups():
             options = queue.options
             patience = (_UNREAD_SECONDS + options.delay_seconds + options.window_seconds) * 1_000_000
-            idle = one.oldest_at is not None and now - one.oldest_at > patience and not one.leases
-            if not idle or queue.id in acked or one.group.subscription.look:
+            if one.oldest_at is None or one.leases or one.group.subscription.look:
                 continue
-            sentence = (
-                f"T{_group(one.group.name)[1:]} of {queue.name!r} has stopped: {_wait(one.lag, 'message')}, "
-                f"the oldest since {_span((now - (one.oldest_at or now)) / 1e6)}, and nobody takes any."
+            if now - max(one.oldest_at, one.taken_at or 0) > patience:
+                idle.append((one.oldest_at, queue, one))
+        return [
+            Finding(
+                kind="group_stopped",
+                severity="warning",
+                sentence=f"T{_group(one.group.name)[1:]} of {queue.name!r} has stopped: {_wait(one.lag, 'message')}, "
+                f"the oldest since {_span((now - oldest_at) / 1e6)}, and nobody takes any.",
+                queue=queue.name,
+                group=one.group.name,
+                count=one.lag,
+                since=Moment(oldest_at),
+                page=_page("queues", queue.name, group=one.group.name),
             )
-            found.append(
-                Finding(
-                    kind="group_stopped",
-                    severity="warning",
-                    sentence=sentence,
-                    queue=queue.name,
-                    group=one.group.name,
-                    count=one.lag,
-                    since=moment_or_none(one.oldest_at),
-                    page=_page("queues", queue.name, group=one.group.name),
-                )
+            for oldest_at, queue, one in sorted(idle, key=lambda entry: entry[0])[:_SHOWN_MAX]
+        ]
+
+    async def _leases(self) -> List[Finding]:
+        """Groups with lanes whose leases run out again and again."""
+        losing = [one for one in await self._broker.statistics.groups() if one[1].losing]
+        return [
+            Finding(
+                kind="leases_lost",
+                severity="warning",
+                sentence=f"Leases of {_many(one.losing, 'lane')} of {queue.name!r} run out again and again for "
+                f"{_group(one.group.name)}: handlers take longer than the lease, or their workers die.",
+                queue=queue.name,
+                group=one.group.name,
+                count=one.losing,
+                page=_page("queues", queue.name, group=one.group.name),
             )
-        return sorted(found, key=lambda one: one.since or 0)[:_SHOWN_MAX]
+            for queue, one in sorted(losing, key=lambda one: -one[1].losing)[:_SHOWN_MAX]
+        ]
 
     async def _schedules(self) -> List[Finding]:
         late_before = await self._broker.statistics.now() - _LATE_SECONDS * 1_000_000
@@ -206,9 +212,8 @@ class Findings:
                 page=_page("schedules"),
                 action=Action(label="Run it now", method="POST", path=_path("schedules", one.name, "run")),
             )
-            for one in await self._broker.schedules.list()
-            if one.next_at is not None and one.next_at < late_before
-        ][:_SHOWN_MAX]
+            for one in await self._broker.schedules.late(late_before, limit=_SHOWN_MAX)
+        ]
 
     async def _database(self) -> List[Finding]:
         if time.monotonic() >= self._report_until:
@@ -236,7 +241,8 @@ class Findings:
                     Finding(
                         kind="bloat",
                         severity="notice",
-                        sentence=f"The table {one['name']} has {one['deadRows']} dead rows: is autovacuum behind?",
+                        sentence=f"The table {one['name']} has {one['deadRows']} dead rows: "
+                        "autovacuum does not keep up.",
                         count=one["deadRows"],
                         page=_page("system"),
                     )
@@ -252,32 +258,25 @@ class Findings:
             away = f"The store is away for {_span(status.away_seconds)}{waiting}."
             return [_store_away(away, since=wall_clock() - int(status.away_seconds * 1e6))]
         if status.messages and (status.oldest_seconds or 0) > _STUCK_SECONDS:
+            paused = PUSH_MAINTENANCE in self._broker.flags.on
+            why = "for pushes are paused" if paused else "though the store is there"
+            resume = Action(label="Resume pushes", method="POST", path=_path("system", "maintenance"), body=_OFF)
             return [
                 Finding(
                     kind="journal_waiting",
                     severity="warning",
                     sentence=f"{_wait(status.messages, 'message')} in the journal, "
-                    f"the oldest for {_span(status.oldest_seconds or 0)}, though the store is there.",
+                    f"the oldest for {_span(status.oldest_seconds or 0)}, {why}.",
                     count=status.messages,
                     page=_page("operations"),
+                    action=resume if paused else None,
                 )
             ]
         return []
 
-    def _leases(self) -> List[Finding]:
-        now, lost = time.monotonic(), self._broker.telemetry.leases_lost
-        self._lost.append((now, lost))
-        while self._lost[0][0] < now - _LOST_SECONDS:
-            self._lost.popleft()
-        count = lost - self._lost[0][1]
-        if count < _LOST_MIN:
-            return []
-        sentence = f"{count} leases ran out lately: handlers take longer than the lease, or their workers die."
-        return [Finding(kind="leases_lost", severity="warning", sentence=sentence, count=count, page=_page("workers"))]
-
-    def _hooks(self) -> List[Finding]:
+    async def _hooks(self) -> List[Finding]:
         found = []
-        for one in self._broker.hooks.list().hooks:
+        for one in await self._broker.hooks.list():
             if not one.available:
                 sentence = f"The webhook {one.name!r} answers 503: its secret is missing here, or too short."
                 kind, severity, count = "hook_unavailable", "critical", None

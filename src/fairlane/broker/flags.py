@@ -56,7 +56,7 @@ class Flags:
         try:
             await self.look()
         except FairlaneError as error:
-            log.warning("cannot read the flags now, they stay as they were: %s", error)
+            log.warning("cannot read the flags now, they stay as they were: %(error)s", {"error": error})
 
     async def stop(self) -> None:
         if self._looking is not None:

@@ -5,18 +5,28 @@ from __future__ import annotations
 from builtins import list as List  # there is a verb of that name
 
 from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.paging import page_of
 from fairlane.broker.push import Announcer
 from fairlane.broker.statistics import Statistics
 from fairlane.errors import InvalidRequest, NotFound
+from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.group import Group, LaneState, Seek, Subscription
-from fairlane.model.limits import COUNT_MAX
+from fairlane.model.limits import COUNT_MAX, NEVER_AT
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
 from fairlane.model.queue import Queue
 from fairlane.model.stats import GroupStats
 from fairlane.store.contract.store import Store
 from fairlane.wire.base import made
-from fairlane.wire.groups import GroupSummary, LaggingEntry, LaneView, QueueLanes, SeekPreview
+from fairlane.wire.groups import (
+    GroupListQuery,
+    GroupPage,
+    GroupSummary,
+    LaggingEntry,
+    LaneView,
+    QueueLanes,
+    SeekPreview,
+)
 
 _LAGGING_SECONDS = 300
 _LANES_MAX = 1000
@@ -38,10 +48,50 @@ class Groups:
         self._announcer = announcer
         self._statistics = statistics
 
+    async def is_there(self, queue: str, group: str) -> bool:
+        found = await self._catalogue.queue(self._tenant, check_name("queue", queue), make=False)
+        return found is not None and await self._catalogue.group_id(found.id, group) is not None
+
     async def summaries(self) -> List[GroupSummary]:
         """Every group of every queue, with how far it lags."""
         now = await self._store.now()
         return [_summary(queue, counted, now) for queue, counted in await self._statistics.groups()]
+
+    async def page(self, query: GroupListQuery, caller: Caller = ANYBODY) -> GroupPage:
+        """A page of those that the caller may see, and the numbers of all those."""
+        now, every = await self._store.now(), await self._statistics.groups()
+        groups = [one for one in every if caller.allows("status", one[0].name)]
+        shown, total = page_of(
+            [
+                (queue, one)
+                for queue, one in groups
+                if query.queue in (None, queue.name) and (query.looks or not one.group.subscription.look)
+            ],
+            query,
+            text=lambda one: f"{one[1].group.name} {one[0].name}",
+            up={
+                "name": lambda one: (one[1].group.name, one[0].name),
+                "queue": lambda one: (one[0].name, one[1].group.name),
+            },
+            down={"lag": lambda one: one[1].lag, "oldest": lambda one: -(one[1].oldest_at or NEVER_AT)},
+        )
+        oldest = [one.oldest_at for _, one in groups if one.oldest_at is not None]
+        return GroupPage(
+            groups=[_summary(queue, one, now) for queue, one in shown],
+            total=total,
+            lagging=sum(one.lagging > 0 for _, one in groups),
+            to_read=sum(one.lag for _, one in groups),
+            oldest_seconds=_seconds(now, min(oldest, default=None)),
+            stats_age=self._statistics.groups_age_seconds(),
+        )
+
+    async def summary(self, queue: str, group: str) -> GroupSummary:
+        """One group of one queue. Raises NotFound."""
+        there, now = await self._catalogue.existing(self._tenant, queue), await self._store.now()
+        for one in await self._statistics.groups_of(there.id):
+            if one.group.name == group:
+                return _summary(there, one, now)
+        raise NotFound("Consumer group not found")
 
     async def lagging(self, min_lag_seconds: float) -> List[LaggingEntry]:
         """Lanes whose oldest unfinished message waits longer than this, worst first."""
@@ -72,10 +122,9 @@ class Groups:
 
     async def _everywhere(self, name: str) -> List[tuple[Queue, Group]]:
         """The group in every queue that has it."""
-        check_name("group", name)
-        return [
-            (queue, counted.group) for queue, counted in await self._statistics.groups() if counted.group.name == name
-        ]
+        queues = {queue.id: queue for queue in await self._statistics.listed()}
+        groups = await self._store.groups.everywhere(self._tenant, check_name("group", name))
+        return sorted(((queues[one.queue_id], one) for one in groups if one.queue_id in queues), key=_by_queue)
 
     async def list(self, queue: str) -> List[Group]:
         return await self._store.groups.list((await self._catalogue.existing(self._tenant, queue)).id)
@@ -93,6 +142,7 @@ class Groups:
         found = await self._catalogue.existing_group(there, group)
         lane = await self._catalogue.existing_partition(there, partition)
         moved = await self._store.groups.seek(found.id, seek, partition=lane)
+        self._statistics.changed(found.queue_id)
         self._announcer.announce(found.queue_id, moved)
         return moved
 
@@ -135,6 +185,7 @@ class Groups:
 
     async def _delete(self, group: Group, *, keep_subscription: bool) -> int:
         deleted = await self._store.groups.delete(group.id, keep_subscription=keep_subscription)
+        self._statistics.changed(group.queue_id)
         self._catalogue.forget_group(group.queue_id, group.name)
         return deleted
 
@@ -147,6 +198,10 @@ class Groups:
     async def _existing(self, queue: str, name: str) -> Group:
         found = await self._catalogue.existing(self._tenant, queue)
         return await self._catalogue.existing_group(found, name)
+
+
+def _by_queue(one: tuple[Queue, Group]) -> str:
+    return one[0].name
 
 
 def _summary(queue: Queue, counted: GroupStats, now: int) -> GroupSummary:

@@ -1,4 +1,4 @@
-"""History: what this broker did lately, second by second, and for a day minute by minute."""
+"""History: what the processes of this broker did lately, second by second, and for a day minute by minute."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
 from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.processes import Processes
+from fairlane.errors import InvalidRequest
 from fairlane.model.moment import Moment
-from fairlane.model.names import check_name
+from fairlane.model.names import DEFAULT_TENANT, check_count, check_name
 from fairlane.runtime.clock import wall_clock
-from fairlane.telemetry import BIN_SECONDS, BINS_MAX, COUNTED, SECONDS_MAX, QueueCounts, Step, Telemetry
+from fairlane.store.contract.store import Store
+from fairlane.telemetry import BIN_SECONDS, BINS_MAX, COUNTED, MINUTES_MAX, SECONDS_MAX, Bin, Minute, QueueCounts, Step
 from fairlane.wire.history import History as HistoryAnswer
-from fairlane.wire.history import HistoryQuery
 from fairlane.wire.queues import Rates
 
 T = TypeVar("T")
@@ -20,39 +22,52 @@ _MINUTE_SECONDS: Final = 60
 _RATE_BINS: Final = 2
 """Over which the rates of a queue are taken: long enough that one batch does not look like a flood."""
 _NOTHING: Final = (0,) * len(COUNTED)
+_NO_COUNTS: Final = QueueCounts()
 _NO_LATENCIES: Final = (None,) * 6
 _REMEMBERED_SECONDS: Final = 15
 """A count is as good as new for so long: it may have served for some seconds before it was made anew."""
 
 
 class History:
-    def __init__(self, tenant: str, catalogue: Catalogue, telemetry: Telemetry) -> None:
+    def __init__(self, store: Store, tenant: str, catalogue: Catalogue, processes: Processes) -> None:
+        self._store = store
         self._tenant = tenant
         self._catalogue = catalogue
-        self._telemetry = telemetry
+        self._telemetry = processes.telemetry
+        self._processes = processes
 
-    async def show(self, query: HistoryQuery) -> HistoryAnswer:
-        """What happened in the last minutes, of one queue or of all. Raises NotFound."""
-        queue_id = None
-        if query.queue is not None:
-            queue_id = (await self._catalogue.existing(self._tenant, check_name("queue", query.queue))).id
-        seconds = query.minutes * 60
+    async def show(self, queue: str | None = None, *, group: str | None = None, minutes: int = 60) -> HistoryAnswer:
+        """What happened in the last minutes, of one queue or of all, with the lag of a group. Raises NotFound."""
+        check_count("minutes", minutes, least=1, most=MINUTES_MAX)
+        group_id = 0
+        ids: list[int] | None = None
+        if queue is not None:
+            known = await self._catalogue.existing(self._tenant, check_name("queue", queue))
+            ids = [known.id]
+            if group is not None:
+                group_id = (await self._catalogue.existing_group(known, group)).id
+        elif group is not None:
+            raise InvalidRequest("`group` needs `queue`: each queue has groups of its own")
+        elif self._tenant != DEFAULT_TENANT:  # whose broker it is sees all that it does
+            ids = [one.id for one in await self._store.queues.list(self._tenant)]
+        seconds, since = minutes * 60, wall_clock() - (minutes + 1) * 60 * _SECOND
         if seconds > SECONDS_MAX:
-            steps, width = self._by_minute(queue_id), _MINUTE_SECONDS
-        elif queue_id is None:
-            steps, width = self._telemetry.seconds(), 1
+            only = 0 if ids is None else ids[0] if len(ids) == 1 else None
+            found, width = (await self._processes.minutes(since, queue=only))[:-1], _MINUTE_SECONDS
+            if ids is None:
+                steps = [one.step for one in found if one.step is not None]
+            else:
+                steps = [_step(one, ids, group_id) for one in found]
+        elif ids is not None:
+            bins, width = await self._processes.bins(queues=ids), BIN_SECONDS
+            steps = [_step(one, ids, group_id) for one in bins]
         else:
-            steps = [_step(one.at, one.queues.get(queue_id)) for one in self._telemetry.bins()]
-            width = BIN_SECONDS
-        return self._columns(query, steps, width, seconds // width)
+            steps, width = await self._processes.seconds(), 1
+        return self._columns((queue, group), steps, width, seconds // width)
 
-    def _by_minute(self, queue_id: int | None) -> list[Step]:
-        minutes = self._telemetry.minutes(0, 2**62)[:-1]
-        if queue_id is None:
-            return [one.step for one in minutes if one.step is not None]
-        return [_step(one.at, one.queues.get(queue_id)) for one in minutes]
-
-    def _columns(self, query: HistoryQuery, steps: Iterable[Step], seconds: int, points: int) -> HistoryAnswer:
+    def _columns(
+        self, of: tuple[str | None, str | None], steps: Iterable[Step], seconds: int, points: int
+    ) -> HistoryAnswer:
         width = seconds * _SECOND
         now = wall_clock()
         until = now - now % width
@@ -71,12 +86,14 @@ class History:
         ]
         filled = max(1, _REMEMBERED_SECONDS // seconds)
         return HistoryAnswer(
-            queue=query.queue,
+            queue=of[0],
+            group=of[1],
             step_seconds=seconds,
             since=Moment(since),
             **dict(zip(("pushed", "popped", "acked", "failed", "dead"), columns, strict=True)),
             depth=_carried([one.depth for one in row], filled),
             oldest_seconds=_carried(ages, filled),
+            lag=_carried([one.lag for one in row], filled),
             push_p50_ms=latencies[0],
             push_p99_ms=latencies[1],
             pop_p50_ms=latencies[2],
@@ -85,25 +102,24 @@ class History:
             ack_p99_ms=latencies[5],
         )
 
-    def rates(self) -> dict[int, Rates]:
+    async def rates(self) -> dict[int, Rates]:
         """Messages a second of each queue in the last seconds; of a queue that is not there nothing happened."""
         first = self._last_bin(_RATE_BINS)
         sums: dict[int, QueueCounts] = {}
-        for one in self._telemetry.bins():
-            if one.at >= first:
-                for queue_id, counts in one.queues.items():
-                    sums.setdefault(queue_id, QueueCounts()).add(counts)
+        for one in await self._processes.bins(first):
+            for queue_id, counts in one.queues.items():
+                sums.setdefault(queue_id, QueueCounts()).add(counts)
         seconds = _RATE_BINS * BIN_SECONDS
         return {
             queue_id: Rates(pushed=one.pushed / seconds, popped=one.popped / seconds, acked=one.acks / seconds)
             for queue_id, one in sums.items()
         }
 
-    def sparks(self, queue_ids: Sequence[int]) -> dict[int, list[float]]:
+    async def sparks(self, queue_ids: Sequence[int]) -> dict[int, list[float]]:
         """Messages pushed a second to each of these queues in the last minutes, in steps of some seconds."""
         first = self._last_bin(BINS_MAX)
         found = {queue_id: [0.0] * BINS_MAX for queue_id in queue_ids}
-        for one in self._telemetry.bins():
+        for one in await self._processes.bins(first, queue_ids):
             index = (one.at - first) // (BIN_SECONDS * _SECOND)
             for queue_id in queue_ids if 0 <= index < BINS_MAX else ():
                 counts = one.queues.get(queue_id)
@@ -117,10 +133,11 @@ class History:
         return now - now % width - count * width
 
 
-def _step(at: int, counts: QueueCounts | None) -> Step:
-    if counts is None:
-        return Step(at, _NOTHING, _NO_LATENCIES, None, None)
-    return Step(at, tuple(getattr(counts, name) for name in COUNTED), _NO_LATENCIES, counts.depth, None)
+def _step(one: Bin | Minute, ids: Iterable[int], group_id: int) -> Step:
+    found = [one.queues.get(id, _NO_COUNTS) for id in ids]
+    counted = tuple(sum(getattr(counts, name) for counts in found) for name in COUNTED)
+    depths = [counts.depth for counts in found if counts.depth is not None]
+    return Step(one.at, counted, _NO_LATENCIES, sum(depths) if depths else None, None, one.lags.get(group_id))
 
 
 def _rate(counts: tuple[int, ...], index: int, seconds: int) -> float | None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import uuid
 from builtins import list as List  # there is a verb of that name
-from collections import Counter, deque
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from fairlane.broker.compiled_specs import CompiledSpecs
+from fairlane.broker.paging import page_of
+from fairlane.broker.processes import Processes
 from fairlane.errors import NotAvailable, NotFound
 from fairlane.hooks.samples import sample_of
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.runtime.clock import wall_clock
 from fairlane.spec import ir
 from fairlane.spec.sample import sample_body
-from fairlane.wire.hooks import Hook, HookList, HookRequest
+from fairlane.wire.hooks import Hook, HookList, HookListQuery, HookRequest
 
 _RECENT: Final = 20
 _LATELY: Final = 300_000_000
@@ -30,6 +32,7 @@ _UNSIGNED: Final[dict[str, str]] = {
 _WHY: Final[dict[str, str]] = {
     **_UNSIGNED,
     "too_large": "the body has more bytes than the webhook takes",
+    "unverified": "it came to --hooks-listen, where only webhooks with a signature are taken",
     "limited": "too many requests at once, or too many without a good signature",
     "misfit": "the payload does not fit the type of its queue",
     "full": "the queue is full",
@@ -38,38 +41,60 @@ _WHY: Final[dict[str, str]] = {
 }
 
 
-class _Log:
-    """The log of one webhook."""
+class _Log(msgspec.Struct):
+    """The log of one webhook: how many requests ended how, and the last ones, newest first."""
 
-    def __init__(self) -> None:
-        self.outcomes: Counter[str] = Counter()
-        self.recent: deque[HookRequest] = deque(maxlen=_RECENT)
-        self.delivered_at: int | None = None
-        self.refused_at: int | None = None
+    outcomes: dict[str, int] = {}
+    recent: List[HookRequest] = []
+    delivered_at: int | None = None
+    refused_at: int | None = None
+
+    def add(self, more: _Log) -> None:
+        for outcome, count in more.outcomes.items():
+            self.outcomes[outcome] = self.outcomes.get(outcome, 0) + count
+        self.recent = sorted([*more.recent, *self.recent], key=lambda one: one.at, reverse=True)[:_RECENT]
+        self.delivered_at = max(more.delivered_at or 0, self.delivered_at or 0) or None
+        self.refused_at = max(more.refused_at or 0, self.refused_at or 0) or None
 
 
 class Hooks:
-    def __init__(self, compiled_specs: CompiledSpecs) -> None:
+    def __init__(self, tenant: str, compiled_specs: CompiledSpecs, processes: Processes) -> None:
         self._specs = compiled_specs
+        self._processes = processes
         self._logs: dict[str, _Log] = {}
+        self._question = f"hooks {tenant}"
 
     def note(self, name: str, outcome: str, status: int) -> None:
         """A request to a webhook in force was answered so."""
-        log, now = self._logs.setdefault(name, _Log()), wall_clock()
-        log.outcomes[outcome] += 1
-        log.recent.appendleft(HookRequest(at=Moment(now), outcome=outcome, status=status, why=_WHY.get(outcome)))
-        if outcome in _TAKEN:
-            log.delivered_at = now
-        else:
-            log.refused_at = now
+        now, taken = wall_clock(), outcome in _TAKEN
+        request = HookRequest(at=Moment(now), outcome=outcome, status=status, why=_WHY.get(outcome))
+        self._processes.answers[self._question] = lambda: self._logs
+        log = self._logs.setdefault(name, _Log())
+        log.add(_Log({outcome: 1}, [request], now if taken else None, None if taken else now))
 
-    def list(self) -> HookList:
+    async def list(self) -> List[Hook]:
         """Those in force, by name."""
-        return HookList(hooks=[self._shown(name) for name in sorted(self._specs.hooks)])
+        logs: dict[str, _Log] = {}
+        for one in await self._processes.ask(dict[str, _Log], self._question):
+            for name, log in one.items():
+                logs.setdefault(name, _Log()).add(log)
+        return [self._shown(name, logs.get(name) or _Log()) for name in sorted(self._specs.hooks)]
 
-    def _shown(self, name: str) -> Hook:
-        log, spec = self._logs.get(name) or _Log(), self._specs.declaring(name).webhooks[name]
-        since = wall_clock() - _LATELY
+    async def page(self, query: HookListQuery, may_see: Callable[[Hook], bool]) -> HookList:
+        """A page of those that may be seen, and the numbers of all those."""
+        hooks = [one for one in await self.list() if may_see(one)]
+        shown, total = page_of(
+            hooks,
+            query,
+            text=lambda one: f"{one.name} {one.queue or ''}",
+            up={"name": lambda one: one.name},
+            down={"refused": lambda one: one.refused, "delivered": lambda one: one.delivered},
+        )
+        delivered, refused = sum(one.delivered for one in hooks), sum(one.refused for one in hooks)
+        return HookList(hooks=shown, total=total, delivered=delivered, refused=refused)
+
+    def _shown(self, name: str, log: _Log) -> Hook:
+        spec, since = self._specs.declaring(name).webhooks[name], wall_clock() - _LATELY
         return Hook(
             name=name,
             queue=spec.queue,
@@ -81,8 +106,8 @@ class Hooks:
             refused_lately=sum(one.at > since and one.outcome in _UNSIGNED for one in log.recent),
             last_delivered_at=moment_or_none(log.delivered_at),
             last_refused_at=moment_or_none(log.refused_at),
-            outcomes=dict(log.outcomes),
-            recent=List(log.recent),
+            outcomes=log.outcomes,
+            recent=log.recent,
         )
 
     def sample(self, name: str) -> tuple[dict[bytes, bytes], bytes]:

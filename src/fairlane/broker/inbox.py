@@ -6,26 +6,19 @@ message itself.
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 
 from fairlane import tracing
 from fairlane.broker.admission import Intake
+from fairlane.broker.compiled_specs import AllSpecs
 from fairlane.broker.push_batch import PushRequest
 from fairlane.broker.results import Results
 from fairlane.errors import NotFound, Unavailable
 from fairlane.hooks.hook import Hook, Received
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import PushOutcome
-
-
-class Runner(Protocol):
-    """The runner of commands."""
-
-    async def run(self, command: str, input: bytes, *, idempotency_key: str) -> bytes:
-        """The result, as JSON; of a repeat with the same key the first one's."""
-        ...
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,11 +36,12 @@ class Inbox:
         tenant: str,
         intake: Intake,
         results: Results,
+        specs: AllSpecs,
     ) -> None:
         self._results = results
         self._tenant = tenant
         self._intake = intake
-        self.runner: Runner | None = None
+        self._specs = specs
 
     async def take(self, hook: Hook, received: Received) -> Taken:
         """A webhook whose signature was found good. InvalidRequest if it cannot be taken as it is, QueueFull or
@@ -74,10 +68,10 @@ class Inbox:
 
     async def _run(self, hook: Hook, key: str, message: bytes) -> Taken:
         command = hook.command(message)
-        if self.runner is None:
+        if self._specs.runner is None:
             raise Unavailable("this broker runs no commands")
-        given = msgspec.json.encode(command.input)
-        result = await self.runner.run(command.name, given, idempotency_key=hook.transaction_id(key))
+        given, once = msgspec.json.encode(command.input), hook.transaction_id(key)
+        result = await self._specs.runner.run(self._tenant, command.name, given, idempotency_key=once)
         return Taken(status="ran", key=key, result=result)
 
     async def _known(self, name: str, key: str, outcome: PushOutcome) -> Taken:

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+from builtins import list as List  # there is a verb of that name
 from typing import Any
 
 import msgspec
 
 from fairlane.broker.admission import Intake
-from fairlane.broker.browse import common_of, mode_of, status_of
+from fairlane.broker.browse import Browse, common_of, mode_of, status_of
 from fairlane.broker.dead_letters import DeadLetters
 from fairlane.broker.push import Announcer
 from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import Conflict, NotFound
 from fairlane.model.idempotency import replay_headers
 from fairlane.model.ids import PartitionId, known_partition
-from fairlane.model.limits import ERROR_CHARS_MAX
+from fairlane.model.limits import BATCH_ITEMS_MAX, ERROR_CHARS_MAX
 from fairlane.model.message import Message, PushItem
 from fairlane.model.moment import Moment, moment_or_none
-from fairlane.model.names import check_name, storable
+from fairlane.model.names import check_count, check_name, storable
 from fairlane.model.queue import Partition, Queue
 from fairlane.model.segment import messages
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import DeadFilter, StoredLetter
 from fairlane.wire.base import made
-from fairlane.wire.browse import BrowsedMessage, DetailMode, GroupView, QueueConfig, ResultView
+from fairlane.wire.browse import (
+    BrowsedMessage,
+    DetailMode,
+    GroupView,
+    MessagePage,
+    MessageQuery,
+    QueueConfig,
+    ResultView,
+)
 
 
 class Messages:
@@ -34,12 +43,39 @@ class Messages:
         intake: Intake,
         dead_letters: DeadLetters,
         announcer: Announcer,
+        browse: Browse,
     ) -> None:
+        self._browse = browse
         self._store = store
         self._tenant = tenant
         self._intake = intake
         self._dead_letters = dead_letters
         self._announcer = announcer
+
+    async def list(
+        self,
+        queue: str | None = None,
+        *,
+        partition: str | None = None,
+        transaction_id: str | None = None,
+        trace_id: str | None = None,
+        since: int = 0,
+        limit: int = 100,
+        before: str | None = None,
+    ) -> MessagePage:
+        """Messages without their payloads, newest first, of a queue or of all: those created at or after `since`,
+        microseconds since 1970, with this transactionId or of this trace. `before` is the `next` of the page before."""
+        limit = check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX)
+        query = MessageQuery(
+            queue=queue,
+            partition=partition,
+            transaction_id=transaction_id,
+            trace_id=trace_id,
+            since=Moment(since),
+            limit=limit,
+            before=before,
+        )
+        return await self._browse.page(query)
 
     async def get(self, partition_id: str, transaction_id: str) -> BrowsedMessage:
         """One message, whole, or NotFound."""
@@ -64,6 +100,7 @@ class Messages:
             status=status_of(position, standings, bool(letters)),
             error_message=error,
             retry_count=attempts,
+            max_attempts=message.max_attempts or options.retry_limit + 1,
             queue_config=QueueConfig(
                 lease_time=options.lease_seconds,
                 retry_limit=options.retry_limit,
@@ -106,6 +143,7 @@ class Messages:
             type=message.type,
             headers=replay_headers(message.transaction_id, message.headers),
             max_attempts=message.max_attempts,
+            producer_sub=message.producer_sub,
         )
         [outcome] = await self._intake.push(PushRequest(self._tenant, [item]))
         if outcome.error is not None:
@@ -114,7 +152,7 @@ class Messages:
 
     async def dead_letter(
         self, partition_id: str, transaction_id: str, *, group: str | None = None, error: str | None = None
-    ) -> list[str]:
+    ) -> List[str]:
         """Give a message up for a group, or for all that have not finished it; their names."""
         queue, where, message = await self._find(partition_id, transaction_id)
         groups = await self._store.groups.list(queue.id)
@@ -132,7 +170,7 @@ class Messages:
 
     async def _find(self, partition_id: str, transaction_id: str) -> tuple[Queue, Partition, Message[Any]]:
         partition, transaction_id = message_at(partition_id, transaction_id)
-        found = await self._store.queues.partition(partition)
+        found = await self._store.queues.partition(partition, self._tenant)
         position = await self._store.messages.find(partition, transaction_id) if found else None
         queues = {queue.id: queue for queue in await self._store.queues.list(self._tenant)} if found else {}
         if found is None or position is None or found.queue_id not in queues:
@@ -145,7 +183,7 @@ class Messages:
 
     async def _failures(
         self, queue: Queue, partition: PartitionId, position: int
-    ) -> tuple[list[StoredLetter], int, str | None]:
+    ) -> tuple[List[StoredLetter], int, str | None]:
         """Its dead letters, and the failed attempts and last error of the group that had most."""
         letters, attempts, error = [], 0, None
         for group in await self._store.groups.list(queue.id):

@@ -8,7 +8,7 @@ from functools import partial
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.explanation import explain, shown
 from fairlane.broker.push import Announcer
-from fairlane.errors import NotFound
+from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.group import LaneState
 from fairlane.model.ids import PartitionId
 from fairlane.model.moment import Moment, moment_or_none
@@ -94,6 +94,14 @@ class Pauses:
         found, group_id, _ = await self._find(queue, group, None)
         assert group_id is not None, "a group that is asked for is there"
         paused, now = await self._store.pauses.paused(found.id), await self._store.now()
+        if query.sort == "urgent":
+            if search or after or query.state:
+                raise InvalidRequest(
+                    "`sort=urgent` cannot be searched, and is one page: leave out search, state, after"
+                )
+            urgent = await self._store.groups.urgent(group_id, limit=query.limit)
+            first = [shown(lane, found, paused, group=group, now=now) for lane in urgent]
+            return LanePage(queue=queue, group=group, lanes=first, next=None, complete=len(first) < query.limit)
         matching: List[Lane] = []
         answer = partial(LanePage, queue=queue, group=group, lanes=matching)
 

@@ -109,7 +109,7 @@ class PopChores:
 
     async def _postpone(self, lane: Lane, lease: LeaseId, error: StoreCorrupt) -> None:
         pause = _SEALED_PAUSE_MS if isinstance(error, SealError) else _CORRUPT_PAUSE_MS
-        partition = await self._catalogue.partition(lane.partition)
+        partition = await self._store.queues.partition(lane.partition)
         unordered = partition is not None and partition.unordered
         nacks = [
             Nack(position, charge=False, error=str(error), delay_ms=pause)
@@ -128,7 +128,7 @@ class PopChores:
     def _over(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and isinstance(error := task.exception(), FairlaneError):
-            log.warning("error in a background step of pop: %s", error)
+            log.warning("error in a background step of pop: %(error)s", {"error": error})
 
     async def finish(self) -> None:
         while self._tasks:

@@ -248,7 +248,11 @@ def pack_items(
             continue
         fragments = [  # of messages whose only ids are the broker's
             PLAIN % (id.encode(), id.encode(), item.payload)
-            if item.trace_id is None and item.type is None and item.headers is None and item.max_attempts is None
+            if item.trace_id is None
+            and item.type is None
+            and item.headers is None
+            and item.max_attempts is None
+            and item.producer_sub is None
             else pack(id, id, item)
             for id, item in zip(ids, items, strict=True)
         ]

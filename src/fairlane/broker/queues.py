@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from builtins import list as List  # there is a verb of that name
+from collections import Counter
 from typing import Any
 
 import msgspec
 
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.history import History
-from fairlane.broker.services.catalogue_watch import CATALOGUE
+from fairlane.broker.paging import page_of
 from fairlane.broker.services.forwarder import Forwarder
 from fairlane.broker.statistics import Statistics, counts
-from fairlane.errors import InvalidRequest, NotFound, OptionsChanged
+from fairlane.errors import InvalidRequest, NotFound, OptionsChanged, Unavailable
+from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import DEFAULT_PARTITION, check_name, name_or_none
 from fairlane.model.queue import Partition, Queue, QueueOptions, queue_options
 from fairlane.model.stats import PartitionStats, QueueStats
 from fairlane.store.contract.store import Store
+from fairlane.store.families.queues import CATALOGUE
 from fairlane.wire import queues as wire
 from fairlane.wire.base import made
-from fairlane.wire.leases import GroupUse, LeaseDetail, LeaseQuery, Utilisation
+from fairlane.wire.leases import GroupUse, LeaseDetail, Utilisation
 from fairlane.wire.status import SpanQuery
 
 _LANES_MAX = 10_000
@@ -52,8 +55,15 @@ class Queues:
             raise NotFound("Queue not found")
         return queue
 
+    async def is_there(self, name: str) -> bool:
+        """As it was last seen, while the store is away."""
+        try:
+            return await self._catalogue.queue(self._tenant, check_name("queue", name), make=False) is not None
+        except Unavailable:
+            return self._catalogue.recall(self._tenant, name) is not None
+
     async def configure(
-        self, queue: str, *, namespace: str | None = None, task: str | None = None, **options: Any
+        self, queue: str, /, *, namespace: str | None = None, task: str | None = None, **options: Any
     ) -> Queue:
         """Make a queue or replace its options; what is not named goes back to its default."""
         check_name("queue", queue)
@@ -67,6 +77,7 @@ class Queues:
     async def _configure(
         self, queue: str, options: QueueOptions, namespace: str, task: str, before: QueueOptions | None = None
     ) -> Queue:
+        await self._catalogue.allow(self._tenant, queue)
         await self._forwarder.prepare(self._tenant, queue, options)
         configured = await self._store.queues.configure(
             self._tenant, queue, options, namespace=namespace, task=task, before=before
@@ -76,7 +87,7 @@ class Queues:
         self._store.hint(CATALOGUE)
         return configured
 
-    async def set_options(self, queue: str, **options: Any) -> Queue:
+    async def set_options(self, queue: str, /, **options: Any) -> Queue:
         """Change some options of a queue; the others stay as they are. NotFound if there is none."""
         while True:
             there = await self._store.queues.get(self._tenant, check_name("queue", queue))
@@ -89,7 +100,8 @@ class Queues:
                 continue  # somebody else changed some meanwhile, and theirs stay too
 
     async def list(self) -> List[Queue]:
-        return await self._store.queues.list(self._tenant)
+        """Newest first."""
+        return await self._statistics.listed()
 
     async def delete(self, queue: str) -> bool:
         known = await self._store.queues.get(self._tenant, check_name("queue", queue))
@@ -111,32 +123,35 @@ class Queues:
             for queue, counted in await self._statistics.queues(where)
         ]
 
-    async def page(self, query: wire.QueueListQuery) -> wire.QueueList:
-        """A page of the queues whose name contains `search`, with what they hold and how fast they are."""
-        counted = [one for one in await self._statistics.queues() if query.search in one[0].name]
-        rates, none = self._history.rates(), wire.Rates()
+    async def page(self, query: wire.QueueListQuery, caller: Caller = ANYBODY) -> wire.QueueList:
+        """A page of the queues whose name contains `search`, with what they hold and how fast they are; of those that
+        the caller may see."""
+        rates, none = await self._history.rates(), wire.Rates()
         oldest = await self._statistics.oldest_by_queue()
-        paused = await self._store.pauses.queues([queue.id for queue, _ in counted])
 
-        def key(one: tuple[Queue, QueueStats]) -> Any:
-            queue, stats = one
-            match query.sort:
-                case "name":
-                    return queue.name
-                case "pending":
-                    return stats.pending
-                case "oldest":
-                    return -oldest.get(queue.id, NEVER_AT)
-                case "rate":
-                    found = rates.get(queue.id, none)
-                    return found.pushed + found.acked
-                case "deadLetters":
-                    return stats.dead
-            return queue.id
+        def rate(one: tuple[Queue, QueueStats]) -> float:
+            found = rates.get(one[0].id, none)
+            return found.pushed + found.acked
 
-        down = query.order == "desc" if query.order else query.sort != "name"
-        shown = sorted(counted, key=key, reverse=down)[query.offset : query.offset + query.limit]
-        sparks = self._history.sparks([queue.id for queue, _ in shown]) if len(shown) <= _SPARKS_MAX else {}
+        shown, total = page_of(
+            await self._statistics.queues(caller=caller),
+            query,
+            text=lambda one: one[0].name,
+            up={"name": lambda one: one[0].name},
+            down={
+                "created": lambda one: one[0].id,
+                "pending": lambda one: one[1].pending,
+                "oldest": lambda one: -oldest.get(one[0].id, NEVER_AT),
+                "rate": rate,
+                "deadLetters": lambda one: one[1].dead,
+            },
+        )
+        ids = [queue.id for queue, _ in shown]
+        paused = await self._store.pauses.queues(ids)
+        sparks, stopped = dict[int, List[float]](), None
+        if len(ids) <= _SPARKS_MAX:
+            sparks = await self._history.sparks(ids)
+            stopped = Counter(one.queue_id for one in await self._store.statistics.stopped(ids))
         return wire.QueueList(
             queues=[
                 made(
@@ -145,28 +160,29 @@ class Queues:
                     stats,
                     messages=counts(stats),
                     paused=queue.id in paused,
+                    lanes_stopped=None if stopped is None else stopped[queue.id],
                     oldest_at=moment_or_none(oldest.get(queue.id)),
                     rates=rates.get(queue.id, none),
                     spark=sparks.get(queue.id, []),
                 )
                 for queue, stats in shown
             ],
-            total=len(counted),
+            total=total,
+            stats_age=self._statistics.age_seconds(),
         )
 
-    async def show(self, name: str, *, after: str = "", limit: int = 1000) -> wire.QueueDetail:
+    async def show(self, queue: str, *, after: str = "", limit: int = 1000) -> wire.QueueDetail:
         """One queue with a page of its partitions, those whose name comes after `after`. Raises NotFound."""
-        queue = await self.existing(name)
-        counted = await self._store.statistics.queues([queue.id])
-        if not counted:
-            raise NotFound("Queue not found")
-        page = await self.partitions(name, after=after, limit=limit) if limit else []
+        known = await self.existing(queue)
+        counted = await self._statistics.queue(known.id)
+        page = await self.partitions(queue, after=after, limit=limit) if limit else []
         return made(
             wire.QueueDetail,
-            queue,
-            options=wire.options_out(queue.options),
+            known,
+            options=wire.options_out(known.options),
             partitions=page,
-            totals=counts(counted[0]),
+            totals=counts(counted),
+            stats_age=self._statistics.age_seconds(),
             next=page[-1].name if page and len(page) == limit else None,
         )
 
@@ -209,19 +225,30 @@ class Queues:
             capacity=queue.options.max_size or None,
         )
 
-    async def clear(self, name: str, *, partition: str | None = None) -> int:
+    async def clear(self, queue: str, *, partition: str | None = None) -> int:
         """Take all messages out of a queue, or of one partition, and keep dead letters; how many. Raises NotFound."""
-        queue = await self.existing(name)
-        only = await self._catalogue.existing_partition(queue, partition)
-        return await self._store.browse.clear(queue.id, partition=only)
+        known = await self.existing(queue)
+        only = await self._catalogue.existing_partition(known, partition)
+        cleared = await self._store.browse.clear(known.id, partition=only)
+        self._statistics.changed(known.id)
+        return cleared
 
-    async def leases(self, where: LeaseQuery) -> List[LeaseDetail]:
-        """Live leases, the next to end first."""
-        queues = {queue.id: queue.name for queue in await self.list() if where.queue in (None, queue.name)}
+    async def leases(
+        self,
+        queue: str | None = None,
+        *,
+        group: str | None = None,
+        ending_within: int | None = None,
+        limit: int = 100,
+    ) -> List[LeaseDetail]:
+        """Live leases, the next to end first; with `ending_within` those that end in so many seconds unless they are
+        renewed."""
+        some = await self.list() if queue is None else [await self._store.queues.get(self._tenant, queue)]
+        queues = {one.id: one.name for one in some if one is not None}
         now = await self._store.now()
-        until = NEVER_AT if where.ending_within is None else now + where.ending_within * 1_000_000
-        group = name_or_none("consumerGroup", where.consumer_group)
-        found = await self._store.statistics.leases([*queues], group=group, ends_before=until, limit=where.limit)
+        until = NEVER_AT if ending_within is None else now + ending_within * 1_000_000
+        group = name_or_none("consumerGroup", group)
+        found = await self._store.statistics.leases([*queues], group=group, ends_before=until, limit=limit)
         return [
             made(
                 LeaseDetail,
@@ -235,13 +262,11 @@ class Queues:
             for one in found
         ]
 
-    async def utilisation(self, name: str) -> Utilisation:
+    async def utilisation(self, queue: str) -> Utilisation:
         """How much of a queue its consumers hold, its depth, and what room is left."""
-        queue = await self.existing(name)
-        counted = await self._store.statistics.queues([queue.id])
-        if not counted:
-            raise NotFound("Queue not found")
-        depth, capacity = counted[0].unfinished, queue.options.max_size or None
+        known = await self.existing(queue)
+        counted = await self._statistics.queue(known.id)
+        depth, capacity = counted.unfinished, known.options.max_size or None
         groups = [
             GroupUse(
                 consumer_group=one.group.name,
@@ -253,15 +278,16 @@ class Queues:
                 oldest_at=moment_or_none(one.oldest_at),
                 utilisation=one.leases / one.lagging if one.lagging else 0.0,
             )
-            for one in await self._store.statistics.groups([queue.id])
+            for one in await self._statistics.groups_of(known.id)
         ]
         return Utilisation(
-            queue=queue.name,
-            partitions=counted[0].partitions,
+            queue=known.name,
+            partitions=counted.partitions,
             depth=depth,
             capacity=capacity,
             remaining=None if capacity is None else max(0, capacity - depth),
-            groups=sorted(groups, key=lambda one: one.consumer_group),
+            groups=groups,
+            stats_age=max(self._statistics.age_seconds(), self._statistics.groups_age_seconds()),
         )
 
 

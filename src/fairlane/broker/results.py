@@ -32,7 +32,6 @@ class Results:
         self._catalogue = catalogue
         self._polls = polls
         self._awaited = awaited
-        self._stopping = False
 
     async def get(
         self,
@@ -48,6 +47,8 @@ class Results:
         Without a `group`: the one that carries out commands, the queue's own, or the only one there is. Raises
         NotFound."""
         there = await self._catalogue.existing(self._tenant, queue)
+        if isinstance(partition, PartitionId):
+            await self._catalogue.owned(self._tenant, partition)
         check_name("transactionId", transaction_id)
         name_or_none("group", group)
         if not 0 <= wait <= WAIT_SECONDS_MAX:
@@ -61,7 +62,7 @@ class Results:
             try:
                 found = at and await self._look(there.id, reader, group_id, at, transaction_id)
                 left = give_up_at - monotonic()
-                if left <= 0 or self._stopping or (found and found.over):
+                if left <= 0 or self._awaited.ended or (found and found.over):
                     if not found:
                         raise NotFound(f"there is no message {transaction_id!r:.80} in this partition of {queue!r:.80}")
                     return found
@@ -77,7 +78,7 @@ class Results:
     ) -> MessageResult:
         """The same by the id of the partition."""
         partition = known_partition(partition_id)
-        queue, _ = await self._catalogue.names(partition) if partition else (None, None)
+        queue, _ = await self._catalogue.names(self._tenant, partition) if partition else (None, None)
         if partition is None or queue is None:
             raise NotFound("Message not found")
         return await self.get(queue, transaction_id, partition=partition, group=group, wait=wait)
@@ -120,8 +121,3 @@ class Results:
             return msgspec.structs.replace(found, status="completed", raw=NULL)
         leased = any(one.holds(position) for one in standings)
         return msgspec.structs.replace(found, status="processing" if leased else "pending")
-
-    def stop(self) -> None:
-        """Answer who waits, with how things are."""
-        self._stopping = True
-        self._awaited.wake_all()

@@ -26,10 +26,10 @@ log = logging.getLogger(__name__)
 
 
 class RetentionService:
-    def __init__(self, store: Store, tenant: str, statistics: Statistics, telemetry: Telemetry) -> None:
+    """The service that deletes, of all tenants."""
+
+    def __init__(self, store: Store, telemetry: Telemetry) -> None:
         self._store = store
-        self._tenant = tenant
-        self._statistics = statistics
         self._telemetry = telemetry
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
@@ -52,35 +52,16 @@ class RetentionService:
                 if await self._store.retention.due():
                     await self._pass(rest_seconds=int(interval_seconds), early=False)
             except FairlaneError as error:
-                log.warning("retention: interrupted, retrying: %s", error)
+                log.warning("retention: interrupted, retrying: %(error)s", {"error": error})
 
-    async def run(self) -> list[Deleted]:
-        """Make a pass now, after the one that may be under way; what went, by queue and rule. Conflict if that takes
-        too long."""
+    async def run(self) -> list[Expired]:
+        """Make a pass now, after the one that may be under way; what went. Conflict if that takes too long."""
         give_up_at = time.monotonic() + _WAIT_SECONDS
         while (expired := await self._pass(rest_seconds=0, early=True)) is None:
             if self._stopping or time.monotonic() > give_up_at:
                 raise Conflict("retention is under way at another broker; ask again when it is done")
             await asyncio.sleep(_LOOK_SECONDS)
-        names = {queue.id: queue.name for queue in await self._store.queues.list(self._tenant)}
-        messages: Counter[tuple[str, str]] = Counter()
-        unread: Counter[tuple[str, str]] = Counter()
-        for one in expired:
-            if one.queue_id in names:
-                messages[names[one.queue_id], one.rule] += one.messages
-                unread[names[one.queue_id], one.rule] += one.unread
-        return [
-            Deleted(queue=queue, rule=rule, messages=messages[queue, rule], unread=unread[queue, rule])
-            for queue, rule in sorted(messages)
-        ]
-
-    async def history(self, where: SpanQuery, *, hours: int = 24) -> RetentionHistory:
-        """What rules deleted, by minute, oldest first; in the last hours unless the query says otherwise."""
-        span = await self._statistics.span(where, hours=hours)
-        names = {queue.id: queue.name for queue in chosen(await self._store.queues.list(self._tenant), where)}
-        found = await self._store.retention.history(list(names), since=span.since, until=span.until)
-        went = [made(WentAt, one, queue=names[one.queue_id]) for one in found]
-        return RetentionHistory(time_range=span.shown(), history=went)
+        return expired
 
     async def _pass(self, *, rest_seconds: int, early: bool) -> list[Expired] | None:
         """Lead until nothing is due; None if another leads."""
@@ -104,5 +85,41 @@ class RetentionService:
             unread = sum(one.unread for one in expired)
             self._telemetry.deleted += gone
             self._telemetry.deleted_unread += unread
-            log.info("retention deleted %d messages, %d of them unread", gone, unread)
+            log.info(
+                "retention deleted %(deleted)d messages, %(unread)d of them unread", {"deleted": gone, "unread": unread}
+            )
         return expired
+
+
+class Retention:
+    """The retention of a tenant: what the rules of its queues deleted."""
+
+    def __init__(self, store: Store, tenant: str, service: RetentionService, statistics: Statistics) -> None:
+        self._store = store
+        self._tenant = tenant
+        self._service = service
+        self._statistics = statistics
+
+    async def run(self) -> list[Deleted]:
+        """Make a pass over all queues now; what went of this tenant's, by queue and rule. Conflict if one under way at
+        another broker takes too long."""
+        expired = await self._service.run()
+        names = {queue.id: queue.name for queue in await self._store.queues.list(self._tenant)}
+        messages: Counter[tuple[str, str]] = Counter()
+        unread: Counter[tuple[str, str]] = Counter()
+        for one in expired:
+            if one.queue_id in names:
+                messages[names[one.queue_id], one.rule] += one.messages
+                unread[names[one.queue_id], one.rule] += one.unread
+        return [
+            Deleted(queue=queue, rule=rule, messages=messages[queue, rule], unread=unread[queue, rule])
+            for queue, rule in sorted(messages)
+        ]
+
+    async def history(self, where: SpanQuery, *, hours: int = 24) -> RetentionHistory:
+        """What rules deleted, by minute, oldest first; in the last hours unless the query says otherwise."""
+        span = await self._statistics.span(where, hours=hours)
+        names = {queue.id: queue.name for queue in chosen(await self._store.queues.list(self._tenant), where)}
+        found = await self._store.retention.history(list(names), since=span.since, until=span.until)
+        went = [made(WentAt, one, queue=names[one.queue_id]) for one in found]
+        return RetentionHistory(time_range=span.shown(), history=went)

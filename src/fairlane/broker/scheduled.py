@@ -26,13 +26,12 @@ _ROUNDS_MAX = 100
 _PAGE = re.compile(r"(\d{1,16})\.([0-9a-f-]{36})", re.ASCII)
 
 
-class ScheduledMessages:
-    """Scheduled messages of all queues; `due` is told that there is something new to wait for."""
+class Scheduler:
+    """The way of messages with a delivery time into the store; `due` is told that there is something new to wait
+    for."""
 
-    def __init__(self, store: Store, tenant: str, catalogue: Catalogue, pusher: Pusher, due: Service) -> None:
+    def __init__(self, store: Store, pusher: Pusher, due: Service) -> None:
         self._store = store
-        self._tenant = tenant
-        self._catalogue = catalogue
         self._pusher = pusher
         self._due = due
 
@@ -102,6 +101,16 @@ class ScheduledMessages:
                 _known(flush, draft, one)
             if not draft.owners:
                 del flush.drafts[draft.partition]
+
+
+class ScheduledMessages:
+    """Scheduled messages of a tenant."""
+
+    def __init__(self, store: Store, tenant: str, catalogue: Catalogue, due: Service) -> None:
+        self._store = store
+        self._tenant = tenant
+        self._catalogue = catalogue
+        self._due = due
 
     async def cancel(self, queue: str, transaction_id: str, *, partition: str = DEFAULT_PARTITION) -> bool:
         """Forget a scheduled message; False if it does not wait (any more)."""

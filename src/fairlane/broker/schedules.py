@@ -10,11 +10,15 @@ from itertools import islice
 
 import msgspec
 
-from fairlane.broker.compiled_specs import CompiledSpecs
+from fairlane.broker.compiled_specs import AllSpecs, CompiledSpecs
+from fairlane.broker.paging import page_of
 from fairlane.broker.push import Announcer
+from fairlane.broker.tenants import Tenants
 from fairlane.broker.transact import Transactor
 from fairlane.errors import Conflict, FairlaneError, LaneLocked, LaneWaiting, NotFound, TransactionRefused, Unavailable
+from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.ids import uuid7
+from fairlane.model.limits import NEVER_AT
 from fairlane.model.message import PushItem, check_payload
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_name
@@ -25,7 +29,8 @@ from fairlane.store.contract.store import Store
 from fairlane.store.families.schedules import Advance
 from fairlane.store.families.schedules import Schedule as Stored
 from fairlane.wire.base import made
-from fairlane.wire.schedules import Schedule, ScheduleOptions, ScheduleRun
+from fairlane.wire.schedules import Schedule, ScheduleListQuery, ScheduleOptions, ScheduleRun
+from fairlane.wire.schedules import Schedules as SchedulePage
 
 TICKS_MAX = 100
 """Pushed in one transaction; what a long outage left comes in several."""
@@ -37,13 +42,13 @@ log = logging.getLogger(__name__)
 
 
 class Schedules:
-    """Schedules of a tenant, and the ticks of all; `admit` looks at messages as a push does; `pushed` is called when
-    ticks were pushed, `wake` when there is something new to wait for."""
+    """Schedules of a tenant."""
 
     def __init__(
         self,
         store: Store,
         tenant: str,
+        tenants: Tenants,
         transactor: Transactor,
         compiled_specs: CompiledSpecs,
         announcer: Announcer,
@@ -51,18 +56,19 @@ class Schedules:
     ) -> None:
         self._store = store
         self._tenant = tenant
+        self._tenants = tenants
         self._transactor = transactor
         self._compiled_specs = compiled_specs
         self._announcer = announcer
         self._due = due
-        self._refused_until: dict[tuple[str, str], int] = {}
-        self.ticks = 0
 
     async def define(self, name: str, options: ScheduleOptions) -> Schedule:
         """Make a schedule, or replace it. The same one again changes nothing."""
         check_name("name", name)
         check_payload(bytes(options.check().data))
         next_at = next_tick(options, await self._store.now())
+        if self._tenants.limits(self._tenant, "schedules") and not await self._store.schedules.get(self._tenant, name):
+            await self._tenants.check(self._tenant, "schedules", 1)
         made = Stored(tenant=self._tenant, name=name, options=options, revision=uuid7(), next_at=next_at)
         saved = await self._store.schedules.put(made)
         self._due.wake()
@@ -74,6 +80,35 @@ class Schedules:
     async def list(self) -> List[Schedule]:
         """By name."""
         return [_shown(one) for one in await self._store.schedules.list(self._tenant)]
+
+    async def page(self, query: ScheduleListQuery, caller: Caller = ANYBODY) -> SchedulePage:
+        """A page of those that the caller may see, each with its next ticks."""
+        some = await self._store.schedules.list(self._tenant)
+        shown, total = page_of(
+            [one for one in some if caller.allows("status", one.options.queue)],
+            query,
+            text=lambda one: f"{one.name} {one.options.queue}",
+            up={
+                "name": lambda one: one.name,
+                "queue": lambda one: (one.options.queue, one.name),
+                "next": lambda one: (NEVER_AT if one.next_at is None else one.next_at, one.name),
+            },
+            down={},
+        )
+        return SchedulePage(schedules=[_shown(one) for one in shown], total=total)
+
+    async def standing(self, late_before: int) -> tuple[int, int, int]:
+        """How many are active, paused, and late: they should have ticked before this time and did not."""
+        some = await self._store.schedules.list(self._tenant)
+        paused = sum(one.paused_at is not None for one in some)
+        late = sum(one.paused_at is None and one.next_at is not None and one.next_at < late_before for one in some)
+        return len(some) - paused, paused, late
+
+    async def late(self, before: int, *, limit: int) -> List[Schedule]:
+        """Those that should have ticked before this time and did not, the latest first."""
+        some = await self._store.schedules.due(limit=_SCHEDULES_MAX)
+        late = [one for one in some if one.tenant == self._tenant and one.next_at is not None and one.next_at < before]
+        return [_shown(one) for one in late[:limit]]
 
     async def delete(self, name: str) -> bool:
         return await self._store.schedules.delete(self._tenant, check_name("name", name))
@@ -106,9 +141,7 @@ class Schedules:
         """Push its message once, now; its ticks go on as they were."""
         found = await self._existing(name)
         item = _item(found, await self._store.now(), f"{name}@now.{uuid7()}")
-        [outcome] = await self._transactor.transact(
-            self._tenant, self._compiled_specs.admit_steps(self._tenant, [item])
-        )
+        [outcome] = await self._transactor.transact(self._tenant, self._compiled_specs.admit_steps([item]))
         self._announcer.flushed()
         assert isinstance(outcome, PushOutcome)
         return ScheduleRun(
@@ -117,6 +150,17 @@ class Schedules:
             message_id=outcome.message_id,
             transaction_id=outcome.transaction_id,
         )
+
+
+class Ticks:
+    """The ticks of all schedules, of all tenants."""
+
+    def __init__(self, store: Store, transactor: Transactor, specs: AllSpecs, announcer: Announcer) -> None:
+        self._store = store
+        self._transactor = transactor
+        self._specs = specs
+        self._announcer = announcer
+        self._refused_until: dict[tuple[str, str], int] = {}
 
     async def next_in(self) -> int | None:
         """Microseconds until the next tick of any schedule, 0 or less if one is due."""
@@ -140,7 +184,6 @@ class Schedules:
             else:
                 self._refused_until.pop(key, None)
         if count:
-            self.ticks += count
             self._announcer.flushed()
         return count
 
@@ -168,7 +211,7 @@ class Schedules:
         if not pushes:
             await self._store.schedules.advance(advance)
             return 0
-        items = self._compiled_specs.admit_steps(schedule.tenant, pushes)
+        items = self._specs.of(schedule.tenant).admit_steps(pushes)
         await self._transactor.transact(schedule.tenant, items, commit=partial(self._store.schedules.commit, advance))
         return len(items)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from builtins import list as List  # there is a verb of that name
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
 import msgspec
 
+from fairlane.broker.admission import Admission
 from fairlane.broker.compiled_specs import CompiledSpecs
+from fairlane.broker.deferral.route import Route
+from fairlane.broker.paging import page_of
 from fairlane.broker.push import Announcer
-from fairlane.broker.transact import Step, Transactor
+from fairlane.broker.transact import Transactor
 from fairlane.errors import Conflict, InvalidRequest, LeaseLost, NotFound, QueueFull, TransactionRefused
 from fairlane.model.limits import LEASE_SECONDS_MAX
 from fairlane.model.message import PushItem, check_items, check_payloads
@@ -21,7 +24,7 @@ from fairlane.store.contract.store import Store
 from fairlane.store.families.sources import Source, SourceStep
 from fairlane.tracing import carried
 from fairlane.wire.base import NULL
-from fairlane.wire.sources import SourceCommitted, SourcePage, SourceRecord, SourceView
+from fairlane.wire.sources import SourceCommitted, SourceList, SourceListQuery, SourcePage, SourceRecord, SourceView
 
 GONE_MAX = 1000
 """Records that one commit finds gone."""
@@ -31,8 +34,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Sources:
-    """The sources of a broker: `admit` looks at messages as a push does; `check` refuses those that must wait behind
-    others; `pushed` is called when messages were pushed."""
+    """The sources of a tenant."""
 
     def __init__(
         self,
@@ -40,18 +42,19 @@ class Sources:
         tenant: str,
         transactor: Transactor,
         compiled_specs: CompiledSpecs,
-        check: Callable[[str, Sequence[Step]], None],
+        admission: Admission,
+        route: Route,
         announcer: Announcer,
     ) -> None:
         self._store = store
         self._tenant = tenant
         self._transactor = transactor
         self._compiled_specs = compiled_specs
-        self._check = check
+        self._admission = admission
+        self._route = route
         self._announcer = announcer
-        self.events = 0
 
-    async def lease(self, name: str, *, seconds: int, token: int | None = None) -> SourceView:
+    async def lease(self, name: str, *, seconds: int = 60, token: int | None = None) -> SourceView:
         """Take the lease of a source, which is made if it is not there, or keep the one with this token. LeaseLost if
         that ended, Conflict while another has one."""
         check_name("name", name)
@@ -75,6 +78,16 @@ class Sources:
     async def list(self) -> List[SourceView]:
         """By name."""
         return [_shown(one) for one in await self._store.sources.list(self._tenant)]
+
+    async def page(self, query: SourceListQuery) -> SourceList:
+        shown, total = page_of(
+            await self.list(),
+            query,
+            text=lambda one: one.name,
+            up={"name": lambda one: one.name},
+            down={"records": lambda one: one.records, "committed": lambda one: one.committed_at or 0},
+        )
+        return SourceList(sources=shown, total=total)
 
     async def delete(self, name: str) -> bool:
         return await self._store.sources.delete(self._tenant, check_name("name", name))
@@ -104,16 +117,16 @@ class Sources:
         step, items, done = plan(self._tenant, source, page, known, gone[:GONE_MAX], more=len(gone) > GONE_MAX)
         await asyncio.to_thread(check_payloads, items)  # they may be large, and hold up everything else
         check_items(items)
-        if await self._take(step, self._compiled_specs.admit_steps(self._tenant, items)):
+        if await self._take(step, self._compiled_specs.admit_steps(items)):
             return msgspec.structs.replace(done, repeated=True)
         if items:
-            self.events += len(items)
             self._announcer.flushed()
         return done
 
     async def _take(self, step: SourceStep, items: Sequence[PushItem]) -> bool:
         """Whether another try of the same commit took the step."""
-        self._check(self._tenant, items)
+        self._admission.check_running()
+        self._route.check(self._tenant, items)
         take = partial(self._store.sources.commit, step)
         try:
             await self._transactor.transact(self._tenant, items, commit=take)

@@ -10,7 +10,10 @@ from typing import NamedTuple
 import msgspec
 
 from fairlane.broker.compiled_specs import CompiledSpecs
+from fairlane.broker.paging import page_of
+from fairlane.broker.tenants import Tenants
 from fairlane.errors import Conflict, ConsentNeeded, InvalidRequest, NotFound, OutcomeUnknown
+from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.ids import uuid7
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_name, name_or_none
@@ -20,11 +23,12 @@ from fairlane.spec import ir
 from fairlane.spec.check import check
 from fairlane.spec.nouns.schedule import options_of, schedule_of
 from fairlane.spec.plan import plan
+from fairlane.spec.reach import declared, fed
 from fairlane.store.contract.store import Store
 from fairlane.store.families.schedules import Schedule
 from fairlane.store.families.specs import QueueChange, SpecChange
 from fairlane.wire.base import made
-from fairlane.wire.specs import SpecApplied, SpecDetail, SpecHead, SpecPlan, SpecVersionsQuery
+from fairlane.wire.specs import SpecApplied, SpecDetail, SpecHead, SpecList, SpecListQuery, SpecPlan
 
 SPEC_BYTES_MAX = 1024 * 1024
 """Of a document, and of the text that it was compiled from."""
@@ -50,20 +54,39 @@ class _Planned(msgspec.Struct, frozen=True, kw_only=True):
 class Specs:
     """The specs of a broker: `changed` is called when another one is in force."""
 
-    def __init__(self, store: Store, compiled_specs: CompiledSpecs, tenant: str, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        compiled_specs: CompiledSpecs,
+        tenant: str,
+        tenants: Tenants,
+        changed: Callable[[], None],
+    ) -> None:
         self._store = store
         self._compiled_specs = compiled_specs
         self._tenant = tenant
+        self._tenants = tenants
         self._changed = changed
 
     async def list(self) -> List[SpecDetail]:
         """Those in force: the latest version of each app, by name."""
         return await self._store.specs.in_force(self._tenant)
 
-    async def versions(self, query: SpecVersionsQuery) -> List[SpecHead]:
+    async def page(self, query: SpecListQuery, may_see: Callable[[SpecDetail], bool]) -> SpecList:
+        """A page of those that may be seen."""
+        shown, total = page_of(
+            filter(may_see, await self.list()),
+            query,
+            text=lambda one: one.app,
+            up={"app": lambda one: one.app},
+            down={"applied": lambda one: one.applied_at},
+        )
+        return SpecList(specs=shown, total=total)
+
+    async def versions(self, app: str | None = None, *, before: int | None = None, limit: int = 100) -> List[SpecHead]:
         """Newest first, without their texts."""
-        app = name_or_none("app", query.app)
-        return await self._store.specs.versions(self._tenant, app=app, before=query.before, limit=query.limit)
+        app = name_or_none("app", app)
+        return await self._store.specs.versions(self._tenant, app=app, before=before, limit=limit)
 
     async def get(self, version: int) -> SpecDetail:
         found = await self._store.specs.get(self._tenant, version)
@@ -80,32 +103,42 @@ class Specs:
         recorded = _decode(in_force[app].raw)
         return _actual(recorded, recorded, await self._there())
 
-    async def plan(self, document: bytes) -> SpecPlan:
-        return (await self._plan(await self._checked(document))).plan
+    async def plan(self, spec: bytes, caller: Caller = ANYBODY) -> SpecPlan:
+        return (await self._plan(await self._checked(spec, caller))).plan
 
     async def apply(
-        self, document: bytes, *, source: str = "", by: str = "", consent: bool = False, version: int | None = None
+        self,
+        spec: bytes,
+        *,
+        source: str = "",
+        by: str = "",
+        consent: bool = False,
+        version: int | None = None,
+        caller: Caller = ANYBODY,
     ) -> SpecApplied:
         """Make the document what is in force: its queues, its schedules and the version of it in one transaction.
 
-        With nothing to change nothing is written. ConsentNeeded if messages may be lost or refused by it, unless
-        `consent` says that this is known. `version`: Conflict if another one is the last by now.
+        With nothing to change nothing is written. ConsentNeeded if messages may be lost, refused or exposed by it,
+        unless `consent` says that this is known. `version`: Conflict if another one is the last by now.
         """
-        spec = await self._checked(document)
+        checked = await self._checked(spec, caller)
         source, by = _storable("source", source, SPEC_BYTES_MAX), _storable("appliedBy", by, 255)
-        await self._compiled_specs.compile(spec)
+        await self._compiled_specs.compile(checked)
         for round in range(1, _ROUNDS_MAX + 1):
-            planned = await self._plan(spec)
+            planned = await self._plan(checked)
             in_force = planned.in_force
             if in_force is not None and in_force.hash == planned.plan.hash and not planned.plan.changes:
                 return made(SpecApplied, in_force, changes=[])  # also of a call whose answer was lost
             if version is not None and planned.plan.version != version:
                 raise Conflict(f"version {planned.plan.version} was applied since the plan was made; plan again")
             if planned.plan.dangers and not consent:
-                raise ConsentNeeded("messages may be lost or refused: " + "; ".join(planned.plan.dangers[:20]))
+                raise ConsentNeeded("messages may be lost, refused or exposed: " + "; ".join(planned.plan.dangers[:20]))
+            there = planned.there
+            await self._tenants.check(self._tenant, "queues", len(checked.queues.keys() - there.queues.keys()))
+            await self._tenants.check(self._tenant, "schedules", len(checked.schedules.keys() - there.schedules.keys()))
             try:
                 applied = await self._store.specs.apply(
-                    self._change(spec, planned, source, by, await self._store.now())
+                    self._change(checked, planned, source, by, await self._store.now())
                 )
             except (Conflict, OutcomeUnknown):
                 # Somebody was quicker, or the answer was lost: what is there now decides.
@@ -117,7 +150,7 @@ class Specs:
             return made(SpecApplied, applied, changes=planned.plan.changes)
         raise AssertionError("unreachable")
 
-    async def _checked(self, document: bytes) -> ir.Spec:
+    async def _checked(self, document: bytes, caller: Caller) -> ir.Spec:
         if len(document) > SPEC_BYTES_MAX:
             raise InvalidRequest(f"a spec may have {SPEC_BYTES_MAX} bytes, not {len(document)}")
         try:
@@ -125,6 +158,11 @@ class Specs:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidRequest(f"this is no document of a spec: {error}") from None
         check_name("app", spec.app)
+        if not caller.allows_all("spec"):
+            caller.check("spec", spec.app)
+            for scope, queues in (("configure", declared(spec)), ("push", fed(spec))):
+                for queue in queues:
+                    caller.check(scope, queue)
         findings = await self._compiled_specs.alone(check, spec)
         if findings:
             raise InvalidRequest("; ".join(finding.render() for finding in findings[:10]))
@@ -153,7 +191,7 @@ class Specs:
         _check_owners(spec, list(documents.values()))
         actual = _actual(recorded or ir.Spec(app=spec.app), spec, there)
         drift = plan(recorded, _actual(recorded, recorded, there)) if recorded else []
-        changes = plan(actual, spec)
+        changes = plan(actual, spec, first=recorded is None)
         planned = SpecPlan(
             app=spec.app,
             hash=hash_of(spec),

@@ -1,33 +1,32 @@
 """Statistics: what the queues of a tenant hold, in numbers, and what this broker counted over time.
 
-Counting costs a look at every partition. With many of them a count serves for twenty times as long as it took, so that
-dashboards which ask every second do not keep the store busy; while counting is cheap, every answer is fresh. Which
-queues there are, and how they are set up, is read anew each time: whoever has just changed a queue sees it so."""
+Counting costs a look at every partition; `counting.py` says how old a number may be. Which queues there are, and how
+they are set up, is known anew each time: whoever has just changed a queue sees it so."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from fairlane.errors import InvalidRequest
+from fairlane.broker.counting import Counting
+from fairlane.broker.processes import Processes
+from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model import stats
+from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.moment import Moment
+from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import Queue
 from fairlane.model.stats import GroupStats, QueueStats
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.contract.store import Store
-from fairlane.telemetry import KINDS, Minute, QueueCounts, Tally, Telemetry
+from fairlane.telemetry import KINDS, Minute, QueueCounts, Tally
 from fairlane.wire import queues as wire
 from fairlane.wire.admin import AdminQueue
 from fairlane.wire.base import made
 from fairlane.wire.status import SpanQuery, TimeRange
 
-_SHARE = 20
-_SECONDS_MAX = 10.0
-_CHEAP_SECONDS = 0.02
-_UNREAD_QUEUES = 100  # that are looked into, each with a statement of its own
+_UNREAD_QUEUES = 100  # that are looked into
 _UNREAD_PARTITIONS = 1000
 _WIDTHS = ((60, 1), (6 * 60, 5), (24 * 60, 15), (7 * 24 * 60, 60))
 """(longest range, width of a bucket), in minutes."""
@@ -35,14 +34,6 @@ _WIDEST = 360
 _MINUTE = 60_000_000
 
 Counted = list[tuple[Queue, QueueStats]]
-
-
-class _Count(NamedTuple):
-    """The count of a queue, by its id: when it began, and until when it serves."""
-
-    at: float
-    until: float
-    stats: dict[int, QueueStats]
 
 
 class Span(NamedTuple):
@@ -61,68 +52,94 @@ class Span(NamedTuple):
 
 
 class Statistics:
-    def __init__(self, store: Store, tenant: str, telemetry: Telemetry) -> None:
+    def __init__(self, store: Store, tenant: str | None, processes: Processes) -> None:
+        """Of the queues of a tenant, or with None of all."""
         self._store = store
         self._tenant = tenant
-        self._telemetry = telemetry
-        self._known: _Count | None = None
-        self._recent: list[tuple[Queue, GroupStats]] = []
-        self._recent_until = 0.0
+        self._telemetry = telemetry = processes.telemetry
+        self._processes = processes
+        self._listed: list[Queue] = []
+        self._stamp: object = None
+        self._queues = Counting(telemetry, self._count_queues, lambda found: found.partitions)
+        self._groups = Counting(telemetry, self._count_groups, lambda found: sum(one.lanes for one in found))
+
+    async def _count_queues(self, ids: Sequence[int]) -> dict[int, QueueStats]:
+        return {one.queue_id: one for one in await self._store.statistics.queues(ids)}
+
+    async def _count_groups(self, ids: Sequence[int]) -> dict[int, list[GroupStats]]:
+        found: dict[int, list[GroupStats]] = {}
+        counted = await self._store.statistics.groups(ids)
+        self._telemetry.lagged((one.group_id, one.lag) for one in counted)
+        for one in counted:
+            found.setdefault(one.group.queue_id, []).append(one)
+        return found
 
     async def now(self) -> int:
         """The store's time, by which ages are told."""
         return await self._store.now()
 
-    async def queues(self, where: SpanQuery | None = None) -> Counted:
-        """Every queue, or those that are meant, newest first, with its numbers."""
-        queues = await self._store.queues.list(self._tenant)
-        ids = [queue.id for queue in queues]
-        known = self._known
-        if known is None or time.monotonic() >= known.until:
-            known = await self._count(ids)
-        elif born := [id for id in ids if id not in known.stats]:
-            known.stats.update(await self._stats(born))
-        return [(queue, known.stats[queue.id]) for queue in chosen(queues, where) if queue.id in known.stats]
+    async def stop(self) -> None:
+        await self._queues.stop()
+        await self._groups.stop()
 
-    async def _count(self, ids: list[int]) -> _Count:
-        began = time.monotonic()
-        counted = await self._stats(ids)
-        found = _Count(at=began, until=serves_until(began), stats=counted)
-        self._telemetry.counted({id: one.unfinished for id, one in counted.items()})
-        if self._known is None or self._known.at <= began:  # one that began later may have ended sooner
-            self._known = found
-        return found
+    async def listed(self) -> list[Queue]:
+        """Every queue, newest first, as it is now; read again only if some changed."""
+        stamp = await self._store.queues.stamp(self._tenant)
+        if stamp != self._stamp:
+            self._listed, self._stamp = await self._store.queues.list(self._tenant), stamp
+            for counting in (self._queues, self._groups):
+                counting.forget_others(queue.id for queue in self._listed)
+        return self._listed
 
-    async def _stats(self, ids: list[int]) -> dict[int, QueueStats]:
-        return {one.queue_id: one for one in await self._store.statistics.queues(ids)}
+    async def queues(self, where: SpanQuery | None = None, caller: Caller = ANYBODY) -> Counted:
+        """Every queue, or those that are meant, newest first, with its numbers; of those that the caller may see."""
+        queues = seen(caller, chosen(await self.listed(), where))
+        looks = self._queues.looks
+        found = await self._queues.of([queue.id for queue in queues])
+        if where is None and caller.allows_all("status") and looks != self._queues.looks:
+            depths = {id: one.unfinished for id, one in found.items()}
+            self._telemetry.counted(depths, whole=self._tenant == DEFAULT_TENANT)
+        return [(queue, found[queue.id]) for queue in queues if queue.id in found]
 
-    def age_seconds(self) -> int:
-        """Of the numbers that `queues` last answered."""
-        return int(time.monotonic() - self._known.at) if self._known is not None else 0
+    async def queue(self, queue_id: int) -> QueueStats:
+        """The numbers of one queue. Raises NotFound."""
+        found = await self._queues.of([queue_id])
+        if queue_id not in found:
+            raise NotFound("Queue not found")
+        return found[queue_id]
 
-    async def recent_groups(self) -> list[tuple[Queue, GroupStats]]:
-        """The same as `groups`, by a look that serves as a count does."""
-        began = time.monotonic()
-        if began >= self._recent_until:
-            self._recent = await self.groups()
-            self._recent_until = serves_until(began)
-        return self._recent
-
-    async def oldest_by_queue(self) -> dict[int, int]:
-        """When the oldest message of each queue came that some group of it has not finished, by such a look."""
-        oldest: dict[int, int] = {}
-        for queue, one in await self.recent_groups():
-            if one.oldest_at is not None:
-                oldest[queue.id] = min(one.oldest_at, oldest.get(queue.id, one.oldest_at))
-        return oldest
+    async def groups_of(self, queue_id: int) -> list[GroupStats]:
+        """The groups of one queue, by name."""
+        found = (await self._groups.of([queue_id])).get(queue_id, [])
+        return sorted(found, key=lambda one: one.group.name)
 
     async def groups(self) -> list[tuple[Queue, GroupStats]]:
         """Every group of every queue, by name and queue."""
-        queues = {queue.id: queue for queue in await self._store.queues.list(self._tenant)}
-        found = [
-            (queues[counted.group.queue_id], counted) for counted in await self._store.statistics.groups(list(queues))
-        ]
-        return sorted(found, key=lambda entry: (entry[1].group.name, entry[0].name))
+        queues = await self.listed()
+        found = await self._groups.of([queue.id for queue in queues])
+        pairs = [(queue, one) for queue in queues for one in found.get(queue.id, ())]
+        return sorted(pairs, key=lambda entry: (entry[1].group.name, entry[0].name))
+
+    def changed(self, queue_id: int) -> None:
+        """A queue was cleared, or a group of it sent elsewhere or deleted: its numbers are counted anew."""
+        self._queues.forget(queue_id)
+        self._groups.forget(queue_id)
+
+    def age_seconds(self) -> int:
+        """Of the numbers of queues that were last answered."""
+        return self._queues.age_seconds()
+
+    def groups_age_seconds(self) -> int:
+        """Of the numbers of groups that were last answered."""
+        return self._groups.age_seconds()
+
+    async def oldest_by_queue(self) -> dict[int, int]:
+        """When the oldest message of each queue came that some group of it has not finished."""
+        oldest: dict[int, int] = {}
+        for queue, one in await self.groups():
+            if one.oldest_at is not None:
+                oldest[queue.id] = min(one.oldest_at, oldest.get(queue.id, one.oldest_at))
+        return oldest
 
     async def oldest(self, counted: Counted, groups: Iterable[GroupStats]) -> dict[int, int]:
         """When the oldest unfinished message of each queue came, by the slowest of its groups. Of queues that nobody
@@ -135,19 +152,13 @@ class Statistics:
             if one.oldest_at is not None:
                 oldest[id] = min(one.oldest_at, oldest.get(id, one.oldest_at))
         unread = [queue.id for queue, found in counted if queue.id not in read_by_some and found.unfinished]
-        for id in unread[:_UNREAD_QUEUES]:
-            partitions = await self._store.statistics.partitions(id, limit=_UNREAD_PARTITIONS)
-            times = [each.oldest_at for each in partitions if each.oldest_at is not None]
-            if times:
-                oldest[id] = min(times)
-        return oldest
+        return oldest | await self._store.statistics.oldest(unread[:_UNREAD_QUEUES], partitions=_UNREAD_PARTITIONS)
 
-    async def admin_queues(self) -> list[AdminQueue]:
+    async def admin_queues(self, caller: Caller = ANYBODY) -> list[AdminQueue]:
         """Every queue by name, with its depth, age, rate and dead letters."""
-        counted = sorted(await self.queues(), key=lambda entry: entry[0].name)
-        groups = await self._store.statistics.groups([queue.id for queue, _ in counted])
-        oldest = await self.oldest(counted, groups)
-        rates, now = self._pushed_in_a_minute(), await self._store.now()
+        counted = await self.queues(caller=caller)
+        oldest = await self.oldest(counted, [one for _, one in await self.groups()])
+        rates, now = await self._pushed_in_a_minute(), await self._store.now()
         return [
             AdminQueue(
                 name=queue.name,
@@ -157,36 +168,41 @@ class Statistics:
                 messages_per_minute=round(rates.get(queue.id, 0.0), 1),
                 dead_letters=found.dead,
             )
-            for queue, found in counted
+            for queue, found in sorted(counted, key=lambda entry: entry[0].name)
         ]
 
-    def _pushed_in_a_minute(self) -> dict[int, float]:
+    async def _pushed_in_a_minute(self) -> dict[int, float]:
         """Messages pushed in the last sixty seconds, by queue: the minute that runs, and of the one before as much as
         is within them."""
         now, rates = wall_clock(), dict[int, float]()
-        for minute in self._telemetry.minutes(now - 2 * _MINUTE, now):
+        for minute in await self._processes.minutes(now - 2 * _MINUTE, now):
             share = 1.0 if now - minute.at < _MINUTE else 1 - (now - minute.at - _MINUTE) / _MINUTE
             for queue_id, found in minute.queues.items():
                 rates[queue_id] = rates.get(queue_id, 0.0) + found.pushed * max(0.0, share)
         return rates
 
-    async def namespaces(self) -> list[wire.NamespaceSummary]:
+    async def namespaces(self, caller: Caller = ANYBODY) -> list[wire.NamespaceSummary]:
         """What the queues hold, by namespace."""
-        found = _by_label(await self.queues(), lambda queue: queue.namespace)
+        found = _by_label(await self.queues(caller=caller), lambda queue: queue.namespace)
         return [wire.NamespaceSummary(namespace=name, **fields) for name, fields in found]
 
-    async def tasks(self) -> list[wire.TaskSummary]:
+    async def tasks(self, caller: Caller = ANYBODY) -> list[wire.TaskSummary]:
         """What the queues hold, by task."""
-        found = _by_label(await self.queues(), lambda queue: queue.task)
+        found = _by_label(await self.queues(caller=caller), lambda queue: queue.task)
         return [wire.TaskSummary(task=name, **fields) for name, fields in found]
 
-    async def overview(self) -> wire.Overview:
+    async def overview(self, caller: Caller = ANYBODY) -> wire.Overview:
         """What all queues hold together."""
-        counted, now = await self.queues(), await self._store.now()
+        counted, now = await self.queues(caller=caller), await self._store.now()
         groups = [entry for _, entry in await self.groups()]
-        self._telemetry.aged(min((one.oldest_at for one in groups if one.oldest_at is not None), default=None))
+        if self._tenant == DEFAULT_TENANT:
+            self._telemetry.aged(min((one.oldest_at for one in groups if one.oldest_at is not None), default=None))
         ages = [(now - group.oldest_at) / 1e6 if group.oldest_at is not None else 0.0 for group in groups]
-        verbs = self._telemetry.minutes(0, 2**62)[-2:][0].verbs  # of the last full minute
+        minute = (await self._processes.minutes(wall_clock() - 2 * _MINUTE))[0]  # the last full one
+        pushed, acked = minute.verbs["push"].items, minute.verbs["ack"].items
+        if self._tenant != DEFAULT_TENANT:  # of what other tenants do none is told
+            own = [found for queue, _ in counted if (found := minute.queues.get(queue.id)) is not None]
+            pushed, acked = sum(one.pushed for one in own), sum(one.acks for one in own)
         return wire.Overview(
             queues=len(counted),
             partitions=sum(found.partitions for _, found in counted),
@@ -194,9 +210,7 @@ class Statistics:
             tasks=len({queue.task for queue, _ in counted}),
             messages=summed(counted),
             lag=wire.Lag(time=spread(ages), offset=spread([float(group.lag) for group in groups])),
-            throughput=wire.Throughput(
-                ingested_per_second=verbs["push"].items / 60, processed_per_second=verbs["ack"].items / 60
-            ),
+            throughput=wire.Throughput(ingested_per_second=pushed / 60, processed_per_second=acked / 60),
             timestamp=Moment(now),
             stats_age=self.age_seconds(),
         )
@@ -209,20 +223,21 @@ class Statistics:
             raise InvalidRequest("`from` must not be later than `to`")
         return Span(since, until)
 
-    def series(self, span: Span) -> list[Bucket]:
+    async def series(self, span: Span) -> list[Bucket]:
         """What this broker counted, oldest first; times in which it did not run have no bucket."""
         width = span.width_minutes * _MINUTE
         found: dict[int, Bucket] = {}
-        for minute in self._telemetry.minutes(*span):
+        for minute in await self._processes.minutes(*span):
             at = minute.at - minute.at % width
             found.setdefault(at, Bucket(at)).add(minute)
         return [found[at] for at in sorted(found)]
 
 
-def serves_until(began: float) -> float:
-    """Until when a count serves that began then and has just ended."""
-    now = time.monotonic()
-    return now + (0.0 if now - began < _CHEAP_SECONDS else min(_SECONDS_MAX, (now - began) * _SHARE))
+def seen(caller: Caller, queues: list[Queue]) -> list[Queue]:
+    """Those that a caller may see."""
+    if caller.allows_all("status"):
+        return queues
+    return [queue for queue in queues if caller.allows("status", queue.name)]
 
 
 def chosen(queues: list[Queue], where: SpanQuery | None) -> list[Queue]:
@@ -243,8 +258,15 @@ def counts(of: stats.Counts) -> wire.Counts:
 
 
 def summed(counted: Counted) -> wire.Counts:
-    some = [counts(found) for _, found in counted]
-    return wire.Counts(**{name: sum(getattr(each, name) for each in some) for name in wire.Counts.__struct_fields__})
+    some = [found for _, found in counted]  # of very many queues, each number at once
+    return wire.Counts(
+        total=sum([one.total for one in some]),
+        pending=sum([one.pending for one in some]),
+        processing=sum([one.leased for one in some]),
+        completed=sum([one.completed for one in some]),
+        failed=sum([one.failed for one in some]),
+        dead_letter=sum([one.dead for one in some]),
+    )
 
 
 def spread(values: list[float]) -> wire.Spread:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from fairlane.errors import FairlaneError
 from fairlane.model.moment import Moment
+from fairlane.model.names import DEFAULT_TENANT
 from fairlane.runtime.clock import wall_clock
+from fairlane.runtime.process import cpu_seconds, resident_bytes
 from fairlane.store.contract.journal import Entry
 from fairlane.store.contract.operations import FIRST
-from fairlane.telemetry import cpu_seconds, resident_bytes
 from fairlane.wire import status as wire
 from fairlane.wire.base import made
 from fairlane.wire.operations import Backlog, OperationCounts, OperationStats, SystemHealth
@@ -152,9 +153,9 @@ class Status:
         return depth, await store.operations.failed(tenant), stuck
 
     def journal(self) -> wire.JournalStatus | None:
-        """None if this broker has no journal."""
+        """None if this broker has no journal, and for who does not run it: there is one for all tenants."""
         route = self._broker.route
-        if route.journal is None:
+        if route.journal is None or self._broker.tenant != DEFAULT_TENANT:
             return None
         state, watch = route.journal.state(), route.watch
         return made(

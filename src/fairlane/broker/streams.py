@@ -6,11 +6,12 @@ from uuid import UUID
 
 import msgspec
 
+from fairlane.broker.catalogue import Catalogue
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.ids import PartitionId, parse_uuid, uuid7
 from fairlane.model.limits import BATCH_ITEMS_MAX, POP_BYTES_MAX, STATE_KEY_CHARS_MAX
 from fairlane.model.names import check_name
-from fairlane.model.stream import STREAM_GROUPS, Registered, StateFilter, StreamQuery
+from fairlane.model.stream import STREAM_GROUPS, Registered, StateChange, StateFilter, StreamQuery
 from fairlane.store.contract.store import Store
 from fairlane.wire.base import made
 from fairlane.wire.streams import QueryBody, StateEntry, StateGetBody
@@ -19,9 +20,10 @@ _ROWS_AT_ONCE = 200
 
 
 class Streams:
-    def __init__(self, store: Store, tenant: str) -> None:
+    def __init__(self, store: Store, tenant: str, catalogue: Catalogue) -> None:
         self._store = store
         self._tenant = tenant
+        self._catalogue = catalogue
 
     async def register(self, body: QueryBody) -> Registered:
         """The query of this name, made if it is new. One that was registered with another hash comes with that, unless
@@ -35,6 +37,12 @@ class Streams:
             raise NotFound("there is no such query")
         return found
 
+    async def check(self, change: StateChange) -> None:
+        """NotFound if the query or the partition is not there, or another tenant's."""
+        if await self._store.streams.get(self._tenant, change.query_id) is None:
+            raise NotFound("there is no such query")
+        await self._catalogue.owned(self._tenant, change.partition)
+
     async def state(self, body: StateGetBody) -> list[StateEntry]:
         """All that match, by key: half a state would be a wrong one. More than an answer can hold is refused."""
         partition = PartitionId.parse(body.partition_id)
@@ -46,6 +54,7 @@ class Streams:
             ripe_until=body.ripe_at_or_before,
         )
         query = await self.existing(body.query_id)
+        await self._catalogue.owned(self._tenant, partition)
         if where.ripe_until is not None:  # an idle flush: what is held is not idle, and closed by who holds it
             where = msgspec.structs.replace(where, idle_group=f"{STREAM_GROUPS}{query.name}")
         found: list[StateEntry] = []

@@ -39,14 +39,18 @@ class Traces:
             event_type=body.event_type or "info",
             names=[names] if isinstance(names, str) else names,
         ).check()
-        position = await self._store.messages.find(trace.partition, trace.transaction_id)
+        there = await self._catalogue.partition(self._tenant, trace.partition)
+        position = there and await self._store.messages.find(trace.partition, trace.transaction_id)
         if position is None or not await self._store.traces.add(trace):
             raise NotFound("Message not found")
         return trace.id
 
     async def of_message(self, partition_id: str, transaction_id: str) -> list[wire.TraceEntry]:
         """Oldest first."""
-        found = await self._store.traces.of_message(*message_at(partition_id, transaction_id))
+        partition, transaction_id = message_at(partition_id, transaction_id)
+        if await self._catalogue.partition(self._tenant, partition) is None:
+            return []
+        found = await self._store.traces.of_message(partition, transaction_id)
         return [made(wire.TraceEntry, trace, data=msgspec.Raw(trace.data)) for trace in found]
 
     async def named(self, name: str, query: wire.NamedTraceQuery) -> wire.NamedTraceList:
@@ -61,7 +65,7 @@ class Traces:
             size += len(trace.data) + len(payload)
             if shown and size > POP_BYTES_MAX:
                 break
-            partition = await self._catalogue.partition(trace.partition)
+            partition = await self._catalogue.partition(self._tenant, trace.partition)
             shown.append(
                 made(
                     wire.NamedTraceEntry,

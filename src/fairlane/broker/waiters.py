@@ -22,6 +22,7 @@ class Waiters:
     def __init__(self, polls_max: int) -> None:
         self._polls = 0
         self._polls_max = polls_max
+        self.ended = False
         self.parked: dict[int, dict[WaitKey, dict[asyncio.Future[None], None]]] = defaultdict(dict)
         """By queue; those who leave last take it away."""
 
@@ -75,6 +76,11 @@ class Waiters:
     def wake_group(self, group_id: int, lanes: int) -> None:
         for queue_id in list(self.parked):
             self.wake(queue_id, lanes, group_id=group_id)
+
+    def end(self) -> None:
+        """Wake all, for good: who looks again is to answer with how things are."""
+        self.ended = True
+        self.wake_all()
 
     def wake_all(self) -> None:
         for queue_id in list(self.parked):

@@ -15,7 +15,9 @@ from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.delivery import Popped
 from fairlane.broker.pop import FLOOR_SECONDS, Popper
 from fairlane.broker.waiters import NOT_MADE_YET, Waiters, WaitKey
+from fairlane.model.access import Caller
 from fairlane.model.lease import PopRequest
+from fairlane.model.names import QUEUE_MODE
 from fairlane.model.queue import Queue
 from fairlane.store.contract.store import Store
 
@@ -34,17 +36,21 @@ class WidePopper:
         self._queues: dict[str, tuple[list[Queue], float]] = {}
         self._looks = 0
 
-    async def pop(self, request: PopRequest, namespace: str | None, task: str | None) -> Popped:
+    async def pop(self, request: PopRequest, namespace: str | None, task: str | None, caller: Caller) -> Popped:
         """`request.queue` is not looked at; None as a label matches any."""
-        return await self._popper.pop(request, partial(self._look, namespace, task))
+        return await self._popper.pop(request, partial(self._look, namespace, task, caller))
 
-    async def _look(self, namespace: str | None, task: str | None, request: PopRequest, give_up_at: float) -> Popped:
+    async def _look(
+        self, namespace: str | None, task: str | None, caller: Caller, request: PopRequest, give_up_at: float
+    ) -> Popped:
         anew = False
         while True:
             queues = [
                 queue
                 for queue in await self._list(request.tenant, anew=anew)
-                if (namespace is None or queue.namespace == namespace) and (task is None or queue.task == task)
+                if (namespace is None or queue.namespace == namespace)
+                and (task is None or queue.task == task)
+                and await self._may(caller, queue, request.group)
             ]
             groups = [await self._catalogue.group_id(queue.id, request.group) for queue in queues]
             keys = [(queue.id, (group_id or 0, "")) for queue, group_id in zip(queues, groups, strict=True)]
@@ -55,6 +61,14 @@ class WidePopper:
                     return popped or Popped("", request.group, None, [], request.subscription.conflation)
                 await self._waiters.wait(futures, min(left, FLOOR_SECONDS))
             anew = True
+
+    async def _may(self, caller: Caller, queue: Queue, group: str) -> bool:
+        """Whether the caller may pop from a queue, and make its group there if that is not there yet."""
+        if not caller.allows("pop", queue.name):
+            return False
+        if caller.allows("create", queue.name) or group == QUEUE_MODE:
+            return True
+        return await self._catalogue.group_id(queue.id, group) is not None
 
     async def _list(self, tenant: str, *, anew: bool) -> list[Queue]:
         known, until = self._queues.get(tenant, ([], 0.0))

@@ -6,11 +6,13 @@ from builtins import list as List  # there is a verb of that name
 
 import msgspec
 
+from fairlane.broker.paging import page_of
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_name
 from fairlane.store.contract.store import Store
 from fairlane.wire.base import decoder
-from fairlane.wire.workers import Worker, WorkerReport
+from fairlane.wire.workers import Worker, WorkerListQuery, WorkerReport
+from fairlane.wire.workers import Workers as WorkerPage
 
 ALIVE_SECONDS = 35
 """Three times what a worker waits between two reports, and a little more."""
@@ -34,6 +36,31 @@ class Workers:
             Worker(id=one.id, seen_at=Moment(one.seen_at), **msgspec.structs.asdict(report))
             for one, report in zip(seen, reports, strict=True)
         ]
+
+    async def page(self, query: WorkerListQuery) -> WorkerPage:
+        """A page of them, with the numbers of all."""
+        alive = await self.list()
+        shown, total = page_of(
+            alive,
+            query,
+            text=lambda one: " ".join([one.app, one.hostname, *(own.queue for own in one.queues)]),
+            up={
+                "id": lambda one: one.id,
+                "app": lambda one: (one.app, one.id),
+                "host": lambda one: (one.hostname, one.id),
+            },
+            down={"seen": lambda one: one.seen_at},
+        )
+        parts = [own for one in alive for own in one.queues]
+        return WorkerPage(
+            workers=shown,
+            total=total,
+            machines=len({one.hostname for one in alive}),
+            in_hand=sum(own.in_hand for own in parts),
+            concurrency=sum(own.concurrency for own in parts),
+            handled=sum(own.handled for own in parts),
+            failed=sum(own.failed for own in parts),
+        )
 
     async def leave(self, id: str) -> bool:
         """False if it was not known."""

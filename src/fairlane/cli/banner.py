@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-from collections.abc import Iterator
+import re
+import socket
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
-from fairlane.config import Settings, flags
+from fairlane.config import Settings, flags, pg_sslmode
+from fairlane.runtime.process import warning_of
 from fairlane.wire.system import Setting
 
 _SHOWN = frozenset({"host", "port", "dbname", "database", "user", "sslmode", "application_name"})
@@ -19,27 +22,43 @@ _SHOWN = frozenset({"host", "port", "dbname", "database", "user", "sslmode", "ap
 log = logging.getLogger("fairlane")
 
 
-def announce(settings: Settings, port: int) -> None:
+def announce(settings: Settings, sockets: Mapping[str, Sequence[socket.socket]]) -> None:
     workers = f", {settings.workers} workers" if settings.workers > 1 else ""
+    scheme = "http" if settings.tls_cert is None else "https"
+    ports = {kind: opened[0].getsockname()[1] for kind, opened in sockets.items() if opened}
+    api = f"{scheme}://{_in_url(settings.host)}:{ports['api']}" if "api" in ports else f"unix:{settings.socket}"
     log.info(
-        "fairlane %s on %s, store %s%s",
-        version("fairlane"),
-        f"http://{_in_url(settings.host)}:{port}",
-        masked(settings.store),
-        workers,
+        "fairlane %(version)s on %(api)s, store %(store)s%(workers)s",
+        {"version": version("fairlane"), "api": api, "store": masked(settings.store), "workers": workers},
     )
-    log.info("the API is described at http://%s:%d/docs", _in_url(_reachable(settings.host)), port)
+    if "api" in ports:
+        log.info(
+            "the API is described at %(scheme)s://%(host)s:%(port)d/docs",
+            {"scheme": scheme, "host": _in_url(_reachable(settings.host)), "port": ports["api"]},
+        )
+    if settings.hooks_listen is not None:
+        log.info(
+            "webhooks alone are taken on %(scheme)s://%(host)s:%(port)d/hook/",
+            {"scheme": scheme, "host": settings.hooks_listen.rpartition(":")[0], "port": ports["hooks"]},
+        )
     for warning in warnings(settings):
-        log.warning("%s", warning)
+        log.warning("%(warning)s", {"warning": warning})
 
 
 def warnings(settings: Settings) -> Iterator[str]:
     """Everything about these settings that may cost somebody their messages or their secrets."""
-    if not _loopback(settings.host):
-        yield (
-            f"listening on {settings.host or 'every address'} without authentication: "
-            "anybody who reaches it may push, pop and delete"
-        )
+    if settings.insecure_no_auth:
+        where = settings.host or "every address"
+        yield f"listening on {where} without authentication: anybody who reaches it may push, pop and delete"
+    if settings.tls_cert is not None and (readable := warning_of(settings.tls_key or settings.tls_cert)):
+        yield readable
+    for name, url in (("store", settings.store), ("listen_url", settings.listen_url)):
+        mode, hosts = tls_of(url or "")
+        if hosts and mode != "verify-full":
+            yield (
+                f"PostgreSQL at {hosts} is reached without verified TLS (sslmode is {mode}): who is on the way can "
+                f"read and change messages; add sslmode=verify-full&sslrootcert=/path/of/ca.pem to {name}"
+            )
     if settings.store == "sqlite:///:memory:":
         yield "the store is in memory: everything is gone when the broker stops"
     if settings.allow_unsafe:
@@ -57,7 +76,7 @@ def shown(settings: Settings) -> list[Setting]:
         value = getattr(settings, field.name)
         if field.name in ("store", "listen_url") and value is not None:
             value = masked(value)
-        elif field.name == "encryption_key":
+        elif field.name in ("encryption_key", "jwt_secret"):
             value = "set" if value else "not set"
         default = getattr(settings, field.name) == field.default
         found.append(Setting(name=field.name, value=value, default=default, help=helps.get(field.name, "")))
@@ -79,7 +98,24 @@ def masked(url: str) -> str:
     return f"{scheme}{separator}{user}{at}{location}{question if shown else ''}{shown}"
 
 
-def _loopback(host: str) -> bool:
+def tls_of(url: str) -> tuple[str, str]:
+    """How a store's PostgreSQL is to speak TLS, and on which hosts that are not this machine; "" if it is on none."""
+    if not url.startswith(("postgres://", "postgresql://")):
+        return "", ""
+    netloc, _, query = url.partition("://")[2].partition("?")
+    options = dict(parse_qsl(query))
+    named = options.get("host") or netloc.partition("/")[0].rpartition("@")[2]
+    hosts = [one.strip("[]") for one in re.sub(r":\d+(?=,|$)", "", named).split(",")]
+    away = [one for one in hosts if one and not one.startswith("/") and not is_loopback(one)]
+    return options.get("sslmode") or pg_sslmode(), ", ".join(away)
+
+
+def is_reached(settings: Settings) -> bool:
+    """Whether programs of other machines, or other users of this one, may get at it."""
+    return settings.host != "none" and not is_loopback(settings.host)
+
+
+def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

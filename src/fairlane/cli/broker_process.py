@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,24 +22,25 @@ import msgspec
 from fairlane.broker.admission import Kind, Limit
 from fairlane.broker.broker import Broker
 from fairlane.cli import FAILED, REFUSED, TRY_AGAIN
-from fairlane.cli.banner import shown
+from fairlane.cli.banner import is_reached, shown
+from fairlane.cli.listeners import Listeners, Sockets
 from fairlane.cli.logs import log_as
 from fairlane.cli.pollers import PollerService
+from fairlane.cli.serve import store_options
 from fairlane.cli.spans import MetricsSender, start_spans
 from fairlane.cli.supervisor import READY, Task
+from fairlane.cli.tokens import tokens_of
 from fairlane.commands.executors import Executors
 from fairlane.commands.service import CommandService
 from fairlane.config import Settings, encryption_key, named_variables
 from fairlane.errors import FairlaneError
 from fairlane.http.app import App
-from fairlane.http.browsers import Hosts
 from fairlane.http.metrics.process import snapshot
-from fairlane.http.server import Limits
-from fairlane.http.siblings import Siblings
 from fairlane.outbound.addresses import Allowed
 from fairlane.outbound.caller import Caller
 from fairlane.runtime.memory import ease_collector, return_large_blocks
 from fairlane.runtime.process import new_event_loop, raise_descriptor_limit
+from fairlane.runtime.siblings import Siblings
 
 DRAIN_SECONDS = 8.0
 GIVE_UP_SECONDS = 9.0
@@ -48,25 +49,22 @@ GIVE_UP_SECONDS = 9.0
 log = logging.getLogger("fairlane")
 
 
-def run(
-    settings: Settings, sockets: Sequence[socket.socket], *, ready: Callable[[], object], number: int | None = None
-) -> None:
+def run(settings: Settings, sockets: Sockets, *, ready: Callable[[], object], number: int | None = None) -> None:
     """Serve until SIGTERM, SIGINT, or, with a `number`, the end of stdin. `ready` is called once it listens."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(settings, sockets, ready, number))
 
 
-async def _serve(
-    settings: Settings, sockets: Sequence[socket.socket], ready: Callable[[], object], number: int | None
-) -> None:
+async def _serve(settings: Settings, sockets: Sockets, ready: Callable[[], object], number: int | None) -> None:
     stop = _stop_event(number)
     traced = start_spans(settings.otel, "fairlane")
     descriptors = raise_descriptor_limit()
     if descriptors < settings.connections_max + 100:
-        log.warning("the system allows %d open files, fewer than connections_max needs", descriptors)
+        log.warning("the system allows %(files)d open files, fewer than connections_max needs", {"files": descriptors})
     options = _options(settings) | {
         "retention_interval": settings.retention_interval_seconds,
         "encryption_key": encryption_key(settings),
+        "sealed_queues": settings.sealed_queues,
         "failed_operations_seconds": settings.failed_operations_seconds,
         "limits": limits(settings),
         "patience_seconds": settings.patience_seconds,
@@ -76,27 +74,36 @@ async def _serve(
     async with Broker.open(settings.store, polls_max=settings.polls_max, **options) as broker:
         secrets = partial(named_variables, allowed=settings.secret_names)
         allowed = Allowed.parse(settings.outbound_allow.split(","))
-        executors = broker.inbox.runner = Executors(broker, partial(Caller, allowed), secrets)
+        executors = broker.all_specs.runner = Executors(broker, partial(Caller, allowed), secrets)
         commands = CommandService(broker, executors)
         pollers = PollerService(broker, secrets, allowed)
         siblings = None if number is None else Siblings(Path(settings.data_dir), number, settings.workers)
-        app = App(broker, siblings=siblings, metrics_series_max=settings.metrics_series_max, settings=shown(settings))
-        if siblings is not None:
-            await siblings.serve(lambda: msgspec.json.encode(snapshot(app)))
-        server = app.serve(
-            Limits(connections_max=settings.connections_max, inflight_bytes_max=settings.inflight_bytes_max),
-            hosts=Hosts([settings.host, *settings.allowed_hosts.split(",")]),
-            cors_origin=settings.cors_origin,
+        tokens = tokens_of(settings)
+        app = App(
+            broker,
+            siblings=siblings,
+            metrics_series_max=settings.metrics_series_max,
+            settings=shown(settings),
+            tokens=tokens,
         )
+        broker.audit.keep_seconds = settings.audit_days * 86_400
+        required = tokens is not None or is_reached(settings)
+        broker.credentials.ask(required=required, ignored=settings.insecure_no_auth)
+        if siblings is not None:
+            broker.processes.siblings = siblings
+            broker.processes.answers["metrics"] = partial(snapshot, app)
+            await siblings.serve(broker.processes.answers)
         sender = MetricsSender(app)
         if traced:
             sender.start()
         ease_collector()
         return_large_blocks()
+        if tokens is not None:
+            await tokens.start()
         commands.start()
         if settings.pollers:
             pollers.start()
-        await server.listen(sockets)
+        server = await Listeners(settings).start(app, sockets)
         ready()
         await stop.wait()
         log.info("stopping: answering requests in flight")
@@ -107,6 +114,8 @@ async def _serve(
         if siblings is not None:
             siblings.close()
         await executors.close()
+        if tokens is not None:
+            await tokens.stop()
     log.info("stopped")
 
 
@@ -127,13 +136,7 @@ def _options(settings: Settings) -> dict[str, Any]:
             "journal": str(Path(settings.data_dir) / "journal"),
             "journal_bytes_max": settings.journal_bytes_max,
         }
-    if settings.store.startswith("sqlite"):
-        return options
-    return options | {
-        "listen_url": settings.listen_url,
-        "statement_cache": settings.statement_cache,
-        "allow_unsafe": settings.allow_unsafe,
-    }
+    return options | store_options(settings)
 
 
 def _stop_event(number: int | None) -> asyncio.Event:
@@ -159,7 +162,9 @@ def _stop_event(number: int | None) -> asyncio.Event:
 
 
 def _give_up() -> None:
-    log.error("shutdown not done after %.0f seconds; exiting with work unfinished", GIVE_UP_SECONDS)
+    log.error(
+        "shutdown not done after %(seconds).0f seconds; exiting with work unfinished", {"seconds": GIVE_UP_SECONDS}
+    )
     logging.shutdown()
     os._exit(FAILED)
 
@@ -167,11 +172,11 @@ def _give_up() -> None:
 def main() -> None:
     task = msgspec.json.decode(_first_line(), type=Task)
     log_as(task.settings.log_format, worker=task.number)
-    sockets = [socket.socket(fileno=number) for number in task.sockets]
+    sockets = {kind: [socket.socket(fileno=one) for one in numbers] for kind, numbers in task.sockets.items()}
     try:
         run(task.settings, sockets, ready=lambda: os.write(1, READY), number=task.number)
     except FairlaneError as error:
-        log.error("%s", error)
+        log.error("%(error)s", {"error": error})
         sys.exit(TRY_AGAIN if error.retryable else REFUSED)
 
 

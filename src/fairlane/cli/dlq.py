@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -10,12 +10,12 @@ from fairlane.cli.output import confirm, counted
 from fairlane.cli.verb import (
     Client,
     Limit,
+    Noun,
     QueueName,
     Shown,
     Yes,
     arg,
     columns_of,
-    noun,
     opt,
     print_facts,
     print_rows,
@@ -23,7 +23,7 @@ from fairlane.cli.verb import (
 )
 from fairlane.errors import InvalidRequest
 
-app = noun()
+app = Noun("dlq")
 
 Group = Annotated[str | None, opt("Only those that this group gave up on.")]
 Partition = Annotated[str | None, opt("Only those of this partition.")]
@@ -79,7 +79,7 @@ async def replay(
         queue, group=group, partition=partition, error=error, ids=ids or None, data=data
     )
     shown = [{"id": id, "messageId": message} for id, message in replayed]
-    return Shown(shown, f"Replayed {counted(len(replayed), 'dead letter')} of {queue}.")
+    return _done(shown, "Replayed", len(replayed), ids, queue)
 
 
 @verb(app)
@@ -98,7 +98,7 @@ async def purge(
     which = counted(len(ids), "dead letter") if ids else "all dead letters"
     confirm(f"Delete {which} of queue {queue} for good?", yes)
     purged = await client.dead_letters.purge(queue, group=group, partition=partition, error=error, ids=ids or None)
-    return Shown({"queue": queue, "purged": purged}, f"Purged {counted(purged, 'dead letter')} of {queue}.")
+    return _done({"queue": queue, "purged": purged}, "Purged", purged, ids, queue)
 
 
 @verb(app)
@@ -120,6 +120,13 @@ def _json(text: str) -> msgspec.Raw:
 def _choose(ids: list[str] | None, every: bool) -> None:
     if bool(ids) == every:
         raise InvalidRequest("name the ids of dead letters, or say --all")
+
+
+def _done(shown: Any, verb: str, count: int, ids: list[str] | None, queue: str) -> Shown:
+    missing = len(ids or ()) - count
+    if missing <= 0:
+        return Shown(shown, f"{verb} {counted(count, 'dead letter')} of {queue}.")
+    return Shown(shown, f"{verb} {count} of {counted(len(ids or ()), 'dead letter')} of {queue}: it has no others.", 1)
 
 
 def _cut(text: str, *, most: int = 80) -> str:

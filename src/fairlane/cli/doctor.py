@@ -7,12 +7,12 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import typer
-
+from fairlane.cli import Exit
 from fairlane.cli.output import print_json, printable
-from fairlane.cli.verb import AsJson, opt
+from fairlane.cli.serve import options
+from fairlane.cli.verb import JSON, Noun
 from fairlane.config import Settings, load_settings
 
 _FREE_BYTES_MIN = 1024**3
@@ -27,21 +27,20 @@ class Finding(NamedTuple):
     """What to do; nothing if all is well."""
 
 
-def doctor(
-    store: Annotated[str | None, opt("As for `fairlane serve`.", metavar="URL")] = None,
-    data_dir: Annotated[str | None, opt("As for `fairlane serve`.")] = None,
-    listen_url: Annotated[str | None, opt("As for `fairlane serve`.", metavar="URL")] = None,
-    config: Annotated[Path | None, opt("A TOML file with the settings of the broker.")] = None,
-    json: AsJson = False,
-) -> None:
+app = Noun()
+
+
+_SETTINGS = ("store", "data_dir", "host", "port", "listen_url", "statement_cache")
+
+
+def doctor(config: Path | None, json: bool, **flags: Any) -> None:
     """Look at what a broker needs here: its store, disk, clock, port and versions; and say what to do about each.
 
     Takes the settings of `fairlane serve`, also from FAIRLANE_* and a file. Exits 1 if something is to be done.
     """
     import asyncio
 
-    given: dict[str, Any] = {"store": store, "data_dir": data_dir, "listen_url": listen_url}
-    findings = asyncio.run(_examined(load_settings(given, config)))
+    findings = asyncio.run(_examined(load_settings(flags, config)))
     if json:
         print_json(
             [{"check": one.check, "is": one.is_so, "ok": not one.advice, "advice": one.advice} for one in findings]
@@ -52,7 +51,10 @@ def doctor(
             if one.advice:
                 sys.stdout.write(printable(f"    {'':<20}{one.advice}") + "\n")
     if any(one.advice for one in findings):
-        raise typer.Exit(1)
+        raise Exit(1)
+
+
+app.add("doctor", doctor, doctor.__doc__, lambda: [*options(*_SETTINGS), JSON])
 
 
 async def _examined(settings: Settings) -> list[Finding]:
@@ -112,13 +114,14 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
             return
         for finding in _disk("store", file.parent):
             yield finding
-        import sqlite3
+        from importlib.metadata import version
 
-        yield Finding("version", f"SQLite {sqlite3.sqlite_version}")
+        # The one that apsw brings and the broker uses, not that of Python.
+        yield Finding("version", f"SQLite {version('apsw').rpartition('.')[0]}")
     elif settings.store == "postgres":
         yield Finding("store", "an embedded PostgreSQL in the data directory")
     else:
         from fairlane.store.postgres.examine import examine
 
-        async for found in examine(settings.store, settings.listen_url):
+        async for found in examine(settings.store, settings.listen_url, settings.statement_cache):
             yield Finding(*found)

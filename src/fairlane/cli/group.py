@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fairlane.cli.output import confirm, counted, micros
-from fairlane.cli.verb import Client, QueueName, Shown, Yes, arg, columns_of, noun, opt, verb
+from fairlane.cli.verb import Client, Noun, QueueName, Shown, Yes, arg, columns_of, opt, verb
 from fairlane.errors import InvalidRequest
 from fairlane.model.group import Seek
 from fairlane.model.names import QUEUE_MODE
 
-app = noun()
+app = Noun("group")
 
 Group = Annotated[str, arg("GROUP", f"Name of the group; {QUEUE_MODE} is the one of pops that name none.")]
 _COLUMNS = columns_of(

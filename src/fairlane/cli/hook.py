@@ -17,19 +17,20 @@ import msgspec
 from fairlane.cli import REFUSED, TRY_AGAIN
 from fairlane.cli.output import printable
 from fairlane.cli.spec import File, compiled
-from fairlane.cli.verb import DEFAULT, AsJson, Client, Columns, Server, Shown, arg, ask, noun, opt, print_shown, verb
+from fairlane.cli.verb import AsJson, Client, Columns, Noun, Server, Shown, arg, ask, opt, print_shown, verb
 from fairlane.config import own_variables
 from fairlane.errors import FairlaneError, InvalidRequest, Unavailable
 from fairlane.hooks import signatures
 from fairlane.hooks.samples import SAMPLES, sample_of
 from fairlane.hooks.schemes import keys_of, scheme_of
+from fairlane.model.names import DEFAULT_SERVER
 from fairlane.runtime.clock import wall_clock
 from fairlane.spec import ir
 from fairlane.spec.compiled_queue import CompiledQueue, decoded
 from fairlane.spec.sample import added_to, sample_body
 from fairlane.spec.text.source import suggestion
 
-app = noun()
+app = Noun("hook")
 
 DeliveryId = Annotated[str | None, opt("What tells a redelivery; a new one.")]
 
@@ -59,6 +60,7 @@ def sign(
     webhook: Annotated[str, arg("WEBHOOK", "One that it declares.")],
     body: Annotated[str, arg("BODY", "A file with the body; - for a stream.")] = "-",
     delivery_id: DeliveryId = None,
+    json: AsJson = False,
 ) -> None:
     """Print the headers that the sender of a webhook would sign a body with, for `curl -H @FILE`.
 
@@ -70,8 +72,9 @@ def sign(
     verify = spec.webhooks[webhook].verify
     if verify is None:
         raise InvalidRequest(f"the webhook `{webhook}` is not signed: it has no `verify`")
-    for name, value in _signature(verify, _body(body), delivery_id or str(uuid.uuid4())).items():
-        sys.stdout.write(f"{name}: {value}\n")
+    signed = _signature(verify, _body(body), delivery_id or str(uuid.uuid4()))
+    lines = "".join(f"{name}: {value}\n" for name, value in signed.items())
+    print_shown(Shown(signed, lambda: sys.stdout.write(lines)), json)
 
 
 @app.command("test")
@@ -81,7 +84,7 @@ def try_webhook(
     body: Annotated[str | None, opt("Send this instead; - for a stream.", metavar="FILE")] = None,
     delivery_id: DeliveryId = None,
     wait: Annotated[float, opt("How long to wait for what it comes to.", metavar="SECONDS")] = 5.0,
-    server: Server = DEFAULT,
+    server: Server = DEFAULT_SERVER,
     json: AsJson = False,
 ) -> None:
     """Sign a sample as the sender of a webhook would, send it to the broker, and show what came of it.

@@ -14,6 +14,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, TextIO
 
+from fairlane import tracing
+from fairlane.tracing import trace_of
+
 REPEAT_SECONDS: Final = 60.0
 KINDS_MAX: Final = 1000
 DRIVERS: Final = ("asyncio", "asyncpg")
@@ -24,7 +27,8 @@ _NUMBER: Final = re.compile(r"(?<![\w-])\d+(?:\.\d+)?(?![\w-])")
 class _Text(logging.Formatter):
     def __init__(self, worker: int | None) -> None:
         who = "" if worker is None else f"worker {worker}: "
-        super().__init__(f"%(asctime)s %(levelname)-7s {who}%(message)s%(repeats)s", defaults={"repeats": ""})
+        form = f"%(asctime)s %(levelname)-7s {who}%(message)s%(repeats)s%(traced)s"
+        super().__init__(form, defaults={"repeats": "", "traced": ""})
 
 
 class _Json(logging.Formatter):
@@ -44,6 +48,7 @@ class _Json(logging.Formatter):
         extra = {
             "correlation_id": getattr(record, "correlation_id", None),
             "left_out": getattr(record, "left_out", None),
+            "trace_id": getattr(record, "trace_id", None),
         }
         fields = {**extra, **(record.args if isinstance(record.args, Mapping) else {})}
         line |= {name: _plain(value) for name, value in fields.items() if value is not None and name not in line}
@@ -80,6 +85,8 @@ class Lines(logging.StreamHandler[TextIO]):
     def emit(self, record: logging.LogRecord) -> None:
         now = self._clock()
         record = _one_line(record)
+        if (trace_id := trace_of(tracing.current())) is not None:
+            record.trace_id, record.traced = trace_id, f" (trace {trace_id})"
         kind = _kind_of(record) if record.levelno >= logging.WARNING else None
         known = self._kinds.get(kind)
         if known is not None and now < known.until:

@@ -4,120 +4,137 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
 
-import typer
-from typer.core import TyperGroup
+from fairlane.cli import INTERRUPTED, REFUSED, TRY_AGAIN, Exit
+from fairlane.cli.command import Command, Parameter, is_option, opt
+from fairlane.cli.nouns import NOUNS, VERBS, noun, verb
+from fairlane.errors import FairlaneError, InvalidRequest
 
-from fairlane.cli import INTERRUPTED, REFUSED, TRY_AGAIN
-from fairlane.cli.completion import completion, prepare
-from fairlane.cli.doctor import doctor
-from fairlane.cli.poll import poll
-from fairlane.cli.pop import ack, pop
-from fairlane.cli.push import push
-from fairlane.cli.serve import serve
-from fairlane.cli.status import status, top
-from fairlane.cli.tail import tail
-from fairlane.cli.verb import opt, verb
-from fairlane.errors import FairlaneError
-
-app = typer.Typer(
-    help="Fairlane: a durable, ordered message queue on the SQL database you already run.",
-    epilog="Exit codes: 0 done, 1 nothing found, 2 wrong or refused, 75 try again later.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+COMPLETING = "_FAIRLANE_COMPLETE"
+"""Set by the shell that asks what the words may go on with, as `completion.py` tells it to."""
+_ABOUT = "Fairlane: a durable, ordered message queue on the SQL database you already run."
+_CODES = "Exit codes: 0 done, 1 nothing found, 2 wrong or refused, 75 try again later."
+_SERVER = opt(
+    "The broker. It may stand behind the command too.", "-s", "--server", metavar="URL", envvar="FAIRLANE_SERVER"
 )
-
-NOUNS = {
-    "queue": "List, show, create, set, pause, explain, clear and delete queues.",
-    "message": "List, show, retry, give up and delete stored messages, and read their results.",
-    "group": "List, seek and delete consumer groups.",
-    "dlq": "List, show, replay and purge dead letters.",
-    "retention": "Delete what retention rules cover, and see what went.",
-    "spec": "Check, plan and apply specs: files that declare queues.",
-    "hook": "Webhooks that a spec declares.",
-    "schedule": "Define, list, pause and run schedules, which push a message at every tick.",
-    "worker": "Run the handlers of an app: `fairlane worker module:app`. List the workers that are alive.",
-    "source": "List and forget sources, which `fairlane poll` reads.",
-    "trace": "Messages of a trace, and notes of consumers on their work.",
-    "maintenance": "Pause and resume all pops, or all pushes.",
-    "operation": "Pushes and acks that were accepted and wait, and those of them that failed.",
-}
+_LEADING = [
+    Parameter("server", Annotated[str | None, _SERVER], None),
+    Parameter("insecure", Annotated[bool, opt("Send a key also unencrypted to other machines.", "--insecure")], False),
+    Parameter("version", Annotated[bool, opt("Print the version and exit.", "--version")], False),
+]
+_HELP = Parameter("help", Annotated[bool, opt("", "--help", "-h")], False)
 
 
-class Noun(TyperGroup):
-    """The verbs of a noun. Its module is imported when they are asked for: no command waits for those of others."""
+def run(words: Sequence[str]) -> None:
+    """Run a command by the words behind `fairlane`."""
+    if COMPLETING in os.environ:
+        from fairlane.cli.completion import complete
 
-    _verbs: Any = None
-
-    @property
-    def commands(self) -> Any:
-        if not self._verbs:
-            module = import_module(f"fairlane.cli.{self.name}")
-            self._verbs = typer.main.get_group(module.app).commands
-        return self._verbs
-
-    @commands.setter
-    def commands(self, commands: Any) -> None:
-        self._verbs = commands
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """`fairlane worker module:app` is short for `fairlane worker run module:app`."""
-        if self.name == "worker" and args and (":" in args[0] or not self.get_command(ctx, args[0])):
-            args = ["run", *args]  # which says what is wrong with it
-        return super().resolve_command(ctx, args)
-
-
-def _version(asked: bool) -> None:
-    if asked:
+        complete(words)
+        return
+    known, words = _leading(words)
+    if known.pop("insecure", False):
+        os.environ["FAIRLANE_INSECURE"] = "1"  # for what this command starts, too
+    if known.get("version"):
         from importlib.metadata import version
 
-        typer.echo(f"fairlane {version('fairlane')}")
-        raise typer.Exit
+        sys.stdout.write(f"fairlane {version('fairlane')}\n")
+    elif not words or known.get("help"):
+        _show_all(asked="help" in known)
+    elif words[0] in VERBS:
+        _run(verb(words[0]), words[1:], known)
+    elif words[0] in NOUNS:
+        _run_noun(words[0], words[1:], known)
+    else:
+        _refuse("", words[0], [*VERBS, *NOUNS])
 
 
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
-    ] = False,
-    server: Annotated[
-        str | None,
-        opt(
-            "The broker. It may stand behind the command too.",
-            *("--server", "-s"),
-            metavar="URL",
-            envvar="FAIRLANE_SERVER",
-        ),
-    ] = None,
-) -> None:
-    if server is not None:
-        os.environ["FAIRLANE_SERVER"] = server  # where the option of each command looks
+def _run_noun(name: str, words: Sequence[str], known: dict[str, Any]) -> None:
+    found = noun(name)
+    if found.otherwise and words and words[0] not in (*found.verbs, *_HELP.names):
+        _run(found.verbs[found.otherwise], words, known)
+        return
+    more, words = _leading(words, name)
+    if not words or more.get("help"):
+        _show_noun(name, asked="help" in more)
+    elif words[0] not in found.verbs:
+        _refuse(name, words[0], found.verbs)
+    else:
+        _run(found.verbs[words[0]], words[1:], known | more)
 
 
-app.command()(serve)
-app.command()(push)
-verb(app)(pop)
-verb(app)(ack)
-verb(app)(tail)
-app.command()(poll)
-verb(app)(status)
-verb(app)(top)
-app.command()(doctor)
-app.command()(completion)
-for _noun, _help in NOUNS.items():
-    app.add_typer(typer.Typer(cls=Noun, help=_help, no_args_is_help=True), name=_noun)
+def _run(command: Command, words: Sequence[str], known: dict[str, Any]) -> None:
+    before = words[: words.index("--")] if "--" in words else words
+    if any(name in before for name in _HELP.names):
+        from fairlane.cli.usage import of_command
+
+        sys.stdout.write(of_command(command))
+    else:
+        command(words, known)
 
 
-def main() -> None:
-    prepare()
+def _leading(words: Sequence[str], name: str = "") -> tuple[dict[str, Any], list[str]]:
+    """Options before a noun or verb, and the words from there on."""
+    options = Command(name, _run_noun, None, lambda: [*_LEADING, _HELP])
+    values: dict[str, Any] = {}
+    rest = iter(words)
+    for word in rest:
+        if not is_option(word):
+            return values, [word, *rest]
+        options.take(word, rest, values)
+    return values, []
+
+
+def _show_all(*, asked: bool) -> None:
+    from fairlane.cli.usage import of_commands, short
+
+    verbs = [(name, short(verb(name).help)) for name in VERBS]
+    titles = {"Commands": verbs, "Nouns, each with verbs of its own": NOUNS.items()}
+    _show(of_commands("fairlane", _ABOUT, titles, _LEADING, _CODES), asked)
+
+
+def _show_noun(name: str, *, asked: bool) -> None:
+    from fairlane.cli.usage import of_commands, short
+
+    verbs = [(name, short(command.help)) for name, command in noun(name).verbs.items()]
+    _show(of_commands(f"fairlane {name}", NOUNS[name], {"Commands": verbs}, ()), asked)
+
+
+def _show(help: str, asked: bool) -> None:
+    """Who gave no command gets the help as well, and a code by which a script notices."""
+    (sys.stdout if asked else sys.stderr).write(help)
+    if not asked:
+        raise Exit(REFUSED)
+
+
+def _refuse(name: str, word: str, known: Any) -> NoReturn:
+    from fairlane.spec.text.source import suggestion
+
+    where = f"fairlane {name}".rstrip()
+    raise InvalidRequest(f"there is no `{where} {word:.80}`; {suggestion(word, known)}")
+
+
+def main() -> NoReturn:
+    sys.exit(ended(sys.argv[1:]))
+
+
+def ended(words: Sequence[str]) -> int:
+    """Run a command to its end; its exit code."""
+    # A payload may have letters that the terminal has not.
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        app()
+        run(words)
+        sys.stdout.flush()
+    except Exit as end:
+        return end.code
     except FairlaneError as error:
-        typer.echo(f"fairlane: {error}", err=True)
-        sys.exit(TRY_AGAIN if error.retryable else REFUSED)
+        sys.stderr.write(f"fairlane: {error}\n")
+        return TRY_AGAIN if error.retryable else REFUSED
+    except BrokenPipeError:  # who read it has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        return INTERRUPTED
+    return 0

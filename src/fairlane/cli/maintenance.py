@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from fairlane.cli.verb import Client, Shown, arg, noun, verb
-from fairlane.errors import InvalidRequest
+from fairlane.cli.verb import Client, Noun, Shown, arg, verb
 
-app = noun()
+app = Noun("maintenance")
 
-What = Annotated[str, arg("pops|pushes", "Pops answer that there is nothing; pushes wait in the brokers' journals.")]
+What = Annotated[
+    Literal["pops", "pushes"], arg("", "Pops answer that there is nothing; pushes wait in the brokers' journals.")
+]
 _TEXTS = {
     ("pops", True): "Pops answer that there is nothing.",
     ("pops", False): "Pops deliver messages.",
@@ -39,7 +40,5 @@ async def resume(client: Client, what: What) -> Shown:
 
 
 async def _turn(client: Client, what: str, *, paused: bool) -> Shown:
-    if what not in ("pops", "pushes"):
-        raise InvalidRequest(f"pops or pushes are paused, not {what!r:.40}")
     await (client.pause_pops(paused) if what == "pops" else client.pause_pushes(paused))
     return Shown({what: "paused" if paused else "resumed"}, _TEXTS[what, paused])

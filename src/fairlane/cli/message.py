@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
-import typer
-
 from fairlane.cli import REFUSED, TRY_AGAIN
-from fairlane.cli.output import confirm
+from fairlane.cli.output import confirm, printable
 from fairlane.cli.verb import (
     Client,
     Limit,
+    Noun,
     QueueName,
     Shown,
     Yes,
     arg,
     columns_of,
-    noun,
     opt,
     print_facts,
     print_rows,
     verb,
 )
 
-app = noun()
+app = Noun("message")
 
 Id = Annotated[str, arg("ID", "transactionId of the message.")]
 Partition = Annotated[str, opt("The partition that it is in.")]
@@ -102,7 +101,7 @@ async def result(
     """Print what the handler or command of a message returned. Exits 75 if it is not done yet, 2 if it was given up."""
     found = await client.results.get(queue, id, partition=partition, group=group, wait=wait)
     if found.status == "completed":
-        return Shown(found, lambda: typer.echo(bytes(found.raw)))
+        return Shown(found, lambda: sys.stdout.write(printable(bytes(found.raw).decode(errors="replace")) + "\n"))
     if found.status == "dead_letter":
         return Shown(found, f"Group {found.consumer_group} gave it up: {found.error}", REFUSED)
     state = "is at it now" if found.status == "processing" else "has not begun it"

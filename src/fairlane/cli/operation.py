@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fairlane.cli import REFUSED
 from fairlane.cli.output import confirm, counted
-from fairlane.cli.verb import Client, Limit, Shown, Yes, arg, columns_of, noun, opt, print_facts, print_rows, verb
+from fairlane.cli.verb import Client, Limit, Noun, Shown, Yes, arg, columns_of, opt, print_facts, print_rows, verb
 from fairlane.errors import InvalidRequest
+from fairlane.model.operation import OperationStatus
 
 if TYPE_CHECKING:
     from fairlane.wire.operations import SettledOperations
 
-app = noun()
+app = Noun("operation")
 
-_STATUSES = ("pending", "processing", "completed", "failed", "discarded")
 Ids = Annotated[list[str] | None, arg("ID", "Of failed operations.")]
 Queue = Annotated[str | None, opt("Those of this queue.")]
 All = Annotated[bool, opt("All that failed.", "--all")]
@@ -34,14 +34,12 @@ _ITEMS = columns_of(
 @verb(app, "list", columns=_COLUMNS, empty="There are no such operations.")
 async def list_operations(
     client: Client,
-    status: Annotated[str | None, opt(f"Those that are {', '.join(_STATUSES[:-1])} or discarded.")] = None,
+    status: Annotated[OperationStatus | None, opt("Those that are so far.")] = None,
     queue: Queue = None,
     limit: Limit = 100,
 ) -> Any:
     """List operations in the order of their acceptance, of the journal as well."""
-    if status is not None and status not in _STATUSES:
-        raise InvalidRequest(f"an operation is {', '.join(_STATUSES)}, not {status!r:.40}")
-    return await client.operations.list(status=status, queue=queue, limit=limit)  # type: ignore[arg-type]
+    return await client.operations.list(status=status, queue=queue, limit=limit)
 
 
 @verb(app)
@@ -69,7 +67,7 @@ async def discard(client: Client, ids: Ids = None, queue: Queue = None, every: A
     """Give up failed operations, and their messages, for good."""
     _choose(ids, queue, every)
     which = counted(len(ids), "operation") if ids else "all failed operations" + (f" of queue {queue}" if queue else "")
-    confirm(f"Give up {which} and their messages for good?", yes)
+    confirm(f"Give up {which}, with the messages, for good?", yes)
     return _settled(await client.operations.discard_failed(ids or None, queue=queue), "is given up", "are given up")
 
 
@@ -80,6 +78,6 @@ def _choose(ids: list[str] | None, queue: str | None, every: bool) -> None:
 
 def _settled(settled: SettledOperations, one: str, many: str) -> Shown:
     done = len(settled.done)
-    lines = [f"{counted(done, 'operation')} {one if done == 1 else many}."]
+    lines = [f"{counted(done, 'operation')} {one if done == 1 else many}."] if done or not settled.refused else []
     lines += [f"Not {refused.id}: {refused.error}" for refused in settled.refused]
     return Shown(settled, "\n".join(lines), REFUSED if settled.refused else 0)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
-import typer
 
+from fairlane.cli import Exit
 from fairlane.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def print_json(value: Any) -> None:
@@ -27,16 +24,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
     if not rows:
         echo(empty)
         return
-    from rich.box import SIMPLE_HEAD  # what prints no table does not wait for it
-    from rich.table import Table
+    from fairlane.cli.table import lines  # what prints no table does not wait for it
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for number, column in enumerate(columns):
-        counts = all(isinstance(row[number], int | float | None) for row in rows)
-        table.add_column(column, justify="right" if counts else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(_cell, row))
-    console().print(table)
+    sys.stdout.write("".join(f"{line}\n" for line in lines(columns, rows)))
 
 
 class Line(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -72,16 +62,9 @@ def print_line(line: Line, *, json: bool) -> None:
     sys.stdout.flush()
 
 
-def console() -> Console:
-    """Names and payloads are printed as they are, never read as markup; who reads from a pipe gets whole lines."""
-    from rich.console import Console
-
-    return Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 1000)
-
-
 def echo(text: str) -> None:
     """Something for the person at the terminal, out of the way of what the command prints."""
-    typer.echo(text, err=True)
+    sys.stderr.write(f"{text}\n")
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -90,7 +73,11 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise InvalidRequest(f"{question} Say --yes, as there is nobody to ask.")
-    typer.confirm(question, abort=True, err=True)
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        echo("Nothing was done.")
+        raise Exit(1)
 
 
 def moment(at: int) -> datetime:
@@ -125,12 +112,6 @@ def counted(count: int, noun: str) -> str:
 def printable(text: str) -> str:
     """The text without anything that a terminal would obey."""
     return text if text.isprintable() else "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.1f}"
-    return "" if value is None else printable(str(value))
 
 
 def _plain(value: Any) -> Any:

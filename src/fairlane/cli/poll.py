@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import signal
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from fairlane.cli.output import echo
-from fairlane.cli.verb import DEFAULT, Server, arg, opt
+from fairlane.cli.verb import Noun, Server, arg, opt
 from fairlane.errors import InvalidRequest
+from fairlane.model.names import DEFAULT_SERVER
 from fairlane.runtime.durations import seconds_in
 
 if TYPE_CHECKING:
@@ -20,13 +19,17 @@ if TYPE_CHECKING:
     from fairlane.spec.ir import PollerSpec
 
 
+app = Noun()
+
+
+@app.command()
 def poll(
     url: Annotated[str, arg("URL", "Where the records are; with --spec the name of a poller.")],
     queue: Annotated[str | None, opt("Where their messages go.", "--queue", "-q")] = None,
     spec: Annotated[
         str | None, opt("A spec that declares the poller, with all that is said of it.", metavar="FILE")
     ] = None,
-    server: Server = DEFAULT,
+    server: Server = DEFAULT_SERVER,
     name: Annotated[str | None, opt("Of the source; the URL without its query if it is not said.")] = None,
     paging: Annotated[str, opt("How the next page is found: id, token or link.")] = "id",
     items: Annotated[str, opt("Path of the list of records in an answer.")] = "",
@@ -120,10 +123,15 @@ def _read(source: Source, servers: list[str], *, once: bool, sweep: bool) -> Non
     """Poll a source until a signal, or once."""
     import asyncio
 
+    from fairlane.cli.screen import Bar
     from fairlane.poller import poll
 
     async def polled() -> None:
-        with _bar(source) as report:
+        with Bar() as bar:
+
+            def report(progress: Progress) -> None:
+                bar.update(_sentence(progress), progress.records, progress.total)
+
             polling = asyncio.create_task(poll(source, servers, once=once, sweep=sweep, report=report))
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -133,26 +141,6 @@ def _read(source: Source, servers: list[str], *, once: bool, sweep: bool) -> Non
             echo(_sentence(polling.result()))
 
     asyncio.run(polled())
-
-
-@contextmanager
-def _bar(source: Source) -> Iterator[Callable[[Progress], None]]:
-    """A bar for a person at a terminal; logs have what others need."""
-    if not sys.stderr.isatty():
-        yield lambda progress: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Bars(*columns, console=Console(stderr=True)) as bars:
-        bar = bars.add_task(source.queue, total=None)
-
-        def report(progress: Progress) -> None:
-            bars.update(bar, description=_sentence(progress), completed=progress.records, total=progress.total)
-
-        yield report
 
 
 def _sentence(progress: Progress) -> str:

@@ -23,6 +23,10 @@ _AGAIN_SECONDS = 60.0
 log = logging.getLogger("fairlane.poll")
 
 
+Key = tuple[str, str]
+"""Tenant and poller."""
+
+
 class PollerService(Service):
     """The poller service of a broker. `secrets` gives what environment variables hold that specs may name; `allowed` is
     what may be asked besides the public internet."""
@@ -32,7 +36,7 @@ class PollerService(Service):
         self._broker = broker
         self._secrets = secrets
         self._allowed = allowed
-        self._running: dict[str, tuple[ir.PollerSpec, asyncio.Task[None]]] = {}
+        self._running: dict[Key, tuple[ir.PollerSpec, asyncio.Task[None]]] = {}
 
     async def stop(self) -> None:
         """What was read and not committed is read again by whoever comes next."""
@@ -42,38 +46,45 @@ class PollerService(Service):
             await self._end(list(self._running))
 
     async def _run(self) -> None:
-        seen: object = None
+        seen: object = {}
         while not self._stopping:
-            pollers = self._broker.compiled_specs.pollers
-            if pollers is not seen:  # they are others whenever a spec was applied
+            pollers = {
+                (tenant, name): declared
+                for tenant, specs in self._broker.all_specs.items()
+                for name, declared in specs.pollers.items()
+            }
+            if pollers != seen:
                 await self._renew(pollers)
                 seen = pollers
             await self._rest(LOOK_SECONDS)
 
-    async def _renew(self, pollers: dict[str, ir.PollerSpec]) -> None:
+    async def _renew(self, pollers: dict[Key, ir.PollerSpec]) -> None:
         """Read what the specs in force say, and no longer what they do not."""
-        await self._end([name for name, (declared, _) in self._running.items() if pollers.get(name) != declared])
-        for name, declared in pollers.items():
-            if name not in self._running:
-                polling = asyncio.create_task(self._poll(name, declared), name=f"fairlane poller {name}")
-                self._running[name] = (declared, polling)
+        await self._end([key for key, (declared, _) in self._running.items() if pollers.get(key) != declared])
+        for key, declared in pollers.items():
+            if key not in self._running:
+                polling = asyncio.create_task(self._poll(*key, declared), name=f"fairlane poller {key[1]}")
+                self._running[key] = (declared, polling)
 
-    async def _end(self, names: list[str]) -> None:
-        tasks = [self._running.pop(name)[1] for name in names]
+    async def _end(self, keys: list[Key]) -> None:
+        tasks = [self._running.pop(key)[1] for key in keys]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=STOP_SECONDS)
 
-    async def _poll(self, name: str, declared: ir.PollerSpec) -> None:
+    async def _poll(self, tenant: str, name: str, declared: ir.PollerSpec) -> None:
         try:
             source = source_of(name, declared, self._secrets)
         except InvalidRequest as error:
-            log.error("cannot run poller %r: %s", name, error)
+            log.error("cannot run poller %(name)r: %(error)s", {"name": name, "error": error})
             return
         while True:
             try:
-                await Poller(source, self._broker.sources, allowed=self._allowed).run()
+                await Poller(source, self._broker.of(tenant).sources, allowed=self._allowed).run()
             except Exception:  # whatever a source of somebody else makes it stumble over: the other pollers go on
-                log.exception("unexpected error in poller %r; it starts again in %.0f s", name, _AGAIN_SECONDS)
+                log.exception(
+                    "unexpected error in poller %(name)r; it starts again in %(seconds).0f s",
+                    {"name": name, "seconds": _AGAIN_SECONDS},
+                )
                 await asyncio.sleep(_AGAIN_SECONDS)

@@ -6,27 +6,26 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import Annotated, BinaryIO
 
 import msgspec
-import typer
 
 from fairlane.cli.output import counted, echo, micros, print_json
-from fairlane.cli.verb import DEFAULT, AsJson, Client, Server, arg, ask, opt
+from fairlane.cli.verb import AsJson, Client, Noun, Server, arg, ask, opt
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.message import PushItem, check_payload
-from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_SERVER
 from fairlane.model.outcome import PushOutcome
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
-
 
 CHUNK_ITEMS = 500
 CHUNK_BYTES = 1024 * 1024
 PATIENCE = 20  # attempts, when a file meets a queue that is full for a while
 
 
+app = Noun()
+
+
+@app.command()
 def push(
     queue: Annotated[str, arg("QUEUE", "Name of the queue; made if it is not there.")],
     data: Annotated[str | None, arg("JSON|-", "The message, or - to read it from the input.")] = None,
@@ -38,18 +37,19 @@ def push(
     delay_ms: Annotated[int | None, opt("Deliver it after so many milliseconds.")] = None,
     deliver_at: Annotated[str | None, opt("Deliver it at a time like 2026-01-31T12:00:00Z.")] = None,
     trace_id: Annotated[str | None, opt("The trace that it belongs to: a UUID.")] = None,
-    priority: Annotated[int | None, typer.Option(min=0, max=9, help="Serve it before what has less.")] = None,
+    priority: Annotated[int | None, opt("Serve it before what has less.", least=0, most=9)] = None,
     max_attempts: Annotated[
-        int | None, typer.Option(min=1, help="Attempts in all, instead of the queue's retry_limit + 1.")
+        int | None, opt("Attempts in all, instead of the queue's retry_limit + 1.", least=1)
     ] = None,
-    server: Server = DEFAULT,
+    server: Server = DEFAULT_SERVER,
     json: AsJson = False,
 ) -> None:
     """Push a message, or every line of a file.
 
-    fairlane push orders '{"total": 42}' --partition customer-7
+    With --file every line that is not blank is a message, pushed in their order:
 
-    fairlane push orders --file events.jsonl
+        fairlane push orders '{"total": 42}' --partition customer-7
+        fairlane push orders --file events.jsonl
     """
     if (data is None) == (file is None):
         raise InvalidRequest("give the message as JSON, - to read it from the input, or --file")
@@ -94,11 +94,12 @@ def operation_text(outcome: PushOutcome) -> str:
 
 
 async def _push_file(client: Client, file: Path, blank: PushItem, json: bool) -> None:
+    from fairlane.cli.screen import Bar
+
     pushed, operations, last = 0, 0, ""
     with ExitStack() as stack:
         stream, size = _opened(file, stack)
-        progress = stack.enter_context(_progress())
-        task = progress.add_task(f"pushing to {blank.queue}", total=size)
+        bar = stack.enter_context(Bar())
         try:
             for items, read in _chunks(stream, str(file), blank):
                 outcomes = await client.push_many(items)
@@ -109,7 +110,7 @@ async def _push_file(client: Client, file: Path, blank: PushItem, json: bool) ->
                         operations, last = operations + 1, operation_text(outcome)
                 if refused:
                     raise refused[0]
-                progress.update(task, completed=read)
+                bar.update(f"pushing to {blank.queue}: {counted(pushed, 'message')}", read, size)
         except FairlaneError as error:
             echo(f"Pushed {counted(pushed, 'message')} to {blank.queue} before this:")
             raise error
@@ -153,22 +154,6 @@ def _opened(file: Path, stack: ExitStack) -> tuple[BinaryIO, int | None]:
         return stack.enter_context(file.open("rb")), file.stat().st_size
     except OSError as error:
         raise InvalidRequest(f"cannot read {file}: {error.strerror}") from None
-
-
-def _progress() -> Progress:
-    """On the terminal, if there is one; gone when the work is done."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
-        transient=True,
-    )
 
 
 def _check(payload: bytes, what: str) -> None:

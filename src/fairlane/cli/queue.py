@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from fairlane.cli.output import confirm, counted, echo, print_table, shown_time
-from fairlane.cli.verb import Client, Limit, QueueName, Shown, Yes, arg, columns_of, noun, opt, print_rows, verb
+from fairlane.cli.verb import Client, Limit, Noun, QueueName, Shown, Yes, arg, columns_of, opt, print_rows, verb
 from fairlane.errors import AlreadyExists, InvalidRequest, NotFound
 from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE
 from fairlane.model.queue import QueueOptions
@@ -15,7 +15,7 @@ from fairlane.model.queue import QueueOptions
 if TYPE_CHECKING:
     from fairlane.client import Counts, QueueDetail
 
-app = noun()
+app = Noun("queue")
 
 Group = Annotated[str | None, opt("Only this group.")]
 Partition = Annotated[str | None, opt("Only this partition.")]
@@ -92,7 +92,7 @@ async def create(
 
 @verb(app, "set")
 async def set_options(
-    client: Client, queue: QueueName, option: Annotated[list[str], arg("NAME=VALUE...", "Options, by their names.")]
+    client: Client, queue: QueueName, option: Annotated[list[str], arg("NAME=VALUE", "Options, by their names.")]
 ) -> Shown:
     """Change some options of a queue; the others stay as they are."""
     configured = await client.queues.set_options(queue, **_options(option))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fairlane.cli.verb import Client, arg, columns_of, noun, opt, verb
+from fairlane.cli.verb import Client, Noun, arg, columns_of, opt, verb
 
-app = noun()
+app = Noun("retention")
 
 _COLUMNS = columns_of("queue rule deleted=messages unread")
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, cast
+import sys
+from typing import Annotated, Any
 
 import msgspec
 
 from fairlane.cli.output import confirm, print_table, shown_time
-from fairlane.cli.verb import Client, Shown, Yes, arg, columns_of, noun, opt, print_rows, verb
+from fairlane.cli.verb import Client, Noun, Shown, Yes, arg, columns_of, opt, print_facts, verb
 from fairlane.errors import InvalidRequest
+from fairlane.wire.schedules import Missed, Schedule
 
-if TYPE_CHECKING:
-    from fairlane.wire.schedules import Schedule
-
-app = noun()
+app = Noun("schedule")
 
 Name = Annotated[str, arg("NAME", "Name of the schedule.")]
 
@@ -44,7 +43,8 @@ async def show(client: Client, name: Name) -> Shown:
     schedule = await client.schedules.get(name)
 
     def printed() -> None:
-        print_rows(_SHOWN, [schedule])
+        print_facts(_SHOWN, schedule)
+        sys.stdout.write("\n")
         print_table(("next runs",), [(shown_time(at),) for at in schedule.next_runs], empty="It is paused.")
 
     return Shown(schedule, printed)
@@ -59,12 +59,10 @@ async def define(
     every: Annotated[str | None, opt("An interval like 30s, 5m or 1h30m.")] = None,
     cron: Annotated[str | None, opt('Like "0 9 * * MON": minute, hour, day, month, weekday.')] = None,
     timezone: Annotated[str, opt("Whose clocks --cron goes by.")] = "UTC",
-    missed: Annotated[str, opt("Ticks while no broker ran: skip, once or all.")] = "once",
+    missed: Annotated[Missed, opt("Ticks while no broker ran.")] = "once",
     partition: Annotated[str, opt("Of the queue.")] = "Default",
 ) -> Shown:
     """Define a schedule, or replace it."""
-    if missed not in ("skip", "once", "all"):
-        raise InvalidRequest(f"--missed is {missed!r}; it must be skip, once or all")
     try:
         payload = None if data is None else msgspec.json.decode(data)
     except msgspec.DecodeError as error:
@@ -75,7 +73,7 @@ async def define(
         every=every,
         cron=cron,
         timezone=timezone,
-        missed=cast(Any, missed),
+        missed=missed,
         data=payload,
         partition=partition,
     )
@@ -106,9 +104,8 @@ async def delete(client: Client, name: Name, yes: Yes = False) -> Shown:
     """Forget a schedule; what it pushed stays."""
     confirm(f"Delete schedule {name}?", yes)
     deleted = await client.schedules.delete(name)
-    return Shown(
-        {"name": name, "deleted": deleted}, f"Schedule {name} is gone." if deleted else f"There is no schedule {name}."
-    )
+    text = f"Schedule {name} is gone." if deleted else f"There is no schedule {name}."
+    return Shown({"name": name, "deleted": deleted}, text, 0 if deleted else 1)
 
 
 def _next(schedule: Schedule) -> str:

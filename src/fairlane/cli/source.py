@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fairlane.cli.output import confirm
-from fairlane.cli.verb import Client, Shown, Yes, arg, columns_of, noun, verb
+from fairlane.cli.verb import Client, Noun, Shown, Yes, arg, columns_of, verb
 
-app = noun()
+app = Noun("source")
 
 _COLUMNS = columns_of("name records cursor read=committed_at swept=swept_at")
 
@@ -24,6 +24,5 @@ async def delete(client: Client, name: Annotated[str, arg("NAME", "Name of the s
     new."""
     confirm(f"Forget source {name} and what is known of its records?", yes)
     deleted = await client.sources.delete(name)
-    return Shown(
-        {"name": name, "deleted": deleted}, f"Source {name} is gone." if deleted else f"There is no source {name}."
-    )
+    text = f"Source {name} is gone." if deleted else f"There is no source {name}."
+    return Shown({"name": name, "deleted": deleted}, text, 0 if deleted else 1)

@@ -30,7 +30,7 @@ def start_spans(setting: str, service: str) -> bool:
         text = "OpenTelemetry is asked for and not installed: pip install 'fairlane[otel]'"
         if setting == "on":
             raise InvalidRequest(text) from None
-        log.warning("%s", text)
+        log.warning("%(text)s", {"text": text})
         return False
     atexit.register(start(service))
     return True

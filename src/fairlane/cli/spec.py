@@ -10,29 +10,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import msgspec
-import typer
 
-from fairlane.cli import REFUSED
+from fairlane.cli import REFUSED, Exit
 from fairlane.cli.output import confirm, counted, echo, print_json, printable
 from fairlane.cli.verb import (
-    DEFAULT,
     AsJson,
     Client,
+    Noun,
     Server,
     Shown,
     Yes,
     arg,
     ask,
     columns_of,
-    noun,
     opt,
     print_shown,
     verb,
 )
 from fairlane.errors import InvalidRequest, NotFound, SpecError
+from fairlane.model.names import DEFAULT_SERVER
 from fairlane.spec import check as checks
 from fairlane.spec import ir
-from fairlane.spec.compile import compile_spec
+from fairlane.spec.compile import Compiled, compile_spec
 from fairlane.spec.compiled_queue import preview
 from fairlane.spec.export import export_text
 from fairlane.spec.nouns import NOUNS
@@ -43,15 +42,21 @@ from fairlane.spec.text.source import Source, suggestion
 if TYPE_CHECKING:
     from fairlane.wire.specs import Change, SpecPlan
 
-app = noun()
+app = Noun("spec")
 
 File = Annotated[str, arg("FILE", "A spec, usually NAME.fairlane.")]
+Anyway = Annotated[bool, opt("It is JSON anyway.", "--json")]
 _VERSIONS = columns_of("version app hash by=applied_by at=applied_at", hash=lambda one: one.hash[:12])
 
 
 @app.command()
-def check(file: File) -> None:
+def check(file: File, json: AsJson = False) -> None:
     """Say what is wrong with a spec and what it imports. Nothing is sent anywhere."""
+    if json:
+        problems, read = _checked(file)
+        warnings = [] if read is None or problems else checks.warnings(read)
+        print_json({"problems": [_plain(one) for one in problems], "warnings": [_plain(one) for one in warnings]})
+        raise Exit(REFUSED if problems else 0)
     spec = compiled(file)
     counts = [(noun.word, len(getattr(spec, noun.family))) for noun in NOUNS]
     declared = ", ".join(counted(count, word) for word, count in counts if count)
@@ -59,7 +64,7 @@ def check(file: File) -> None:
 
 
 @app.command("compile")
-def compile_file(file: File) -> None:
+def compile_file(file: File, json: Anyway = False) -> None:
     """Print the JSON document that a spec stands for."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(compiled(file))).decode() + "\n")
 
@@ -70,10 +75,10 @@ def plan_changes(
     against: Annotated[
         str | None, opt("A spec, or the JSON that compile printed of it, instead of a broker.", metavar="FILE")
     ] = None,
-    server: Server = DEFAULT,
+    server: Server = DEFAULT_SERVER,
     json: AsJson = False,
 ) -> None:
-    """Show what applying a spec would change, and by what of that messages may be lost or refused."""
+    """Show what applying a spec would change, and by what of that messages may be lost, refused or exposed."""
     spec = compiled(file)
     if against is not None:
         changes = plan(_document(against), spec)
@@ -87,14 +92,14 @@ def plan_changes(
 async def apply_file(client: Client, file: File, yes: Yes = False, json: AsJson = False) -> Shown:
     """Put a spec in force: its queues, types and webhooks, all in one transaction.
 
-    The plan is shown first, and asked about if messages may be lost or refused by it.
+    The plan is shown first, and asked about if messages may be lost, refused or exposed by it.
     """
     document = msgspec.json.encode(compiled(file))
     planned = await client.specs.plan(document)
     if not json:
         _print_plan(planned)
     if planned.dangers:
-        confirm("Messages may be lost or refused by what is marked with !. Apply all the same?", yes)
+        confirm("Messages may be lost, refused or exposed by what is marked with !. Apply all the same?", yes)
     applied = await client.specs.apply(
         document,
         source="" if file == "-" else _text(file),
@@ -141,6 +146,7 @@ def try_message(
     file: File,
     queue: Annotated[str, arg("QUEUE", "A queue that it declares.")],
     message: Annotated[str, arg("JSON", "A message; - for a stream.")],
+    json: Anyway = False,
 ) -> None:
     """Show what a message would become: its partition, and its command with the input."""
     spec = compiled(file)
@@ -150,18 +156,19 @@ def try_message(
 
 
 @app.command()
-def schema() -> None:
+def schema(json: Anyway = False) -> None:
     """Print the JSON Schema of that document."""
     print_json(ir.schema())
 
 
 @app.command()
 def fmt(
-    files: Annotated[list[str], arg("FILE...", "Specs; - for a stream.")],
+    files: Annotated[list[str], arg("FILE", "Specs; - for a stream.")],
     check: Annotated[bool, opt("Change nothing; name what would change, and exit 1.", "--check")] = False,
+    json: AsJson = False,
 ) -> None:
     """Write specs in their one form. Of - the result goes to the standard output."""
-    changed = False
+    changed = []
     for file in files:
         before = _text(file)
         try:
@@ -171,12 +178,15 @@ def fmt(
         if file == "-" and not check:
             sys.stdout.write(after)
         elif after != before:
-            changed = True
-            echo(f"{file} would change." if check else f"{file} is formatted.")
+            changed.append(file)
+            if not json:
+                echo(f"{file} would change." if check else f"{file} is formatted.")
             if not check:
                 _replace(Path(file), after)
+    if json:
+        print_json({"changed": changed})
     if check and changed:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _who() -> str:
@@ -216,15 +226,25 @@ def _document(file: str) -> ir.Spec:
 
 def compiled(file: str) -> ir.Spec:
     """The document of a file that nothing is wrong with; else it says what is, and the command ends."""
-    try:
-        read = compile_spec(Source(file, _text(file)), _read)
-    except SpecError as error:
-        _refuse([error])
-    if found := checks.problems(read):
-        _refuse(found)
+    problems, read = _checked(file)
+    if read is None or problems:
+        _refuse(problems)
     for warning in checks.warnings(read):
         echo(f"warning: {warning.render()}")
     return read.spec
+
+
+def _checked(file: str) -> tuple[list[SpecError], Compiled | None]:
+    """All that is wrong with a file, and its document, if it could be read so far."""
+    try:
+        read = compile_spec(Source(file, _text(file)), _read)
+    except SpecError as error:
+        return [error], None
+    return checks.problems(read), read
+
+
+def _plain(problem: SpecError) -> dict[str, Any]:
+    return {name: getattr(problem, name) for name in ("file", "line", "column", "hint")} | {"message": str(problem)}
 
 
 def _refuse(problems: list[SpecError]) -> NoReturn:
@@ -232,7 +252,7 @@ def _refuse(problems: list[SpecError]) -> NoReturn:
         echo(problem.render())
     if len(problems) > 1:
         echo(f"{len(problems)} problems.")
-    raise typer.Exit(REFUSED)
+    raise Exit(REFUSED)
 
 
 def _text(file: str) -> str:

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fairlane.cli.output import counted, print_table, printable
-from fairlane.cli.verb import Client, Shown, opt
-from fairlane.errors import InvalidRequest
+from fairlane.cli.verb import Client, Noun, Shown, opt, verb
 
 if TYPE_CHECKING:
     from fairlane.wire.findings import Finding
     from fairlane.wire.queues import ListedQueue
 
-_SORTS = {"p": "pending", "r": "rate", "o": "oldest", "d": "deadLetters", "n": "name"}
+Sort = Literal["pending", "rate", "oldest", "deadLetters", "name"]
+_SORTS: dict[str, Sort] = {"p": "pending", "r": "rate", "o": "oldest", "d": "deadLetters", "n": "name"}
 _MARKS = {"critical": "!!", "warning": "!", "notice": "-"}
 _FINDINGS_MAX = 10
 
 
+app = Noun()
+
+
+@verb(app)
 async def status(client: Client) -> Shown:
     """Show the broker, its store, rates, depth, and what is worth acting on. Exits 1 if something is critical."""
     from asyncio import gather
 
     health = await client.status.health()
     overview, history, journal, findings = await gather(
-        client.status.overview(), client.status.history(), client.status.journal(), client.status.findings()
+        client.status.overview(), client.history.show(minutes=1), client.status.journal(), client.findings.list()
     )
     counts, entries = overview.messages, journal.journal
     now = {name: _last(getattr(history, name)) for name in ("pushed", "popped", "acked", "failed")}
@@ -33,7 +37,7 @@ async def status(client: Client) -> Shown:
     facts = {
         "broker": f"fairlane {health.version}, up {_lasting(health.uptime_seconds)}",
         "store": f"{health.store}, {health.database}",
-        "queues": f"{overview.queues} with {overview.partitions} partitions",
+        "queues": f"{overview.queues} with {counted(overview.partitions, 'partition')}",
         "messages": f"{counts.pending} pending, {counts.processing} leased, {counts.total} stored",
         "dead": counted(counts.dead_letter, "dead letter"),
         "a second": ", ".join(f"{rate:.1f} {name}" for name, rate in now.items()),
@@ -56,9 +60,10 @@ async def status(client: Client) -> Shown:
     return Shown(shown, lambda: sys.stdout.write("\n".join(map(printable, lines)) + "\n"), 1 if critical else 0)
 
 
+@verb(app)
 async def top(
     client: Client,
-    sort: Annotated[str, opt("pending, rate, oldest, deadLetters or name.")] = "pending",
+    sort: Annotated[Sort, opt("The first of them.")] = "pending",
     lines: Annotated[int, opt("Queues to show.", "--lines", "-n")] = 20,
     seconds: Annotated[float, opt("Between two looks.")] = 1.0,
     json: Annotated[bool, opt("Print JSON once.", "--json")] = False,
@@ -67,20 +72,19 @@ async def top(
 
     Without a terminal they are printed once.
     """
-    if sort not in _SORTS.values():
-        raise InvalidRequest(f"--sort is {sort!r:.40}; it must be one of {', '.join(_SORTS.values())}")
     if json or not (sys.stdout.isatty() and sys.stdin.isatty()):
         queues = await _listed(client, sort, lines)
         return Shown(queues, lambda: _print_once(queues))
     import asyncio
 
-    from rich.live import Live
+    from fairlane.cli.screen import Screen, keys
+    from fairlane.cli.table import lines as table
 
-    from fairlane.cli.keys import keys
-
-    with keys() as pressed, Live(screen=True, auto_refresh=False) as live:
+    with keys() as pressed, Screen() as screen:
         while True:
-            live.update(_table(await _listed(client, sort, lines), sort), refresh=True)
+            rows = [_cells(queue) for queue in await _listed(client, sort, lines)]
+            shown = list(table(_TITLES, rows, width=screen.columns)) if rows else ["There are no queues."]
+            screen.draw([*shown, "", f"by {sort}; keys p r o d n sort, q ends"])
             try:
                 key = await asyncio.wait_for(pressed.get(), seconds)
             except TimeoutError:
@@ -108,22 +112,6 @@ def _cells(queue: ListedQueue) -> tuple[object, ...]:
         *(queue.name, counts.pending, counts.processing, counts.dead_letter),
         *(rates.pushed, rates.popped, rates.acked, queue.partitions, state),
     )
-
-
-def _table(queues: Sequence[ListedQueue], sort: str) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        box=SIMPLE_HEAD, expand=True, caption=f"by {sort}; keys p r o d n sort, q ends", caption_justify="left"
-    )
-    for title in _TITLES:
-        table.add_column(title, justify="left" if title in ("queue", "") else "right")
-    for queue in queues:
-        shown = (f"{cell:.1f}" if isinstance(cell, float) else printable(str(cell)) for cell in _cells(queue))
-        table.add_row(*map(Text, shown))
-    return table
 
 
 def _sentence(finding: Finding) -> str:

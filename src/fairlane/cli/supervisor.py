@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -31,7 +31,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The task of a supervised broker process. `store` is in the settings as the worker is to open it."""
 
     settings: Settings
-    sockets: list[int]
+    sockets: dict[str, list[int]]
     number: int
 
 
@@ -93,7 +93,10 @@ class Supervisor:
                 return
             failures = 1 if time.monotonic() - began > _SETTLED_SECONDS else failures + 1
             pause = backoff(failures, base=_PAUSE_SECONDS, most=_PAUSE_SECONDS_MAX)
-            log.error("%s %d exited with code %d; restarting it in %.1f seconds", self.kind, number, code, pause)
+            log.error(
+                "%(kind)s %(number)d exited with code %(code)d; restarting it in %(pause).1f seconds",
+                {"kind": self.kind, "number": number, "code": code, "pause": pause},
+            )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
                 return
@@ -114,10 +117,21 @@ class Brokers(Supervisor):
 
     kind = "broker process"
 
-    def __init__(self, settings: Settings, sockets: Sequence[socket.socket]) -> None:
+    def __init__(self, settings: Settings, sockets: Mapping[str, Sequence[socket.socket]]) -> None:
         super().__init__(settings.workers)
         self._settings = settings
-        self._sockets = [listening.fileno() for listening in sockets]
+        self._sockets = {kind: [one.fileno() for one in opened] for kind, opened in sockets.items()}
+
+    async def run(self, ready: Callable[[], None]) -> int:
+        if self._settings.tls_cert is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
+        return await super().run(ready)
+
+    def _reload(self) -> None:
+        """Have each process read the certificates again."""
+        for process in self._processes.values():
+            if process.returncode is None:
+                process.send_signal(signal.SIGHUP)
 
     async def spawn(self, number: int) -> Process:
         process = await asyncio.create_subprocess_exec(
@@ -125,7 +139,7 @@ class Brokers(Supervisor):
             *(sys.executable, "-P", "-m", "fairlane.cli.broker_process"),
             stdin=PIPE,
             stdout=PIPE,
-            pass_fds=self._sockets,
+            pass_fds=[one for numbers in self._sockets.values() for one in numbers],
         )
         assert process.stdin is not None
         task = Task(settings=self._settings, sockets=self._sockets, number=number)
@@ -150,7 +164,7 @@ class Workers(Supervisor):
     async def spawn(self, number: int) -> Process:
         # In a session of its own, so that Ctrl-C reaches it once, from here.
         process = await asyncio.create_subprocess_exec(*self._command, stdin=PIPE, start_new_session=True)
-        log.info("worker process %d started, process id %d", number, process.pid)
+        log.info("worker process %(number)d started, process id %(pid)d", {"number": number, "pid": process.pid})
         return process
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from fairlane.cli.output import Line, print_line
-from fairlane.cli.verb import AsJson, Client, QueueName, opt
+from fairlane.cli.verb import AsJson, Client, Noun, QueueName, opt, verb
 from fairlane.errors import NotFound
 
 if TYPE_CHECKING:
@@ -16,6 +16,10 @@ LOOK_SECONDS = 0.5
 OVERLAP = 5_000_000  # microseconds; a lane's commit may show later than a younger one of another lane
 
 
+app = Noun()
+
+
+@verb(app)
 async def tail(
     client: Client,
     queue: QueueName,

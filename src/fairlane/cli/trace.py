@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fairlane.cli.verb import Client, Limit, Shown, arg, columns_of, noun, print_rows, verb
+from fairlane.cli.output import shown_time
+from fairlane.cli.verb import Client, Limit, Noun, Shown, arg, columns_of, print_rows, verb
 from fairlane.wire.traces import NamedTraceQuery, TraceNameQuery
 
-app = noun()
+app = Noun("trace")
 
 _NAMES = columns_of(
-    "name=trace_name notes=trace_count messages=message_count seen=last_seen_at", seen=lambda one: one.last_seen
+    "name=trace_name notes=trace_count messages=message_count seen", seen=lambda one: shown_time(one.last_seen)
 )
 _NOTES = columns_of(
-    "at=created_at queue=queue_name message=transaction_id event=event_type group=consumer_group data",
+    "at=created_at queue=queue_name message=transaction_id event=event_type group data",
     data=lambda one: bytes(one.data).decode(errors="replace"),
 )
 _MESSAGES = columns_of("created=created_at queue partition status transaction_id partition_id")

@@ -1,17 +1,30 @@
-"""Verbs of the command line, declared once: a function of a client, and what is printed of what it returns."""
+"""Verbs of the command line, declared once: a function of a client, and what is printed of what it returns.
+
+    app = Noun("queue")
+
+    @verb(app, columns=columns_of("queue partition"), empty="Nobody holds a lease.")
+    async def leases(client: Client, queue: QueueName, limit: Limit = 100) -> Any:
+        '''List live leases, the next to end first.'''
+        return await client.queues.leases(queue, limit=limit)
+
+is `fairlane queue leases QUEUE --limit N`, with `--server` and `--json` as every verb has them. A noun is a module of
+its own and a line in `nouns.py`; what a parameter may be is told by `command.py`. The docstring is the help: its first
+sentence stands in the list of commands."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
-import typer
-
+from fairlane.cli import Exit
+from fairlane.cli.command import Noun as Noun
+from fairlane.cli.command import Parameter, parameters_of
+from fairlane.cli.command import arg as arg
+from fairlane.cli.command import opt as opt
 from fairlane.cli.output import echo, print_json, print_table, shown_at
-from fairlane.config import Settings
 from fairlane.errors import Unavailable
+from fairlane.model.names import DEFAULT_SERVER
 
 if TYPE_CHECKING:
     from fairlane.client import Client as Client
@@ -22,20 +35,6 @@ Columns: TypeAlias = dict[str, Callable[[Any], object]]
 """What stands in each column, by its title."""
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 T = TypeVar("T")
-
-
-def noun() -> typer.Typer:
-    """For the verbs of a noun; `main` has its help."""
-    return typer.Typer(rich_markup_mode=None)
-
-
-def arg(metavar: str, help: str) -> Any:
-    return typer.Argument(metavar=metavar, help=help)
-
-
-def opt(help: str, *names: str, metavar: str | None = None, envvar: str | None = None) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, envvar=envvar)
-
 
 _SERVER = opt(
     "The broker; several, separated by commas, if they share a store.",
@@ -48,7 +47,10 @@ AsJson = Annotated[bool, opt("Print JSON for programs instead.", "--json")]
 Yes = Annotated[bool, opt("Do not ask.", "--yes", "-y")]
 Limit = Annotated[int, opt("At most so many.", "--limit", "-n")]
 QueueName = Annotated[str, arg("QUEUE", "Name of the queue.")]
-DEFAULT = f"http://{Settings().host}:{Settings().port}"
+SERVER = Parameter("server", Server, DEFAULT_SERVER)
+JSON = Parameter("json", AsJson, False)
+RETRY_SECONDS = 0.3
+"""Before a broker that did not answer is asked again: somebody is watching."""
 
 
 class Shown(NamedTuple):
@@ -60,7 +62,7 @@ class Shown(NamedTuple):
 
 
 def verb(
-    app: typer.Typer, name: str | None = None, *, columns: Columns | None = None, empty: str = ""
+    app: Noun, name: str | None = None, *, columns: Columns | None = None, empty: str = ""
 ) -> Callable[[Handler], Handler]:
     """Make a command of a coroutine function of a client and of options: it gets `--server` and `--json`.
 
@@ -69,9 +71,7 @@ def verb(
     """
 
     def decorate(handler: Handler) -> Handler:
-        hints = get_type_hints(handler, include_extras=True)
-        given = [one for one in inspect.signature(handler).parameters.values() if one.name != "client"]
-        takes_json = any(one.name == "json" for one in given)
+        takes_json = "json" in handler.__annotations__
 
         def command(server: str, json: bool = False, **options: Any) -> None:
             answer = ask(server, lambda client: handler(client, **options | ({"json": json} if takes_json else {})))
@@ -80,23 +80,13 @@ def verb(
             elif answer is not None:
                 print_shown(answer, json)
 
-        options = [parameter(one.name, hints[one.name], one.default) for one in given if one.name != "json"]
-        declare(command, [*options, parameter("server", Server, DEFAULT), parameter("json", AsJson, False)])
-        command.__doc__ = handler.__doc__
-        app.command(name or handler.__name__)(command)
+        def parameters() -> list[Parameter]:
+            return [*parameters_of(handler, besides=("client", "json")), SERVER, JSON]
+
+        app.add(name or handler.__name__, command, handler.__doc__, parameters)
         return handler
 
     return decorate
-
-
-def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
-
-
-def declare(command: Any, parameters: Iterable[inspect.Parameter]) -> None:
-    """Let a function have these parameters, as its options are read from them."""
-    command.__signature__ = inspect.Signature(list(parameters))
-    command.__annotations__ = {name: one.annotation for name, one in command.__signature__.parameters.items()}
 
 
 def print_shown(answer: Shown, json: bool) -> None:
@@ -107,7 +97,7 @@ def print_shown(answer: Shown, json: bool) -> None:
     else:
         answer.text()
     if answer.code:
-        raise typer.Exit(answer.code)
+        raise Exit(answer.code)
 
 
 def print_rows(columns: Columns, found: Sequence[Any], *, empty: str = "") -> None:
@@ -118,7 +108,7 @@ def print_rows(columns: Columns, found: Sequence[Any], *, empty: str = "") -> No
 def print_facts(columns: Columns, one: Any) -> None:
     """A row for each column that has something."""
     facts = zip(columns, _cells(columns, one), strict=True)
-    print_table(("", ""), [(title, cell) for title, cell in facts if cell], empty="")
+    print_table(("", ""), [(title, cell) for title, cell in facts if cell not in (None, "")], empty="")
 
 
 def _cells(columns: Columns, one: Any) -> list[object]:
@@ -137,14 +127,14 @@ def columns_of(fields: str, **made: Callable[[Any], object]) -> Columns:
 
 
 def ask(server: str, work: Callable[[Client], Awaitable[T]], *, attempts: int = 3) -> T:
-    """What `work` comes to with a client. It gives up sooner than a program's would: somebody is watching."""
+    """What `work` comes to with a client. It gives up sooner than a program's would."""
     import asyncio
 
     from fairlane import client
 
     async def asked() -> T:
         servers = [url.strip() for url in server.split(",")]
-        async with client.Client(servers, attempts=attempts, retry_delay=0.3) as connected:
+        async with client.Client(servers, attempts=attempts, retry_delay=RETRY_SECONDS) as connected:
             return await work(connected)
 
     try:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from rich.live import Live
-from rich.table import Table
-
+from fairlane.cli.screen import Screen
+from fairlane.cli.table import lines
 from fairlane.client import Client
 from fairlane.errors import FairlaneError
 from fairlane.model.names import QUEUE_MODE
@@ -16,6 +15,7 @@ from fairlane.worker import Worker
 
 _SECONDS = 0.5
 _LAG_SECONDS = 2.0
+_TITLES = ("queue", "group", "in hand", "handled", "per second", "failed", "waiting")
 
 
 async def watch(worker: Worker, servers: list[str]) -> None:
@@ -24,7 +24,7 @@ async def watch(worker: Worker, servers: list[str]) -> None:
     lags: dict[tuple[str, str], int | None] = {}
     lag_at = 0.0
     async with Client(servers, attempts=1) as client:
-        with Live(table(worker, {}, {}), auto_refresh=False) as live:
+        with Screen(above=True) as screen:
             while True:
                 await asyncio.sleep(_SECONDS)
                 now = time.monotonic()
@@ -35,28 +35,24 @@ async def watch(worker: Worker, servers: list[str]) -> None:
                     at, before = handled.get(consumer, (now, consumer.handled))
                     rates[consumer] = (consumer.handled - before) / max(now - at, 0.001)
                     handled[consumer] = now, consumer.handled
-                live.update(table(worker, rates, lags), refresh=True)
+                screen.draw([*lines(_TITLES, _rows(worker, rates, lags), width=screen.columns), ""])
 
 
-def table(worker: Worker, rates: dict[Consumer, float], lags: dict[tuple[str, str], int | None]) -> Table:
-    shown = Table(title=f"worker of {worker.app.name}", expand=True)
-    for name in ("queue", "group"):
-        shown.add_column(name)
-    for name in ("in hand", "handled", "per second", "failed", "waiting"):
-        shown.add_column(name, justify="right")
-    for consumer in worker.consumers:
-        key = consumer.queue, consumer.group
-        lag = lags.get(key)
-        shown.add_row(
-            key[0],
-            "" if key[1] == QUEUE_MODE else key[1],
+def _rows(
+    worker: Worker, rates: dict[Consumer, float], lags: dict[tuple[str, str], int | None]
+) -> list[tuple[object, ...]]:
+    return [
+        (
+            consumer.queue,
+            "" if consumer.group == QUEUE_MODE else consumer.group,
             f"{consumer.in_hand} of {consumer.room}",
-            str(consumer.handled),
-            f"{rates.get(consumer, 0.0):.0f}",
-            str(consumer.failed),
-            "" if lag is None else str(lag),
+            consumer.handled,
+            round(rates.get(consumer, 0.0)),
+            consumer.failed,
+            lags.get((consumer.queue, consumer.group)),
         )
-    return shown
+        for consumer in worker.consumers
+    ]
 
 
 async def _lags(client: Client) -> dict[tuple[str, str], int | None]:

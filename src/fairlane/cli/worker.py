@@ -12,23 +12,23 @@ import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from fairlane.cli import TRY_AGAIN
 from fairlane.cli.logs import log_as
 from fairlane.cli.output import print_table, shown_time
-from fairlane.cli.verb import DEFAULT, Client, Server, Shown, arg, noun, opt, verb
+from fairlane.cli.verb import Client, Noun, Server, Shown, arg, opt, verb
 from fairlane.errors import FairlaneError, InvalidRequest
+from fairlane.model.names import DEFAULT_SERVER
 from fairlane.worker import Worker
 from fairlane.worker.app import App
 
 log = logging.getLogger("fairlane.worker")
-app = noun()
+app = Noun("worker", otherwise="run")
 
 
 @app.command()
 def run(
     target: Annotated[str, arg("MODULE:APP", "Where the app is.")],
-    server: Server = DEFAULT,
+    server: Server = DEFAULT_SERVER,
     queue: Annotated[list[str] | None, opt("Only handlers of this queue.", "--queue", "-q")] = None,
     concurrency: Annotated[
         int | None, opt("Messages at once, for handlers that do not say.", "--concurrency", "-c")
@@ -43,7 +43,7 @@ def run(
     processes: Annotated[int, opt("Worker processes; those that die are replaced.", "--processes", "-p")] = 1,
     plan: Annotated[bool, opt("Show handlers, and which options that they declare are not set.", "--plan")] = False,
     apply: Annotated[bool, opt("Set the options that handlers declare, then run.", "--apply")] = False,
-    supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
+    supervised: Annotated[bool, opt("", "--supervised", hidden=True)] = False,
 ) -> None:
     """Run the handlers of an app until SIGTERM or SIGINT: then finish what runs and give back the rest. A second
     signal ends it at once."""
@@ -68,15 +68,17 @@ def run(
 
         command = [sys.executable, sys.argv[0], *_child_arguments(sys.argv[1:])]
         sys.exit(asyncio.run(Workers(processes, command, grace).run(lambda: None)))
+    if watch and not sys.stdout.isatty():
+        raise InvalidRequest("--watch draws on a terminal, and the standard output is none")
     from fairlane.cli.spans import start_spans
 
     start_spans(otel, f"{target.partition(':')[0]} worker")
-    options = {"queues": queue, "concurrency": concurrency, "grace_seconds": grace}
-    stuck = asyncio.run(_work(loaded, target, servers, options, watch=watch, supervised=supervised))
+    worker = Worker(loaded, servers, queues=queue, concurrency=concurrency, grace_seconds=grace)
+    asyncio.run(_work(worker, target, servers, watch=watch, supervised=supervised))
     log.info("stopped")
-    if stuck:  # threads that nobody can end must not keep the process
+    if worker.stuck or worker.spent:  # threads that nobody can end must not keep the process
         logging.shutdown()
-        os._exit(0)
+        os._exit(TRY_AGAIN if worker.spent else 0)
 
 
 @verb(app, "list")
@@ -108,22 +110,21 @@ def _child_arguments(arguments: list[str]) -> list[str]:
     return [*found, "--supervised"]
 
 
-async def _work(
-    app: App, target: str, servers: list[str], options: dict[str, Any], *, watch: bool, supervised: bool
-) -> bool:
-    """Run the app until a signal, or if it is `supervised` the end of stdin; whether a handler did not end."""
-    worker = Worker(app, servers, **options)
+async def _work(worker: Worker, target: str, servers: list[str], *, watch: bool, supervised: bool) -> None:
+    """Run the worker until a signal, or if it is `supervised` the end of stdin."""
     _on_signals(worker)
     if supervised:
         _on_end_of_input(worker)
     watching = asyncio.create_task(_watch(worker, servers)) if watch else None
-    log.info("worker of %s at %s, process %d", target, ", ".join(servers), os.getpid())
+    log.info(
+        "worker of %(target)s at %(servers)s, process %(pid)d",
+        {"target": target, "servers": ", ".join(servers), "pid": os.getpid()},
+    )
     try:
         await worker.run()
     finally:
         if watching is not None:
             watching.cancel()
-    return worker.stuck
 
 
 def load(target: str) -> App:
@@ -195,4 +196,4 @@ async def _watch(worker: Worker, servers: list[str]) -> None:
     try:
         await watch(worker, servers)
     except FairlaneError as error:
-        log.warning("cannot show the watch screen any more: %s", error)
+        log.warning("cannot show the watch screen any more: %(error)s", {"error": error})

@@ -1,11 +1,12 @@
 """The client of a broker: speaks HTTP and needs nothing of the server."""
 
 from fairlane.client.buffer import Buffer
-from fairlane.client.client import DEFAULT_SERVER, Client
+from fairlane.client.client import Client
 from fairlane.client.consume import Batched
 from fairlane.client.operations import QueuedPush
 from fairlane.client.transactions import Transaction
 from fairlane.model.message import Batch, Message
+from fairlane.model.names import DEFAULT_SERVER
 from fairlane.model.verdict import Dead, Done, Fail, Retry, Verdict
 from fairlane.runtime.consumer import Consumer
 from fairlane.wire.browse import BrowsedMessage, MessageHead, MessagePage

@@ -11,13 +11,19 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 import msgspec
 
 from fairlane.client.acks import Acks
+from fairlane.client.audit import Audit
 from fairlane.client.buffer import Buffer
 from fairlane.client.consume import Batched, ConsumeOptions, Handler, consumer_of
+from fairlane.client.credential import Credential
 from fairlane.client.dead_letters import DeadLetters
 from fairlane.client.effects import Effects
+from fairlane.client.findings import Findings
 from fairlane.client.groups import Groups
+from fairlane.client.history import History
+from fairlane.client.hooks import Hooks
+from fairlane.client.keys import Keys
 from fairlane.client.messages import Messages
-from fairlane.client.operations import Operations, QueuedOperation
+from fairlane.client.operations import Operations, QueuedOperation, QueuedPushes
 from fairlane.client.part import Part
 from fairlane.client.pauses import Pauses
 from fairlane.client.pops import affinity, batch_of, query_of
@@ -32,9 +38,11 @@ from fairlane.client.servers import Servers
 from fairlane.client.sources import Sources
 from fairlane.client.specs import Specs
 from fairlane.client.status import Status
+from fairlane.client.tenants import Tenants
 from fairlane.client.traces import Traces
 from fairlane.client.transactions import Transaction, outcomes_of
 from fairlane.client.transport import Transport, path_of
+from fairlane.client.trust import Trust
 from fairlane.client.workers import Workers
 from fairlane.errors import CommandFailed, FairlaneError, InvalidRequest, Unavailable
 from fairlane.model.group import Subscription
@@ -42,7 +50,7 @@ from fairlane.model.lease import PopOptions, PopRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, RENEW_SECONDS
 from fairlane.model.message import Batch, Message, PushItem, PushOptions, decoder_of
 from fairlane.model.moment import Moment
-from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE, check_count, check_name
+from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_SERVER, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome, RenewOutcome, check_acks
 from fairlane.model.queue import PRIORITY_MAX
 from fairlane.model.verdict import ack_item
@@ -52,7 +60,6 @@ from fairlane.wire.leases import ExtendBody, Released, Renewed
 from fairlane.wire.queen import Maintenance, MaintenanceBody, PopMaintenance
 from fairlane.wire.transactions import TransactionAnswer, TransactionBody
 
-DEFAULT_SERVER = "http://127.0.0.1:6632"
 Leased = str | Batch[Any] | Message[Any]
 """A lease, or what was given under it."""
 T = TypeVar("T")
@@ -74,6 +81,13 @@ class ClientOptions(TypedDict, total=False):
     """Seconds for one request, 30 by default, besides what a pop waits."""
     batching: bool
     token: str | None
+    """A key or token; without one that of FAIRLANE_KEY, or of the file FAIRLANE_KEY_FILE."""
+    insecure: bool
+    """Send it also unencrypted to other machines."""
+    ca_file: str | None
+    """The authority of the servers' certificates, PEM; FAIRLANE_CA_FILE if there is none, or what the system trusts."""
+    cert_file: str | None
+    """A certificate with its key, for a broker that asks for one; FAIRLANE_CERT_FILE if there is none."""
 
 
 class Client(Part):
@@ -97,9 +111,12 @@ class Client(Part):
         queued_operation = options.pop("queued_operation", "return")
         if queued_operation not in ("return", "wait"):
             raise InvalidRequest(f"queued_operation is `return` or `wait`, not {queued_operation!r:.40}")
-        batching, token = options.pop("batching", True), options.pop("token", None)
+        batching = options.pop("batching", True)
+        credential = Credential(options.pop("token", None), insecure=options.pop("insecure", None))
+        trust = Trust.given(options.pop("ca_file", None), options.pop("cert_file", None))
         retries: Any = options  # all that is left
-        transport = Transport(Servers(servers), Retries(**retries).check(), timeout=timeout, token=token)
+        checked = Retries(**retries).check()
+        transport = Transport(Servers(servers), checked, timeout=timeout, credential=credential, trust=trust)
         super().__init__(transport)
         self.queues = Queues(transport)
         self.messages = Messages(transport)
@@ -111,13 +128,21 @@ class Client(Part):
         self.operations = Operations(transport)
         self.results = Results(transport)
         self.retention = Retention(transport)
+        self.tenants = Tenants(transport)
         self.specs = Specs(transport)
         self.sources = Sources(transport)
         self.workers = Workers(transport)
         self.traces = Traces(transport)
         self.status = Status(transport)
+        self.findings = Findings(transport)
+        self.history = History(transport)
+        self.hooks = Hooks(transport)
         self.effects = Effects(transport)
-        self._pushes = Pushes(transport, self.operations, batching=batching, wait=queued_operation == "wait")
+        self.keys = Keys(transport)
+        self.audit = Audit(transport)
+        self._pushes = Pushes(
+            transport, QueuedPushes(self.operations), batching=batching, wait=queued_operation == "wait"
+        )
         self._acks = Acks(transport, batching=batching)
 
     async def push(

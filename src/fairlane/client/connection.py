@@ -9,6 +9,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
+from fairlane.client.trust import Trust
+
 if TYPE_CHECKING:
     from ssl import SSLContext
 
@@ -39,19 +41,21 @@ class Broken(Exception):
 class Server:
     """A server by its URL: where it is, what each request to it begins with, and its idle connections."""
 
-    def __init__(self, url: str, token: str | None) -> None:
+    def __init__(self, url: str, trust: Trust) -> None:
         parts = urlsplit(url)
         self.tls = parts.scheme == "https"
-        self.host = parts.hostname or ""
+        self.path = parts.path if parts.scheme == "unix" else None
+        self._trust = trust
+        self.host = parts.hostname or "localhost"
         self.port = parts.port or (443 if self.tls else 80)
-        self.prefix = parts.path
+        self.prefix = "" if self.path else parts.path
         name = f"[{self.host}]" if ":" in self.host else self.host.encode("idna").decode()
         self.head = f" HTTP/1.1\r\nHost: {name}{f':{parts.port}' if parts.port else ''}\r\nUser-Agent: fairlane\r\n"
-        if token is not None:
-            self.head += f"Authorization: Bearer {token}\r\n"
-        elif parts.username is not None:
+        self.login = ""
+        """For a proxy that asks for what stands in the URL."""
+        if parts.username is not None:
             user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            self.head += f"Authorization: Basic {b64encode(user.encode()).decode()}\r\n"
+            self.login = f"Authorization: Basic {b64encode(user.encode()).decode()}\r\n"
         self._context: SSLContext | None = None
         self.idle: list[Connection] = []
 
@@ -65,11 +69,11 @@ class Server:
         return None
 
     async def connect(self) -> Connection:
-        if self.tls and self._context is None:
-            import ssl
-
-            self._context = ssl.create_default_context()
         loop = asyncio.get_running_loop()
+        if self.path is not None:
+            return (await loop.create_unix_connection(Connection, self.path))[1]
+        if self.tls and self._context is None:
+            self._context = self._trust.context()
         # A host with an address that leads nowhere is reached by its others. uvloop has no such option.
         eyeballs: dict[str, Any] = {"happy_eyeballs_delay": 0.25} if isinstance(loop, asyncio.BaseEventLoop) else {}
         _, connection = await loop.create_connection(Connection, self.host, self.port, ssl=self._context, **eyeballs)

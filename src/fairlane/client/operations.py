@@ -94,6 +94,13 @@ class Operations(Part):
                 body.cursor = answer.cursor
         return settled
 
+
+class QueuedPushes:
+    """Pushes that became operations, waited for or with a handle."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
     async def _ended(self, outcome: PushOutcome, seconds: float) -> wire.OperationState:
         """The operation of a push, when it is over."""
         id, pause = outcome.operation_id or "", _FIRST_LOOK_SECONDS
@@ -102,7 +109,7 @@ class Operations(Part):
             async with asyncio.timeout(seconds):
                 while True:
                     try:
-                        found, unknown = await self.get(id), None
+                        found, unknown = await self._operations.get(id), None
                         if found.status not in ("pending", "processing"):
                             return found
                     except NotFound as error:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from fairlane.client.operations import Operations
+from fairlane.client.operations import QueuedPushes
 from fairlane.client.part import decode
 from fairlane.client.problems import rebuilt
 from fairlane.client.transport import Answer, Call, Transport, path_of
@@ -35,9 +35,9 @@ many items as a broker takes."""
 class Pushes:
     """The pushes of a client on their way."""
 
-    def __init__(self, transport: Transport, operations: Operations, *, batching: bool, wait: bool) -> None:
+    def __init__(self, transport: Transport, queued: QueuedPushes, *, batching: bool, wait: bool) -> None:
         self._transport = transport
-        self._operations = operations
+        self._queued = queued
         self._wait = wait
         self._store = self._stored if transport.spans is None else transport.spans.pushing(self._stored)
         self._direct = batching and transport.spans is None
@@ -65,9 +65,9 @@ class Pushes:
         """Wait for those that are operations, or give them a handle."""
         if any(outcome.status == "buffered" for outcome in outcomes):
             if self._wait:
-                outcomes = await self._operations.look_all(outcomes)
+                outcomes = await self._queued.look_all(outcomes)
             else:
-                outcomes = list(map(self._operations.handle, outcomes))
+                outcomes = list(map(self._queued.handle, outcomes))
         for made, outcome in zip(own, outcomes, strict=True):
             if made and outcome.status == "duplicate":
                 outcome.status = "queued"  # an id that was made for the call is known by the call's own earlier attempt

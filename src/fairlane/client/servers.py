@@ -61,7 +61,7 @@ def _checked(url: object) -> str:
         raise InvalidRequest(f"a server is named by a URL, not {type(url).__name__}")
     try:
         parts = urlsplit(url)
-        named = (
+        named = (parts.scheme == "unix" and not parts.netloc and parts.path.startswith("/")) or (
             parts.scheme in ("http", "https")
             and (parts.hostname or "").encode("idna")
             and (parts.port is None or parts.port > 0)
@@ -69,5 +69,5 @@ def _checked(url: object) -> str:
     except ValueError:
         named = False
     if not named:
-        raise InvalidRequest(f"{url!r:.80} is not the URL of a server; use http://host:port")
+        raise InvalidRequest(f"{url!r:.80} is not the URL of a server; use http://host:port or unix:/path")
     return url.rstrip("/")

@@ -27,7 +27,8 @@ class Specs(Part):
         version: int | None = None,
     ) -> wire.SpecApplied:
         """Put a document in force; the same again changes nothing. ConsentNeeded, unless `consent` is given, if
-        messages may be lost or refused by it. `version` is that of a plan: Conflict if another was applied since."""
+        messages may be lost, refused or exposed by it. `version` is that of a plan: Conflict if another was applied
+        since."""
         body = wire.SpecApplyBody(
             spec=msgspec.Raw(spec), source=source, applied_by=by, consent=consent, version=version
         )
@@ -37,9 +38,11 @@ class Specs(Part):
         """Those in force, by app."""
         return (await self._ask(wire.SpecList, "GET", "spec")).specs
 
-    async def versions(self, app: str | None = None, *, limit: int = 100) -> List[wire.SpecHead]:
-        """Everything that was applied, newest first, without texts."""
-        query = {"limit": limit, "app": name_or_none("app", app)}
+    async def versions(
+        self, app: str | None = None, *, before: int | None = None, limit: int = 100
+    ) -> List[wire.SpecHead]:
+        """Everything that was applied, newest first, without texts; with `before` only versions before that one."""
+        query = {"limit": limit, "app": name_or_none("app", app), "before": before}
         return (await self._ask(wire.SpecVersionList, "GET", "spec", "versions", query=query)).versions
 
     async def get(self, version: int) -> wire.SpecDetail:

@@ -12,9 +12,11 @@ from urllib.parse import quote, urlencode
 
 from fairlane import tracing
 from fairlane.client.connection import Broken, Connection, Server
+from fairlane.client.credential import Credential
 from fairlane.client.problems import error_of
 from fairlane.client.retries import Retries
 from fairlane.client.servers import Servers
+from fairlane.client.trust import Trust
 from fairlane.errors import FairlaneError, InvalidRequest, OutcomeUnknown, Overloaded, Unavailable
 from fairlane.model.ids import uuid7
 
@@ -45,15 +47,16 @@ class Call(NamedTuple):
 class Transport:
     """Sends calls to the servers, again where that may help. Bound to the event loop of its first call."""
 
-    def __init__(self, servers: Servers, retries: Retries, *, timeout: float, token: str | None = None) -> None:
+    def __init__(
+        self, servers: Servers, retries: Retries, *, timeout: float, credential: Credential, trust: Trust
+    ) -> None:
         self.servers = servers
         self.retries = retries
         self.own_key = uuid7()  # clients spread over the servers, and each keeps to one
         self._timeout = timeout
         self.spans = tracing.spans()
-        if token is not None and not (token.isascii() and token.isprintable()):
-            raise InvalidRequest("a token is made of printable ASCII characters")
-        self._token = token
+        self._credential = credential
+        self._trust = trust
         self._opened: dict[str, Server] = {}
         self._busy: set[Connection] = set()
         self._closed = False
@@ -111,7 +114,7 @@ class Transport:
 
     async def _send(self, url: str, call: Call) -> Answer:
         server = self._server(url)
-        head = f"{call.method} {server.prefix}{call.path}{server.head}"
+        head = f"{call.method} {server.prefix}{call.path}{server.head}{self._credential.line() or server.login}"
         if call.body is not None:
             head += f"Content-Type: application/json\r\nContent-Length: {len(call.body)}\r\n"
         elif call.method != "GET":
@@ -152,7 +155,9 @@ class Transport:
             raise InvalidRequest("this client is closed")
         server = self._opened.get(url)
         if server is None:
-            server = self._opened[url] = Server(url, self._token)
+            server = Server(url, self._trust)
+            self._credential.check(server.host, tls=server.tls)
+            self._opened[url] = server
         return server
 
     async def close(self) -> None:

@@ -28,8 +28,8 @@ ANSWER_SECONDS = 10.0
 
 
 class Executors:
-    """Of the commands of one broker. `open_caller` is asked for when the first call is to be made: most brokers make
-    none, and need not pay for the client."""
+    """Of the commands of all tenants of a broker. `open_caller` is asked for when the first call is to be made: most
+    brokers make none, and need not pay for the client."""
 
     def __init__(self, broker: Broker, open_caller: Callable[[], Caller], secrets: Secrets) -> None:
         self._broker = broker
@@ -37,14 +37,15 @@ class Executors:
         self._caller: Caller | None = None
         self._secrets = secrets
 
-    async def run(self, command: str, input: bytes, *, idempotency_key: str) -> bytes:
-        """Carry out a command at once, whoever does it; what it came to, as JSON. CommandFailed if it came to
-        nothing."""
-        executor = await self.of(self._broker.compiled_specs.commands.get(command))
+    async def run(self, tenant: str, command: str, input: bytes, *, idempotency_key: str) -> bytes:
+        """Carry out a command of a tenant at once, whoever does it; what it came to, as JSON. CommandFailed if it came
+        to nothing."""
+        broker = self._broker.of(tenant)
+        executor = await self.of(broker, broker.compiled_specs.commands.get(command))
         return await executor.run(command, input, idempotency_key=idempotency_key)
 
-    async def of(self, declared: ir.CommandSpec | None) -> Executor:
-        """CommandFailed if what it is signed with is missing."""
+    async def of(self, broker: Broker, declared: ir.CommandSpec | None) -> Executor:
+        """The executor for the tenant of this broker. CommandFailed if what it is signed with is missing."""
         run = declared.run if declared is not None else None
         if isinstance(run, ir.HttpRun) and declared is not None:
             key = self._key(declared)
@@ -55,8 +56,8 @@ class Executors:
 
             return HttpExecutor(run, key, self._caller)
         if isinstance(run, ir.QueueRun):
-            return QueueExecutor(self._broker, run.queue)
-        return WorkerExecutor(self._broker)
+            return QueueExecutor(broker, run.queue)
+        return WorkerExecutor(broker)
 
     def _key(self, declared: ir.CommandSpec) -> bytes:
         try:

@@ -23,6 +23,10 @@ GRACE_SECONDS = 3.0
 log = logging.getLogger(__name__)
 
 
+Key = tuple[str, str]
+"""Tenant and queue."""
+
+
 class Mapped(NamedTuple):
     """A queue whose messages become a command that is declared with `run`."""
 
@@ -36,10 +40,10 @@ class CommandService(Service):
         super().__init__("commands")
         self._broker = broker
         self._executors = executors
-        self._consumers: dict[str, tuple[Mapped, Consumer]] = {}
-        self._unable: dict[str, Mapped] = {}
+        self._consumers: dict[Key, tuple[Mapped, Consumer]] = {}
+        self._unable: dict[Key, Mapped] = {}
         """Those whose secret is missing; an apply that brings it makes them others."""
-        self._seen: object = None
+        self._seen: list[object] = []
 
     async def stop(self, *, grace_seconds: float = GRACE_SECONDS) -> None:
         """Begin nothing new, and let what is under way end."""
@@ -50,8 +54,8 @@ class CommandService(Service):
 
     async def _run(self) -> None:
         while not self._stopping:
-            queues = self._broker.compiled_specs.queues
-            if queues is not self._seen:  # they are others whenever a spec was applied
+            queues: list[object] = [specs.queues for _, specs in self._broker.all_specs.items() if specs.queues]
+            if [*map(id, queues)] != [*map(id, self._seen)]:  # they are others whenever a spec was applied
                 await self.renew()
                 self._seen = queues
             await self._rest(LOOK_SECONDS)
@@ -59,39 +63,44 @@ class CommandService(Service):
     async def renew(self) -> None:
         """Run what the specs in force say, and no longer what they do not."""
         wanted = self._wanted()
-        gone = [queue for queue, (mapped, _) in self._consumers.items() if wanted.get(queue) != mapped]
+        gone = [key for key, (mapped, _) in self._consumers.items() if wanted.get(key) != mapped]
         await self._end(gone, GRACE_SECONDS)
-        for queue, mapped in wanted.items():
-            if queue not in self._consumers and self._unable.get(queue) != mapped:
-                await self._begin(queue, mapped)
+        for key, mapped in wanted.items():
+            if key not in self._consumers and self._unable.get(key) != mapped:
+                await self._begin(key, mapped)
 
-    async def _end(self, queues: list[str], grace_seconds: float) -> None:
-        ending = [self._consumers.pop(queue)[1] for queue in queues]
+    async def _end(self, keys: list[Key], grace_seconds: float) -> None:
+        ending = [self._consumers.pop(key)[1] for key in keys]
         await asyncio.gather(*(consumer.end(grace_seconds=grace_seconds) for consumer in ending))
 
-    async def _begin(self, queue: str, mapped: Mapped) -> None:
+    async def _begin(self, key: Key, mapped: Mapped) -> None:
+        tenant, queue = key
+        broker = self._broker.of(tenant)
         try:
-            handling = await self._handling(mapped)
+            handling = await self._handling(broker, mapped)
         except CommandFailed as error:
-            self._unable[queue] = mapped
-            log.error("cannot run commands of queue %r, %s cannot be carried out: %s", queue, mapped.command, error)
+            self._unable[key] = mapped
+            log.error(
+                "cannot run commands of queue %(queue)r, %(command)s cannot be carried out: %(error)s",
+                {"queue": queue, "command": mapped.command, "error": error},
+            )
             return
-        consumer = handling.consumer(self._broker, queue)
-        self._consumers[queue] = (mapped, consumer)
+        consumer = handling.consumer(broker, queue)
+        self._consumers[key] = (mapped, consumer)
         consumer.start()
 
-    def _wanted(self) -> dict[str, Mapped]:
-        compiled_specs = self._broker.compiled_specs
-        found: dict[str, Mapped] = {}
-        for queue, compiled in compiled_specs.queues.items():
-            declared = compiled_specs.commands.get(compiled.mapping.command) if compiled.mapping else None
-            if compiled.mapping is not None and declared is not None and declared.run is not None:
-                found[queue] = Mapped(compiled, compiled.mapping.command, declared)
+    def _wanted(self) -> dict[Key, Mapped]:
+        found: dict[Key, Mapped] = {}
+        for tenant, specs in self._broker.all_specs.items():
+            for queue, compiled in specs.queues.items():
+                declared = specs.commands.get(compiled.mapping.command) if compiled.mapping else None
+                if compiled.mapping is not None and declared is not None and declared.run is not None:
+                    found[tenant, queue] = Mapped(compiled, compiled.mapping.command, declared)
         return found
 
-    async def _handling(self, mapped: Mapped) -> Commands:
+    async def _handling(self, broker: Broker, mapped: Mapped) -> Commands:
         counts = self._broker.telemetry.command(mapped.command)
         run = mapped.declared.run
         if isinstance(run, ir.QueueRun):
-            return Chaining(self._broker, mapped.compiled, run.queue, counts)
-        return Calls(mapped.compiled, await self._executors.of(mapped.declared), counts)
+            return Chaining(broker, mapped.compiled, run.queue, counts)
+        return Calls(mapped.compiled, await self._executors.of(broker, mapped.declared), counts)

@@ -16,6 +16,7 @@ from fairlane.hooks.schemes import PRESETS, Scheme, keys_of, scheme_of
 from fairlane.hooks.signatures import Refusal, sign, verify
 from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.model.message import check_depth, check_json
+from fairlane.runtime.rate import Ration
 from fairlane.spec import ir
 from fairlane.spec.compiled_queue import Command, compile_command
 from fairlane.spec.expression.evaluate import compile_expression
@@ -57,25 +58,6 @@ class Received(NamedTuple):
     at: int
 
 
-class Rate:
-    """So many a second, and as many at once."""
-
-    def __init__(self, per_second: int) -> None:
-        self._per_second = per_second
-        self._left = float(per_second)
-        self._at = 0.0
-
-    def allows(self, now: float) -> bool:
-        """Whether one more may come at `now`, in seconds; if so it counts."""
-        if now > self._at:
-            self._left = min(self._per_second, self._left + (now - self._at) * self._per_second)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
-
-
 class Refusals:
     """Wrong signatures, by the address they came from, in the second that runs."""
 
@@ -104,7 +86,7 @@ class Hook:
     def __init__(self, app: ir.Spec, name: str, secrets: Secrets) -> None:
         self.name = name
         self.spec = spec = app.webhooks[name]
-        self.rate = Rate(spec.max_per_second) if spec.max_per_second else None
+        self.rate = Ration(spec.max_per_second) if spec.max_per_second else None
         self.refusals = Refusals()
         self._scheme: Scheme | None = None
         self._keys: tuple[bytes, ...] = ()

@@ -6,12 +6,15 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Awaitable, Sequence
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from fairlane import tracing
 from fairlane.broker.broker import Broker
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, NotFound, OverQuota
+from fairlane.http.access import Access, audited
 from fairlane.http.browsers import Cors, Hosts, check_origins, foreign, misfit
 from fairlane.http.live import Live
 from fairlane.http.metrics.families import SERIES_MAX
@@ -19,9 +22,14 @@ from fairlane.http.metrics.store import StoreMetrics
 from fairlane.http.problems import problem
 from fairlane.http.router import Route, Router
 from fairlane.http.routes import ROUTES, hooks
-from fairlane.http.server import Limits, Request, Response, Server, bad_request, overloaded, too_large
-from fairlane.http.siblings import Siblings
+from fairlane.http.server import Limits, Proxies, Request, Response, Server, bad_request, overloaded, too_large
+from fairlane.model.access import ANYBODY, PUBLIC, SIGNATURE
+from fairlane.model.names import DEFAULT_TENANT
+from fairlane.runtime.siblings import Siblings
 from fairlane.wire.system import Setting
+
+if TYPE_CHECKING:
+    from fairlane.http.tokens import Tokens
 
 _IGNORED_BYTES_MAX = 64 * 1024
 """Of a body that its route has no use for: some clients send an empty object with every POST."""
@@ -38,11 +46,14 @@ class App:
         siblings: Siblings | None = None,
         metrics_series_max: int = SERIES_MAX,
         settings: Sequence[Setting] = (),
+        tokens: Tokens | None = None,
     ) -> None:
         self.broker = broker
         self.settings = list(settings)
-        self.tenant = broker.tenant
         self.router = Router(ROUTES)
+        self.access = Access(broker, tokens)
+        self._credentials = broker.credentials
+        self._tenants = broker.tenants
         self.server: Server | None = None
         self.description: asyncio.Task[bytes] | None = None
         """Of the API, once somebody asked for it."""
@@ -60,22 +71,42 @@ class App:
             self.handle = Traced(self.handle, spans)  # type: ignore[method-assign]
 
     def serve(
-        self, limits: Limits | None = None, *, hosts: Hosts | None = None, cors_origin: str | None = None
+        self,
+        limits: Limits | None = None,
+        *,
+        hosts: Hosts | None = None,
+        cors_origin: str | None = None,
+        proxies: Proxies | None = None,
     ) -> Server:
         """The server of this application, which does not listen yet. `hosts` are its names, `cors_origin` names whose
         pages may call it."""
         self._hosts = hosts or self._hosts
         self._origins = check_origins(cors_origin) if cors_origin else frozenset()
         handler = Cors(self._answer, self._origins) if self._origins else self.handle
-        self.server = Server(handler, limits, door=self, budget=self.broker.budget)
+        self.server = Server(handler, limits, door=self, budget=self.broker.budget, proxies=proxies)
         return self.server
+
+    def broker_of(self, request: Request) -> Broker:
+        """The broker of the caller's tenant."""
+        caller = request.caller
+        return self.broker if caller is ANYBODY else self.broker.of(caller.tenant)
+
+    def administered(self, request: Request) -> Broker:
+        """The broker of the tenant that a request to the admin API is about: the caller's, or the one it names. An
+        operator may name any; others are told of no tenant but their own."""
+        own, named = self.broker_of(request), request.query.get("tenant_id")
+        if named is None or named == own.tenant:
+            return own
+        if request.caller.tenant != DEFAULT_TENANT or named not in self.broker.tenants.known:
+            raise NotFound(f"there is no tenant {named!r:.80}")
+        return self.broker.of(named)
 
     def bound(self, address: str) -> None:
         self._hosts.add(address)
 
     def admit(self, request: Request, *, has_body: bool) -> Response | int:
-        """Let in what has a route, is asked under one of the broker's names, and was not asked by a page of another
-        site."""
+        """Let in what has a route that its caller may use, is asked under one of the broker's names, and was not asked
+        by a page of another site."""
         headers, budget = request.headers, self.broker.budget
         refused = None if headers[b"host"] in self._hosts.met else self._hosts.refusal(headers[b"host"])
         if refused is None and (b"origin" in headers or b"sec-fetch-site" in headers):
@@ -83,6 +114,11 @@ class App:
         if refused is not None:
             return refused
         found = request.found = self.router.static.get((request.method, request.path)) or self._find(request)
+        request.caller = self._credentials.anybody
+        if request.caller is None and isinstance(found, Route):
+            found = request.found = self.access.refusal(request, found) or found
+        if self._tenants.rations and isinstance(found, Route) and found.needs not in (PUBLIC, SIGNATURE):
+            found = request.found = self._over_quota(request) or found
         if isinstance(found, Route) and request.method == "GET" and budget.used > budget.bytes_max * 3 // 4:
             found = request.found = found if found.tag == "health" else overloaded()
         if isinstance(found, Response):
@@ -97,6 +133,15 @@ class App:
             return hooks.body_bytes_max(self, request)
         misfits = None if headers.get(b"content-type") == b"application/json" else misfit(request)
         return misfits or found.body_bytes_max
+
+    def _over_quota(self, request: Request) -> Response | None:
+        """The answer to a request that is one too many of its tenant in this second."""
+        tenant = self.broker_of(request).tenant
+        ration = self._tenants.rations.get(tenant)
+        if ration is None or ration.allows(time.monotonic()):
+            return None
+        why = f"tenant {tenant!r} may send {ration.per_second} requests a second to each process"
+        return problem(OverQuota(why, retry_after=1.0), request)
 
     def _find(self, request: Request) -> Route | Response:
         """The route of a request, or the answer where there is none."""
@@ -115,6 +160,11 @@ class App:
         route: Route = request.found
         if request.query_string and request.query_string not in route.checked:
             route.check_query(request)
+        if route.audited:
+            return audited(self.broker, request, route.endpoint(self, request))
+        if route.long and request.caller is not ANYBODY:
+            self._credentials.check_room(request.caller)
+            return self._credentials.while_good(request.caller, route.endpoint(self, request))
         return route.endpoint(self, request)
 
     def failed(self, error: Exception, request: Request | None = None) -> Response:

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from fairlane.errors import InvalidRequest, Overloaded, StoreUnavailable
+from fairlane.errors import Forbidden, InvalidRequest, Overloaded, StoreUnavailable
+from fairlane.http.access import check
 from fairlane.http.problems import problem
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response, error_response
+from fairlane.model.access import Caller, Grants
 from fairlane.wire.base import encode
 from fairlane.wire.live import WATCHED_MAX, Change, Snapshot
 
@@ -38,12 +40,17 @@ _CLOCKS: Final = frozenset({"timestamp", "statsAge", "uptimeSeconds", "uptime"})
 """Fields that tell the time: nothing changed if only they did."""
 
 
+_Key = tuple[str, Grants, str]
+
+
 class _Watched:
     """A path that somebody watches, with the answer it had last. `version` counts its answers that differ."""
 
     def __init__(self, path: str, request: Request) -> None:
         self.path = path
         self.request = request
+        self.key: _Key = (request.caller.tenant, request.caller.grants, path)
+        """Whoever may see the same sees one answer."""
         self.route: Route | None = None
         """None if it cannot be watched, which its answer says."""
         self.listeners: set[asyncio.Event] = set()
@@ -120,35 +127,40 @@ class Live:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[_Key, _Watched] = {}
         self._streams = 0
         self._room = asyncio.Semaphore(_AT_ONCE)
 
-    def watch(self, paths: list[str]) -> AsyncGenerator[bytes]:
-        """Events of these paths, without end; of one that cannot be watched that is told. Overloaded if too many do."""
+    def watch(self, paths: list[str], caller: Caller) -> AsyncGenerator[bytes]:
+        """Events of these paths, as long as the caller is good; of one that cannot be watched that is told. Overloaded
+        if too many do."""
         if not 1 <= len(paths) <= WATCHED_MAX:
             raise InvalidRequest(f"`watch` must be given 1 to {WATCHED_MAX} times, each with a path of this API")
         if self._streams >= STREAMS_MAX:
             raise Overloaded(f"{STREAMS_MAX} live streams are open already")
-        return self._stream([self._watched.get(path) or self._found(path) for path in dict.fromkeys(paths)])
+        seen = caller.tenant, caller.grants
+        found = [self._watched.get((*seen, path)) or self._found(path, caller) for path in dict.fromkeys(paths)]
+        return self._stream(found, caller)
 
-    def _found(self, path: str) -> _Watched:
+    def _found(self, path: str, caller: Caller) -> _Watched:
         target, _, query = path.encode().partition(b"?")
-        one = _Watched(path, Request("GET", target, {}, b"", "", query))
+        one = _Watched(path, Request("GET", target, {}, b"", "", query, caller=caller))
         try:
             route = self._app.router.match(one.request)
             if isinstance(route, Route) and route.live:
+                if route.operator or route.needs not in caller.grants.whole:
+                    check(caller, route, one.request.params.get("queue"))
                 route.check_query(one.request)
                 one.route = route
             else:
                 one.take(error_response(404, "not_live", f"{path!r:.200} cannot be watched; /docs lists what there is"))
-        except InvalidRequest as error:
+        except (Forbidden, InvalidRequest) as error:
             one.take(problem(error))
         return one
 
-    async def _stream(self, found: list[_Watched]) -> AsyncGenerator[bytes]:
+    async def _stream(self, found: list[_Watched], caller: Caller) -> AsyncGenerator[bytes]:
         news = asyncio.Event()
-        watched = [self._watched.setdefault(one.path, one) for one in found]
+        watched = [self._watched.setdefault(one.key, one) for one in found]
         sent = [0] * len(watched)
         self._streams += 1
         try:
@@ -166,7 +178,7 @@ class Live:
                     continue
                 try:
                     async with asyncio.timeout(COMMENT_SECONDS):
-                        await news.wait()
+                        await self._app.broker.credentials.while_good(caller, news.wait())
                 except TimeoutError:
                     yield b":\n\n"
         finally:
@@ -176,7 +188,7 @@ class Live:
                 one.listeners.discard(news)
                 if one.listeners:
                     continue
-                self._watched.pop(one.path, None)
+                self._watched.pop(one.key, None)
                 if one.task is not None:
                     one.task.cancel()
                     ending.append(one.task)
@@ -186,13 +198,16 @@ class Live:
 
     async def _keep(self, one: _Watched) -> None:
         """Ask for a path again and again."""
+        known = False
         while True:
             async with self._room:
                 began = time.perf_counter()
                 answer = await self._ask(one)
                 one.take(answer)
                 # A store that does not answer says nothing of how long it takes when it does.
-                one.seconds = time.perf_counter() - began if answer.status < 500 else _FAILED_SECONDS
+                took = time.perf_counter() - began if answer.status < 500 else _FAILED_SECONDS
+                # Nor does the first answer, which may wait for what others are served from.
+                one.seconds, known = took if known else 0.0, True
             await asyncio.sleep(self._rest_seconds(one))
 
     async def _ask(self, one: _Watched) -> Response:

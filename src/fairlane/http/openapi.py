@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from fairlane.http.router import EVENTS, JSON, Route
+from fairlane.http.router import ADMIN, EVENTS, JSON, Route
+from fairlane.model.access import PUBLIC, SIGNATURE
 from fairlane.model.moment import Moment
 
 _REF = "#/components/schemas/{name}"
@@ -42,7 +43,10 @@ def openapi(routes: list[Route]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Fairlane", "version": version("fairlane"), "license": {"name": "Apache-2.0"}},
         "paths": dict(sorted(paths.items())),
-        "components": {"schemas": components},
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "A key, or a token."}},
+        },
     }
 
 
@@ -54,7 +58,10 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         "parameters": _parameters(route),
         "responses": {str(status): _response(status, route, schemas) for status in route.statuses},
     }
-    for status in (400, 404, 409, 413, 429, 500, 503):
+    if route.needs not in (PUBLIC, SIGNATURE):
+        operation["security"] = [{"key": []}]
+        operation["x-scope"] = route.needs.replace(" ", " or ")
+    for status in (400, 401, 403, 404, 409, 413, 429, 500, 503):
         operation["responses"].setdefault(str(status), _problem(schemas))
     if route.body is not None:
         operation["requestBody"] = {
@@ -74,6 +81,8 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in _PARAMETER.findall(route.path)
     ]
+    if route.path.startswith(ADMIN):
+        path.append({"name": "tenant_id", "in": "query", "required": False, "schema": {"type": "string"}})
     if route.query is None:
         return path
     [_], components = msgspec.json.schema_components([route.query], schema_hook=_opaque, ref_template=_REF)

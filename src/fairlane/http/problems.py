@@ -19,6 +19,8 @@ _STATUSES: list[tuple[type[errors.FairlaneError], int]] = [
     (errors.PayloadInvalid, 422),
     (errors.ExpressionFailed, 422),
     (errors.InvalidRequest, 400),
+    (errors.Unauthenticated, 401),
+    (errors.Forbidden, 403),
     (errors.NotFound, 404),
     (errors.Conflict, 409),
     (errors.CommandFailed, 502),
@@ -61,10 +63,13 @@ def problem(error: Exception, request: Request | None = None) -> Response:
         headers = ((b"retry-after", str(math.ceil(error.retry_after)).encode()),)
     elif isinstance(error, errors.Unavailable):
         headers = ((b"retry-after", b"1"),)
+    elif isinstance(error, errors.Unauthenticated):
+        headers = ((b"www-authenticate", b"Bearer"),)
     if isinstance(error, errors.QueueFull):
         more = {"queueDepth": error.depth, "capacity": error.capacity}
     elif isinstance(error, errors.Overloaded) and error.depth is not None:
         more = {"queueDepth": error.depth}
     elif isinstance(error, errors.PayloadInvalid):
         more = {"path": error.path}
-    return error_response(status, error.code, public_text(error, request_id), headers=headers, **more)
+    text, close = public_text(error, request_id), isinstance(error, errors.Unauthenticated)
+    return error_response(status, error.code, text, headers=headers, close=close, **more)

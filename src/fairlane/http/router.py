@@ -17,7 +17,9 @@ from fairlane.wire.base import encode
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
-_OURS = ("/api/", "/admin/", "/streams/")
+ADMIN = "/admin/"
+"""Paths of the admin API, where `tenant_id` may name the tenant."""
+_OURS = ("/api/", ADMIN, "/streams/")
 _PATHS_MAX = 1000
 _PATH_BYTES_MAX = 200
 Endpoint = Callable[[Any, Request], Awaitable[Response]]
@@ -32,6 +34,16 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: Endpoint
     summary: str
     tag: str
+    needs: str
+    """The scope that its caller needs: for the {queue} of its path, or for all queues. Several: one of them."""
+    each: bool = False
+    """Its endpoint checks each queue that it changes or shows: a caller with the scope for some queue may ask."""
+    name: str = ""
+    """By which the audit log has it, as `queues.delete`."""
+    audited: bool = True
+    """What it does is noted in the audit log."""
+    long: bool = False
+    """It may take long to answer: it ends when the credential of its caller does."""
     body: Any = None
     """Type of the request's body, None without one."""
     body_required: bool = True
@@ -45,6 +57,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     statuses: tuple[int, ...] = (200,)
     rest: bool = False
     """The last part of its path stands for all that is left of a request's."""
+    operator: bool = False
+    """It is about the broker as a whole: only for callers of the default tenant."""
     live: bool = False
     """Of a GET: its answer may be watched (GET /api/v1/live)."""
     content_type: str = JSON
@@ -56,7 +70,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     def check_query(self, request: Request) -> None:
         """InvalidRequest for a parameter that it does not take. At the end of somebody else's URL whatever comes is."""
         if self.path.startswith(_OURS):
-            check_parameters(request.query, self.query.__struct_encode_fields__ if self.query else ())
+            known: tuple[str, ...] = self.query.__struct_encode_fields__ if self.query else ()
+            check_parameters(request.query, (*known, "tenant_id") if self.path.startswith(ADMIN) else known)
         if len(request.query_string) <= _PATH_BYTES_MAX:
             if len(self.checked) >= _PATHS_MAX:
                 self.checked.clear()
@@ -66,32 +81,33 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 class Routes(list[Route]):
     """The routes of one family, each a decorated handler, as in
 
-        @routes.post("/api/v1/schedules/{name}")
+        @routes.post("/api/v1/schedules/{name}", needs="configure", each=True)
         async def define(broker: Broker, name: str, body: ScheduleOptions) -> Schedule: ...
 
-    A handler takes what it names: `app`, `broker` or `request`, the parts of its path, its `body` and its `query` by
-    their annotations; a body with a default may be left out. It returns its answer, or a Response where that is not
-    enough, and `answer` says what is in it. Its docstring is what the API's description says of it. One that takes just
-    `app` and `request` is the endpoint itself: it is called often, and reads its `body` and `query` for itself."""
+    A handler takes what it names: `app`, `broker`, `request` or its `caller`, the parts of its path, its `body` and its
+    `query` by their annotations; a body with a default may be left out. It returns its answer, or a Response where that
+    is not enough, and `answer` says what is in it. Its docstring is what the API's description says of it. One that
+    takes just `app` and `request`, and returns a Response, is the endpoint itself: it is called often, and reads its
+    `body` and `query` for itself."""
 
     def __init__(self, tag: str) -> None:
         super().__init__()
         self._tag = tag
 
-    def get(self, path: str, **more: Any) -> Callable[[Handler], Handler]:
-        return partial(self._add, "GET", path, more)
+    def get(self, path: str, *, needs: str, **more: Any) -> Callable[[Handler], Handler]:
+        return partial(self._add, "GET", path, {"needs": needs, **more})
 
-    def post(self, path: str, **more: Any) -> Callable[[Handler], Handler]:
-        return partial(self._add, "POST", path, more)
+    def post(self, path: str, *, needs: str, **more: Any) -> Callable[[Handler], Handler]:
+        return partial(self._add, "POST", path, {"needs": needs, **more})
 
-    def put(self, path: str, **more: Any) -> Callable[[Handler], Handler]:
-        return partial(self._add, "PUT", path, more)
+    def put(self, path: str, *, needs: str, **more: Any) -> Callable[[Handler], Handler]:
+        return partial(self._add, "PUT", path, {"needs": needs, **more})
 
-    def patch(self, path: str, **more: Any) -> Callable[[Handler], Handler]:
-        return partial(self._add, "PATCH", path, more)
+    def patch(self, path: str, *, needs: str, **more: Any) -> Callable[[Handler], Handler]:
+        return partial(self._add, "PATCH", path, {"needs": needs, **more})
 
-    def delete(self, path: str, **more: Any) -> Callable[[Handler], Handler]:
-        return partial(self._add, "DELETE", path, more)
+    def delete(self, path: str, *, needs: str, **more: Any) -> Callable[[Handler], Handler]:
+        return partial(self._add, "DELETE", path, {"needs": needs, **more})
 
     def _add(self, method: str, path: str, more: dict[str, Any], handler: Handler) -> Handler:
         takes = signature(handler).parameters
@@ -103,18 +119,20 @@ class Routes(list[Route]):
         if kinds["return"] not in (Response, None):
             more = {"answer": kinds["return"], **more}
         more = {"tag": self._tag, "body": kinds.get("body"), "query": kinds.get("query"), **more}
+        more = {"name": f"{self._tag}.{handler.__name__}", "audited": method != "GET", **more}
         body = takes.get("body")
         needed = body is None or body.default is Parameter.empty
         endpoint: Endpoint = handler
-        if list(takes) != ["app", "request"]:
-            endpoint = _endpoint(handler, kinds, list(takes), msgspec.UNSET if needed else body and body.default)
+        if list(takes) != ["app", "request"] or kinds["return"] is not Response:
+            default = msgspec.UNSET if needed else body and body.default
+            endpoint = _endpoint(handler, kinds, list(takes), default, admin=path.startswith(ADMIN))
         summary = " ".join((handler.__doc__ or "").split())
         self.append(Route(method=method, path=path, endpoint=endpoint, summary=summary, body_required=needed, **more))
         return handler
 
 
 def _endpoint(
-    handler: Callable[..., Awaitable[Any]], kinds: dict[str, Any], names: list[str], default: Any
+    handler: Callable[..., Awaitable[Any]], kinds: dict[str, Any], names: list[str], default: Any, *, admin: bool
 ) -> Endpoint:
     """The handler as the application calls it."""
 
@@ -123,9 +141,11 @@ def _endpoint(
             case "app":
                 return app
             case "broker":
-                return app.broker
+                return app.administered(request) if admin else app.broker_of(request)
             case "request":
                 return request
+            case "caller":
+                return request.caller
             case "body":
                 return decode(request.body, kinds["body"], default=default)
             case "query":
@@ -146,12 +166,11 @@ def respond(answer: Any, status: int = 200) -> Response:
 
 
 class _Node:
-    __slots__ = ("children", "name", "parameter", "rest", "routes")
+    __slots__ = ("children", "parameter", "rest", "routes")
 
     def __init__(self) -> None:
         self.children: dict[bytes, _Node] = {}
         self.parameter: _Node | None = None
-        self.name = ""
         self.rest = False
         self.routes: dict[str, Route] = {}
 
@@ -179,7 +198,6 @@ class Router:
             if part.startswith("{"):
                 node.parameter = node.parameter or _Node()
                 node = node.parameter
-                node.name = part[1:-1]
             else:
                 node = node.children.setdefault(part.encode(), _Node())
         node.rest = route.rest
@@ -194,8 +212,8 @@ class Router:
             route, request.params = met
             return route
         method = request.method
-        params: dict[str, str] = {}
-        node = self._walk(self._root, request.path.split(b"/")[1:], params)
+        values: list[str] = []
+        node = self._walk(self._root, request.path.split(b"/")[1:], values)
         if node is None:
             return error_response(
                 404, "no_such_route", f"there is no {_shown(request.path)}; /docs lists what there is"
@@ -209,30 +227,34 @@ class Router:
                 f"{_shown(request.path)} takes {allowed}",
                 headers=((b"allow", allowed.encode()),),
             )
-        request.params = params
+        names = [part[1:-1] for part in matched.path.split("/") if part.startswith("{")]
+        params = request.params = dict(zip(names, values, strict=True))
         if len(request.path) <= _PATH_BYTES_MAX:
             if len(self._met) >= _PATHS_MAX:
                 self._met.clear()
             self._met[method, request.path] = (matched, params)
         return matched
 
-    def _walk(self, node: _Node, parts: list[bytes], params: dict[str, str]) -> _Node | None:
+    def _walk(self, node: _Node, parts: list[bytes], values: list[str]) -> _Node | None:
+        """The node of a path; `values` gets those of its parameters."""
         for index, part in enumerate(parts):
             child = node.children.get(part)
             if child is not None and node.parameter is not None:
                 # A name may be the word of a sibling route: try that first, then as a name.
-                found = self._walk(child, parts[index + 1 :], params)
+                met = len(values)
+                found = self._walk(child, parts[index + 1 :], values)
                 if found is not None:
                     return found
+                del values[met:]
                 child = None
             if child is None:
                 child = node.parameter
                 if child is None or not part:
                     return None
                 if child.rest:
-                    params[child.name] = "/".join(map(decoded, parts[index:]))
+                    values.append("/".join(map(decoded, parts[index:])))
                     return child
-                params[child.name] = decoded(part)
+                values.append(decoded(part))
             node = child
         return node if node.routes else None
 

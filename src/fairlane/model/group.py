@@ -105,3 +105,5 @@ class LaneState(msgspec.Struct, frozen=True, kw_only=True):
     """Pushes to the partition that were accepted and wait to be applied."""
     oldest_at: int | None = None
     """When the message at `committed` came; None while there is nothing to read."""
+    retry_limit: int | None = None
+    """Of that message, if it has failed and has one of its own."""

@@ -68,6 +68,8 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
     """0 to 9: of the message in an unordered queue, of its partition in an ordered one, from now on."""
     max_attempts: int | None = None
     """Attempts that each group has for it in all, instead of the queue's `retry_limit` + 1."""
+    producer_sub: str | None = None
+    """The subject of the credential that it was pushed with; never what a body over HTTP says of it."""
 
     def check(self) -> None:
         """InvalidRequest when a store or a reader could not hold this item. The payload's syntax is the caller's to
@@ -92,6 +94,8 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
             check_count("priority", self.priority, least=0, most=PRIORITY_MAX)
         if self.max_attempts is not None:
             check_count("maxAttempts", self.max_attempts, least=1, most=BATCH_ITEMS_MAX)
+        if self.producer_sub is not None:
+            check_name("producerSub", self.producer_sub)
         if self.deliver_at is not None or self.delay_ms is not None:
             self.check_time()
 
@@ -144,6 +148,7 @@ def _is_plain_item(item: object) -> bool:
         and item.delay_ms is None
         and item.priority is None
         and item.max_attempts is None
+        and item.producer_sub is None
         and type(item.payload) is bytes
         and len(item.payload) <= MESSAGE_BYTES_MAX
     )
@@ -299,6 +304,8 @@ class Message(msgspec.Struct, Generic[T_co], rename="camel"):
     headers: dict[str, str] | None = None
     max_attempts: int | None = None
     """Of its own, if its push named them."""
+    producer_sub: str | None = None
+    """The subject of the credential that it was pushed with."""
     position: int = -1
     """In its partition; -1 if the broker did not say."""
     created_at: Moment = Moment(0)

@@ -7,6 +7,7 @@ from fairlane.model.limits import NAME_CHARS_MAX
 
 DEFAULT_PARTITION = "Default"
 DEFAULT_TENANT = "default"
+DEFAULT_SERVER = "http://127.0.0.1:6632"
 QUEUE_MODE = "__QUEUE_MODE__"
 """The implicit group of a pop that names none."""
 COMMANDS = "__COMMANDS__"

@@ -1,9 +1,9 @@
 """The bytes of a segment: consecutive messages of one partition in one stored row.
 
 Each message is a JSON object without its closing brace,
-`{"id":"..","transactionId":"..","traceId":null,"maxAttempts":3,"type":"..","headers":{..},"data":<the bytes pushed>`,
-so that a pop appends what only it knows (createdAt, partition, lease) and a `}`. `ends` holds the
-offset after each message, `keys` the 64-bit key of each transactionId. A message of an encrypted queue ends with
+`{"id":"..","transactionId":"..","traceId":null,"maxAttempts":3,"producerSub":"..","type":"..","headers":{..},"data":..`
+with the bytes pushed, so that a pop appends what only it knows (createdAt, partition, lease) and a `}`. `ends` holds
+the offset after each message, `keys` the 64-bit key of each transactionId. A message of an encrypted queue ends with
 `"sealed":"<base64>"` instead of its data.
 """
 
@@ -39,23 +39,34 @@ _decode_fragment = msgspec.json.Decoder(Fragment).decode
 _decode_heads = msgspec.json.Decoder(list[_Head]).decode
 _IDS = re.compile(rb'\{"id":"([0-9a-f-]{36})","transactionId":("(?:[^"\\]|\\.)*")')
 _TRACE_ID = re.compile(rb',"traceId":"([0-9A-Fa-f-]{36})"')
+_PRODUCER = re.compile(
+    rb',"traceId":(?:null|"[0-9A-Fa-f-]*")(?:,"maxAttempts":[0-9]+)?,"producerSub":("(?:[^"\\]|\\.)*")'
+)
 _MAX_ATTEMPTS = re.compile(rb'(?:null|"[0-9A-Fa-f-]*"),"maxAttempts":([0-9]+)')
 ID_AT = len('{"id":""') + 36 + len(',"transactionId":"')
 """Where the transactionId of a fragment begins."""
-HEAD_BYTES = 2200
-"""Enough of a fragment for its ids, whatever they are."""
+HEAD_BYTES = 3300
+"""Enough of a fragment for its ids and its producer, whatever they are."""
 
 
 def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
     """The stored form of one message."""
     # An id of the broker's own needs no quoting.
     quoted = f'"{message_id}"' if transaction_id is message_id else encode(transaction_id).decode()
-    if item.trace_id is None and item.type is None and item.headers is None and item.max_attempts is None:
+    if (
+        item.trace_id is None
+        and item.type is None
+        and item.headers is None
+        and item.max_attempts is None
+        and item.producer_sub is None
+    ):
         return f'{{"id":"{message_id}","transactionId":{quoted},"traceId":null,"data":'.encode() + item.payload
     head = f'{{"id":"{message_id}","transactionId":{quoted}'.encode()
     head += b',"traceId":null' if item.trace_id is None else b',"traceId":"%b"' % item.trace_id.encode()
     if item.max_attempts is not None:
         head += b',"maxAttempts":%d' % item.max_attempts
+    if item.producer_sub is not None:
+        head += PRODUCER + encode(item.producer_sub)
     if item.type is not None:
         head += b',"type":' + encode(item.type)
     if item.headers is not None:
@@ -66,6 +77,7 @@ def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
 PLAIN = b'{"id":"%b","transactionId":"%b","traceId":null,"data":%b'
 """`pack` of a message whose only id is the broker's, twice, and which has nothing but a payload."""
 SEALED = b',"sealed":"'
+PRODUCER = b',"producerSub":'
 
 
 def may_be_sealed(body: bytes) -> bool:
@@ -100,13 +112,19 @@ def ids_of(fragment: bytes) -> tuple[str, str]:
     return match[1].decode(), msgspec.json.decode(match[2], type=str)
 
 
-def head_of(fragment: bytes) -> tuple[str, str, str | None]:
-    """(id, transactionId, traceId) of a fragment, of which HEAD_BYTES are enough."""
+def head_of(fragment: bytes) -> tuple[str, str, str | None, str | None]:
+    """(id, transactionId, traceId, producerSub) of a fragment, of which HEAD_BYTES are enough."""
     match = _IDS.match(fragment)
     if match is None:
         raise StoreCorrupt("a stored message does not begin with its ids")
     trace = _TRACE_ID.match(fragment, match.end())
-    return match[1].decode(), msgspec.json.decode(match[2], type=str), trace[1].decode() if trace else None
+    producer = _PRODUCER.match(fragment, match.end())
+    return (
+        match[1].decode(),
+        msgspec.json.decode(match[2], type=str),
+        trace[1].decode() if trace else None,
+        msgspec.json.decode(producer[1], type=str) if producer else None,
+    )
 
 
 def retry_limit_of(fragment: bytes) -> int | None:
@@ -129,6 +147,11 @@ def traces_of(fragments: Sequence[bytes]) -> list[tuple[int, str]]:
         for index, fragment in enumerate(fragments)
         if b',"traceId":"' in fragment and (trace_id := head_of(fragment)[2]) is not None
     ]
+
+
+def names_producer(fragment: bytes) -> bool:
+    """Whether a message in clear says by whom it was pushed."""
+    return PRODUCER in fragment and head_of(fragment)[3] is not None
 
 
 def closed(fragments: Sequence[bytes]) -> bytes:

@@ -72,6 +72,10 @@ class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
     """Messages in them."""
     dead: int
     """Messages it gave up on, ever."""
+    losing: int
+    """Lanes with a message whose lease ran out again and again, and did so last."""
+    taken_at: int | None
+    """When somebody took a message last, as far as its lanes tell."""
 
     @property
     def group_id(self) -> int:

@@ -130,7 +130,12 @@ def _link(source: Source, cursor: str | None, reply: Reply) -> str | None:
     for target, parameters in _LINK.findall(header):
         rel = _REL.search(parameters)
         if rel and "next" in (rel[1] or rel[2] or "").lower().split():
-            url: str = urljoin(url_of(source, cursor), target)
+            try:
+                url: str = urljoin(url_of(source, cursor), target)
+            except ValueError:
+                raise InvalidRequest(
+                    f"the next page of {source.url} is said to be at {target!r:.200}, no URL"
+                ) from None
             if not _same_server(source, url):
                 raise InvalidRequest(f"the next page of {source.url} is said to be at another server: {url:.200}")
             return url

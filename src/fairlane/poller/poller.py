@@ -12,10 +12,11 @@ from typing import Protocol
 import msgspec
 
 from fairlane import tracing
-from fairlane.client.client import DEFAULT_SERVER, Client
+from fairlane.client.client import Client
 from fairlane.errors import Conflict, FairlaneError, InvalidRequest, LeaseLost, Overloaded, Unavailable
 from fairlane.model.ids import uuid7
 from fairlane.model.limits import REQUEST_BYTES_MAX
+from fairlane.model.names import DEFAULT_SERVER
 from fairlane.outbound.addresses import Allowed
 from fairlane.outbound.caller import Caller
 from fairlane.poller.pages import Page, page_of, parts_of, url_of
@@ -142,7 +143,10 @@ class Poller:
             except LeaseLost:
                 return
             except FairlaneError as error:
-                log.debug("cannot renew the lease of source %r: %s", self.source.name, error)
+                log.debug(
+                    "cannot renew the lease of source %(source)r: %(error)s",
+                    {"source": self.source.name, "error": error},
+                )
 
     async def _pass(self, *, sweep: bool = False) -> None:
         with contextlib.nullcontext() if self._spans is None else self._spans.poll(self.source.name):
@@ -178,7 +182,9 @@ class Poller:
         while True:
             page = await self._fetch(cursor, passed)
             if not page.records and cursor is None and self._at.records and not self.source.may_be_empty:
-                log.warning("source %r answers that it is empty; its known records stay", self.source.name)
+                log.warning(
+                    "source %(source)r answers that it is empty; its known records stay", {"source": self.source.name}
+                )
                 return
             done = await self._commit(page, cursor, sweep=True, begin=begin, last=page.end)
             while done.more:
@@ -263,7 +269,10 @@ class Poller:
         if not reply.whole:
             raise FairlaneError(f"the answer has more than {REQUEST_BYTES_MAX} bytes; ask for smaller pages")
         if cursor is not None and reply.status in _REFUSED_CURSOR:
-            log.warning("%s refuses cursor %.80r with %d; reading from the beginning", source.url, cursor, reply.status)
+            log.warning(
+                "%(url)s refuses cursor %(cursor).80r with %(status)d; reading from the beginning",
+                {"url": source.url, "cursor": cursor, "status": reply.status},
+            )
             return await self._asked(None)
         if 300 <= reply.status < 400:
             where = reply.headers.get("Location", "nowhere")

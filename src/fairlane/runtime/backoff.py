@@ -27,5 +27,5 @@ def seconds_of(retry_after: str | None) -> float | None:
         pass
     try:
         return max(0.0, parsedate_to_datetime(retry_after).timestamp() - wall_clock() / 1_000_000)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

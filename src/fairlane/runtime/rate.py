@@ -1,4 +1,5 @@
-"""The rate of work: how much is done a second, as far as it was seen lately. Pure: the caller tells the time."""
+"""The rate of work: how much is done a second, as far as it was seen lately, or how much may be. Pure: the caller tells
+the time."""
 
 from __future__ import annotations
 
@@ -52,3 +53,22 @@ class Rate:
 def retry_after(seconds: float | None) -> float:
     """What a refused caller is told, if there is probably room in so many seconds."""
     return RETRY_SECONDS if seconds is None else min(RETRY_SECONDS_MAX, max(RETRY_SECONDS_MIN, seconds))
+
+
+class Ration:
+    """So many a second, and as many at once."""
+
+    def __init__(self, per_second: int) -> None:
+        self.per_second = per_second
+        self._left = float(per_second)
+        self._at = 0.0
+
+    def allows(self, now: float) -> bool:
+        """Whether one more may come at `now`, in seconds; if so it counts."""
+        if now > self._at:
+            self._left = min(self.per_second, self._left + (now - self._at) * self.per_second)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True

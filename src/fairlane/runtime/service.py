@@ -48,7 +48,10 @@ class Service:
                 return
             except Exception as error:  # the boundary of a service: others count on it, so that it must not just end
                 self._failed = error
-                log.exception("unexpected error in %s; it starts again in %g s", self._name, AGAIN_SECONDS)
+                log.exception(
+                    "unexpected error in %(service)s; it starts again in %(seconds)g s",
+                    {"service": self._name, "seconds": AGAIN_SECONDS},
+                )
             again_at = loop.time() + AGAIN_SECONDS
             while not self._stopping and (left := again_at - loop.time()) > 0:
                 await self._rest(left)

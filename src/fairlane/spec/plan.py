@@ -1,8 +1,9 @@
-"""The plan of a spec: what one document changes of another, and by what of it messages may be lost or refused."""
+"""The plan of a spec: what one document changes of another, and by what messages may be lost, refused or exposed."""
 
 from __future__ import annotations
 
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec.structs import replace
@@ -13,8 +14,10 @@ from fairlane.spec.nouns.noun import Leaves
 from fairlane.wire.specs import Change, Detail, Kind, Sign
 
 
-def plan(before: ir.Spec | None, after: ir.Spec) -> list[Change]:
-    """The changes from one document to another, by kind and name. The same document twice changes nothing."""
+def plan(before: ir.Spec | None, after: ir.Spec, *, first: bool = False) -> list[Change]:
+    """The changes from one document to another, by kind and name. The same document twice changes nothing. `first`:
+    nothing of it was in force yet, so that all is new to whoever applies it."""
+    known = _hosts(after if first or before is None else before)
     before = before or ir.Spec(app=after.app)
     changes = []
     for noun in NOUNS:
@@ -24,8 +27,9 @@ def plan(before: ir.Spec | None, after: ir.Spec) -> list[Change]:
             if name not in new:
                 changes.append(Change(sign="-", kind=kind, name=name, danger=noun.gone))
             elif name not in old:
-                # What is new has nothing to lose.
+                # What is new has nothing to lose, but may be a way out.
                 details = [replace(detail, danger=None) for detail in _details({}, noun.leaves(new[name]))]
+                details = [replace(detail, danger=_leads_out(detail, known)) for detail in details]
                 changes.append(Change(sign="+", kind=kind, name=name, details=details))
             elif details := _details(noun.leaves(old[name]), noun.leaves(new[name])):
                 changes.append(Change(sign="~", kind=kind, name=name, details=details))
@@ -42,6 +46,22 @@ def _details(before: Leaves, after: Leaves) -> list[Detail]:
         danger = _danger(setting, old, new)
         details.append(Detail(sign=sign, setting=setting, before=old, after=new, danger=danger))
     return details
+
+
+def _host(value: Any) -> str | None:
+    """Where a `run` or a `url` leads, if it leads out."""
+    url = value.get("url") if isinstance(value, dict) else value
+    return urlsplit(url).netloc.lower() if isinstance(url, str) else None
+
+
+def _hosts(spec: ir.Spec) -> set[str | None]:
+    urls = [command.run.url for command in spec.commands.values() if isinstance(command.run, ir.HttpRun)]
+    return {_host(url) for url in (*urls, *(poller.url for poller in spec.pollers.values()))}
+
+
+def _leads_out(detail: Detail, known: set[str | None]) -> str | None:
+    host = _host(detail.after) if detail.setting in ("run", "url") else None
+    return f"calls leave for {host}, which the spec did not name before" if host and host not in known else None
 
 
 # Settings by which messages go when they are this old. A shorter time takes some that would have stayed.
@@ -67,6 +87,23 @@ def _danger(setting: str, old: Any, new: Any) -> str | None:
         return "expired messages are not kept as dead letters"
     if setting.startswith("message_type") and _narrows(old, new):
         return "messages that do not fit are refused"
+    return _weakens(setting, old, new)
+
+
+def _weakens(setting: str, old: Any, new: Any) -> str | None:
+    """What a change opens to others, of what was protected before."""
+    if setting == "verify" and old is not None:
+        if new is None:
+            return "signatures are not checked any more: whoever knows the URL may send"
+        return "signatures are checked in another way: whoever has what that needs may send, and others are refused"
+    if setting == "encrypted" and old:
+        return "new messages are stored in clear"
+    if setting == "secret_env":
+        return "calls are signed with another secret, or with none"
+    if setting == "token_env":
+        return "another secret is sent to its URL, or none"
+    if setting in ("run", "url") and _host(new) is not None:
+        return "messages are sent to another URL" if setting == "run" else "another URL is read, and sent its token"
     return None
 
 
@@ -88,7 +125,7 @@ def render(changes: list[Change]) -> str:
     counts = [sum(change.sign == sign for change in changes) for sign in "+~-"]
     summary = f"{counts[0]} to add, {counts[1]} to change, {counts[2]} to remove"
     dangers = sum(len(change.dangers) for change in changes)
-    lines.append(f"{summary}; what is marked with ! may lose or refuse messages." if dangers else f"{summary}.")
+    lines.append(f"{summary}; what is marked with ! may lose, refuse or expose messages." if dangers else f"{summary}.")
     return "\n".join(lines)
 
 

@@ -3,7 +3,8 @@ be sealed is read. What is above the store sees messages in clear, what is below
 
 A data key belongs to one queue and is used by the broker that made it, for a day or 2^30 messages at most: each
 message gets a random nonce, and those must not repeat under one key. A sealed record is version, data key, nonce,
-ciphertext and tag; its context is the partition and the message's id, so that no row can take another's place.
+ciphertext and tag; its context is the partition and all of the message that stays in clear, so that no row can take
+another's place, and nobody can change its ids, type, headers or producer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -22,6 +24,7 @@ import msgspec
 from fairlane.errors import SealError, StoreCorrupt
 from fairlane.model.ids import PartitionId
 from fairlane.model.operation import Operation
+from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import SEALED, Segment, checksum, may_be_sealed, split_data
 from fairlane.store.contract.operations import Application, ClaimedBacklog, NewOperation
 from fairlane.store.contract.values import LaneAck, PopResult, ScheduledSlice, Slice, StoredLetter
@@ -41,6 +44,7 @@ _END = re.compile(rb',"sealed":"([A-Za-z0-9+/]+=*)"\Z')
 _BLOB: Final = b"\x00sealed"
 """Begins what is sealed outside of messages, where JSON begins otherwise."""
 _LOCKED_MS: Final = 10_000
+_PARTITIONS_MAX: Final = 100_000
 
 
 class _Active(msgspec.Struct):
@@ -77,6 +81,10 @@ class Codec:
         self._active: dict[int, _Active] = {}
         self._making: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._sealed_queues: set[int] = set()
+        self.always: tuple[str, ...] = ()
+        """Patterns of queues that are sealed whatever their options say, and in which nothing in clear is believed."""
+        self._always: dict[int, bool] = {}
+        self._queue_ids: dict[PartitionId, int] = {}
 
     @property
     def can_seal(self) -> bool:
@@ -100,6 +108,30 @@ class Codec:
                     continue
                 wrapped = WrappedKey(row.id, row.queue_id, keyring.active, keyring.wrap(key, context))
                 await self._keys.rewrap(wrapped, under=row.kek)
+
+    # Queues that are always sealed.
+
+    async def _seals(self, queue_id: int, options: QueueOptions) -> bool:
+        return options.encryption_enabled or (bool(self.always) and await self._is_always(queue_id))
+
+    async def _is_always(self, queue_id: int) -> bool:
+        if queue_id not in self._always:
+            self._always = {
+                queue.id: any(fnmatchcase(queue.name, pattern) for pattern in self.always)
+                for queue in await self._queues.list()
+            }
+        return self._always.get(queue_id, False)
+
+    async def _is_always_in(self, partition: PartitionId) -> bool:
+        queue_id = self._queue_ids.get(partition)
+        if queue_id is None:
+            found = await self._queues.partition(partition)
+            if found is None:
+                return False
+            if len(self._queue_ids) >= _PARTITIONS_MAX:
+                self._queue_ids.clear()
+            queue_id = self._queue_ids[partition] = found.queue_id
+        return await self._is_always(queue_id)
 
     # Data keys.
 
@@ -133,8 +165,9 @@ class Codec:
 
     async def replay(self, queue_id: int, run: Callable[[], Awaitable[T]]) -> T:
         """What `run` replays into a queue, with all data keys of the queue at hand."""
-        if rows := await self._keys.of_queue(queue_id):
-            self._learn([row for row in rows if row.id not in self._ciphers])
+        rows = await self._keys.of_queue(queue_id)
+        self._learn([row for row in rows if row.id not in self._ciphers])
+        if rows or (self.always and await self._is_always(queue_id)):
             await self.prepare(queue_id)
         try:
             return await run()
@@ -173,7 +206,7 @@ class Codec:
     def seal_message(self, queue_id: int, partition: PartitionId, fragment: bytes) -> bytes:
         """The stored form of a message with its data sealed."""
         head, data = split_data(fragment)
-        record = self._seal(queue_id, data, _message_context(partition, fragment))
+        record = self._seal(queue_id, data, _message_context(partition, head))
         return b'%b%b%b"' % (head, SEALED, base64.b64encode(record))
 
     def open_message(self, partition: PartitionId, fragment: bytes) -> bytes:
@@ -181,8 +214,9 @@ class Codec:
         found = _END.search(fragment)
         if found is None:
             return fragment
-        data = self._open(base64.b64decode(found[1]), _message_context(partition, fragment))
-        return b'%b,"data":%b' % (fragment[: found.start()], data)
+        head = fragment[: found.start()]
+        data = self._open(base64.b64decode(found[1]), _message_context(partition, head))
+        return b'%b,"data":%b' % (head, data)
 
     def replayed(self, part: Slice, fragment: bytes) -> bytes:
         """The stored form of a message that comes again. NotPrepared if it must be sealed, and cannot be yet."""
@@ -194,7 +228,7 @@ class Codec:
 
     async def seal_slices(self, slices: Sequence[Slice]) -> list[Slice]:
         """Those of encrypted queues sealed, the others as they are."""
-        return [await self._sealed(part) if part.options.encryption_enabled else part for part in slices]
+        return [await self._sealed(part) if await self._seals(part.queue_id, part.options) else part for part in slices]
 
     async def _sealed(self, part: Slice) -> Slice:
         await self.prepare(part.queue_id)
@@ -215,13 +249,16 @@ class Codec:
     ) -> list[Segment]:
         """The segments as they are if none is sealed; else the part of them that is asked for, in clear. One that
         cannot be opened stays locked."""
-        if not any(may_be_sealed(segment.body) for segment in segments):
+        always = bool(self.always) and await self._is_always_in(partition)
+        if not always and not any(may_be_sealed(segment.body) for segment in segments):
             return segments
         found: list[Segment] = []
         for segment in segments:
             try:
                 fragments = segment.fragments(first, upto)
                 await self.know(fragments)
+                if always and None in map(key_of, fragments):
+                    raise SealError("a message lies in clear in a queue that is always sealed: it is not believed")
                 clear = [self.open_message(partition, fragment) for fragment in fragments]
             except SealError as error:
                 found.append(Locked(**msgspec.structs.asdict(segment), reason=str(error)))
@@ -246,11 +283,13 @@ class Codec:
 
     # What is written beside messages, and says as much: results, traces, states, effects, operations.
 
-    async def seal(self, partition: PartitionId, data: bytes, what: str, *, queue_id: int | None = None) -> bytes:
+    async def seal(
+        self, partition: PartitionId, data: bytes, what: str, *, queue_id: int | None = None, tenant: str | None = None
+    ) -> bytes:
         """Sealed where messages of the partition's queue were ever sealed; with a `queue_id`, which is its own, in any
-        case. `what` is its place there."""
+        case. `what` is its place there. The key of a queue of another than the given `tenant` is not used."""
         if queue_id is None:
-            found = await self._queues.partition(partition)
+            found = await self._queues.partition(partition, tenant)
             if found is None or not await self._is_sealed(found.queue_id):
                 return data
             queue_id = found.queue_id
@@ -285,13 +324,14 @@ class Codec:
         return msgspec.structs.replace(ack, results=results)
 
     async def seal_operation(self, operation: NewOperation) -> NewOperation:
-        if not operation.options.encryption_enabled:
+        if not await self._seals(operation.queue_id, operation.options):
             return operation
-        sealed = await self.seal(operation.partition, operation.payload, "operation", queue_id=operation.queue_id)
+        what = f"operation {operation.id}"
+        sealed = await self.seal(operation.partition, operation.payload, what, queue_id=operation.queue_id)
         return msgspec.structs.replace(operation, payload=sealed)
 
     async def seal_application(self, work: Application) -> Application:
-        if work.slice is not None and work.slice.options.encryption_enabled:
+        if work.slice is not None and await self._seals(work.slice.queue_id, work.slice.options):
             [part] = await self.seal_slices([work.slice])
             return msgspec.structs.replace(work, slice=part)
         if work.ack is not None and work.ack.results:
@@ -300,7 +340,7 @@ class Codec:
         return work
 
     async def open_operation(self, operation: Operation) -> Operation:
-        payload = await self.open(operation.partition, operation.payload, "operation")
+        payload = await self.open(operation.partition, operation.payload, f"operation {operation.id}")
         return operation if payload is operation.payload else msgspec.structs.replace(operation, payload=payload)
 
     async def open_backlogs(
@@ -327,6 +367,6 @@ def _key_context(id: bytes, queue_id: int) -> bytes:
     return b"data key %b of queue %d" % (id, queue_id)
 
 
-def _message_context(partition: PartitionId, fragment: bytes) -> bytes:
-    """The message's id stands at the beginning of its stored form, always in the same place."""
-    return b"%d-%d/%b" % (*partition, fragment[7:43])
+def _message_context(partition: PartitionId, head: bytes) -> bytes:
+    """All that stands in clear before the data: ids, type, headers and producer."""
+    return b"%d-%d/%b" % (*partition, head)

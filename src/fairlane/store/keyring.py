@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import hmac
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
@@ -17,6 +19,9 @@ from fairlane.errors import InvalidRequest, SealError
 
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
+LOCAL_USES: Final = 2**30
+_SALT_BYTES: Final = 16
+_SALTS_MAX: Final = 1000
 _SEPARATORS = re.compile(r"[\s,]+")
 
 
@@ -49,10 +54,9 @@ class Keyring:
                 raise InvalidRequest(f"an encryption key is {KEY_BYTES} random bytes; this one is not")
         if not keys:
             raise InvalidRequest("a keyring needs a key")
+        self._keys = list(keys)
         self._ciphers = {_name(key): Cipher(key) for key in keys}
         self.active = _name(keys[0])
-        self._local = Cipher(hashlib.sha256(b"fairlane local" + keys[0]).digest())
-        self._locals = [Cipher(hashlib.sha256(b"fairlane local" + key).digest()) for key in keys]
 
     @classmethod
     def parse(cls, text: str) -> Keyring:
@@ -68,17 +72,46 @@ class Keyring:
             raise SealError(f"this broker lacks the encryption key {kek}, which wraps the key of these messages")
         return cipher.open(wrapped, context)
 
-    def seal_locally(self, data: bytes, purpose: bytes) -> bytes:
-        """Seal what is not in the store, such as a journal; needs no data key, and so no store."""
-        return self._local.seal(data, purpose)
+    def local(self) -> LocalSeal:
+        """For what is not in the store, such as a journal: it needs no data key there."""
+        return LocalSeal(self._keys)
 
-    def open_locally(self, sealed: bytes, purpose: bytes) -> bytes:
-        for cipher in self._locals[:-1]:
-            try:
-                return cipher.open(sealed, purpose)
-            except SealError:
-                continue  # an earlier key sealed it
-        return self._locals[-1].open(sealed, purpose)
+
+class LocalSeal:
+    """A key of one file, or of one process that writes to it: derived from the operator's by a random salt, which
+    stands before all that it sealed. So nonces are random under a key that few messages have, and whoever has the
+    operator's key can open the file, wherever it came from."""
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self._keys = keys
+        self._salt = os.urandom(_SALT_BYTES)
+        self._cipher = Cipher(_derived(keys[0], self._salt))
+        self._uses = 0
+        self._met: dict[bytes, list[Cipher]] = {}
+
+    def seal(self, data: bytes, context: bytes) -> bytes:
+        self._uses += 1
+        if self._uses > LOCAL_USES:
+            self._salt, self._uses = os.urandom(_SALT_BYTES), 1
+            self._cipher = Cipher(_derived(self._keys[0], self._salt))
+        return self._salt + self._cipher.seal(data, context)
+
+    def open(self, sealed: bytes, context: bytes) -> bytes:
+        """SealError unless one of the operator's keys sealed it, in this context."""
+        salt, sealed = sealed[:_SALT_BYTES], sealed[_SALT_BYTES:]
+        if salt not in self._met:
+            if len(self._met) >= _SALTS_MAX:
+                self._met.clear()
+            self._met[salt] = [Cipher(_derived(key, salt)) for key in self._keys]
+        *others, last = self._met[salt]
+        for cipher in others:
+            with suppress(SealError):  # another key sealed it
+                return cipher.open(sealed, context)
+        return last.open(sealed, context)
+
+
+def _derived(key: bytes, salt: bytes) -> bytes:
+    return hmac.digest(key, b"fairlane local" + salt, "sha256")
 
 
 def _name(key: bytes) -> str:

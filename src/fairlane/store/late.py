@@ -43,7 +43,7 @@ class LateStore:
             except StoreUnavailable as error:
                 self._why = str(error)
             except Exception as error:  # a boundary: the broker goes on without its store and says why
-                log.error("cannot open the store: %s", error)
+                log.error("cannot open the store: %(error)s", {"error": error})
                 self._why = str(error)
         if self._wake is not None:
             self._store.listen(self._wake)

@@ -48,17 +48,24 @@ async def open_or_wait(url: str, clock: Clock | None, options: dict[str, Any], j
             raise
         if isinstance(error, StoreRefused) and not journal.state().bytes:
             raise
-        log.error("store unavailable, starting without it: %s", error)
+        log.error("store unavailable, starting without it: %(error)s", {"error": error})
         why = str(error)
     return cast(Store, LateStore("postgresql", lambda: open_store(url, clock=clock, **options), why))
 
 
-async def open_store(url: str, *, clock: Clock | None = None, encryption_key: str = "", **options: Any) -> Store:
-    """The store a URL names. `encryption_key` seals the messages of encrypted queues; see `Keyring`."""
+async def open_store(
+    url: str, *, clock: Clock | None = None, encryption_key: str = "", sealed_queues: str = "", **options: Any
+) -> Store:
+    """The store a URL names. `encryption_key` seals the messages of encrypted queues, and of those that `sealed_queues`
+    names; see `Keyring`."""
     from fairlane.store.keyring import Keyring
 
     keyring = Keyring.parse(encryption_key) if encryption_key else None
+    always = tuple(filter(None, map(str.strip, sealed_queues.split(","))))
+    if always and keyring is None:
+        raise InvalidRequest("sealed_queues needs an encryption_key")
     store = await _open_store(url, clock=clock, **options)
+    store.codec.always = always
     try:
         await store.codec.use(keyring)
     except BaseException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Annotated, Any, TypeVar, dataclass_transform, get_args
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args
 
 import msgspec
 
@@ -32,6 +32,19 @@ class Body(msgspec.Struct, metaclass=_ByName, rename="camel", forbid_unknown_fie
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class Answer(msgspec.Struct, metaclass=_ByName, frozen=True, rename="camel"):
     """A shape that a broker sends. A client passes over fields that it does not know: the broker may be newer."""
+
+
+class ListQuery(Body):
+    """A part of a list. Each list says what it can be sorted by."""
+
+    search: str = ""
+    """Only those in whose names this is, in whatever case."""
+    sort: str = "name"
+    order: Literal["asc", "desc"] | None = None
+    """Left out: names upwards, numbers and times downwards, so that what is most, oldest or newest comes first."""
+    limit: Limit | None = None
+    """Left out: all there are."""
+    offset: Offset = 0
 
 
 class Pagination(Answer):

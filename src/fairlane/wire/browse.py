@@ -125,6 +125,8 @@ class BrowsedMessage(_Message):
     error_message: str | None
     """Of the last failed attempt."""
     retry_count: int
+    max_attempts: int
+    """Its own, or those of its queue."""
     queue_config: QueueConfig
     mode: DetailMode
     consumer_groups: list[GroupView]

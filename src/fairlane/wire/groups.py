@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from fairlane.model.moment import Moment
-from fairlane.wire.base import Answer, Body
+from fairlane.wire.base import Answer, Body, ListQuery
 
 
 class GroupSummary(Answer):
@@ -27,6 +29,27 @@ class GroupSummary(Answer):
     subscription_created_at: Moment
     look: bool = False
     """Made by a person's look; no consumer has popped for it."""
+
+
+class GroupListQuery(ListQuery):
+    """`search` also finds the queues of groups."""
+
+    sort: Literal["name", "queue", "lag", "oldest"] = "lag"
+    queue: str | None = None
+    looks: bool = False
+    """Also groups that a person's look made."""
+
+
+class GroupPage(Answer):
+    groups: list[GroupSummary]
+    total: int
+    """How many there are like that, on all pages."""
+    lagging: int
+    """Groups that have messages to read. This and what follows are of all groups."""
+    to_read: int
+    oldest_seconds: float
+    stats_age: int
+    """Seconds since this was counted; 0 unless there are very many partitions."""
 
 
 class LaggingQuery(Body):

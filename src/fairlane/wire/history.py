@@ -13,15 +13,19 @@ from fairlane.wire.base import Answer, Body
 class HistoryQuery(Body):
     queue: str | None = None
     """Only what happened to its messages; all queues together without it."""
+    group: str | None = None
+    """Of this queue, whose lag is told."""
     minutes: Annotated[int, msgspec.Meta(ge=1, le=24 * 60)] = 60
     """How far back. Up to 5 it is told by second, of one queue by five seconds; beyond by minute."""
 
 
 class History(Answer):
     """Points in time, oldest first, each column with one value for each: messages a second, null where nothing is
-    known, as before the broker started. It is that of the process which answers."""
+    known, as before the broker started. It is that of all processes of the broker that answers, and of latencies that
+    of the slowest."""
 
     queue: str | None
+    group: str | None
     step_seconds: int
     since: Moment = msgspec.field(name="from")
     """The time of the first point."""
@@ -34,6 +38,8 @@ class History(Answer):
     """Messages that some group has not finished, as of when somebody counted."""
     oldest_seconds: list[float | None]
     """Age of the oldest of them, of all queues together."""
+    lag: list[int | None]
+    """Messages that the group has not finished, as of when somebody counted."""
     push_p50_ms: list[float | None] = msgspec.field(name="pushP50Ms")
     push_p99_ms: list[float | None] = msgspec.field(name="pushP99Ms")
     pop_p50_ms: list[float | None] = msgspec.field(name="popP50Ms")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from fairlane.model.moment import Moment
-from fairlane.wire.base import Answer
+from fairlane.wire.base import Answer, ListQuery
 
 
 class HookRequest(Answer):
@@ -18,7 +18,7 @@ class HookRequest(Answer):
 
 
 class Hook(Answer):
-    """A webhook of a spec in force, with what this process counted since it started."""
+    """A webhook of a spec in force, with what the processes of this broker counted since they started."""
 
     name: str
     queue: str | None
@@ -38,9 +38,19 @@ class Hook(Answer):
     """The last ones, newest first."""
 
 
+class HookListQuery(ListQuery):
+    """`search` also finds their queues."""
+
+    sort: Literal["name", "refused", "delivered"] = "name"
+
+
 class HookList(Answer):
     hooks: list[Hook]
-    """By name."""
+    total: int = 0
+    """How many there are, on all pages."""
+    delivered: int = 0
+    refused: int = 0
+    """Of all webhooks, since this process started."""
 
 
 class HookTest(Answer):

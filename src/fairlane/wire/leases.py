@@ -81,3 +81,5 @@ class Utilisation(Answer):
     capacity: int | None
     remaining: int | None
     groups: list[GroupUse]
+    stats_age: int
+    """Seconds since this was counted; 0 unless there are very many partitions."""

@@ -83,6 +83,9 @@ class LanesQuery(ExplainQuery):
     """`unfinished`: any but `finished`."""
     search: str = ""
     """Only partitions whose name contains this."""
+    sort: Literal["partition", "urgent"] = "partition"
+    """`urgent`: lanes that have something to read, blocked and parked ones first, then by how long they are ready. They
+    are the first `limit` of those, and neither searched nor of one state."""
     after: str = ""
     """The `next` of the page before."""
     limit: Limit = 50

@@ -20,7 +20,7 @@ class Item(PushItem, rename="camel", kw_only=True, gc=False, omit_defaults=True,
     partition: str | None = DEFAULT_PARTITION  # type: ignore[assignment]
     deliver_at: Moment | None = None
     producer_sub: Any = None
-    """Published clients send it, and nobody believes it: who produced a message is not for its body to say."""
+    """Published clients send it, and nobody believes it: `check_wire_items` puts the caller's own in its stead."""
 
 
 class PushBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ import msgspec
 
 from fairlane.model.moment import Moment
 from fairlane.model.queue import QueueOptions
-from fairlane.wire.base import Answer, Body, Limit, Offset
+from fairlane.wire.base import Answer, Body, Limit, ListQuery
 
 
 def camel(name: str) -> str:
@@ -101,6 +101,8 @@ class Rates(Answer):
 
 class ListedQueue(QueueSummary):
     paused: bool
+    lanes_stopped: int | None
+    """Lanes that are blocked or parked; null on a page of more than 200."""
     oldest_at: Moment | None
     """When the oldest message came that some group has not finished; null where nobody reads."""
     rates: Rates
@@ -112,16 +114,13 @@ class QueueList(Answer):
     queues: list[ListedQueue]
     total: int
     """How many there are with this name, on all pages."""
+    stats_age: int = 0
+    """Seconds since what they hold was counted; 0 unless there are very many partitions."""
 
 
-class QueueListQuery(Body):
-    search: str = ""
-    """Only queues whose name contains this."""
+class QueueListQuery(ListQuery):
     sort: Literal["created", "name", "pending", "oldest", "rate", "deadLetters"] = "created"
-    order: Literal["asc", "desc"] | None = None
-    """By name upwards, by all else downwards: what is newest, most, oldest comes first."""
     limit: Limit = 10_000
-    offset: Offset = 0
 
 
 class PartitionDetail(Answer):
@@ -141,6 +140,8 @@ class QueueDetail(QueueHead):
     totals: Counts
     next: str | None
     """The name after which the next page of partitions begins; null on the last."""
+    stats_age: int = 0
+    """Seconds since the totals were counted; 0 unless there are very many partitions."""
 
 
 class PageQuery(Body):

@@ -11,7 +11,7 @@ from fairlane.errors import InvalidRequest
 from fairlane.model.limits import NAME_CHARS_MAX
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name
-from fairlane.wire.base import NULL, Answer, Body
+from fairlane.wire.base import NULL, Answer, Body, ListQuery
 
 Missed = Literal["skip", "once", "all"]
 INTERVAL_SECONDS_MAX = 366 * 24 * 3600
@@ -60,9 +60,16 @@ class Schedule(ScheduleOptions, forbid_unknown_fields=False):
     """The next five ticks."""
 
 
+class ScheduleListQuery(ListQuery):
+    """`search` also finds the queues that they push to."""
+
+    sort: Literal["name", "queue", "next"] = "name"
+
+
 class Schedules(Answer):
     schedules: list[Schedule]
-    """By name."""
+    total: int = 0
+    """How many there are, on all pages."""
 
 
 class ScheduleDeleted(Answer):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -10,7 +10,7 @@ from fairlane.errors import InvalidRequest
 from fairlane.model.limits import COUNT_MAX, TYPE_CHARS_MAX
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_count, check_name
-from fairlane.wire.base import Answer, Body
+from fairlane.wire.base import Answer, Body, ListQuery
 
 RECORDS_MAX = 1000
 """Of one commit: a page of somebody's API."""
@@ -43,9 +43,14 @@ class SourceView(Answer):
     """How many are known."""
 
 
+class SourceListQuery(ListQuery):
+    sort: Literal["name", "records", "committed"] = "name"
+
+
 class SourceList(Answer):
     sources: list[SourceView]
-    """By name."""
+    total: int = 0
+    """How many there are, on all pages."""
 
 
 class SourceLeaseBody(Body):

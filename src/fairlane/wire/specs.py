@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from fairlane.model.moment import Moment
-from fairlane.wire.base import Answer, Body, Limit
+from fairlane.wire.base import Answer, Body, Limit, ListQuery
 
 Sign = Literal["+", "~", "-"]
 Kind = Literal["queue", "command", "webhook", "schedule", "poller"]
@@ -21,7 +21,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     before: Any = None
     after: Any = None
     danger: str | None = None
-    """What messages may be lost or refused by it."""
+    """What messages may be lost, refused or exposed by it."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,7 +48,7 @@ class SpecApplyBody(SpecPlanBody):
     """The text that it was compiled from, to be kept with it."""
     applied_by: str = ""
     consent: bool = False
-    """Whether messages may be lost or refused by it."""
+    """Whether messages may be lost, refused or exposed by it."""
     version: int | None = None
     """That of the plan: the apply is refused if another was applied since."""
 
@@ -65,7 +65,7 @@ class SpecPlan(Answer):
     drift: list[Change]
     """What was changed otherwise since the app was last applied."""
     dangers: list[str]
-    """By what messages may be lost or refused: such a plan is applied only with consent."""
+    """By what messages may be lost, refused or exposed: such a plan is applied only with consent."""
 
 
 class SpecHead(Answer):
@@ -93,9 +93,14 @@ class SpecDetail(SpecHead):
         return msgspec.json.decode(self.raw, type=dict[str, Any])
 
 
+class SpecListQuery(ListQuery):
+    sort: Literal["app", "applied"] = "app"
+
+
 class SpecList(Answer):
     specs: list[SpecDetail]
-    """By app."""
+    total: int = 0
+    """How many apps there are, on all pages."""
 
 
 class SpecVersionsQuery(Body):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from fairlane.model.moment import Moment
-from fairlane.wire.base import Answer, Body
+from fairlane.wire.base import Answer, Body, ListQuery
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 
@@ -44,8 +44,21 @@ class Worker(WorkerReport, forbid_unknown_fields=False):
     seen_at: Moment
 
 
+class WorkerListQuery(ListQuery):
+    """`search` finds apps, machines and queues."""
+
+    sort: Literal["id", "app", "host", "seen"] = "id"
+
+
 class Workers(Answer):
     workers: list[Worker]
+    total: int = 0
+    """How many there are, on all pages. What follows is of all that are alive."""
+    machines: int = 0
+    in_hand: int = 0
+    concurrency: int = 0
+    handled: int = 0
+    failed: int = 0
 
 
 class WorkerLeft(Answer):

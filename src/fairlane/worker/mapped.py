@@ -85,7 +85,7 @@ class MappedConsumers:
         except NotFound:  # a broker that knows no specs
             found = []
         except FairlaneError as error:
-            log.debug("cannot read the specs: %s", error)
+            log.debug("cannot read the specs: %(error)s", {"error": error})
             return
         if found != self._seen:
             # Beside the loop that keeps leases: to parse takes a while.
@@ -105,7 +105,9 @@ class MappedConsumers:
                 self._running[key] = self._started(*key, compiled)
 
     def _started(self, queue: str, command: str, compiled: CompiledQueue) -> tuple[Mapped, Consumer, asyncio.Task[int]]:
-        log.info("messages of queue %r become the command %r here", queue, command)
+        log.info(
+            "messages of queue %(queue)r become the command %(command)r here", {"queue": queue, "command": command}
+        )
         mapped = Mapped(compiled)
         handler = msgspec.structs.replace(self._handlers[command], queue=queue, group=COMMANDS)
         subscription = Subscription(queue=queue, group=COMMANDS, handlers={None: handler}, mapping=mapped)
@@ -124,7 +126,7 @@ def _mapped(documents: list[dict[str, Any]], commands: set[str]) -> dict[tuple[s
         try:
             spec = msgspec.convert(document, ir.Spec)
         except msgspec.ValidationError as error:
-            log.error("cannot read a spec of the broker, it is for another version: %s", error)
+            log.error("cannot read a spec of the broker, it is for another version: %(error)s", {"error": error})
             continue
         for name, queue in spec.queues.items():
             command = queue.map_to.command if queue.map_to else None

@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AsyncExitStack
 from contextvars import copy_context
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -73,6 +73,10 @@ class Effects:
                 await asyncio.sleep(backoff(failures, base=0.2, most=5.0))
 
 
+THREADS_LOST_MAX: Final = 32
+"""Threads in which calls run on that nobody waits for. Nothing ends a thread but its process."""
+
+
 class Pool:
     """Threads or processes that run plain functions. One in which a call runs on that nobody waits for takes no new
     ones: its thread or process may never be free again."""
@@ -84,8 +88,9 @@ class Pool:
         """Calls that nobody waits for."""
 
     @property
-    def stuck(self) -> bool:
-        return any(not call.done() for call in self.left)
+    def stuck(self) -> int:
+        """How many of them still run."""
+        return sum(not call.done() for call in self.left)
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         running = self._executor.submit(function, *arguments)
@@ -113,7 +118,11 @@ class Stage:
     """Its loop is one of its own in a thread, so that a handler that blocks it holds up neither polls nor renewals;
     or the caller's, for tests."""
 
-    def __init__(self, app: App, client: Client, *, own_loop: bool = True) -> None:
+    def __init__(self, app: App, client: Client, stopping: asyncio.Event, *, own_loop: bool = True) -> None:
+        """`stopping` is set when too many threads are lost to go on."""
+        self._stopping = stopping
+        self.spent = False
+        """So many were lost."""
         self.caller = Caller(seconds=CALL_SECONDS, bytes_max=ANSWER_BYTES_MAX, free=True)
         self.effects = Effects(client)
         self.provided: dict[Any, Any] = {}
@@ -167,15 +176,30 @@ class Stage:
             function = partial(copy_context().run, function)
         try:
             return await pool.call(function, *arguments)
+        except asyncio.CancelledError:
+            if key is not None:
+                self._lost(binding.handler.name)
+            raise
         except BrokenProcessPool:
             if self._pools.get(key) is pool:
                 del self._pools[key]  # the next call begins with new ones
             raise
 
+    def _lost(self, handler: str) -> None:
+        """A thread is left to what it runs. After too many the worker ends, for whoever supervises it to begin anew."""
+        fields = {"handler": handler, "lost": self.stuck, "most": THREADS_LOST_MAX}
+        if self._stopping.is_set() or not fields["lost"]:
+            return
+        log.warning("a call of %(handler)s runs on in its thread, %(lost)s of at most %(most)s that are lost", fields)
+        if self.stuck >= THREADS_LOST_MAX:
+            self.spent = True
+            log.error("%(lost)s threads are lost to handlers that do not end: stopping, to be started anew", fields)
+            self.effects.loop.call_soon_threadsafe(self._stopping.set)
+
     @property
-    def stuck(self) -> bool:
-        """Calls run on that nobody waits for."""
-        return any(pool.stuck for pool in self._all)
+    def stuck(self) -> int:
+        """Calls that run on and that nobody waits for."""
+        return sum(pool.stuck for pool in self._all)
 
     async def close(self) -> None:
         """End what the app provided, and the loop. Threads that still run a handler are left to it."""

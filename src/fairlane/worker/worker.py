@@ -11,10 +11,10 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from fairlane.client.client import DEFAULT_SERVER, Client
+from fairlane.client.client import Client
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.ids import uuid7
-from fairlane.model.names import check_count
+from fairlane.model.names import DEFAULT_SERVER, check_count
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.consumer import Consumer
 from fairlane.wire.workers import WorkerQueue, WorkerReport
@@ -57,8 +57,8 @@ class Worker:
         self._concurrency = concurrency
         self._backoff_seconds = backoff_seconds
         self._grace_seconds = grace_seconds
-        self._stage = Stage(app, self._client, own_loop=own_loop)
         self._stopping = asyncio.Event()
+        self._stage = Stage(app, self._client, self._stopping, own_loop=own_loop)
         self.consumers: list[Consumer] = []
         self._mapped: MappedConsumers | None = None
         self._beating: asyncio.Task[None] | None = None
@@ -66,7 +66,12 @@ class Worker:
     @property
     def stuck(self) -> bool:
         """Handlers still ran when the worker ended: their threads live on."""
-        return self._stage.stuck or any(consumer.claims for consumer in self.consumers)
+        return self._stage.stuck > 0 or any(consumer.claims for consumer in self.consumers)
+
+    @property
+    def spent(self) -> bool:
+        """It ended because too many threads were lost to handlers that did not end within their time limit."""
+        return self._stage.spent
 
     @property
     def ready(self) -> bool:
@@ -127,7 +132,7 @@ class Worker:
         _, left = await asyncio.wait(running, timeout=self._grace_seconds)
         if left:
             count = sum(consumer.in_hand for consumer in self.consumers)
-            log.warning("%d messages are not finished; releasing their leases", count)
+            log.warning("%(count)d messages are not finished; releasing their leases", {"count": count})
             for task in left:
                 task.cancel()
             await asyncio.wait(left)
@@ -165,7 +170,7 @@ class Worker:
             try:
                 await self._client.workers.report(id, self._report())
             except FairlaneError as error:
-                log.debug("cannot send the heartbeat: %s", error)
+                log.debug("cannot send the heartbeat: %(error)s", {"error": error})
             await self._rest(BEAT_SECONDS)
         with contextlib.suppress(FairlaneError):
             await self._client.workers.leave(id)

@@ -129,7 +129,9 @@ class OperationDrain(Service):
             except FairlaneError as error:
                 failures += 1
                 if failures == 1:
-                    log.warning("operations are not applied, for the store does not answer: %s", error)
+                    log.warning(
+                        "operations are not applied, for the store does not answer: %(error)s", {"error": error}
+                    )
                 await self._rest(backoff(failures, base=AWAY_SECONDS[0], most=AWAY_SECONDS[1]))
                 continue
             if not worked:

@@ -127,11 +127,11 @@ class Enqueuer:
     ) -> NewOperation | None:
         """Acks of one lane; None if there is no such lane."""
         catalogue = self._catalogue
-        found = await catalogue.partition(partition)
+        found = await catalogue.partition(tenant, partition)
         group_id = await catalogue.group_id(found.queue_id, group) if found else None
         if found is None or group_id is None:
             return None
-        queue, _ = await catalogue.names(partition)
+        queue, _ = await catalogue.names(tenant, partition)
         known = await catalogue.queue(tenant, queue, make=False) if queue else None
         return NewOperation(
             id=id,

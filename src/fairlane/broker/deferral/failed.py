@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from builtins import list as List  # there is a verb of that name
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -11,12 +12,12 @@ import msgspec
 from fairlane.broker.capacity import full
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.deferral.drain import OperationDrain
-from fairlane.errors import Conflict, FairlaneError, NotFound, QueueFull, Unavailable
-from fairlane.model.ids import PartitionId
+from fairlane.errors import Conflict, FairlaneError, InvalidRequest, NotFound, QueueFull, Unavailable
+from fairlane.model.ids import PartitionId, parse_uuid
 from fairlane.model.operation import PRIORITIES, Operation, OperationStatus, OperationType
 from fairlane.model.queue import Partition, Queue
 from fairlane.store.contract.journal import Entry
-from fairlane.store.contract.operations import Enqueued, NewOperation
+from fairlane.store.contract.operations import FIRST, Enqueued, NewOperation
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Full
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fairlane.store.journal.journal import Journal
 
 Verb = Literal["retry", "discard"]
+_PAGE: Final = 100
 
 
 class Page(NamedTuple):
@@ -51,8 +53,10 @@ class Operations:
         self._drain = drain
         self._journal = journal
 
-    async def get(self, id: UUID) -> Operation:
-        """In the journal first: what is not there any more is in the store."""
+    async def get(self, id: str | UUID) -> Operation:
+        """What became of an operation. Raises NotFound."""
+        # In the journal first: what is not there any more is in the store.
+        id = _id(id)
         entry = await self._journal.find(id) if self._journal is not None else None
         if entry is not None and entry.backlog.tenant == self._tenant:
             return self._in_journal(entry)
@@ -71,7 +75,7 @@ class Operations:
         group, where = "", PartitionId(0, 0)
         if kind == "ack":
             type_, group, where = "ACK_BATCH", name, PartitionId.parse(partition)
-            queue, label = self._catalogue.known_names(where)
+            queue, label = self._catalogue.known_names(tenant, where)
             partition = label or partition
         return Operation(
             id=entry.id,
@@ -91,12 +95,43 @@ class Operations:
             durability="journal",
         )
 
+    async def list(
+        self, *, status: OperationStatus | None = None, queue: str | None = None, limit: int = 100
+    ) -> List[Operation]:
+        """Operations in the order of their acceptance: those of a status, of a queue, or all."""
+        found: List[Operation] = []
+        after: UUID | None = FIRST
+        while after is not None and len(found) < limit:
+            page = await self.page(status=status, queue=queue, after=after, limit=min(_PAGE, limit - len(found)))
+            found, after = [*found, *page.operations], page.end
+        return found
+
+    async def retry_failed(self, ids: Sequence[str] | None = None, *, queue: str | None = None) -> Settled:
+        """Let failed operations wait again: those named, those of a queue, or all of them."""
+        return await self._settle_all("retry", ids, queue)
+
+    async def discard_failed(self, ids: Sequence[str] | None = None, *, queue: str | None = None) -> Settled:
+        """Give up failed operations for good: those named, those of a queue, or all of them."""
+        return await self._settle_all("discard", ids, queue)
+
+    async def _settle_all(self, verb: Verb, ids: Sequence[str] | None, queue: str | None) -> Settled:
+        if ids is not None and queue is not None:
+            raise InvalidRequest("name the ids of operations, or their queue, not both")
+        after, done, refused = FIRST, List[UUID](), List[tuple[UUID, FairlaneError]]()
+        while True:
+            some = await self.settle_failed(verb, ids=ids, queue=queue, after=after, limit=_PAGE)
+            done += some.done
+            refused += some.refused
+            if some.end is None:
+                return Settled(done, refused, None)
+            after = some.end
+
     async def page(self, *, status: OperationStatus | None, queue: str | None, after: UUID, limit: int) -> Page:
         """Operations in the store and in this broker's journal, in the order of their ids. While the store is away
         those in the journal."""
-        operations: list[Operation] = []
+        operations: List[Operation] = []
         complete = True
-        ends: list[UUID] = []
+        ends: List[UUID] = []
         try:
             stored = await self._store.operations.page(
                 self._tenant, status=status, queue=queue, after=after, limit=limit
@@ -123,7 +158,7 @@ class Operations:
         return Page(ordered, end, complete)
 
     async def settle_failed(
-        self, verb: Verb, *, ids: Sequence[UUID] | None, queue: str | None, after: UUID, limit: int
+        self, verb: Verb, *, ids: Sequence[str | UUID] | None, queue: str | None, after: UUID, limit: int
     ) -> Settled:
         """Retry or discard some that failed, those named or the next of a queue or of all. Each by itself: one that
         cannot be is told, and the others go on."""
@@ -134,7 +169,7 @@ class Operations:
             some = sorted(page.operations, key=lambda one: (one.partition, one.group_id, one.sequence))
             ids, end = [one.id for one in some], page.end
         settled = Settled([], [], end)
-        for id in ids:
+        for id in [_id(one) for one in ids]:
             try:
                 await self._settle(verb, id)
                 settled.done.append(id)
@@ -151,8 +186,9 @@ class Operations:
             raise Conflict(f"only failed operations are discarded together; this one is {found.status}")
         await self.discard(id)
 
-    async def retry(self, id: UUID) -> Operation:
+    async def retry(self, id: str | UUID) -> Operation:
         """Let a failed operation wait again, at the end of its backlog; if its queue was made anew, in that one."""
+        id = _id(id)
         found = await self.get(id)
         if found.durability == "journal" and self._journal is not None:
             if not await self._journal.retry(id):
@@ -195,7 +231,9 @@ class Operations:
             payload=found.payload,
         )
 
-    async def discard(self, id: UUID) -> Operation:
+    async def discard(self, id: str | UUID) -> Operation:
+        """Give up a pending or failed operation for good. Raises Conflict if it is neither."""
+        id = _id(id)
         found = await self.get(id)
         if found.durability == "journal" and self._journal is not None:
             if not await self._journal.discard(id):
@@ -205,3 +243,10 @@ class Operations:
             found = await self.get(id)
             raise Conflict(f"only a pending or failed operation can be discarded; this one is {found.status}")
         return await self.get(id)
+
+
+def _id(given: str | UUID) -> UUID:
+    id = given if isinstance(given, UUID) else parse_uuid(given)
+    if id is None:
+        raise InvalidRequest(f"{given!r:.80} is not the id of an operation; use the operationId of a 202 answer")
+    return id

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from fairlane.broker.compiled_specs import CompiledSpecs
+from fairlane.broker.compiled_specs import AllSpecs
+from fairlane.broker.credentials import Credentials
 from fairlane.broker.deferral.drain import OperationDrain
 from fairlane.broker.deferral.enqueue import Enqueuer
 from fairlane.broker.deferral.route import Route
@@ -22,6 +23,7 @@ from fairlane.runtime.backoff import backoff
 from fairlane.runtime.service import Service
 from fairlane.store.contract.journal import Backlog, Entry
 from fairlane.store.contract.store import Store
+from fairlane.store.families.api_keys import KnownKeys
 
 if TYPE_CHECKING:
     from fairlane.store.journal.journal import Journal
@@ -111,9 +113,8 @@ class JournalDrain(Service):
         enqueuer: Enqueuer,
         operations: OperationDrain,
         flags: Flags,
-        compiled_specs: CompiledSpecs,
-        *,
-        tenant: str,
+        specs: AllSpecs,
+        credentials: Credentials,
     ) -> None:
         super().__init__("journal")
         self._news = route.news
@@ -123,8 +124,9 @@ class JournalDrain(Service):
         self._enqueuer = enqueuer
         self._operations = operations
         self._flags = flags
-        self._compiled_specs = compiled_specs
-        self._tenant = tenant
+        self._specs = specs
+        self._credentials = credentials
+        self._saved_keys: KnownKeys | None = None
         self._turns = Turns()
         self._load_at = 0.0
         self._resting: dict[Backlog, tuple[int, float]] = {}
@@ -159,7 +161,7 @@ class JournalDrain(Service):
             except FairlaneError as error:
                 failures += 1
                 if await self._route.is_there(str(error)):
-                    log.warning("cannot drain the journal, retrying: %s", error)
+                    log.warning("cannot drain the journal, retrying: %(error)s", {"error": error})
                 await asyncio.sleep(backoff(failures, base=_PAUSE_SECONDS[0], most=_PAUSE_SECONDS[1]))
 
     async def _look(self) -> float:
@@ -183,9 +185,11 @@ class JournalDrain(Service):
         if not route.watch.up:
             await route.watch.wait_back(_FLOOR_SECONDS)
             return 0.0
-        if monotonic() >= self._snapshot_at:
-            specs = self._compiled_specs.versions if self._compiled_specs.loaded else None
-            await self._journal.save(queues=await self._store.queues.list(self._tenant), specs=specs)
+        keys = self._credentials.known
+        if monotonic() >= self._snapshot_at or keys is not self._saved_keys:
+            specs = self._specs.versions() if self._specs.loaded else None
+            await self._journal.save(queues=await self._store.queues.list(), specs=specs, keys=keys)
+            self._saved_keys = keys
             self._snapshot_at = monotonic() + _SNAPSHOT_SECONDS
         soonest = min((until for _, until in self._resting.values()), default=float("inf"))
         return min(_POLL_SECONDS, max(_PAUSE_SECONDS[0] / 2, soonest - monotonic()))

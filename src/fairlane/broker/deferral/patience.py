@@ -81,7 +81,7 @@ class StoreWatch:
         self.outages += 1
         self._lost_at = monotonic()
         self._back.clear()
-        log.warning("store unavailable, pushes and acks go to the journal: %s", why)
+        log.warning("store unavailable, pushes and acks go to the journal: %(error)s", {"error": why})
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._wait(), name="fairlane store watch")
 
@@ -95,7 +95,7 @@ class StoreWatch:
     def back(self) -> None:
         if not self.up:
             self.up = True
-            log.warning("store available again after %.1f s", self.away_seconds())
+            log.warning("store available again after %(seconds).1f s", {"seconds": self.away_seconds()})
             self._back.set()
 
     def away_seconds(self) -> float:

@@ -1,7 +1,7 @@
-"""The catalogue watch: notices that another broker changed queues, which are then forgotten, or applied a spec, which
-is then read anew.
+"""The catalogue watch: notices that another broker changed queues, which are then forgotten, or applied a spec or
+changed a key, which are then read anew.
 
-The truth is a version in the store; a hint says that it rose, and every second it is looked at anyway.
+The truth is a version in the store; a hint says that it rose, and twice a second it is looked at anyway.
 """
 
 from __future__ import annotations
@@ -9,25 +9,29 @@ from __future__ import annotations
 import logging
 
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.compiled_specs import CompiledSpecs
+from fairlane.broker.compiled_specs import AllSpecs
+from fairlane.broker.credentials import Credentials
+from fairlane.broker.tenants import Tenants
 from fairlane.errors import FairlaneError
 from fairlane.runtime.service import Service
 from fairlane.store.contract.store import Store
-from fairlane.store.families.queues import SPECS
+from fairlane.store.families.queues import KEYS, SPECS, TENANTS
 
-CATALOGUE = 0
-"""The hint for it, in the place of a queue's id."""
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.5
 
 log = logging.getLogger(__name__)
 
 
 class CatalogueWatch(Service):
-    def __init__(self, store: Store, catalogue: Catalogue, compiled_specs: CompiledSpecs) -> None:
+    def __init__(
+        self, store: Store, catalogue: Catalogue, tenants: Tenants, specs: AllSpecs, credentials: Credentials
+    ) -> None:
         super().__init__("catalogue")
         self._store = store
         self._catalogue = catalogue
-        self._compiled_specs = compiled_specs
+        self._tenants = tenants
+        self._specs = specs
+        self._credentials = credentials
         self._version: int | None = None
 
     async def _run(self) -> None:
@@ -35,7 +39,8 @@ class CatalogueWatch(Service):
             try:
                 await self.look()
             except FairlaneError as error:
-                log.debug("cannot read the catalogue: %s", error)
+                log.debug("cannot read the catalogue: %(error)s", {"error": error})
+            await self._credentials.look()
             await self._rest(LOOK_SECONDS)
 
     async def look(self) -> None:
@@ -43,11 +48,17 @@ class CatalogueWatch(Service):
         version, queue_ids = await self._store.queues.changes(self._version or 0)
         if self._version is None or queue_ids is None:
             self._catalogue.forget_all()
-            await self._compiled_specs.reload()
+            await self._tenants.reload()
+            await self._specs.reload()
+            await self._credentials.reload()
         else:
             for queue_id in queue_ids:
                 if queue_id == SPECS:
-                    await self._compiled_specs.reload()
+                    await self._specs.reload()
+                elif queue_id == KEYS:
+                    await self._credentials.reload()
+                elif queue_id == TENANTS:
+                    await self._tenants.reload()
                 else:
                     self._catalogue.forget(queue_id)
         self._version = version

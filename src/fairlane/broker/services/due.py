@@ -11,7 +11,7 @@ import random
 import time
 
 from fairlane.broker.push import Announcer
-from fairlane.broker.schedules import Schedules
+from fairlane.broker.schedules import Ticks
 from fairlane.errors import FairlaneError, ShuttingDown
 from fairlane.runtime.service import Service
 from fairlane.store.contract.store import Store
@@ -38,7 +38,7 @@ class DueService(Service):
         self._announcer = announcer
         self._expire_at = time.monotonic() + _EXPIRY_SECONDS * random.random()  # noqa: S311  # not all at once
         self.appended = self.expired = 0
-        self.schedules: Schedules | None = None
+        self.ticks: Ticks | None = None
         """Set by the broker, which makes it after this service."""
 
     async def _run(self) -> None:
@@ -53,7 +53,9 @@ class DueService(Service):
                 return
             except FairlaneError as error:
                 if not away:
-                    log.warning("cannot deliver scheduled messages, the store does not answer: %s", error)
+                    log.warning(
+                        "cannot deliver scheduled messages, the store does not answer: %(error)s", {"error": error}
+                    )
                 away, pause = True, _AWAY_SECONDS
             await self._rest(pause)
 
@@ -75,13 +77,13 @@ class DueService(Service):
 
     async def tick(self) -> float:
         """Push the ticks of schedules that are due; how many seconds to wait until there is another."""
-        while not self._stopping and self.schedules is not None:
-            due_in = await self.schedules.next_in()
+        while not self._stopping and self.ticks is not None:
+            due_in = await self.ticks.next_in()
             if due_in is None:
                 return _FLOOR_SECONDS
             if due_in > 0:
                 return min(_FLOOR_SECONDS, max(0.001, due_in / 1e6))
-            if not await self.schedules.push_due():
+            if not await self.ticks.push_due():
                 return _TICK_SECONDS  # another broker is at it, or the queue of a schedule takes nothing now
         return _FLOOR_SECONDS
 

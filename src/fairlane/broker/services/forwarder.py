@@ -40,7 +40,7 @@ class Forwarder(Service):
                 return
             except FairlaneError as error:
                 if not away:
-                    log.warning("cannot forward dead letters, retrying: %s", error)
+                    log.warning("cannot forward dead letters, retrying: %(error)s", {"error": error})
                 away = True
 
     async def forward(self) -> int:

@@ -41,13 +41,16 @@ class Reseed(Service):
             try:
                 after = await self._step(after)
             except FairlaneError as error:
-                log.warning("reseed: cannot look for lanes to wake: %s", error)
+                log.warning("reseed: cannot look for lanes to wake: %(error)s", {"error": error})
                 after = None
             pause = max(ROUND_SECONDS if after is None else STEP_SECONDS, SHARE * (monotonic() - began))
 
     async def _step(self, after: PartitionId | None) -> PartitionId | None:
         roused = await self._store.groups.rouse(after, limit=STEP_PARTITIONS)
         for queue_id, lanes in roused.lanes.items():
-            log.warning("reseed: woke %d lanes of queue %d that had messages and were not ready", lanes, queue_id)
+            log.warning(
+                "reseed: woke %(lanes)d lanes of queue %(queue_id)d that had messages and were not ready",
+                {"lanes": lanes, "queue_id": queue_id},
+            )
             self._announcer.announce(queue_id, lanes)
         return roused.after

@@ -7,6 +7,9 @@ export class Problem extends Error {
   }
 }
 
+/** Called when the broker asks for a credential, or does not take the one of this browser any more. */
+export const asked = { onlogin: () => {}, quiet: false };
+
 const AWAY = "The broker does not answer. Is it running, and does the network reach it?";
 
 const call = async (method, path, body) => {
@@ -33,6 +36,7 @@ export const problem = (status, text) => {
   } catch {
     // Not JSON: something between here and the broker answered.
   }
+  if (status === 401 && !asked.quiet) asked.onlogin();
   return new Problem(status, said?.code ?? "", said?.error ?? said?.message ?? `The broker answered with ${status}.`);
 };
 

@@ -50,7 +50,7 @@ export const chart = ({ times, series, format = String, height = 160, label = ""
   const W = 1000;
   const x = (i) => (n < 2 ? W : (i / (n - 1)) * W);
   const y = (value) => height - (value / top) * (height - 6);
-  const marks = [0, 0.5, 1].map((share) => h("span.axis-y", { style: { bottom: `${(share * (height - 6) * 100) / height}%` } }, format(top * share)));
+  const marks = [0, 0.5, 1].filter((share) => share !== 0.5 || format(top / 2) !== format(top)).map((share) => h("span.axis-y", { style: { bottom: `${(share * (height - 6) * 100) / height}%` } }, format(top * share)));
   return h("figure.chart", { "aria-label": label, role: "img", onpointermove: (event) => point(event, { times, series, format }), onpointerleave: (event) => event.currentTarget.classList.remove("is-pointed") },
     h("div.plot", { style: { "block-size": `${height}px` } },
       h("svg", { viewBox: `0 0 ${W} ${height}`, preserveAspectRatio: "none" },
@@ -59,7 +59,7 @@ export const chart = ({ times, series, format = String, height = 160, label = ""
           const line = path(one.points, x, y, one.joined);
           return h("g", { class: `is-${one.kind}` }, one.area && line && h("path.area", { d: `${line}L${x(one.points.findLastIndex(known))} ${height}L${x(one.points.findIndex(known))} ${height}Z` }), h("path.line", { d: line }));
         })),
-      marks, h("div.cursor", { static: true }), h("div.tip", { static: true })),
+      marks, !series.some((one) => one.points.some((value) => value > 0)) && h("p.empty", h("span", "Nothing in this time")), h("div.cursor", { static: true }), h("div.tip", { static: true })),
     h("div.axis-x", n > 1 ? ticks(times) : null));
 };
 

@@ -23,6 +23,9 @@ export const count = (value) => {
   return scaled(value, 1000, ["", " k", " M", " G", " T"]).join("");
 };
 
+/** Every digit: a position is not nearly another one. */
+export const exact = (value) => (absent(value) ? NONE : whole.format(value));
+
 export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
 
 export const bytes = (value) => {

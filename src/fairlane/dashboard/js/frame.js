@@ -5,6 +5,7 @@ import { count } from "./format.js";
 import { icon, mark } from "./icons.js";
 import { help } from "./keys.js";
 import { connection } from "./live.js";
+import { logout } from "./login.js";
 import { nav } from "./routes.js";
 
 const side = document.getElementById("side");
@@ -32,7 +33,8 @@ const setTheme = (name) => {
 const open = (is) => document.body.classList.toggle("nav-open", is);
 addEventListener("hashchange", () => open(false));
 
-export const frame = (section, { findings = [] }) => {
+export const frame = (section, shared) => {
+  const { findings = [], me } = shared;
   const urgent = findings.filter((one) => one.severity !== "notice").length;
   const worst = findings.some((one) => one.severity === "critical") ? "critical" : "warning";
   const [kind, text] = LIVE[connection.state];
@@ -47,8 +49,9 @@ export const frame = (section, { findings = [] }) => {
           icon(one.icon), h("span", one.label), one.path === "/" && urgent > 0 && h("b.badge", { class: `is-${worst}`, title: "worth acting on" }, count(urgent))))))),
     h("div.side-foot",
       h("span.live", { class: `is-${kind}`, title: "How this page gets its data" }, text),
+      me && (me.open ? h("span.who", { title: "No key was made yet: whoever reaches this address may do everything. fairlane key create makes one." }, "Open, no key asked") : h("span.who", { title: me.scopes.join(", ") }, h("span.name", me.name), h("button.link", { type: "button", onclick: logout }, "Log out"))),
       h("span.tools",
-        h("button.icon-button", { type: "button", "aria-label": `Theme: ${theme()}; change to ${next}`, title: `Theme: ${theme()}`, onclick: () => { setTheme(next); frame(section, { findings }); } }, icon(theme())),
+        h("button.icon-button", { type: "button", "aria-label": `Theme: ${theme()}; change to ${next}`, title: `Theme: ${theme()}`, onclick: () => { setTheme(next); frame(section, shared); } }, icon(theme())),
         h("button.icon-button", { type: "button", "aria-label": "Keyboard shortcuts", title: "Keyboard (?)", onclick: help }, icon("keyboard")),
         h("a.icon-button", { href: "/docs", "aria-label": "The API", title: "The API" }, icon("docs")))));
 };

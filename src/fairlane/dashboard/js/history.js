@@ -10,7 +10,7 @@ const SPANS = { 5: "5 min", 60: "1 h", 1440: "24 h" };
 
 const minutes = (ctx) => (ctx.query.minutes in SPANS ? ctx.query.minutes : "5");
 
-export const historyPath = (ctx, queue) => where("/api/v1/history", { queue, minutes: minutes(ctx) });
+export const historyPath = (ctx, queue, group) => where("/api/v1/history", { queue, group, minutes: minutes(ctx) });
 
 /** The choice of how far back. */
 export const spans = (ctx) =>
@@ -56,6 +56,12 @@ export const latencies = (body) =>
 
 export const depths = (body) =>
   figure("Waiting", body, [{ name: "messages", kind: "warning", points: body.depth ?? [], area: true, joined: true, value: count(last(body.depth)) }], count);
+
+/** Of one group: how far behind it is. */
+export const lag = (ctx, whole) => {
+  const body = trimmed(whole);
+  return h("div.stack", h("div.bar", spans(ctx)), figure("Messages to read", body, [{ name: "to read", kind: "accent", points: body.lag, area: true, joined: true, value: count(last(body.lag)) }], (value) => count(Math.round(value))));
+};
 
 /** The three of them, in one row where there is room. */
 export const charts = (ctx, whole) => {

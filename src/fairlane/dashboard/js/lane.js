@@ -1,7 +1,7 @@
 // A lane drawn: what is finished, leased, failed, waiting, delayed and dead, from the first position to the head.
 
 import { h } from "./dom.js";
-import { count } from "./format.js";
+import { count, exact } from "./format.js";
 import { link } from "./router.js";
 
 export const QUEUE_MODE = "__QUEUE_MODE__";
@@ -47,9 +47,9 @@ export const laneRoad = (lane, { scheduled = 0, dead = [] } = {}) => {
       scheduled > 0 && h("rect.l-delayed", { x: room + 8, y: 10, width: W - room - 8, height: 26 }),
       h("path.l-cursor", { d: `M${cursor} 2V44` })),
     h("figcaption.road-marks",
-      h("span", { style: { "inset-inline-start": "0" } }, count(from)),
-      cursor > 80 && cursor < room - 80 && h("b", { style: { "inset-inline-start": `${cursor / 10}%` } }, `cursor ${count(lane.committed)}`),
-      h("span.end", { style: { "inset-inline-start": `${room / 10}%` } }, `head ${count(lane.head)}`)));
+      h("span", { style: { "inset-inline-start": "0" } }, exact(from)),
+      cursor > 80 && cursor < room - 80 && h("b", { style: { "inset-inline-start": `${cursor / 10}%` } }, `cursor ${exact(lane.committed)}`),
+      h("span.end", { style: { "inset-inline-start": `${room / 10}%` } }, `head ${exact(lane.head)}`)));
 };
 
 /** What the colours mean, with how many there are. */
@@ -71,5 +71,5 @@ export const stateOf = (lane, message) => {
 export const laneCells = (lane, messages) =>
   h("div.cells", messages.map((one) => {
     const name = stateOf(lane, one);
-    return h("a.cell", { key: one.position, class: `l-${name}${one.position === lane.committed ? " is-next" : ""}`, href: link(["messages", one.partitionId, one.transactionId]), title: `${count(one.position)}: ${name}`, "aria-label": `Message ${one.position}, ${name}` }, h("span", String(one.position)));
+    return h("a.cell", { key: one.position, class: `l-${name}${one.position === lane.committed ? " is-next" : ""}`, href: link(["messages", one.partitionId, one.transactionId]), title: `${exact(one.position)}: ${name}`, "aria-label": `Message ${one.position}, ${name}` }, h("span", String(one.position)));
   }));

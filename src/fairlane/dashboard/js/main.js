@@ -23,18 +23,20 @@
 // Pieces: parts.js (card, stat, badge, state, button, facts, meter, empty, tabs), table.js (table, paged, searchBox,
 // chooser), dialog.js (confirm, confirmByName, ask, tell, toast), chart.js (spark, chart, legend), json.js, format.js.
 
-import { get, getText } from "./api.js";
+import { asked, get, getText } from "./api.js";
 import { toast } from "./dialog.js";
 import { draw, h } from "./dom.js";
 import { frame } from "./frame.js";
 import { keys } from "./keys.js";
 import { connection, watch } from "./live.js";
+import { login } from "./login.js";
 import { failed, waiting } from "./parts.js";
 import { here, match, setQuery } from "./router.js";
 import { routes } from "./routes.js";
 
 const main = document.getElementById("main");
-let now = null; // the visit of a page: { route, page, ctx, paths, stop }
+const FINDINGS = "frame findings"; // watched on every page
+let now = null; // the visit of a page: { route, page, ctx, paths, awaited (names whose data is not that of the address yet), stop }
 let due = false;
 let turn = 0;
 
@@ -48,10 +50,10 @@ const redraw = () => {
   });
 };
 
-const shared = {}; // what the frame watches: findings
+const shared = {}; // what the frame shows: findings, and who is logged in
 const drawFrame = () => frame(now?.route.section, shared);
 
-const drawPage = ({ page, ctx, hash }) => {
+const drawPage = ({ page, ctx, hash, awaited }) => {
   const title = page.title(ctx);
   document.title = title === "Overview" ? "Fairlane" : `${title} · Fairlane`;
   let body;
@@ -67,7 +69,8 @@ const drawPage = ({ page, ctx, hash }) => {
         h("h1", title, ...(page.badges?.(ctx) ?? []))),
       page.actions && h("div.actions", ...page.actions(ctx))),
     h("div.page", { key: now.route.path }, body));
-  main.dataset.shown = hash; // of which address this is
+  main.setAttribute("aria-busy", String(awaited.size > 0));
+  if (!awaited.size) main.dataset.shown = hash; // of which address this is
 };
 
 const context = (params, query) => {
@@ -99,10 +102,11 @@ const context = (params, query) => {
 };
 
 const put = (visit) => (name, body, problem) => {
-  if (name === "frame findings") {
+  if (name === FINDINGS) {
     shared.findings = body?.findings;
     return redraw();
   }
+  visit.awaited.delete(name);
   if (problem) visit.ctx.problems[name] = problem;
   else {
     delete visit.ctx.problems[name];
@@ -123,10 +127,13 @@ const load = async (visit) => {
 
 // Watch what the page asks for now; data of names that stay is shown until the new is there.
 const follow = (visit) => {
-  const paths = { ...visit.page.watch?.(visit.ctx), "frame findings": "/api/v1/findings" };
+  const paths = { ...visit.page.watch?.(visit.ctx), [FINDINGS]: "/api/v1/findings" };
   const text = JSON.stringify(paths);
   if (text !== visit.paths) {
     visit.stop?.();
+    const before = JSON.parse(visit.paths ?? "{}");
+    for (const name of visit.awaited) if (!(name in paths)) visit.awaited.delete(name);
+    for (const name in paths) if (name !== FINDINGS && paths[name] !== before[name]) visit.awaited.add(name);
     visit.paths = text;
     visit.stop = watch(paths, put(visit));
   }
@@ -150,7 +157,7 @@ const visit = async () => {
   now?.stop?.();
   const mine = ++turn;
   const first = now === null;
-  now = { route: found?.route ?? { path: "", section: "" }, ctx: context(found?.params ?? {}, query), hash: location.hash };
+  now = { route: found?.route ?? { path: "", section: "" }, ctx: context(found?.params ?? {}, query), hash: location.hash, awaited: new Set() };
   const visited = now;
   try {
     if (!found) throw Object.assign(new Error("There is no such page."), { code: `#/${path.join("/")}` });
@@ -173,8 +180,10 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   main.focus();
 });
 connection.onchange = redraw;
+asked.onlogin = login;
 addEventListener("hashchange", visit);
 setInterval(redraw, 1000); // "3 s ago" is "4 s ago" then
 keys();
-visit();
+// First of all, so that whoever has to log in is refused once and not for everything on the page.
+get("/api/v1/whoami").then((me) => { shared.me = me; visit(); }, (error) => error.status === 401 || visit());
 drawFrame();

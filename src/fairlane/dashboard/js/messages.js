@@ -1,7 +1,7 @@
 // Stored messages in a table.
 
 import { h } from "./dom.js";
-import { count, time } from "./format.js";
+import { exact, time } from "./format.js";
 import { empty, state } from "./parts.js";
 import { link } from "./router.js";
 import { chooser, table } from "./table.js";
@@ -20,7 +20,7 @@ export const messageTable = (ctx, { messages, next }, { partition = true, status
     columns: [
       { title: "Transaction", clip: true, cell: (one) => h("span.mono", { title: one.transactionId }, one.transactionId) },
       partition && { title: "Partition", cell: (one) => one.partition },
-      { title: "Position", number: true, hide: "narrow", cell: (one) => count(one.position) },
+      { title: "Position", number: true, hide: "narrow", cell: (one) => exact(one.position) },
       { title: "State", cell: (one) => state(statusOf(one.status)) },
       { title: "Finished by", number: true, hide: "narrow", cell: (one) => one.busStatus && `${one.busStatus.consumedBy} of ${one.busStatus.totalGroups} groups` },
       { title: "Came", cell: (one) => time(one.createdAt) },

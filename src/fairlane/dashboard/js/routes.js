@@ -18,6 +18,8 @@ export const routes = [
   { path: "/specs", module: "specs", section: "/specs" },
   { path: "/specs/:version", module: "spec", section: "/specs" },
   { path: "/system", module: "system", section: "/system" },
+  { path: "/keys", module: "api_keys", section: "/keys" },
+  { path: "/audit", module: "audit", section: "/audit" },
 ];
 
 /** The navigation, in groups; `key` follows g on the keyboard. */
@@ -36,5 +38,9 @@ export const nav = [
     { path: "/sources", label: "Sources", icon: "sources", key: "r" },
     { path: "/specs", label: "Specs", icon: "specs", key: "c" },
   ] },
-  { items: [{ path: "/system", label: "System", icon: "system", key: "y" }] },
+  { label: "Broker", items: [
+    { path: "/system", label: "System", icon: "system", key: "y" },
+    { path: "/keys", label: "API keys", icon: "key", key: "k" },
+    { path: "/audit", label: "Audit log", icon: "audit", key: "a" },
+  ] },
 ];

@@ -18,17 +18,17 @@ export const paged = (path, { query }, { limit = LIMIT, ...others } = {}) => {
 
 /**
  * columns: [{ title, cell: (row) => tree, sort?: "name", order?: "desc" first, number?: true, grow?: true (takes what is left), clip?: true (cut off there), hide?: "narrow" }]
- * rows, key: (row) => text, href: (row) => address; total or next (a cursor) or more (whether a page follows)
+ * rows, key: (row) => text, href: (row) => address; total or next (a cursor) or more (whether a page follows), or whole (all there are)
  * search: placeholder; tools: what stands at the right of it; empty: tree; sorted: { sort, order } by default
  */
-export const table = (ctx, { columns, rows, key, href, total, next, more, limit = LIMIT, search, tools, empty, sorted = {}, label }) =>
+export const table = (ctx, { columns, rows, key, href, total, next, more, whole, limit = LIMIT, search, tools, empty, sorted = {}, label }) =>
   h("div.table-box",
     (search || tools) && h("div.table-tools", search && searchBox(ctx, search), tools),
-    rows.length === 0 && !ctx.query.offset ? empty : h("div.table-scroll", { tabindex: "0", role: "region", "aria-label": label ?? "Table" },
+    rows.length === 0 && (whole || !ctx.query.offset) ? empty : h("div.table-scroll", { tabindex: "0", role: "region", "aria-label": label ?? "Table" },
       h("table",
         h("thead", h("tr", columns.map((one) => head(ctx, one, sorted)))),
         h("tbody", rows.map((row) => line(columns, row, key?.(row), href?.(row)))))),
-    pager(ctx, { rows, total, next, more, limit }));
+    !whole && pager(ctx, { rows, total, next, more, limit }));
 
 const line = (columns, row, key, href) =>
   h("tr", { key, class: href ? "is-link" : "", onclick: href && ((event) => follow(event, href)) },
@@ -77,7 +77,8 @@ export const chooser = (ctx, name, options, label) =>
     h("select", { onchange: (event) => ctx.setQuery({ [name]: event.currentTarget.value, offset: "", after: "" }) },
       options.map(([value, text]) => h("option", { key: value, value, selected: (ctx.query[name] ?? "") === value }, text))));
 
-const pager = (ctx, { rows, total, next, more, limit }) => {
+/** What is shown of how many, and the way to other pages; for what is no table too. */
+export const pager = (ctx, { rows, total, next, more, limit = LIMIT }) => {
   const offset = Number(ctx.query.offset ?? 0);
   const last = offset + rows.length;
   const follows = total === undefined ? Boolean(next) || Boolean(more) : last < total;

@@ -24,7 +24,7 @@ async def exposition(app: App) -> bytes:
         add_process(out, app)
         add_journal(out, app)
         return out.text() + (from_store or b"")
-    answers = await app.siblings.ask()
+    answers = await app.siblings.ask("metrics")
     found = {number: read for number, answer in answers.items() if (read := _read(answer)) is not None}
     found[app.siblings.number] = snapshot(app)
     up = [({"worker": str(number)}, int(number in found)) for number in sorted({*answers, *found})]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlane.http.metrics.families import Families, Flat, Labels, capped
-from fairlane.telemetry import cpu_seconds, resident_bytes
+from fairlane.runtime.process import cpu_seconds, resident_bytes
 
 if TYPE_CHECKING:
     from fairlane.broker.broker import Broker

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Collection
 from typing import Any, Final
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.statistics import counts, serves_until
+from fairlane.broker.counting import serves_seconds
+from fairlane.broker.statistics import counts
 from fairlane.errors import FairlaneError
 from fairlane.http.metrics.families import OTHER, SERIES_MAX, Families, Labels, capped
+from fairlane.model.names import DEFAULT_TENANT
+from fairlane.model.queue import Queue
 
 STUCK_SECONDS: Final = 60
 OVERDUE_SECONDS: Final = 60
@@ -64,7 +68,9 @@ class StoreMetrics:
         await self._workers(out)
         await self._spec(out)
         self._last, self.counted = await out.written(), out
-        self._counted_at, self._serves_until = began, serves_until(began)
+        now, statistics = time.monotonic(), self._broker.statistics
+        self._counted_at = began - max(statistics.age_seconds(), statistics.groups_age_seconds())
+        self._serves_until = now + serves_seconds(now - began)
 
     async def _operations(self, out: Families) -> None:
         depth, failed, stuck = await self._broker.status.operations(stuck_seconds=STUCK_SECONDS)
@@ -76,15 +82,15 @@ class StoreMetrics:
         )
 
     async def _queues(self, out: Families) -> None:
-        statistics = self._broker.statistics
+        statistics = self._broker.all_statistics
         now = await statistics.now()
         newest_first = await statistics.queues()
         groups = sorted(await statistics.groups(), key=lambda entry: entry[1].group_id)
         oldest = await statistics.oldest(newest_first, [found for _, found in groups])
         counted = sorted(newest_first, key=lambda entry: entry[0].id)
         out.gauge("queues", "Queues, those beyond the bound included.", len(counted))
-        label = capped((queue.name for queue, _ in counted), self._series_max)
-        queues = [({"queue": label[queue.name]}, queue, found, counts(found)) for queue, found in counted]
+        shown = {queue.id for queue, _ in counted[: self._series_max]}
+        queues = [(_label(queue, shown), queue, found, counts(found)) for queue, found in counted]
         standing = [
             ({**name, "state": state}, getattr(by_state, state))
             for name, _, _, by_state in queues
@@ -104,8 +110,8 @@ class StoreMetrics:
         out.gauge("queue_oldest_age_seconds", age, ages, max)
         lags = [
             (
-                {"queue": label[queue.name], "group": one.group.name}
-                if number < self._series_max and label.get(queue.name, OTHER) != OTHER
+                {**_label(queue, shown), "group": one.group.name}
+                if number < self._series_max and queue.id in shown
                 else {"queue": OTHER, "group": OTHER},
                 one,
             )
@@ -152,12 +158,10 @@ class StoreMetrics:
         out.counter("worker_messages_failed_total", "Messages that a worker handled and that failed.", failed)
 
     async def _spec(self, out: Families) -> None:
-        schedules, now = await self._broker.schedules.list(), await self._broker.statistics.now()
-        paused = sum(one.paused_at is not None for one in schedules)
-        by_state = [({"state": "active"}, len(schedules) - paused), ({"state": "paused"}, paused)]
+        late_before = await self._broker.statistics.now() - OVERDUE_SECONDS * 1_000_000
+        active, paused, overdue = await self._broker.schedules.standing(late_before)
+        by_state = [({"state": "active"}, active), ({"state": "paused"}, paused)]
         out.gauge("schedules", "Schedules, active or paused.", by_state)
-        due = [one.next_at for one in schedules if one.paused_at is None and one.next_at is not None]
-        overdue = sum(next_at < now - OVERDUE_SECONDS * 1_000_000 for next_at in due)
         out.gauge(
             "schedules_overdue", f"Schedules that should have pushed {OVERDUE_SECONDS} s ago and did not.", overdue
         )
@@ -168,3 +172,10 @@ class StoreMetrics:
         read = [({"source": label[one.name]}, (one.committed_at or 0) / 1e6) for one in sources]
         help = "When something new was last read of a source, in seconds since 1970; 0: never."
         out.gauge("source_last_commit_timestamp_seconds", help, read, min)
+
+
+def _label(queue: Queue, shown: Collection[int]) -> Labels:
+    """Of a queue, with its tenant if that is not the default one; those that are not shown have one for all."""
+    if queue.id not in shown:
+        return {"queue": OTHER}
+    return {"queue": queue.name} if queue.tenant == DEFAULT_TENANT else {"queue": queue.name, "tenant": queue.tenant}

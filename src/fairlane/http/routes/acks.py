@@ -10,9 +10,11 @@ import msgspec
 
 from fairlane.broker.ack import AckRequest
 from fairlane.errors import InvalidRequest
+from fairlane.http import scopes
 from fairlane.http.decode import decode
 from fairlane.http.router import Routes
 from fairlane.http.server import Request, Response
+from fairlane.model.access import ANYBODY
 from fairlane.model.ids import PartitionId, known_partition
 from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, NAME_CHARS_MAX, REQUEST_BYTES_MAX
 from fairlane.model.names import QUEUE_MODE, check_name
@@ -29,7 +31,7 @@ routes = Routes("messages")
 _decode = decoder(Ack).decode
 
 
-@routes.post("/api/v1/ack", body=Ack, statuses=(200, 202))
+@routes.post("/api/v1/ack", needs="pop", each=True, audited=False, body=Ack, statuses=(200, 202))
 async def ack(app: App, request: Request) -> Response:
     """Say what became of one message, and of its lease's earlier ones, unless `cumulative` is false."""
     try:
@@ -38,34 +40,46 @@ async def ack(app: App, request: Request) -> Response:
         body = decode(request.body, Ack)  # which takes some of these, and says what is wrong with others
     if body.cumulative is None:
         body.cumulative = True  # as the published clients' own tests have it
-    return await _ack(app, [body], body.consumer_group)
+    return await _ack(app, request, [body], body.consumer_group)
 
 
-@routes.post("/api/v1/ack/batch", body=AckBatch, body_bytes_max=REQUEST_BYTES_MAX, statuses=(200, 202))
+@routes.post(
+    "/api/v1/ack/batch",
+    needs="pop",
+    each=True,
+    audited=False,
+    body=AckBatch,
+    body_bytes_max=REQUEST_BYTES_MAX,
+    statuses=(200, 202),
+)
 async def ack_batch(app: App, request: Request) -> Response:
     """Say what became of many messages of one group, of exactly those."""
     body = decode(request.body, AckBatch)
-    return await _ack(app, body.acknowledgments, body.consumer_group)
+    return await _ack(app, request, body.acknowledgments, body.consumer_group)
 
 
 _checked_group = lru_cache(maxsize=1000)(partial(check_name, "consumerGroup"))
 
 
-async def _ack(app: App, bodies: list[Ack], group: str | None) -> Response:
+async def _ack(app: App, request: Request, bodies: list[Ack], group: str | None) -> Response:
+    broker = app.broker_of(request)
     if len(bodies) > BATCH_ITEMS_MAX:
         raise InvalidRequest(f"an ack may have {BATCH_ITEMS_MAX} items, not {len(bodies)}")
     items: Sequence[AckItem] | None = _alike(bodies)
     if items is None:
         items = ack_items(bodies)
-    outcomes = await app.broker.ack_request(AckRequest(app.tenant, _checked_group(group or QUEUE_MODE), items))
+    if request.caller is not ANYBODY:
+        ids = {body.partition_id for body in bodies}
+        await scopes.check_partitions(broker, request.caller, "pop", ids)
+    outcomes = await broker.ack_request(AckRequest(broker.tenant, _checked_group(group or QUEUE_MODE), items))
     if type(items) is Alike and type(outcomes) is Outcomes and (common := outcomes.common) is not None:
         [(partition, _)] = items.lanes
-        queue, name = app.broker.known_names(partition)
+        queue, name = broker.known_names(partition)
         if name is not None and common.success and not common.noop and common.durability is None:
             end = _done_json(queue, name, common.lease_released)
             done = [f'{{"index":{index},"transactionId":"{id}",{end}' for index, id in enumerate(items.transaction_ids)]
             return Response(200, f"[{','.join(done)}]".encode())
-    names = await app.broker.partition_names([item.partition for item in items])
+    names = await broker.partition_names([item.partition for item in items])
     elements = map(ack_element, range(len(items)), items, outcomes, [names[item.partition] for item in items])
     deferred = any(outcome.durability is not None for outcome in outcomes)
     return Response(202 if deferred else 200, f"[{','.join(elements)}]".encode())

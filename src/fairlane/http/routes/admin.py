@@ -7,6 +7,7 @@ import math
 from fairlane.broker.broker import Broker
 from fairlane.errors import InvalidRequest
 from fairlane.http.router import Routes
+from fairlane.model.access import Caller
 from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.model.moment import MICROS_MAX
 from fairlane.model.names import check_name, name_or_none
@@ -20,13 +21,13 @@ _LETTERS = "/admin/queues/{queue}/dlq"
 _PREVIEW_CHARS = 200
 
 
-@routes.get("/admin/queues")
-async def list_queues(broker: Broker) -> wire.AdminQueues:
+@routes.get("/admin/queues", needs="status", each=True)
+async def list_queues(broker: Broker, caller: Caller) -> wire.AdminQueues:
     """Every queue with its depth, age, rate and dead letters."""
-    return wire.AdminQueues(queues=await broker.statistics.admin_queues())
+    return wire.AdminQueues(queues=await broker.statistics.admin_queues(caller))
 
 
-@routes.get(_LETTERS, live=True)
+@routes.get(_LETTERS, needs="browse", live=True)
 async def list_letters(broker: Broker, queue: str, query: wire.AdminLettersQuery) -> wire.AdminLetters:
     """Dead letters of a queue, latest failure first, page by page."""
     page = await broker.dead_letters.list(queue, limit=query.limit + 1, before=_before(query.cursor))
@@ -52,7 +53,7 @@ def _letter(letter: DeadLetter) -> wire.AdminLetter:
     return made(wire.AdminLetter, letter, failed_at=letter.failed_at / 1e6, preview=preview)
 
 
-@routes.get(f"{_LETTERS}/{{id}}", live=True)
+@routes.get(f"{_LETTERS}/{{id}}", needs="browse", live=True)
 async def show_letter(broker: Broker, queue: str, id: str) -> wire.AdminLetterDetail:
     """One dead letter with its message, whole."""
     letter = await broker.dead_letters.get(queue, id)
@@ -69,7 +70,7 @@ async def show_letter(broker: Broker, queue: str, id: str) -> wire.AdminLetterDe
     )
 
 
-@routes.post(f"{_LETTERS}/{{id}}/replay")
+@routes.post(f"{_LETTERS}/{{id}}/replay", needs="replay")
 async def replay_letter(broker: Broker, queue: str, id: str) -> wire.AdminReplayed:
     """Push a dead letter again, once: asked again, the answer is the same."""
     letter = await broker.dead_letters.get(queue, id)
@@ -80,14 +81,14 @@ async def replay_letter(broker: Broker, queue: str, id: str) -> wire.AdminReplay
     return wire.AdminReplayed(new_message_id=new)
 
 
-@routes.post(f"{_LETTERS}/replay", body_bytes_max=2 * MESSAGE_BYTES_MAX)
+@routes.post(f"{_LETTERS}/replay", needs="replay", body_bytes_max=2 * MESSAGE_BYTES_MAX)
 async def replay_letters(broker: Broker, queue: str, body: wire.AdminFilter) -> wire.AdminReplayedMany:
     """Push all dead letters again that match and were not replayed yet."""
     replayed = await broker.dead_letters.replay(queue, _where(body, body.ids))
     return wire.AdminReplayedMany(replayed=[wire.AdminReplayedOne(id=id, new_message_id=new) for id, new in replayed])
 
 
-@routes.delete(f"{_LETTERS}/{{id}}")
+@routes.delete(f"{_LETTERS}/{{id}}", needs="purge")
 async def delete_letter(broker: Broker, queue: str, id: str) -> wire.AdminDone:
     """Delete a dead letter for good."""
     if not await broker.dead_letters.purge(queue, DeadFilter(ids=[check_name("id", id)])):
@@ -95,7 +96,7 @@ async def delete_letter(broker: Broker, queue: str, id: str) -> wire.AdminDone:
     return wire.AdminDone()
 
 
-@routes.delete(_LETTERS)
+@routes.delete(_LETTERS, needs="purge")
 async def purge_letters(broker: Broker, queue: str, query: wire.AdminPurgeQuery) -> wire.AdminPurged:
     """Delete all dead letters that match for good."""
     return wire.AdminPurged(purged=await broker.dead_letters.purge(queue, _where(query, None)))

@@ -24,7 +24,7 @@ _SUMMED = [f"{kind}_{what}" for what in ("messages", "requests") for kind in ("p
 _SUMMED += ["transactions", "db_errors"]
 
 
-@routes.get(f"{_ANALYTICS}/system-metrics")
+@routes.get(f"{_ANALYTICS}/system-metrics", needs="status", operator=True)
 async def system_metrics(app: App, broker: Broker, query: wire.ReplicaQuery) -> Page:
     """CPU, memory and connections over time."""
     span = await broker.statistics.span(query)
@@ -39,7 +39,7 @@ async def system_metrics(app: App, broker: Broker, query: wire.ReplicaQuery) -> 
                 "database": {"pool_size": _only(total), "pool_active": _only(busy), "pool_idle": _only(total - busy)},
             },
         }
-        for each in broker.statistics.series(span)
+        for each in await broker.statistics.series(span)
     ]
     return page(
         time_range=span.shown(),
@@ -66,7 +66,7 @@ def worker(app: App) -> Page:
     )
 
 
-@routes.get(f"{_ANALYTICS}/worker-metrics")
+@routes.get(f"{_ANALYTICS}/worker-metrics", needs="status", operator=True)
 async def worker_metrics(app: App, broker: Broker, query: wire.ReplicaQuery) -> Page:
     """Throughput over time."""
     span, series, names = await _asked(broker, query)
@@ -90,7 +90,7 @@ async def _asked(broker: Broker, query: SpanQuery) -> tuple[Span, list[Bucket], 
     """The time that is asked for, its buckets, and the names of the queues that are meant."""
     span = await broker.statistics.span(query)
     names = {queue.id: queue.name for queue, _ in await broker.statistics.queues(query)}
-    return span, broker.statistics.series(span), names
+    return span, await broker.statistics.series(span), names
 
 
 def _worker_point(bucket: Bucket) -> Page:
@@ -124,14 +124,14 @@ def _lag(name: str, counts: QueueCounts, at: int | None = None) -> Page:
     )
 
 
-@routes.get(f"{_ANALYTICS}/queue-lag")
+@routes.get(f"{_ANALYTICS}/queue-lag", needs="status")
 async def queue_lag(broker: Broker, query: SpanQuery) -> list[Page]:
     """How old messages were when popped, by queue."""
     _, series, names = await _asked(broker, query)
     return [_lag(names[id], found, one.at) for one in series for id, found in one.queues.items() if id in names]
 
 
-@routes.get(f"{_ANALYTICS}/queue-ops")
+@routes.get(f"{_ANALYTICS}/queue-ops", needs="status")
 async def queue_ops(broker: Broker, query: SpanQuery) -> Page:
     """Pushes, pops and acks over time, by queue."""
     span, series, names = await _asked(broker, query)
@@ -164,7 +164,7 @@ def _ops(name: str, counts: QueueCounts, bucket: Bucket) -> Page:
     )
 
 
-@routes.get(f"{_ANALYTICS}/queue-parked-replicas")
+@routes.get(f"{_ANALYTICS}/queue-parked-replicas", needs="status")
 async def parked_replicas(app: App, broker: Broker, query: SpanQuery) -> Page:
     """Long polls parked now, by queue."""
     span, _, names = await _asked(broker, query)
@@ -187,7 +187,7 @@ async def parked_replicas(app: App, broker: Broker, query: SpanQuery) -> Page:
     )
 
 
-@routes.get(f"{_ANALYTICS}/retention")
+@routes.get(f"{_ANALYTICS}/retention", needs="status")
 async def retention(broker: Broker, query: SpanQuery) -> Page:
     """Messages deleted by a retention rule."""
     found = await broker.retention.history(query, hours=1)
@@ -216,7 +216,7 @@ def _sums(went: list[WentAt]) -> dict[str, Any]:
     }
 
 
-@routes.get(f"{_ANALYTICS}/postgres-stats", live=True)
+@routes.get(f"{_ANALYTICS}/postgres-stats", needs="status", live=True, operator=True)
 async def store_report(broker: Broker) -> dict[str, Any]:
     """What the database says of itself."""
     return await broker.status.store_report()

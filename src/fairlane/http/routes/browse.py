@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from fairlane.broker.broker import Broker
+from fairlane.http import scopes
 from fairlane.http.router import Routes
+from fairlane.model.access import Caller
 from fairlane.wire import browse as wire
 
 routes = Routes("browse")
@@ -11,25 +13,30 @@ _ONE = "/api/v1/messages/{partitionId}/{transactionId}"
 _ALL_GROUPS = wire.DeadLetterBody()
 
 
-@routes.get("/api/v1/messages", live=True)
-async def list_messages(broker: Broker, query: wire.MessageQuery) -> wire.MessagePage:
+@routes.get("/api/v1/messages", needs="browse", each=True, live=True)
+async def list_messages(broker: Broker, caller: Caller, query: wire.MessageQuery) -> wire.MessagePage:
     """Messages without their payload, newest first."""
+    scopes.check(caller, "browse", query.queue)
     return await broker.browse.page(query)
 
 
-@routes.get(_ONE, live=True)
-async def show(broker: Broker, partitionId: str, transactionId: str) -> wire.BrowsedMessage:
+@routes.get(_ONE, needs="browse", each=True, live=True)
+async def show(broker: Broker, caller: Caller, partitionId: str, transactionId: str) -> wire.BrowsedMessage:
     """One message with its payload and how far each group is with it."""
+    await scopes.check_partitions(broker, caller, "browse", [partitionId])
     return await broker.messages.get(partitionId, transactionId)
 
 
-@routes.get(f"{_ONE}/result")
-async def result(broker: Broker, partitionId: str, transactionId: str, query: wire.ResultQuery) -> wire.MessageResult:
+@routes.get(f"{_ONE}/result", needs="browse push", each=True, long=True)
+async def result(
+    broker: Broker, caller: Caller, partitionId: str, transactionId: str, query: wire.ResultQuery
+) -> wire.MessageResult:
     """What became of a message for a group, and the result that its ack carried; waiting for it if asked to."""
+    await scopes.check_partitions(broker, caller, "browse push", [partitionId])
     return await broker.results.at(partitionId, transactionId, group=query.consumer_group, wait=query.wait_seconds)
 
 
-@routes.get("/api/v1/queues/{queue}/results/{transactionId}")
+@routes.get("/api/v1/queues/{queue}/results/{transactionId}", needs="browse push", long=True)
 async def result_by_name(
     broker: Broker, queue: str, transactionId: str, query: wire.NamedResultQuery
 ) -> wire.MessageResult:
@@ -38,24 +45,27 @@ async def result_by_name(
     return await broker.results.get(queue, transactionId, partition=query.partition, group=group, wait=wait)
 
 
-@routes.delete(_ONE)
-async def delete(broker: Broker, partitionId: str, transactionId: str) -> wire.DeletedMessage:
+@routes.delete(_ONE, needs="purge", each=True)
+async def delete(broker: Broker, caller: Caller, partitionId: str, transactionId: str) -> wire.DeletedMessage:
     """Delete a message: no group gets it any more."""
+    await scopes.check_partitions(broker, caller, "purge", [partitionId])
     await broker.messages.delete(partitionId, transactionId)
     return wire.DeletedMessage(partition_id=partitionId, transaction_id=transactionId)
 
 
-@routes.post(f"{_ONE}/retry")
-async def retry(broker: Broker, partitionId: str, transactionId: str) -> wire.RetriedMessage:
+@routes.post(f"{_ONE}/retry", needs="replay", each=True)
+async def retry(broker: Broker, caller: Caller, partitionId: str, transactionId: str) -> wire.RetriedMessage:
     """Push a dead or finished message again, as a copy that names it."""
+    await scopes.check_partitions(broker, caller, "replay", [partitionId])
     message_id = await broker.messages.retry(partitionId, transactionId)
     return wire.RetriedMessage(partition_id=partitionId, transaction_id=transactionId, message_id=message_id)
 
 
-@routes.post(f"{_ONE}/dlq")
+@routes.post(f"{_ONE}/dlq", needs="replay", each=True)
 async def dead_letter(
-    broker: Broker, partitionId: str, transactionId: str, body: wire.DeadLetterBody = _ALL_GROUPS
+    broker: Broker, caller: Caller, partitionId: str, transactionId: str, body: wire.DeadLetterBody = _ALL_GROUPS
 ) -> wire.DeadLetteredMessage:
     """Give a message up for a group, or for all that have not finished it."""
+    await scopes.check_partitions(broker, caller, "replay", [partitionId])
     groups = await broker.messages.dead_letter(partitionId, transactionId, group=body.consumer_group, error=body.error)
     return wire.DeadLetteredMessage(partition_id=partitionId, transaction_id=transactionId, consumer_groups=groups)

@@ -66,13 +66,13 @@ def _answer(request: Request, name: str) -> Response:
     return found.compressed if b"gzip" in request.headers.get(b"accept-encoding", b"") else found.plain
 
 
-@routes.get("/", content_type=HTML)
+@routes.get("/", needs="public", content_type=HTML)
 async def index(request: Request) -> Response:
     """The dashboard."""
     return _answer(request, _INDEX)
 
 
-@routes.get("/dashboard/{path}", rest=True, content_type="*/*")
+@routes.get("/dashboard/{path}", needs="public", rest=True, content_type="*/*")
 async def file(request: Request, path: str) -> Response:
     """A file of the dashboard."""
     return _answer(request, path)

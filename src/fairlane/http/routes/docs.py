@@ -33,7 +33,7 @@ def _file(name: str, content_type: str) -> Response:
     return Response(200, body, content_type=content_type.encode(), headers=POLICY)
 
 
-@routes.get("/openapi.json")
+@routes.get("/openapi.json", needs="status", each=True)
 async def description(app: App) -> Response:
     """This description."""
     # Made once, and beside the loop: it takes as long as a thousand pushes, and anybody may ask.
@@ -46,19 +46,19 @@ def _described(router: Router) -> bytes:
     return encode(openapi(router.routes))
 
 
-@routes.get("/docs", content_type=HTML)
+@routes.get("/docs", needs="status", each=True, content_type=HTML)
 async def page() -> Response:
     """This description for people."""
     return _file("docs.html", HTML)
 
 
-@routes.get("/docs/style.css", content_type=CSS)
+@routes.get("/docs/style.css", needs="status", each=True, content_type=CSS)
 async def style() -> Response:
     """The page's style."""
     return _file("docs.css", CSS)
 
 
-@routes.get("/docs/script.js", content_type=SCRIPT)
+@routes.get("/docs/script.js", needs="status", each=True, content_type=SCRIPT)
 async def script() -> Response:
     """The page's script."""
     return _file("docs.js", SCRIPT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fairlane.broker.broker import Broker
 from fairlane.errors import InvalidRequest
 from fairlane.http.router import Routes
+from fairlane.model.access import Caller
 from fairlane.model.group import Seek
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.wire import groups as wire
@@ -14,32 +15,46 @@ _GROUP = "/api/v1/consumer-groups/{group}"
 _NOWHERE = wire.SeekBody()
 
 
-@routes.get("/api/v1/consumer-groups", live=True)
-async def list_groups(broker: Broker) -> list[wire.GroupSummary]:
+@routes.get("/api/v1/consumer-groups", needs="status", each=True, live=True)
+async def list_groups(broker: Broker, caller: Caller) -> list[wire.GroupSummary]:
     """Every group of every queue, with how far it lags."""
-    return await broker.groups.summaries()
+    return [one for one in await broker.groups.summaries() if caller.allows("status", one.queue)]
 
 
-@routes.get("/api/v1/consumer-groups/lagging", live=True)
-async def lagging(broker: Broker, query: wire.LaggingQuery) -> list[wire.LaggingEntry]:
+@routes.get("/api/v1/resources/groups", needs="status", each=True, live=True)
+async def page(broker: Broker, caller: Caller, query: wire.GroupListQuery) -> wire.GroupPage:
+    """A page of the groups of all queues, or of one, with how far each lags."""
+    return await broker.groups.page(query, caller)
+
+
+@routes.get("/api/v1/consumer-groups/lagging", needs="status", each=True, live=True)
+async def lagging(broker: Broker, caller: Caller, query: wire.LaggingQuery) -> list[wire.LaggingEntry]:
     """Lanes whose oldest unfinished message waits too long, worst first."""
-    return await broker.groups.lagging(query.min_lag_seconds)
+    lanes = await broker.groups.lagging(query.min_lag_seconds)
+    return [lane for lane in lanes if caller.allows("status", lane.queue_name)]
 
 
-@routes.get(_GROUP, live=True)
-async def show(broker: Broker, group: str) -> dict[str, wire.QueueLanes]:
+@routes.get(_GROUP, needs="status", each=True, live=True)
+async def show(broker: Broker, caller: Caller, group: str) -> dict[str, wire.QueueLanes]:
     """The lanes of a group, by queue."""
-    return await broker.groups.show(group)
+    shown = await broker.groups.show(group)
+    return {queue: lanes for queue, lanes in shown.items() if caller.allows("status", queue)}
 
 
-@routes.delete(_GROUP)
+@routes.delete(_GROUP, needs="seek")
 async def delete(broker: Broker, group: str, query: wire.DeleteGroupQuery) -> wire.DeletedGroup:
     """Forget a group in every queue."""
     deleted = await broker.groups.forget(group, keep_subscription=not query.delete_metadata)
     return wire.DeletedGroup(consumer_group=group, deleted_partitions=deleted, metadata_deleted=query.delete_metadata)
 
 
-@routes.delete(f"{_GROUP}/queues/{{queue}}")
+@routes.get(f"{_GROUP}/queues/{{queue}}", needs="status", live=True)
+async def show_of_queue(broker: Broker, group: str, queue: str) -> wire.GroupSummary:
+    """A group of one queue, with how far it lags."""
+    return await broker.groups.summary(queue, group)
+
+
+@routes.delete(f"{_GROUP}/queues/{{queue}}", needs="seek")
 async def delete_of_queue(broker: Broker, group: str, queue: str, query: wire.DeleteGroupQuery) -> wire.DeletedGroup:
     """Forget a group of one queue."""
     deleted = await broker.groups.forget(group, queue=queue, keep_subscription=not query.delete_metadata)
@@ -48,7 +63,7 @@ async def delete_of_queue(broker: Broker, group: str, queue: str, query: wire.De
     )
 
 
-@routes.post(f"{_GROUP}/subscription")
+@routes.post(f"{_GROUP}/subscription", needs="seek")
 async def resubscribe(broker: Broker, group: str, body: wire.SubscriptionBody) -> wire.UpdatedSubscription:
     """Change where a group begins in partitions that it has not met yet."""
     updated = await broker.groups.resubscribe(group, body.subscription_timestamp)
@@ -57,13 +72,13 @@ async def resubscribe(broker: Broker, group: str, body: wire.SubscriptionBody) -
     )
 
 
-@routes.get(f"{_GROUP}/queues/{{queue}}/seek")
+@routes.get(f"{_GROUP}/queues/{{queue}}/seek", needs="status")
 async def preview_seek(broker: Broker, group: str, queue: str, query: wire.SeekQuery) -> wire.SeekPreview:
     """What a seek would do: how many messages come again, and how many are skipped."""
     return await broker.groups.preview_seek(queue, group, _target(query))
 
 
-@routes.post(f"{_GROUP}/queues/{{queue}}/seek")
+@routes.post(f"{_GROUP}/queues/{{queue}}/seek", needs="seek")
 async def seek(broker: Broker, group: str, queue: str, body: wire.SeekBody) -> wire.SoughtGroup:
     """Send a group to the beginning, the end, a time or a position of a queue."""
     target = _target(body)
@@ -76,7 +91,7 @@ async def seek(broker: Broker, group: str, queue: str, body: wire.SeekBody) -> w
     )
 
 
-@routes.post(f"{_GROUP}/queues/{{queue}}/partitions/{{partition}}/seek")
+@routes.post(f"{_GROUP}/queues/{{queue}}/partitions/{{partition}}/seek", needs="seek")
 async def seek_partition(
     broker: Broker, group: str, queue: str, partition: str, body: wire.SeekBody = _NOWHERE
 ) -> wire.SoughtPartition:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from fairlane.broker.broker import Broker
+from fairlane.http import scopes
 from fairlane.http.router import Routes
+from fairlane.model.access import Caller
 from fairlane.model.moment import moment_or_none
 from fairlane.wire.leases import ExtendBody, LeaseList, LeaseQuery, Released, Renewed, Utilisation
 
@@ -13,21 +15,27 @@ routes = Routes("queues")
 _EXTEND = ExtendBody()
 
 
-@routes.get("/api/v1/leases", live=True)
-async def active(broker: Broker, query: LeaseQuery) -> LeaseList:
+@routes.get("/api/v1/leases", needs="status", each=True, live=True)
+async def active(broker: Broker, caller: Caller, query: LeaseQuery) -> LeaseList:
     """Live leases, the next to end first: who holds what, since when, for how long."""
-    return LeaseList(leases=await broker.queues.leases(query))
+    scopes.check(caller, "status", query.queue)
+    return LeaseList(
+        leases=await broker.queues.leases(
+            query.queue, group=query.consumer_group, ending_within=query.ending_within, limit=query.limit
+        )
+    )
 
 
-@routes.get("/api/v1/queues/{queue}/utilisation", live=True)
+@routes.get("/api/v1/queues/{queue}/utilisation", needs="status", live=True)
 async def utilisation(broker: Broker, queue: str) -> Utilisation:
     """How much of a queue its consumers hold, its depth, and what room is left."""
     return await broker.queues.utilisation(queue)
 
 
-@routes.post("/api/v1/lease/{leaseId}/extend", tag="messages")
-async def extend(broker: Broker, leaseId: str, body: ExtendBody = _EXTEND) -> Renewed:
+@routes.post("/api/v1/lease/{leaseId}/extend", needs="pop", each=True, audited=False, tag="messages")
+async def extend(broker: Broker, caller: Caller, leaseId: str, body: ExtendBody = _EXTEND) -> Renewed:
     """Keep a lease longer."""
+    await scopes.check_lease(broker, caller, leaseId)
     outcome = await broker.renew(leaseId, seconds=body.seconds)
     ends_at = moment_or_none(outcome.expires_at)
     return Renewed(
@@ -41,7 +49,8 @@ async def extend(broker: Broker, leaseId: str, body: ExtendBody = _EXTEND) -> Re
     )
 
 
-@routes.post("/api/v1/lease/{leaseId}/release", tag="messages")
-async def release(broker: Broker, leaseId: str) -> Released:
+@routes.post("/api/v1/lease/{leaseId}/release", needs="pop", each=True, audited=False, tag="messages")
+async def release(broker: Broker, caller: Caller, leaseId: str) -> Released:
     """Give a lease back at once, without a charge."""
+    await scopes.check_lease(broker, caller, leaseId)
     return Released(lease_id=leaseId, released=await broker.release(leaseId))

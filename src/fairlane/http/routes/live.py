@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 routes = Routes("live")
 
 
-@routes.get("/api/v1/live", query=LiveQuery, content_type=EVENTS)
+@routes.get("/api/v1/live", needs="known", query=LiveQuery, content_type=EVENTS)
 async def watch(app: App, request: Request) -> Response:
     """Answers of GETs of this API as they change, as server-sent events. Each `watch` is a path with its query. An
     event `snapshot` has the whole answer to a path, `change` a JSON merge patch against what came before for it,
     `problem` the error that it answers now. Nothing comes while nothing changes."""
     given = parse_qsl(request.query_string.decode("utf-8", "replace"))
-    return Response(200, content_type=EVENTS.encode(), stream=app.live.watch([path for _, path in given]))
+    return Response(
+        200, content_type=EVENTS.encode(), stream=app.live.watch([path for _, path in given], request.caller)
+    )

@@ -9,8 +9,10 @@ import msgspec
 from fairlane.broker.broker import Broker
 from fairlane.broker.deferral.failed import Verb
 from fairlane.errors import InvalidRequest
+from fairlane.http import scopes
 from fairlane.http.problems import public_text
 from fairlane.http.router import Routes
+from fairlane.model.access import Caller
 from fairlane.model.ids import parse_uuid
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import name_or_none
@@ -23,9 +25,10 @@ _ALL = "/api/v1/operations"
 _ONE = f"{_ALL}/{{operationId}}"
 
 
-@routes.get(_ALL, live=True)
-async def list_operations(broker: Broker, query: wire.OperationsQuery) -> wire.OperationPage:
+@routes.get(_ALL, needs="status", each=True, live=True)
+async def list_operations(broker: Broker, caller: Caller, query: wire.OperationsQuery) -> wire.OperationPage:
     """Operations by the order of their acceptance, page by page: those of a status, of a queue, or all."""
+    scopes.check(caller, "status", query.queue)
     page = await broker.operations.page(
         status=query.status,
         queue=name_or_none("queue", query.queue),
@@ -38,15 +41,17 @@ async def list_operations(broker: Broker, query: wire.OperationsQuery) -> wire.O
     )
 
 
-@routes.post(f"{_ALL}/retry")
-async def retry_failed(broker: Broker, body: wire.SettleBody) -> wire.SettledPage:
+@routes.post(f"{_ALL}/retry", needs="replay", each=True)
+async def retry_failed(broker: Broker, caller: Caller, body: wire.SettleBody) -> wire.SettledPage:
     """Let failed operations wait again: those named, of a queue, or all."""
+    scopes.check(caller, "replay", body.queue)
     return await _settle(broker, body, "retry")
 
 
-@routes.post(f"{_ALL}/discard")
-async def discard_failed(broker: Broker, body: wire.SettleBody) -> wire.SettledPage:
+@routes.post(f"{_ALL}/discard", needs="purge", each=True)
+async def discard_failed(broker: Broker, caller: Caller, body: wire.SettleBody) -> wire.SettledPage:
     """Give up failed operations for good: those named, of a queue, or all."""
+    scopes.check(caller, "purge", body.queue)
     return await _settle(broker, body, "discard")
 
 
@@ -55,7 +60,7 @@ async def _settle(broker: Broker, body: wire.SettleBody, verb: Verb) -> wire.Set
         raise InvalidRequest("say which failed operations: `ids`, the `queue` they are of, or `all`: true")
     settled = await broker.operations.settle_failed(
         verb,
-        ids=None if body.ids is None else [_id(id) for id in body.ids],
+        ids=body.ids,
         queue=name_or_none("queue", body.queue),
         after=_cursor(body.cursor),
         limit=body.limit,
@@ -69,41 +74,42 @@ async def _settle(broker: Broker, body: wire.SettleBody, verb: Verb) -> wire.Set
     )
 
 
-@routes.get(f"{_ALL}/stats", live=True)
+@routes.get(f"{_ALL}/stats", needs="status", live=True)
 async def stats(broker: Broker) -> wire.OperationStats:
     """Operations by kind and status, and the deepest lanes."""
     return await broker.status.operation_stats()
 
 
-@routes.get(_ONE, live=True)
-async def show(broker: Broker, operationId: str) -> wire.OperationState:
+@routes.get(_ONE, needs="status push pop", each=True, live=True)
+async def show(broker: Broker, caller: Caller, operationId: str) -> wire.OperationState:
     """What became of an operation."""
-    return _shown(await broker.operations.get(_id(operationId)))
+    return _shown(await _found(broker, caller, "status push pop", operationId))
 
 
-@routes.post(f"{_ONE}/retry")
-async def retry(broker: Broker, operationId: str) -> wire.OperationState:
+@routes.post(f"{_ONE}/retry", needs="replay", each=True)
+async def retry(broker: Broker, caller: Caller, operationId: str) -> wire.OperationState:
     """Let a failed operation wait again, at the end of its lane."""
-    return _shown(await broker.operations.retry(_id(operationId)))
+    found = await _found(broker, caller, "replay", operationId)
+    return _shown(await broker.operations.retry(found.id))
 
 
-@routes.post(f"{_ONE}/discard")
-async def discard(broker: Broker, operationId: str) -> wire.OperationState:
+@routes.post(f"{_ONE}/discard", needs="purge", each=True)
+async def discard(broker: Broker, caller: Caller, operationId: str) -> wire.OperationState:
     """Give up a pending or failed operation for good."""
-    return _shown(await broker.operations.discard(_id(operationId)))
+    found = await _found(broker, caller, "purge", operationId)
+    return _shown(await broker.operations.discard(found.id))
+
+
+async def _found(broker: Broker, caller: Caller, needs: str, id: str) -> Operation:
+    found = await broker.operations.get(id)
+    scopes.check(caller, needs, found.queue)
+    return found
 
 
 def _cursor(text: str | None) -> UUID:
     id = parse_uuid(text) if text else FIRST
     if id is None:
         raise InvalidRequest(f"cursor is {text!r:.80}; use the one that the page before gave")
-    return id
-
-
-def _id(text: str) -> UUID:
-    id = parse_uuid(text)
-    if id is None:
-        raise InvalidRequest(f"{text!r:.80} is not the id of an operation; use the operationId of a 202 answer")
     return id
 
 

@@ -9,14 +9,16 @@ import msgspec
 
 from fairlane.broker.delivery import Popped
 from fairlane.errors import InvalidRequest
+from fairlane.http import scopes
 from fairlane.http.decode import read
 from fairlane.http.router import Routes
 from fairlane.http.server import Request, Response
+from fairlane.model.access import ANYBODY
 from fairlane.model.group import Mode, Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import PopRequest
 from fairlane.model.moment import Moment, second_text
-from fairlane.model.segment import encode
+from fairlane.model.segment import PRODUCER, encode, names_producer
 from fairlane.wire.pop import PopAnyQuery, PopQuery
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 routes = Routes("messages")
 _AUTOPILOT_BATCH = 200
 _STATUSES = (200, 204)
+_NOBODY = '"producerSub":null,'
 
 
 class _Question(msgspec.Struct, frozen=True):
@@ -41,31 +44,41 @@ _QUESTIONS_MAX = 1000
 _QUESTION_BYTES_MAX = 400
 
 
-@routes.get("/api/v1/pop/queue/{queue}", query=PopQuery, safe=False, statuses=_STATUSES)
-@routes.get("/api/v1/pop/queue/{queue}/partition/{partition}", query=PopQuery, safe=False, statuses=_STATUSES)
+@routes.get("/api/v1/pop/queue/{queue}", needs="pop", long=True, query=PopQuery, safe=False, statuses=_STATUSES)
+@routes.get(
+    "/api/v1/pop/queue/{queue}/partition/{partition}",
+    needs="pop",
+    long=True,
+    query=PopQuery,
+    safe=False,
+    statuses=_STATUSES,
+)
 async def pop(app: App, request: Request) -> Response:
     """Lease messages of any partition, or of one."""
-    asked = (app.tenant, request.path, request.query_string)
+    broker = app.broker_of(request)
+    asked = (broker.tenant, request.path, request.query_string)
     question = _questions.get(asked)
     if question is None:
-        question = _question(app.tenant, request, request.params["queue"])
+        question = _question(broker.tenant, request, request.params["queue"])
         if len(asked[1]) + len(asked[2]) <= _QUESTION_BYTES_MAX:
             if len(_questions) >= _QUESTIONS_MAX:
                 _questions.clear()
             _questions[asked] = question
-    return _answer(app, question, await app.broker.pop_request(question.request))
+    if request.caller is not ANYBODY:
+        await scopes.check_group(broker, request.caller, question.request.queue, question.request.group)
+    return _answer(app, question, await broker.pop_request(question.request))
 
 
-@routes.get("/api/v1/pop", query=PopAnyQuery, safe=False, statuses=_STATUSES)
+@routes.get("/api/v1/pop", needs="pop", each=True, long=True, query=PopAnyQuery, safe=False, statuses=_STATUSES)
 async def pop_any(app: App, request: Request) -> Response:
     """Lease messages of any queue with a namespace, a task or both; each message names its queue."""
     namespace, task = request.query.get("namespace") or None, request.query.get("task") or None
     if namespace is None and task is None:
         raise InvalidRequest("a pop without a queue needs a namespace or a task")
-    question = _question(app.tenant, request, "any")
-    return _answer(
-        app, question, await app.broker.pop_any(question.request, namespace=namespace, task=task), named=True
-    )
+    broker = app.broker_of(request)
+    question = _question(broker.tenant, request, "any")
+    popped = await broker.pop_any(question.request, namespace=namespace, task=task, caller=request.caller)
+    return _answer(app, question, popped, named=True)
 
 
 def _question(tenant: str, request: Request, queue: str) -> _Question:
@@ -120,8 +133,8 @@ def _answer(app: App, question: _Question, popped: Popped, *, named: bool = Fals
     if not lanes and not wanted:
         return Response(204)
     queue, group = _names_json(popped.queue, popped.group)
-    end = f'"leaseId":"{popped.lease_id}","consumerGroup":{group},"producerSub":null'
-    end += f',"queue":{queue},"position":' if named else ',"position":'
+    end = f'"leaseId":"{popped.lease_id}","consumerGroup":{group},{_NOBODY}'
+    end += f'"queue":{queue},"position":' if named else '"position":'
     parts: list[bytes] = []
     failed: dict[int, int] = {}
     for taken in lanes:
@@ -133,10 +146,13 @@ def _answer(app: App, question: _Question, popped: Popped, *, named: bool = Fals
             body, ends = segment.body, segment.ends
             second, micros = divmod(segment.created_at, 1_000_000)
             tail = f',"createdAt":"{second_text(second)}.{micros:06d}Z",{where},{end}'.encode()
+            stamped = tail.replace(_NOBODY.encode(), b"") if PRODUCER in body else None
             skip = position - segment.first
             start = ends[skip - 1] if skip else 0
             for stop in ends[skip : lane.upto - segment.first]:
-                parts += body[start:stop], b"%b%d}," % (tail, position)
+                fragment = body[start:stop]
+                its = tail if stamped is None or not names_producer(fragment) else stamped
+                parts += fragment, b"%b%d}," % (its, position)
                 start = stop
                 position += 1
     if parts:

@@ -11,10 +11,12 @@ import msgspec
 from fairlane import tracing
 from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import InvalidRequest, Overloaded, QueueFull
+from fairlane.http import scopes
 from fairlane.http.decode import SHALLOW_BYTES, Nested, check_depths, decode
 from fairlane.http.problems import problem, public_text
 from fairlane.http.router import Routes
 from fairlane.http.server import Request, Response
+from fairlane.model.access import ANYBODY
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, REQUEST_BYTES_MAX
 from fairlane.model.moment import timestamp
@@ -32,10 +34,19 @@ routes = Routes("messages")
 _decode = decoder(PushBody).decode
 
 
-@routes.post("/api/v1/push", body=PushBody, body_bytes_max=REQUEST_BYTES_MAX, statuses=(201, 202, 422, 429))
+@routes.post(
+    "/api/v1/push",
+    needs="push",
+    each=True,
+    audited=False,
+    body=PushBody,
+    body_bytes_max=REQUEST_BYTES_MAX,
+    statuses=(201, 202, 422, 429),
+)
 async def push(app: App, request: Request) -> Response:
     """Store messages; queues and partitions are made when first named."""
-    deferred = app.broker.admission.defers("push")  # before the body is looked at
+    broker = app.broker_of(request)
+    deferred = broker.admission.defers("push")  # before the body is looked at
     try:
         if not request.body.isascii():
             request.body.decode()
@@ -43,12 +54,14 @@ async def push(app: App, request: Request) -> Response:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         items = decode(request.body, PushBody).items  # which takes some of these, and says what is wrong with others
     nested: list[Nested] = []
-    special = check_wire_items(items, nested)
+    special = check_wire_items(items, nested, request.caller.subject)
     if nested:
         await check_depths(nested)
+    if request.caller is not ANYBODY:
+        await scopes.check_pushes(broker, request.caller, [item.queue for item in items])
     if b"traceparent" in request.headers:
         tracing.give(items, tracing.of_request(request.headers))
-    outcomes = await app.broker.intake.push(PushRequest(app.tenant, items, special), deferred)
+    outcomes = await broker.intake.push(PushRequest(broker.tenant, items, special), deferred)
     if len(items) == 1 and outcomes[0].status == "queued":  # as of producers that push when something happens
         return Response(201, f"[{push_element(0, items[0], outcomes[0])}]".encode())
     statuses = {outcome.status for outcome in outcomes}
@@ -73,12 +86,16 @@ def _refusal(outcomes: list[PushOutcome], elements: bytes, *, whole: bool) -> Re
     return answer
 
 
-def check_wire_items(items: list[Item], nested: list[Nested], where: str = "items") -> bool:
+def check_wire_items(items: list[Item], nested: list[Nested], subject: str | None, where: str = "items") -> bool:
     """Whether some have a time to deliver them. InvalidRequest names the item's index; nothing was stored. What may be
-    nested too deeply is left in `nested`, for `check_depths`; `where` are the items in the request."""
+    nested too deeply is left in `nested`, for `check_depths`; `where` are the items in the request. They are the
+    `subject`'s, whatever they say of themselves."""
     special = False
     if len(items) > BATCH_ITEMS_MAX:
         raise InvalidRequest(f"a push may have {BATCH_ITEMS_MAX} items, not {len(items)}")
+    if subject is not None:
+        for item in items:
+            item.producer_sub = subject
     for index, item in enumerate(items):
         given = item.transaction_id
         if (  # as nearly all items are; the others get the long look
@@ -92,9 +109,11 @@ def check_wire_items(items: list[Item], nested: list[Nested], where: str = "item
             and item.delay_ms is None
             and item.priority is None
             and item.max_attempts is None
+            and item.producer_sub is subject
             and len(item.payload) <= SHALLOW_BYTES
         ):
             continue
+        item.producer_sub = subject
         try:
             _check(item)
             special = special or item.special

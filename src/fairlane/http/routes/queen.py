@@ -32,13 +32,13 @@ _QUEUES = "/api/v1/status/queues"
 _WIDTHS = {"minute": 60_000_000, "hour": 3_600_000_000, "day": 86_400_000_000}
 
 
-@status.get("/api/v1/status")
+@status.get("/api/v1/status", needs="status", operator=True)
 async def show_status(app: App, broker: Broker, query: SpanQuery) -> Page:
     """Throughput of this broker since it started, and what the queues hold."""
     span = await broker.statistics.span(query)
     counted = await broker.statistics.queues(query)
     groups = [found for queue, found in await broker.statistics.groups() if query.queue in (None, queue.name)]
-    series = broker.statistics.series(span)
+    series = await broker.statistics.series(span)
     totals = summed(counted)
     return page(
         time_range=span.shown(),
@@ -100,7 +100,7 @@ def _share(verb: VerbStats) -> float:
     return verb.items / verb.count if verb.count else 0.0
 
 
-@status.get("/api/v1/status/analytics")
+@status.get("/api/v1/status/analytics", needs="status", operator=True)
 async def analytics(broker: Broker, query: wire.AnalyticsQuery) -> Page:
     """Messages pushed through this broker over time, since it started."""
     span = await broker.statistics.span(query, hours=24)
@@ -108,7 +108,7 @@ async def analytics(broker: Broker, query: wire.AnalyticsQuery) -> Page:
     ids = {queue.id for queue, _ in await broker.statistics.queues(query)}
     everything = query.queue is None and query.namespace is None and query.task is None
     points: dict[int, int] = {}
-    for minute in broker.telemetry.minutes(*span):
+    for minute in await broker.processes.minutes(*span):
         of_queues = sum(found.pushed for id, found in minute.queues.items() if id in ids)
         at = minute.at - minute.at % width
         points[at] = points.get(at, 0) + (minute.verbs["push"].items if everything else of_queues)
@@ -120,7 +120,7 @@ async def analytics(broker: Broker, query: wire.AnalyticsQuery) -> Page:
     )
 
 
-@status.get(_QUEUES)
+@status.get(_QUEUES, needs="status")
 async def list_queues(broker: Broker, query: wire.StatusQueuesQuery) -> Page:
     """Queues with what they hold, page by page."""
     found = await broker.queues.summaries(where=query)
@@ -128,7 +128,7 @@ async def list_queues(broker: Broker, query: wire.StatusQueuesQuery) -> Page:
     return page(queues=some, pagination=Pagination(limit=query.limit, offset=query.offset))
 
 
-@status.get(f"{_QUEUES}/{{queue}}")
+@status.get(f"{_QUEUES}/{{queue}}", needs="status")
 async def show_queue(broker: Broker, queue: str, query: wire.StatusQueueQuery) -> Page:
     """One queue with its options and partitions."""
     found, some = await broker.queues.show(queue, limit=0), []
@@ -150,20 +150,20 @@ def _partition(one: PartitionStats) -> Page:
     return page(**asdict(shown), messages=shown.stats, cursor=cursor, last_activity=active)
 
 
-@status.get(f"{_QUEUES}/{{queue}}/messages")
+@status.get(f"{_QUEUES}/{{queue}}/messages", needs="browse")
 async def queue_messages(broker: Broker, queue: str, query: wire.StatusMessagesQuery) -> list[MessageHead]:
     """The newest messages of a queue."""
     where = MessageQuery(limit=query.limit, offset=query.offset)
     return (await broker.browse.search([await broker.queues.existing(queue)], where)).messages
 
 
-@maintenance.get(f"{_SYSTEM}/maintenance")
+@maintenance.get(f"{_SYSTEM}/maintenance", needs="status")
 async def show_maintenance(broker: Broker) -> wire.Maintenance:
     """Which maintenance modes are on."""
     return await _maintenance(broker)
 
 
-@maintenance.post(f"{_SYSTEM}/maintenance")
+@maintenance.post(f"{_SYSTEM}/maintenance", needs="system", operator=True)
 async def set_maintenance(broker: Broker, body: wire.MaintenanceBody) -> wire.Maintenance:
     """Keep pushes in the journal; turned off, they are stored. 409 without a journal."""
     await broker.pause_pushes(body.enabled)
@@ -187,13 +187,13 @@ async def _maintenance(broker: Broker, message: str | None = None) -> wire.Maint
     )
 
 
-@maintenance.get(f"{_SYSTEM}/maintenance/pop")
+@maintenance.get(f"{_SYSTEM}/maintenance/pop", needs="status")
 async def show_pop_maintenance(broker: Broker) -> wire.PopMaintenance:
     """Whether pops are paused."""
     return _pops(await broker.flags.is_on(POP_MAINTENANCE))
 
 
-@maintenance.post(f"{_SYSTEM}/maintenance/pop")
+@maintenance.post(f"{_SYSTEM}/maintenance/pop", needs="system", operator=True)
 async def set_pop_maintenance(broker: Broker, body: wire.MaintenanceBody) -> wire.PopMaintenance:
     """Pause or resume all pops, at every broker of the store within two seconds."""
     await broker.pause_pops(body.enabled)
@@ -205,27 +205,27 @@ def _pops(paused: bool) -> wire.PopMaintenance:
     return wire.PopMaintenance(pop_maintenance_mode=paused, message=message)
 
 
-@maintenance.get(f"{_SYSTEM}/shared-state")
+@maintenance.get(f"{_SYSTEM}/shared-state", needs="status")
 async def state_of_brokers(broker: Broker) -> wire.SharedState:
     """What brokers share beside their store: nothing."""
     return wire.SharedState(store=broker.status.store_kind)
 
 
-@maintenance.get("/internal/api/shared-state/stats")
-@maintenance.get("/internal/api/inter-instance/stats")
+@maintenance.get("/internal/api/shared-state/stats", needs="status")
+@maintenance.get("/internal/api/inter-instance/stats", needs="status")
 async def state_again(broker: Broker) -> wire.SharedState:
     """The same."""
     return wire.SharedState(store=broker.status.store_kind)
 
 
-@maintenance.post("/internal/api/notify")
+@maintenance.post("/internal/api/notify", needs="system", audited=False)
 async def notify(broker: Broker, body: wire.NotifyBody) -> wire.Notified:
     """Tell this broker's long polls that a queue may have messages."""
     await broker.wake(body.queue)
     return wire.Notified()
 
 
-@maintenance.post("/api/v1/stats/refresh")
+@maintenance.post("/api/v1/stats/refresh", needs="status", each=True, audited=False)
 async def refresh() -> wire.Refreshed:
     """Count anew. Nothing to do here: what is shown is counted when it is asked for."""
     return wire.Refreshed()

@@ -8,8 +8,10 @@ import msgspec
 
 from fairlane.broker.broker import Broker
 from fairlane.errors import InvalidRequest
+from fairlane.http import scopes
 from fairlane.http.decode import hint
 from fairlane.http.router import Routes
+from fairlane.model.access import Caller
 from fairlane.model.queue import QueueOptions, queue_options
 from fairlane.wire import queues as wire
 from fairlane.wire.queen import FOREIGN_OPTIONS
@@ -46,13 +48,15 @@ def _named(given: dict[str, Any]) -> dict[str, tuple[str, Any]]:
     return named
 
 
-@routes.post("/api/v1/configure")
-async def configure(broker: Broker, body: wire.ConfigureBody) -> wire.Configured:
+@routes.post("/api/v1/configure", needs="configure", each=True)
+async def configure(broker: Broker, caller: Caller, body: wire.ConfigureBody) -> wire.Configured:
     """Make a queue or replace all its options."""
     options, queue_id, partition_id = options_in(body.options), "", ""
     # Published clients configure a queue without a name by mistake, and count on a yes. Nothing is made, for nobody
     # could push to it, pop from it or delete it.
     if body.queue:
+        caller.check("configure", body.queue)
+        await _check_target(broker, caller, options)
         given = msgspec.structs.asdict(options)
         queue = await broker.queues.configure(body.queue, namespace=body.namespace, task=body.task, **given)
         queue_id, partition_id = str(queue.id), str((await broker.queues.default_partition(queue)).id)
@@ -66,68 +70,76 @@ async def configure(broker: Broker, body: wire.ConfigureBody) -> wire.Configured
     )
 
 
-@routes.patch(_QUEUE)
-async def set_options(broker: Broker, queue: str, body: wire.OptionsBody) -> wire.OptionsSet:
+@routes.patch(_QUEUE, needs="configure")
+async def set_options(broker: Broker, caller: Caller, queue: str, body: wire.OptionsBody) -> wire.OptionsSet:
     """Change some options of a queue; the others stay as they are."""
     options = options_in(body.options)  # checked as far as each can be alone
+    await _check_target(broker, caller, options)
     changed = {name: getattr(options, name) for name in _named(body.options)}
     found = await broker.queues.set_options(queue, **changed)
     return wire.OptionsSet(queue=found.name, options=wire.options_out(found.options))
 
 
-@routes.get("/api/v1/resources/queues", live=True)
-async def list_queues(broker: Broker, query: wire.QueueListQuery) -> wire.QueueList:
+async def _check_target(broker: Broker, caller: Caller, options: QueueOptions) -> None:
+    """Dead letters are pushed to the queue that is named for them."""
+    if isinstance(options.dead_letter_queue, str):
+        await scopes.check_pushes(broker, caller, [options.dead_letter_queue])
+
+
+@routes.get("/api/v1/resources/queues", needs="status", each=True, live=True)
+async def list_queues(broker: Broker, caller: Caller, query: wire.QueueListQuery) -> wire.QueueList:
     """Queues with what they hold and how fast they are, newest first or as they are to be sorted."""
-    return await broker.queues.page(query)
+    return await broker.queues.page(query, caller)
 
 
-@routes.get(_QUEUE, live=True)
+@routes.get(_QUEUE, needs="status", live=True)
 async def show(broker: Broker, queue: str, query: wire.PageQuery) -> wire.QueueDetail:
     """One queue with its partitions, by name."""
     return await broker.queues.show(queue, after=query.after, limit=query.limit)
 
 
-@routes.get(f"{_QUEUE}/depth", live=True)
+@routes.get(f"{_QUEUE}/depth", needs="status", live=True)
 async def depth(broker: Broker, queue: str, query: wire.DepthQuery) -> wire.QueueDepth:
     """What a queue, or one group of it, has not finished, by partition."""
     return await broker.queues.depths(queue, query.group)
 
 
-@routes.delete(_QUEUE)
+@routes.delete(_QUEUE, needs="purge")
 async def delete(broker: Broker, queue: str) -> wire.DeletedQueue:
     """Delete a queue with all that is in it."""
     return wire.DeletedQueue(queue=queue, existed=await broker.queues.delete(queue))
 
 
-@routes.get("/api/v1/resources/partitions", live=True)
-async def partitions(broker: Broker, query: wire.PartitionQuery) -> wire.PartitionList:
+@routes.get("/api/v1/resources/partitions", needs="status", each=True, live=True)
+async def partitions(broker: Broker, caller: Caller, query: wire.PartitionQuery) -> wire.PartitionList:
     """The partitions of a queue, by name."""
+    caller.check("status", query.queue)
     page = await broker.queues.partitions(query.queue, after=query.after, limit=query.limit)
     return wire.PartitionList(
         queue=query.queue, partitions=page, next=page[-1].name if len(page) == query.limit else None
     )
 
 
-@routes.delete("/api/v1/queues/{queue}/clear")
+@routes.delete("/api/v1/queues/{queue}/clear", needs="purge")
 async def clear(broker: Broker, queue: str, query: wire.ClearQuery) -> wire.ClearedQueue:
     """Take all messages out of a queue, or of one partition; dead letters stay."""
     cleared = await broker.queues.clear(queue, partition=query.partition)
     return wire.ClearedQueue(queue=queue, partition=query.partition, cleared=cleared)
 
 
-@routes.get("/api/v1/resources/namespaces", live=True)
-async def namespaces(broker: Broker) -> wire.NamespaceList:
+@routes.get("/api/v1/resources/namespaces", needs="status", each=True, live=True)
+async def namespaces(broker: Broker, caller: Caller) -> wire.NamespaceList:
     """What the queues hold, by namespace."""
-    return wire.NamespaceList(namespaces=await broker.statistics.namespaces())
+    return wire.NamespaceList(namespaces=await broker.statistics.namespaces(caller))
 
 
-@routes.get("/api/v1/resources/tasks", live=True)
-async def tasks(broker: Broker) -> wire.TaskList:
+@routes.get("/api/v1/resources/tasks", needs="status", each=True, live=True)
+async def tasks(broker: Broker, caller: Caller) -> wire.TaskList:
     """What the queues hold, by task."""
-    return wire.TaskList(tasks=await broker.statistics.tasks())
+    return wire.TaskList(tasks=await broker.statistics.tasks(caller))
 
 
-@routes.get("/api/v1/resources/overview", live=True)
-async def overview(broker: Broker) -> wire.Overview:
+@routes.get("/api/v1/resources/overview", needs="status", each=True, live=True)
+async def overview(broker: Broker, caller: Caller) -> wire.Overview:
     """What all queues hold together."""
-    return await broker.statistics.overview()
+    return await broker.statistics.overview(caller)

@@ -10,13 +10,13 @@ from fairlane.wire.status import SpanQuery
 routes = Routes("retention")
 
 
-@routes.post("/api/v1/retention/run")
+@routes.post("/api/v1/retention/run", needs="system", operator=True)
 async def run(broker: Broker) -> RetentionRun:
     """Delete what the rules of all queues cover, now. 409 while another broker is at it for too long."""
     return RetentionRun(deleted=await broker.retention.run())
 
 
-@routes.get("/api/v1/retention/history", live=True)
+@routes.get("/api/v1/retention/history", needs="status", live=True)
 async def history(broker: Broker, query: SpanQuery) -> RetentionHistory:
     """What rules deleted, by minute, oldest first; the last day unless asked otherwise."""
     return await broker.retention.history(query)

@@ -10,13 +10,13 @@ routes = Routes("messages")
 _ONE = "/api/v1/scheduled/{queue}/{partition}/{transactionId}"
 
 
-@routes.get("/api/v1/scheduled/{queue}", live=True)
+@routes.get("/api/v1/scheduled/{queue}", needs="browse", live=True)
 async def list_scheduled(broker: Broker, queue: str, query: ScheduledQuery) -> ScheduledPage:
     """Messages of a queue that wait for their time, next due first."""
     return await broker.scheduled.list(queue, after=query.after, limit=query.limit)
 
 
-@routes.post(_ONE)
+@routes.post(_ONE, needs="push")
 async def reschedule(
     broker: Broker, queue: str, partition: str, transactionId: str, body: RescheduleBody
 ) -> Rescheduled:
@@ -33,7 +33,7 @@ async def reschedule(
     )
 
 
-@routes.delete(_ONE)
+@routes.delete(_ONE, needs="push")
 async def cancel(broker: Broker, queue: str, partition: str, transactionId: str) -> Cancelled:
     """Forget a scheduled message."""
     cancelled = await broker.scheduled.cancel(queue, transactionId, partition=partition)

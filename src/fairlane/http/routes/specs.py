@@ -7,6 +7,7 @@ import msgspec
 from fairlane.broker.broker import Broker
 from fairlane.errors import InvalidRequest
 from fairlane.http.router import Routes
+from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.wire import specs as wire
 
@@ -14,33 +15,38 @@ routes = Routes("specs")
 _ALL = "/api/v1/spec"
 
 
-@routes.post(f"{_ALL}/plan", body_bytes_max=2 * MESSAGE_BYTES_MAX)
-async def plan(broker: Broker, body: wire.SpecPlanBody) -> wire.SpecPlan:
+@routes.post(f"{_ALL}/plan", needs="spec", each=True, audited=False, body_bytes_max=2 * MESSAGE_BYTES_MAX)
+async def plan(broker: Broker, caller: Caller, body: wire.SpecPlanBody) -> wire.SpecPlan:
     """What applying a spec would change, and what was changed otherwise; nothing is done."""
-    return await broker.specs.plan(bytes(body.spec))
+    return await broker.specs.plan(bytes(body.spec), caller)
 
 
-@routes.post(f"{_ALL}/apply", body_bytes_max=2 * MESSAGE_BYTES_MAX)
-async def apply(broker: Broker, body: wire.SpecApplyBody) -> wire.SpecApplied:
+@routes.post(f"{_ALL}/apply", needs="spec", each=True, body_bytes_max=2 * MESSAGE_BYTES_MAX)
+async def apply(broker: Broker, caller: Caller, body: wire.SpecApplyBody) -> wire.SpecApplied:
     """Put a spec in force, all of it in one transaction; the same again changes nothing."""
     return await broker.specs.apply(
-        bytes(body.spec), source=body.source, by=body.applied_by, consent=body.consent, version=body.version
+        bytes(body.spec),
+        source=body.source,
+        by=body.applied_by if caller is ANYBODY else caller.name,
+        consent=body.consent,
+        version=body.version,
+        caller=caller,
     )
 
 
-@routes.get(_ALL, live=True)
-async def in_force(broker: Broker) -> wire.SpecList:
-    """The specs in force, one of each app."""
-    return wire.SpecList(specs=await broker.specs.list())
+@routes.get(_ALL, needs="spec status pop", each=True, live=True)
+async def in_force(broker: Broker, caller: Caller, query: wire.SpecListQuery) -> wire.SpecList:
+    """The specs in force, one of each app: all by app, or a page of those that are searched for."""
+    return await broker.specs.page(query, lambda one: _may_see(caller, one))
 
 
-@routes.get(f"{_ALL}/versions", live=True)
+@routes.get(f"{_ALL}/versions", needs="spec status", live=True)
 async def versions(broker: Broker, query: wire.SpecVersionsQuery) -> wire.SpecVersionList:
     """Everything that was applied, newest first: who, when, and the hash of what."""
-    return wire.SpecVersionList(versions=await broker.specs.versions(query))
+    return wire.SpecVersionList(versions=await broker.specs.versions(query.app, before=query.before, limit=query.limit))
 
 
-@routes.get(f"{_ALL}/versions/{{version}}", live=True)
+@routes.get(f"{_ALL}/versions/{{version}}", needs="spec status", live=True)
 async def version(broker: Broker, version: str) -> wire.SpecDetail:
     """One version, with its text."""
     if not (version.isascii() and version.isdecimal() and len(version) <= 15):
@@ -48,8 +54,15 @@ async def version(broker: Broker, version: str) -> wire.SpecDetail:
     return await broker.specs.get(int(version))
 
 
-@routes.get(f"{_ALL}/export")
+@routes.get(f"{_ALL}/export", needs="spec status")
 async def export(broker: Broker, query: wire.SpecExportQuery) -> wire.SpecExported:
     """The spec of an app as its queues are now."""
     spec = await broker.specs.export(query.app)
     return wire.SpecExported(app=query.app, spec=msgspec.Raw(msgspec.json.encode(spec)))
+
+
+def _may_see(caller: Caller, one: wire.SpecDetail) -> bool:
+    """A worker knows its messages by the specs of the queues that it pops from."""
+    if caller.allows("spec", one.app) or caller.allows_all("status") or caller.allows_all("pop"):
+        return True
+    return any(caller.allows(scope, queue) for scope in ("status", "pop") for queue in one.spec.get("queues", {}))

@@ -21,25 +21,25 @@ routes = Routes("status")
 health = Routes("health")
 
 
-@routes.get("/api/v1/status/engine", live=True)
+@routes.get("/api/v1/status/engine", needs="status", live=True, operator=True)
 async def engine(broker: Broker) -> EngineStatus:
     """Counts and latencies of each verb, connections, what waits."""
     return broker.status.engine()
 
 
-@routes.get("/api/v1/status/buffers", live=True)
+@routes.get("/api/v1/status/buffers", needs="status", live=True, operator=True)
 async def journal_report(broker: Broker) -> JournalReport:
     """Operations outside the store, in the journal of this process, and those that failed there."""
     return await broker.status.journal_report()
 
 
-@health.get("/livez")
+@health.get("/livez", needs="public")
 async def livez() -> Alive:
     """200 while the broker runs."""
     return Alive()  # as long as it answers: a store that is away is no reason to restart the broker
 
 
-@health.get("/readyz", statuses=(200, 503), answer=Ready)
+@health.get("/readyz", needs="status", each=True, statuses=(200, 503), answer=Ready)
 async def readyz(app: App, broker: Broker) -> Response:
     """200 while the broker can work: its store answers and it is not stopping."""
     connected, journal = await broker.status.healthy(), broker.status.journal()
@@ -55,7 +55,7 @@ async def readyz(app: App, broker: Broker) -> Response:
     return respond(answer) if ready else respond(answer, 503).plus((b"retry-after", b"1"))
 
 
-@health.get("/health", statuses=(200, 503), answer=Health, live=True)
+@health.get("/health", needs="status", statuses=(200, 503), answer=Health, live=True)
 async def show_health(app: App, broker: Broker) -> Response:
     """Whether the store answers, and what runs here."""
     connected = await broker.status.healthy()
@@ -71,7 +71,7 @@ async def show_health(app: App, broker: Broker) -> Response:
     return respond(answer, 200 if connected else 503)
 
 
-@health.get("/metrics", answer=Metrics, content_type=CONTENT_TYPE)
+@health.get("/metrics", needs="status", answer=Metrics, content_type=CONTENT_TYPE, operator=True)
 async def metrics(app: App, broker: Broker, request: Request) -> Response:
     """Metrics as Prometheus text, of all processes of this broker, or as JSON, of the one that answers, if `Accept`
     asks for that. While the store is away what it would say is left out."""
@@ -80,7 +80,7 @@ async def metrics(app: App, broker: Broker, request: Request) -> Response:
     return await prometheus(app)
 
 
-@health.get("/metrics/prometheus", content_type=CONTENT_TYPE)
+@health.get("/metrics/prometheus", needs="status", content_type=CONTENT_TYPE, operator=True)
 async def prometheus(app: App) -> Response:
     """Metrics as Prometheus text."""
     return Response(200, await exposition(app), content_type=CONTENT_TYPE.encode())

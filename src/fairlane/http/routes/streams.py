@@ -8,10 +8,12 @@ from fairlane.broker.broker import Broker
 from fairlane.broker.streams import parsed_id
 from fairlane.broker.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest, TransactionRefused
+from fairlane.http import scopes
 from fairlane.http.decode import Nested, check_depths
 from fairlane.http.router import Routes, respond
 from fairlane.http.routes.pushes import check_wire_items, push_element
 from fairlane.http.server import Response, error_response
+from fairlane.model.access import Caller
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import REQUEST_BYTES_MAX
 from fairlane.model.names import QUEUE_MODE, check_name
@@ -23,9 +25,12 @@ from fairlane.wire.base import made
 routes = Routes("streams")
 
 
-@routes.post("/streams/v1/queries", answer=wire.RegisteredQuery)
-async def register(broker: Broker, body: wire.QueryBody) -> Response:
+@routes.post("/streams/v1/queries", needs="pop", each=True, audited=False, answer=wire.RegisteredQuery)
+async def register(broker: Broker, caller: Caller, body: wire.QueryBody) -> Response:
     """Register a query, or find it again with its state."""
+    caller.check("pop", body.source_queue)
+    if body.sink_queue:
+        caller.check("push", body.sink_queue)
     found = await broker.streams.register(body)
     query = found.query
     if query.config_hash != body.config_hash:
@@ -41,14 +46,15 @@ async def register(broker: Broker, body: wire.QueryBody) -> Response:
     return respond(made(wire.RegisteredQuery, found, query, success=True, query_id=str(query.id)))
 
 
-@routes.post("/streams/v1/state/get", body_bytes_max=REQUEST_BYTES_MAX)
-async def state(broker: Broker, body: wire.StateGetBody) -> wire.StateRows:
+@routes.post("/streams/v1/state/get", needs="pop", each=True, audited=False, body_bytes_max=REQUEST_BYTES_MAX)
+async def state(broker: Broker, caller: Caller, body: wire.StateGetBody) -> wire.StateRows:
     """State of a query in one partition, by key."""
+    await scopes.check_partitions(broker, caller, "pop", [body.partition_id])
     return wire.StateRows(success=True, rows=await broker.streams.state(body))
 
 
-@routes.post("/streams/v1/cycle", body_bytes_max=REQUEST_BYTES_MAX)
-async def cycle(broker: Broker, body: wire.CycleBody) -> wire.CycleResult:
+@routes.post("/streams/v1/cycle", needs="pop", each=True, audited=False, body_bytes_max=REQUEST_BYTES_MAX)
+async def cycle(broker: Broker, caller: Caller, body: wire.CycleBody) -> wire.CycleResult:
     """Change state, push and ack in one transaction: all of it or nothing."""
     group = check_name("consumer_group", body.consumer_group or QUEUE_MODE)
     nested: list[Nested] = []
@@ -58,10 +64,11 @@ async def cycle(broker: Broker, body: wire.CycleBody) -> wire.CycleResult:
         _state_ops(body.state_ops, nested),
         idle_group="" if body.ack is not None else group,
     ).check()
-    check_wire_items(body.push_items, nested, "push_items")
+    check_wire_items(body.push_items, nested, caller.subject, "push_items")
     await check_depths(nested)
+    await scopes.check_partitions(broker, caller, "pop", [change.partition])
+    await scopes.check_pushes(broker, caller, [item.queue for item in body.push_items])
     steps = _steps(body, change.partition, group)
-    await broker.streams.existing(body.query_id)
     answer = wire.CycleResult(success=True, query_id=body.query_id, partition_id=body.partition_id)
     # Without a lease there is nothing of the caller's to give back.
     release = body.release_lease and body.ack is not None and bool(body.ack.lease_id)

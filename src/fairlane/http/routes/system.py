@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fairlane.broker.broker import Broker
 from fairlane.http.router import Routes
-from fairlane.telemetry import resident_bytes
+from fairlane.runtime.process import resident_bytes
 from fairlane.wire.system import BrokerProcess, SystemReport
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ routes = Routes("status")
 _MEBIBYTE = 2**20
 
 
-@routes.get("/api/v1/system", live=True)
+@routes.get("/api/v1/system", needs="status", live=True, operator=True)
 async def system(app: App, broker: Broker) -> SystemReport:
     """This broker, its store, and the settings in force."""
     connected = await broker.status.healthy()

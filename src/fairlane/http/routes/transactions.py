@@ -6,11 +6,13 @@ from fairlane import tracing
 from fairlane.broker.broker import Broker
 from fairlane.broker.transact import AckStep, Step
 from fairlane.errors import AlreadyApplied, InvalidRequest, TransactionRefused
+from fairlane.http import scopes
 from fairlane.http.decode import Nested, check_depths
 from fairlane.http.router import Routes, respond
 from fairlane.http.routes.acks import ack_items
 from fairlane.http.routes.pushes import check_wire_items
 from fairlane.http.server import Request, Response
+from fairlane.model.access import Caller
 from fairlane.model.ids import uuid7
 from fairlane.model.limits import REQUEST_BYTES_MAX
 from fairlane.model.message import PushItem
@@ -24,15 +26,25 @@ from fairlane.wire.transactions import TransactionAnswer, TransactionBody, Trans
 routes = Routes("messages")
 
 
-@routes.post("/api/v1/transaction", answer=TransactionAnswer, body_bytes_max=REQUEST_BYTES_MAX)
-async def transaction(broker: Broker, body: TransactionBody, request: Request) -> Response:
+@routes.post(
+    "/api/v1/transaction",
+    needs="push pop",
+    each=True,
+    audited=False,
+    answer=TransactionAnswer,
+    body_bytes_max=REQUEST_BYTES_MAX,
+)
+async def transaction(broker: Broker, caller: Caller, body: TransactionBody, request: Request) -> Response:
     """Acks and pushes over any queues, all or nothing."""
     foreign = [name for name, some in (("kv", body.kv), ("timers", body.timers)) if some]
     if not body.operations and not foreign:
         raise InvalidRequest("operations array cannot be empty")
     nested: list[Nested] = []
-    steps = _steps(body, nested)
+    steps = _steps(body, nested, request.caller.subject)
     await check_depths(nested)
+    await scopes.check_pushes(broker, caller, [step.queue for step in steps if isinstance(step, PushItem)])
+    acked = [step.item.partition for step in steps if isinstance(step, AckStep)]
+    await scopes.check_partitions(broker, caller, "pop", acked)
     tracing.give([step for step in steps if isinstance(step, PushItem)], tracing.of_request(request.headers))
     answer = TransactionAnswer(transaction_id=uuid7(), success=True, results=[])
     try:
@@ -52,7 +64,7 @@ async def transaction(broker: Broker, body: TransactionBody, request: Request) -
     return respond(answer)
 
 
-def _steps(body: TransactionBody, nested: list[Nested]) -> list[Step]:
+def _steps(body: TransactionBody, nested: list[Nested], subject: str | None) -> list[Step]:
     """The operations flattened: each pushed item and each ack is a step."""
     steps: list[Step] = []
     # A lease that the whole transaction requires is lent to acks without one, if it is unmistakable which.
@@ -61,7 +73,7 @@ def _steps(body: TransactionBody, nested: list[Nested]) -> list[Step]:
     for index, step in enumerate(body.operations):
         try:
             if step.type == "push":
-                steps += _items(step, nested, f"operations[{index}]: items")
+                steps += _items(step, nested, subject, f"operations[{index}]: items")
             elif step.type == "ack":
                 steps.append(_ack(step, lent))
             else:
@@ -71,12 +83,12 @@ def _steps(body: TransactionBody, nested: list[Nested]) -> list[Step]:
     return steps
 
 
-def _items(step: TransactionStep, nested: list[Nested], where: str) -> list[Item]:
+def _items(step: TransactionStep, nested: list[Nested], subject: str | None, where: str) -> list[Item]:
     items = step.items
     if items is None:
         step.type, step.queue, step.payload = None, step.queue or "", step.payload or step.data or NULL  # type: ignore[assignment]
         items = [step]
-    check_wire_items(items, nested, where)
+    check_wire_items(items, nested, subject, where)
     return items
 
 

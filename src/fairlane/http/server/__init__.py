@@ -14,7 +14,10 @@ from fairlane.http.server.message import (
     overloaded,
     too_large,
 )
-from fairlane.http.server.server import BACKLOG, Door, Handler, OpenDoor, Server, open_sockets
+from fairlane.http.server.server import Door, Handler, OpenDoor, Server
+from fairlane.http.server.shares import Proxies
+from fairlane.http.server.sockets import BACKLOG, open_sockets, open_unix_socket
+from fairlane.http.server.tls import Tls
 
 __all__ = [
     "BACKLOG",
@@ -22,14 +25,17 @@ __all__ = [
     "Handler",
     "Limits",
     "OpenDoor",
+    "Proxies",
     "Refused",
     "Request",
     "Response",
     "Server",
+    "Tls",
     "bad_request",
     "error_response",
     "json_response",
     "open_sockets",
+    "open_unix_socket",
     "overloaded",
     "too_large",
 ]

@@ -8,108 +8,88 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
-from fairlane.http.server.message import Refused, Request, Response, error_response, overloaded, too_many_connections
+from fairlane.http.server.message import (
+    SOON_BYTES_MAX,
+    Refused,
+    Request,
+    Response,
+    error_response,
+    overloaded,
+    serialise,
+    share_used,
+    too_many_connections,
+)
 from fairlane.http.server.parser import END, KNOWN_BYTES_MAX, Parser, Refusal
+from fairlane.http.server.shares import NOBODY
 from fairlane.runtime.memory import SMALL_BYTES_MAX
 
 if TYPE_CHECKING:
-    from fairlane.http.server.server import Server
+    from fairlane.http.server.server import Door, Server
 
 _LINGER_SECONDS = 5.0
-_SOON_BYTES_MAX = 16 * 1024
-"""Shorter answers are written together at the end of the loop's turn: a client with many connections is then woken
-once for all of them, which costs more than writing one."""
 _ANSWERS_AT_ONCE = 16
-# No answer is for a browser to guess at, or, unless it says so, to keep: a pop from a cache gives the same messages
-# twice.
-_HEADS, _CACHED_HEADS = (
-    {
-        status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\nx-content-type-options: nosniff\r\n"
-        f"cache-control: {cache}\r\n".encode()
-        for status in HTTPStatus
-    }
-    for cache in ("no-store", "no-cache")
-)
-
-
-def serialise(response: Response, *, head_only: bool, close: bool) -> list[bytes]:
-    """The bytes of a response; one piece, unless it is long."""
-    head = [_CACHED_HEADS[response.status] if response.cached else _HEADS[response.status]]
-    size = len(response.body)
-    if response.parts:
-        size += sum(map(len, response.parts))
-    if response.stream is not None:
-        head.append(b"content-type: %b\r\n" % response.content_type)
-    elif response.status not in (204, 304):
-        head.append(b"content-type: %b\r\ncontent-length: %d\r\n" % (response.content_type, size))
-    for name, value in response.headers:
-        head.append(b"%b: %b\r\n" % (name, value))
-    if close:
-        head.append(b"connection: close\r\n")
-    head.append(b"\r\n")
-    if head_only or response.status == 204:
-        return [b"".join(head)]
-    if size <= _SOON_BYTES_MAX:
-        return [b"".join((*head, response.body, *response.parts))]
-    return [b"".join(head), response.body, *response.parts]
 
 
 class Connection(asyncio.Protocol):
     """One client's connection. A header that is known byte for byte is not parsed again: clients send the same few as
     long as they live. The parser of the others calls `begin`, `grow`, `may_continue` and `complete`."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, door: Door) -> None:
         self._server = server
+        self._door = door
         self._limits = server.limits
         self._budget = server.budget
         self._loop = server.loop
         self._parser: Parser | None = None
         """From the first request on whose header is not known."""
-        self._peer = ""
+        self._share = NOBODY
+        """Of its address, or that of the client whom a trusted proxy last sent a request for."""
+        self._peer, self._proxied = "", False
         self.ended = False
         """A request was to be the last: nothing behind it is looked at."""
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[Request] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._working = False
-        self._body_bytes_max = 0
+        self._working = self._continue = self._closing = self._streaming = False
+        self._body_bytes_max = self._used_bytes = self._unread_bytes = 0
         self._small_bytes_max = min(SMALL_BYTES_MAX, server.limits.pipelined_bytes_max)
-        self._body_began = 0.0
-        self._used_bytes = 0
-        self._unread_bytes = 0
+        self._body_began = self.deadline = 0.0
         self._unsent: list[bytes] = []
         self._take_backs: list[Callable[[], None]] = []
-        self._continue = False
         self._refusal: Refusal | None = None
         """The last answer; meanwhile nothing that comes is looked at."""
-        self._closing = self._streaming = False
         self._full: asyncio.Future[None] | None = None
         """Done when the client has read enough to be written to again; None while it may be."""
-        self.deadline = 0.0
 
     # The transport's calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without saying so
-        self._transport.set_write_buffer_limits(high=_SOON_BYTES_MAX)
+        self._transport.set_write_buffer_limits(high=SOON_BYTES_MAX)
         server = self._server
-        peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        peer = transport.get_extra_info("peername")
         self._peer = peer[0] if isinstance(peer, tuple) else ""
+        share = self._share = server.shares[self._peer]
+        self._proxied = share.proxied
+        share.connections += 1
+        server.connections.add(self)
+        here = transport.get_extra_info("sockname")
         if isinstance(here, tuple) and here[0] not in server.addresses:
             server.addresses.add(here[0])
-            server.door.bound(here[0])
+            self._door.bound(here[0])
         self.deadline = self._loop.time() + self._limits.header_seconds
-        server.connections.add(self)
-        if len(server.connections) > self._limits.connections_max:
+        if share.connections > share.connections_max or len(server.connections) > self._limits.connections_max:
             self._refuse((too_many_connections(), False))
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._server.connections.discard(self)
-        self._budget.used -= self._used_bytes + self._unread_bytes
+        self._let_go(self._used_bytes + self._unread_bytes)
         self._used_bytes = self._unread_bytes = 0
+        self._server.connections.discard(self)
+        self._share.connections -= 1
+        if not self._share.connections:
+            del self._server.shares[self._share.address]
         self._closing = True
         if self._full is not None:
             self.resume_writing()
@@ -159,7 +139,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """The client read what it was sent, or never will."""
-        self._budget.used -= self._unread_bytes
+        self._let_go(self._unread_bytes)
         self._unread_bytes = 0
         full, self._full = self._full, None
         if full is not None and not full.done():
@@ -169,7 +149,14 @@ class Connection(asyncio.Protocol):
 
     def begin(self, request: Request, length: int | None, came: int = 0) -> None:
         self._body_began = self._loop.time()
-        admitted = self._server.door.admit(request, has_body=length != 0)
+        if self._proxied:
+            self._charge(request)
+        share = self._share
+        admitted: Response | int
+        if share.requests >= share.requests_max or share.used > share.bytes_max:
+            admitted = share_used()
+        else:
+            admitted = self._door.admit(request, has_body=length != 0)
         if length == 0:
             request.refusal = admitted if isinstance(admitted, Response) else None
             return
@@ -177,23 +164,44 @@ class Connection(asyncio.Protocol):
             raise Refused(admitted, linger=True)
         self._body_bytes_max = most = min(admitted, self._limits.body_bytes_max)
         budget, size = self._budget, length or 0
-        if size > most or size > self._small_bytes_max or budget.used + size > budget.bytes_max:
+        beyond = budget.used + size > budget.bytes_max or share.used + size > share.bytes_max
+        if beyond or size > most or size > self._small_bytes_max:
             self._check_room(request, size, size)
         self._used_bytes += came
         budget.used += came
+        share.used += came
+
+    def _charge(self, request: Request) -> None:
+        """Let the connection be that of the client whom the proxy names, until it names another."""
+        server, share = self._server, self._share
+        request.peer = server.proxies.client(self._peer, request.headers.get(b"x-forwarded-for", b""))
+        if request.peer != share.address:
+            holds = self._used_bytes + self._unread_bytes
+            share.used -= holds
+            server.shares.leave(share)
+            share = self._share = server.shares[request.peer]
+            share.connections += 1
+            share.used += holds
+
+    def _let_go(self, size: int) -> None:
+        self._budget.used -= size
+        self._share.used -= size
 
     def grow(self, request: Request, size: int, more: int) -> None:
         self._check_room(request, size, more)
         self._used_bytes += more
         self._budget.used += more
+        self._share.used += more
 
     def _check_room(self, request: Request, size: int, more: int) -> None:
         """Refused if a body of `size` bytes, of which `more` are new, may not be held."""
         if size > self._body_bytes_max:
-            raise Refused(self._server.door.too_large(request, self._body_bytes_max), linger=True)
+            raise Refused(self._door.too_large(request, self._body_bytes_max), linger=True)
         pipelined = size > self._limits.pipelined_bytes_max and (self._working or self._waiting)
         if pipelined or not self._budget.takes(more, size):
             raise Refused(overloaded(), linger=True)
+        if self._share.used + more > self._share.bytes_max:
+            raise Refused(share_used(), linger=True)
 
     def may_continue(self) -> None:
         self._continue = True
@@ -221,18 +229,27 @@ class Connection(asyncio.Protocol):
             self.deadline = float("inf")
             response = request.refusal
             if response is None:
+                share = self._share
                 self._working = True
                 server.active += 1
+                share.requests += 1
                 try:
                     response = await server.handler(request)
+                    if response.__class__ is not Response:
+                        raise TypeError(f"the handler of {request.method} {request.path!r} gave {response!r:.100}")
                 except Exception as error:  # the request's boundary: one request's mistake is not the connection's
-                    response = server.door.failed(error, request)
+                    response = self._door.failed(error, request)
                 finally:
                     server.active -= 1
+                    share.requests -= 1
                     self._working = False
                     freed = min(len(request.body), self._used_bytes)
                     self._used_bytes -= freed
                     self._budget.used -= freed
+                    self._share.used -= freed
+                if response.parts and response.unsent is not None and self._share.lacks(response.parts):
+                    response.unsent()
+                    response = share_used()
             stream = None if request.method == "HEAD" else response.stream
             close = response.close or not request.keep_alive or server.draining or stream is not None
             pieces = serialise(response, head_only=request.method == "HEAD", close=close)
@@ -287,7 +304,7 @@ class Connection(asyncio.Protocol):
         except StopAsyncIteration:
             pass
         except Exception as error:  # the request's boundary, as above: it is logged, and the stream ends
-            self._server.door.failed(error)
+            self._door.failed(error)
 
     def _go_on(self) -> None:
         """Let a client that asks first send its body, once it has the answers before."""
@@ -304,13 +321,17 @@ class Connection(asyncio.Protocol):
             pieces, self._unsent = self._unsent, []
             self._take_backs.clear()
             size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
-            if size > _SOON_BYTES_MAX:
-                self._transport.writelines(pieces)
+            if size > SOON_BYTES_MAX:
+                self.write_large(self._transport, pieces)
             else:
                 self._transport.write(b"".join(pieces))
             if self._full is not None:
                 self._unread_bytes += size
                 self._budget.used += size
+                self._share.used += size
+
+    def write_large(self, transport: asyncio.Transport, pieces: list[bytes]) -> None:
+        transport.writelines(pieces)
 
     def _take_back(self) -> None:
         """Nobody is there any more for the answers that wait."""
@@ -324,7 +345,7 @@ class Connection(asyncio.Protocol):
         if self._parser is not None:
             freed = min(self._parser.body_bytes, self._used_bytes) if self._parser.in_body else 0
             self._used_bytes -= freed
-            self._budget.used -= freed
+            self._let_go(freed)
             self._parser.close()
         self._refusal = refusal
         if self._task is None:
@@ -336,12 +357,13 @@ class Connection(asyncio.Protocol):
         self.send()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(serialise(response, head_only=False, close=True))
-        if not linger or self._transport is None or not self._transport.can_write_eof():
+        if not linger or self._transport is None:
             self._shut()
             return
         self._closing = True
         self.deadline = self._loop.time() + _LINGER_SECONDS
-        self._transport.write_eof()
+        if self._transport.can_write_eof():  # TLS cannot
+            self._transport.write_eof()
 
     def _shut(self) -> None:
         self.send()

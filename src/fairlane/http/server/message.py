@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -15,11 +17,25 @@ JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
 _QUERY_FIELDS_MAX = 100
 _KNOWN_BYTES_MAX = 256
+SOON_BYTES_MAX = 16 * 1024
+"""Shorter answers are written together at the end of the loop's turn: a client with many connections is then woken
+once for all of them, which costs more than writing one."""
+# No answer is for a browser to guess at, or, unless it says so, to keep: a pop from a cache gives the same messages
+# twice.
+_HEADS, _CACHED_HEADS = (
+    {
+        status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\nx-content-type-options: nosniff\r\n"
+        f"cache-control: {cache}\r\n".encode()
+        for status in HTTPStatus
+    }
+    for cache in ("no-store", "no-cache")
+)
 
 
 class Request(msgspec.Struct):
     """One request, whole. `path` is raw, as it was sent. `headers` may be those of other requests too, and are not
-    changed. `found` and `params` are the application's own: its route, and the decoded parts that the route names."""
+    changed. `found`, `params` and `caller` are the application's own: its route, the decoded parts that the route
+    names, and who asks."""
 
     method: str
     path: bytes
@@ -32,6 +48,9 @@ class Request(msgspec.Struct):
     refusal: Response | None = None
     """The answer, if the header alone decided it."""
     params: dict[str, str] = {}
+    caller: Any = None
+    outside: bool = False
+    """It came where strangers ask: what vouches for it must be in it."""
 
     @property
     def query(self) -> dict[str, str]:
@@ -76,6 +95,28 @@ class Response(msgspec.Struct):
         return msgspec.structs.replace(self, headers=(*self.headers, *headers))
 
 
+def serialise(response: Response, *, head_only: bool, close: bool) -> list[bytes]:
+    """The bytes of a response; one piece, unless it is long."""
+    head = [_CACHED_HEADS[response.status] if response.cached else _HEADS[response.status]]
+    size = len(response.body)
+    if response.parts:
+        size += sum(map(len, response.parts))
+    if response.stream is not None:
+        head.append(b"content-type: %b\r\n" % response.content_type)
+    elif response.status not in (204, 304):
+        head.append(b"content-type: %b\r\ncontent-length: %d\r\n" % (response.content_type, size))
+    for name, value in response.headers:
+        head.append(b"%b: %b\r\n" % (name, value))
+    if close:
+        head.append(b"connection: close\r\n")
+    head.append(b"\r\n")
+    if head_only or response.status == 204:
+        return [b"".join(head)]
+    if size <= SOON_BYTES_MAX:
+        return [b"".join((*head, response.body, *response.parts))]
+    return [b"".join(head), response.body, *response.parts]
+
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -112,6 +153,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     idle_seconds: float = 75.0
     write_seconds: float = 60.0
     connections_max: int = 10_000
+    peer_connections_max: int = sys.maxsize
+    """Of one address."""
+    peer_requests_max: int = sys.maxsize
+    """That are answered at once: those that wait for messages among them."""
+    peer_bytes_max: int = sys.maxsize
     inflight_bytes_max: int = 256 * 1024 * 1024
     """Of the bodies of all requests that are being received or answered, and of all answers that wait to be read; past
     it a body is refused unread."""
@@ -155,5 +201,15 @@ def too_many_connections() -> Response:
         503,
         "too_many_connections",
         "too many connections; try again soon",
+        headers=((b"retry-after", b"1"),),
+    )
+
+
+def share_used() -> Response:
+    return error_response(
+        429,
+        "overloaded",
+        "your address has as many requests, or bytes of them and of unread answers, in progress as one may have; "
+        "nothing was done for this one",
         headers=((b"retry-after", b"1"),),
     )

@@ -3,53 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from fairlane.errors import BrokerFailed, InvalidRequest, Unavailable
+from fairlane.errors import BrokerFailed
 from fairlane.http.server.connection import Connection
 from fairlane.http.server.message import Limits, Request, Response, error_response, too_large
 from fairlane.http.server.parser import KnownHeaders
+from fairlane.http.server.shares import Proxies, Shares
+from fairlane.http.server.sockets import BACKLOG, open_sockets
+from fairlane.http.server.tls import Handshake, Tls, TlsListener
 from fairlane.runtime.memory import Budget
 
-BACKLOG = 4096
 Handler = Callable[[Request], Awaitable[Response]]
-
-
-def open_sockets(host: str, port: int) -> list[socket.socket]:
-    """One listening socket for each address of `host`, all on one port, which is chosen if `port` is 0."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (socket.gaierror, UnicodeError) as error:
-        raise InvalidRequest(f"{host!r:.200} is no address to listen on: {error}") from None
-    except OverflowError:
-        raise InvalidRequest(f"port is {port}; it must be 0 to 65535") from None
-    opened: list[socket.socket] = []
-    with contextlib.ExitStack() as undo:
-        for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
-            if opened:
-                port = opened[0].getsockname()[1]
-            listening = undo.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            try:
-                _listen(listening, (address[0], port, *address[2:]))
-            except OSError as error:
-                taken = "; --port names another, 0 takes a free one" if error.errno == errno.EADDRINUSE else ""
-                raise Unavailable(f"cannot listen on {host} port {port}: {error.strerror}{taken}") from None
-            opened.append(listening)
-        undo.pop_all()
-    return opened
-
-
-def _listen(listening: socket.socket, address: tuple[object, ...]) -> None:
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if listening.family == socket.AF_INET6:
-        listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-    listening.bind(address)
-    listening.listen(BACKLOG)
-    listening.setblocking(False)
 
 
 class Door(Protocol):
@@ -91,7 +58,13 @@ class Server:
     """Listens, sees to deadlines, and drains."""
 
     def __init__(
-        self, handler: Handler, limits: Limits | None = None, *, door: Door | None = None, budget: Budget | None = None
+        self,
+        handler: Handler,
+        limits: Limits | None = None,
+        *,
+        door: Door | None = None,
+        budget: Budget | None = None,
+        proxies: Proxies | None = None,
     ) -> None:
         self.handler = handler
         self.limits = limits or Limits()
@@ -99,15 +72,17 @@ class Server:
         self.budget = budget or Budget(self.limits.inflight_bytes_max)
         self.budget.bytes_max = self.limits.inflight_bytes_max
         self.loop = asyncio.get_running_loop()
-        self.connections: set[Connection] = set()
+        self.connections: set[Connection | Handshake] = set()
         self.addresses: set[str] = set()
         """Its own, at which somebody reached it."""
+        self.proxies = proxies or Proxies()
+        self.shares = Shares(self.limits, self.proxies)
         self.known_headers: KnownHeaders = {}
         self.active = 0
         self.streams: set[asyncio.Task[None]] = set()
         self.draining = False
         self._sending: list[Connection] = []
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[asyncio.Server | TlsListener] = []
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -116,13 +91,21 @@ class Server:
         await self.listen(sockets)
         return int(sockets[0].getsockname()[1])
 
-    async def listen(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept from sockets, which other processes may share."""
+    async def listen(
+        self, sockets: Sequence[socket.socket], *, door: Door | None = None, tls: Tls | None = None
+    ) -> None:
+        """Accept from sockets, which other processes may share; by another door than the server's, if one is given."""
+        by = door or self.door
+
         for listening in sockets:
+            if tls is not None:
+                self._listeners.append(TlsListener(self, listening, by, tls))
+                continue
             # It listens again, with a backlog of its own if it is not told.
-            listener = await self.loop.create_server(lambda: Connection(self), sock=listening, backlog=BACKLOG)
-            self._listeners.append(listener)
-        self._sweeper = self.loop.create_task(self._sweep(), name="fairlane deadlines")
+            create = self.loop.create_unix_server if listening.family == socket.AF_UNIX else self.loop.create_server
+            self._listeners.append(await create(lambda: Connection(self, by), sock=listening, backlog=BACKLOG))
+        if self._sweeper is None:
+            self._sweeper = self.loop.create_task(self._sweep(), name="fairlane deadlines")
 
     def send_soon(self, connection: Connection) -> None:
         """Have the connection send when the handlers of this turn have answered."""

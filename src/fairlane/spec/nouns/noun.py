@@ -81,7 +81,7 @@ class Noun(Generic[Part]):
     """In the order in which they are written."""
     needed: ClassVar[tuple[str, ...]] = ()
     gone: ClassVar[str | None] = None
-    """What may be lost or refused when one is no longer declared."""
+    """What may be lost, refused or exposed when one is no longer declared."""
 
     def read(self, file: SpecFile, section: tree.Section, path: Path) -> Part:
         """Its part of the document."""

@@ -66,3 +66,4 @@ class StoredHead(msgspec.Struct, frozen=True):
     id: str
     transaction_id: str
     trace_id: str | None
+    producer_sub: str | None = None

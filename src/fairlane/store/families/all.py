@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fairlane.store.families.api_keys import ApiKeys
+from fairlane.store.families.audit import Audit
 from fairlane.store.families.browse import Browse, Messages
 from fairlane.store.families.dead_letters import DeadLetters
 from fairlane.store.families.effects import Effects
@@ -18,12 +20,14 @@ from fairlane.store.families.sources import Sources
 from fairlane.store.families.specs import Specs
 from fairlane.store.families.statistics import Statistics
 from fairlane.store.families.streams import Streams
+from fairlane.store.families.tenants import Tenants
 from fairlane.store.families.traces import Traces
 from fairlane.store.families.workers import Workers
 
 
 class Families:
     def __init__(self, port: Port, messages: Messages) -> None:
+        self.tenants = Tenants(port)
         self.queues = Queues(port)
         self.groups = Groups(port)
         self.dead_letters = DeadLetters(port, self.queues)
@@ -36,6 +40,8 @@ class Families:
         self.pauses = Pauses(port)
         self.leadership = Leadership(port)
         self.keys = Keys(port)
+        self.api_keys = ApiKeys(port)
+        self.audit = Audit(port)
         self.schedules = Schedules(port)
         self.workers = Workers(port)
         self.sources = Sources(port)

@@ -18,8 +18,7 @@ WHERE d.shard = :shard
   AND (:group::text IS NULL OR g.name = :group)
   AND (:partition_id::bigint IS NULL OR d.partition_id = :partition_id)
   AND (:ids::text[] IS NULL OR {id} = ANY (:ids))
-  AND (:failed_from::timestamptz IS NULL OR d.failed_at >= :failed_from)
-  AND (:failed_until::timestamptz IS NULL OR d.failed_at < :failed_until)
+  AND d.failed_at >= coalesce(:failed_from::timestamptz, '-infinity') AND d.failed_at < coalesce(:failed_until::timestamptz, 'infinity')
   AND (:replayed::boolean IS NULL OR (d.replayed_at IS NOT NULL) = :replayed)
   AND (:error::text IS NULL OR strpos(d.error, :error) > 0)
 
@@ -42,7 +41,8 @@ SELECT count(*) {matching};
 
 -- name: queues
 SELECT q.id FROM fairlane.tenants t JOIN fairlane.queues q ON q.tenant_id = t.id
-WHERE t.name = :tenant AND EXISTS (SELECT 1 FROM fairlane.dead_letters d WHERE d.shard = :shard AND d.queue_id = q.id);
+WHERE t.name = :tenant AND EXISTS (SELECT 1 FROM fairlane.dead_letters d WHERE d.shard = :shard AND d.queue_id = q.id
+                                       AND d.failed_at >= coalesce(:since::timestamptz, '-infinity'));
 
 -- name: errors
 -- By group and error; of the latest only, so that it ends.

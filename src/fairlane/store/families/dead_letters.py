@@ -74,10 +74,11 @@ class DeadLetters(Family):
         counts = [await self._port.read("dead_letters.count", shard=shard, **wanted) for shard in self._shards(where)]
         return sum(value(found) or 0 for found in counts)
 
-    async def queues(self, tenant: str) -> set[int]:
-        """The ids of the queues that have dead letters."""
+    async def queues(self, tenant: str, *, since: int | None = None) -> set[int]:
+        """The ids of the queues that have dead letters, or have any since then."""
         found = [
-            await self._port.read("dead_letters.queues", shard=shard, tenant=tenant) for shard in self._port.shards
+            await self._port.read("dead_letters.queues", shard=shard, tenant=tenant, since=since)
+            for shard in self._port.shards
         ]
         return {id for rows in found for (id,) in rows}
 
@@ -280,6 +281,7 @@ def _again(part: Slice, letter: StoredLetter, codec: Codec, payload: bytes | Non
         type=old.type,
         headers=headers,
         max_attempts=old.max_attempts,
+        producer_sub=old.producer_sub,
     )
     id = uuid7()
     part.add(id, codec.replayed(part, pack(id, id, item)))

@@ -11,8 +11,7 @@ join dead_letters d on d.queue_id = q.id
 join partitions p on p.id = d.partition_id
 join groups g on g.id = d.group_id
 where q.id = :queue_id
-    and (:failed_from is null or d.failed_at >= :failed_from)
-    and (:failed_until is null or d.failed_at < :failed_until)
+    and d.failed_at >= coalesce(:failed_from, 0) and d.failed_at < coalesce(:failed_until, 9223372036854775807)
     and (:group is null or g.name = :group)
     and (:partition_id is null or d.partition_id = :partition_id)
     and (:replayed is null or (d.replayed_at is not null) = :replayed)
@@ -47,7 +46,7 @@ select count(*) {matching}
 select q.id
 from tenants t
 join queues q on q.tenant_id = t.id
-where t.name = :tenant and exists (select 1 from dead_letters d where d.queue_id = q.id)
+where t.name = :tenant and exists (select 1 from dead_letters d where d.queue_id = q.id and d.failed_at >= coalesce(:since, 0))
 
 -- name: errors
 -- By group and error; of the latest only, so that it ends.

@@ -12,9 +12,9 @@ class Effects(Family):
         return await self._port.codec.open(partition, bytes(found[0][0]), f"effect {key}") if found else None
 
     async def keep(self, tenant: str, key: str, partition: PartitionId, effect: bytes, *, seconds: int) -> bytes:
-        """Keep an effect, unless there is one under this key; the one that is there. Those whose time is over go, some
-        with each call."""
-        sealed = await self._port.codec.seal(partition, effect, f"effect {key}")
+        """Keep an effect, unless there is one under this key; the one that is there. Sealed as the messages of the
+        partition are, if it is the tenant's. Those whose time is over go, some with each call."""
+        sealed = await self._port.codec.seal(partition, effect, f"effect {key}", tenant=tenant)
         await self._port.write("effects.forget", shard=partition.shard)
         [[found]] = await self._port.write(
             "effects.keep", shard=partition.shard, tenant=tenant, key=key, value=sealed, seconds=seconds

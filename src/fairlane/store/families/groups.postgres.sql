@@ -8,6 +8,15 @@ FROM fairlane.groups g WHERE g.queue_id = :queue_id
 -- name: list
 {group} ORDER BY g.name COLLATE "C";
 
+-- name: everywhere
+SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.look, g.created_at, g.seed_shard IS NOT NULL
+FROM fairlane.tenants t JOIN fairlane.queues q ON q.tenant_id = t.id JOIN fairlane.groups g ON g.queue_id = q.id
+WHERE t.name = :tenant AND g.name = :name;
+
+-- name: owned
+SELECT q.id FROM fairlane.groups g JOIN fairlane.queues q ON q.id = g.queue_id JOIN fairlane.tenants t ON t.id = q.tenant_id
+WHERE g.id = :group_id AND t.name = :tenant;
+
 -- name: queue_of
 SELECT g.queue_id FROM fairlane.groups g WHERE g.id = :group_id;
 
@@ -53,24 +62,47 @@ SELECT p.shard, p.id, p.name::text, p.start, p.head, k.committed,
           AND x.position >= CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN greatest(k.committed, k.lease_end)
                                  ELSE greatest(k.committed, k.claimed) END)
            + CASE WHEN k.claimed > k.committed THEN k.claimed - k.committed - h.open ELSE 0 END,
-       p.open_operations, s.created_at
-FROM fairlane.partitions p
+       p.open_operations, s.created_at, f.retry_limit
+
+-- part: with_lane
 JOIN fairlane.cursors k ON k.shard = p.shard AND k.partition_id = p.id AND k.group_id = :group_id
 CROSS JOIN (SELECT coalesce(:now, clock_timestamp()) AS now) t
-LEFT JOIN LATERAL fairlane.holdings(k.shard, k.partition_id, k.group_id, t.now) h ON k.claimed > 0
+LEFT JOIN LATERAL (SELECT x.* FROM fairlane.holdings(k.shard, k.partition_id, k.group_id, t.now) x WHERE k.claimed > 0 OFFSET 0) h ON true
 LEFT JOIN fairlane.failures f ON f.shard = k.shard AND f.partition_id = k.partition_id AND f.group_id = k.group_id
                              AND f.position = k.committed
 LEFT JOIN LATERAL (
     SELECT x.created_at FROM fairlane.segments x
     WHERE x.shard = p.shard AND x.partition_id = p.id AND x.first_pos <= k.committed AND k.committed < p.head
     ORDER BY x.first_pos DESC LIMIT 1) s ON true
-WHERE p.queue_id = :queue_id
 
 -- name: lanes
-{lane} AND p.shard = ANY (:shards) AND p.name > :after ORDER BY p.name LIMIT :limit;
+-- The page first: whatever the planner thinks of the rest, it is done for these alone.
+{lane}
+FROM (SELECT * FROM fairlane.partitions x
+      WHERE x.shard = :shard AND x.queue_id = :queue_id AND x.name > :after
+        AND EXISTS (SELECT FROM fairlane.cursors c WHERE c.shard = x.shard AND c.partition_id = x.id AND c.group_id = :group_id)
+      ORDER BY x.name LIMIT :limit) p
+{with_lane}
+ORDER BY p.name;
+
+-- name: urgent
+-- Those that have something to read: the stopped ones, then who is ready longest.
+{lane}
+FROM ((SELECT x.partition_id, NULL::timestamptz AS at FROM fairlane.cursors x
+       WHERE x.shard = :shard AND x.group_id = :group_id AND x.ready_at = fairlane.never() LIMIT :limit)
+      UNION ALL
+      (SELECT x.partition_id, x.ready_at FROM fairlane.cursors x
+       WHERE x.shard = :shard AND x.group_id = :group_id AND x.ready_at < fairlane.never() ORDER BY x.ready_at LIMIT :limit)) u
+JOIN fairlane.partitions p ON p.shard = :shard AND p.id = u.partition_id
+{with_lane}
+WHERE p.queue_id = :queue_id
+ORDER BY u.at NULLS FIRST, p.name LIMIT :limit;
 
 -- name: lane
-{lane} AND p.shard = :shard AND p.id = :partition_id;
+{lane}
+FROM fairlane.partitions p
+{with_lane}
+WHERE p.queue_id = :queue_id AND p.shard = :shard AND p.id = :partition_id;
 
 -- name: seek (steps)
 SELECT fairlane.seek(:shard, :queue_id, :group_id, :partition_id, :to, :at, :position, :now);

@@ -32,8 +32,17 @@ class Groups(Family):
         found = await self._port.read("groups.get", queue_id=queue_id, name=name)
         return group_of(found[0]) if found else None
 
+    async def queue_of(self, tenant: str, group_id: int) -> int | None:
+        """The queue of a group; None also of another tenant's."""
+        found: int | None = value(await self._port.read("groups.owned", tenant=tenant, group_id=group_id))
+        return found
+
     async def list(self, queue_id: int) -> List[Group]:
         return [group_of(row) for row in await self._port.read("groups.list", queue_id=queue_id)]
+
+    async def everywhere(self, tenant: str, name: str) -> List[Group]:
+        """The groups of this name of all queues of a tenant, in no order."""
+        return [group_of(row) for row in await self._port.read("groups.everywhere", tenant=tenant, name=name)]
 
     async def subscribe(self, queue_id: int, name: str, subscription: Subscription) -> Group:
         """The group; if it is new, begun as the subscription says, as of now: `new` starts at the heads of this moment.
@@ -112,12 +121,20 @@ class Groups(Family):
         self, group_id: int, *, partition: PartitionId | None = None, after: str = "", limit: int = 1000
     ) -> List[LaneState]:
         """The group's view of its partitions, by name after `after`, or of one."""
-        where: dict[str, Value] = {"group_id": group_id, "queue_id": await self._queue_of(group_id)}
+        queue_id = await self._queue_of(group_id)
+        where: dict[str, Value] = {"group_id": group_id, "queue_id": queue_id, "shard": self._shard_of(queue_id)}
         if partition is not None:
-            rows = await self._port.read("groups.lane", shard=partition.shard, partition_id=partition.id, **where)
+            rows = await self._port.read("groups.lane", partition_id=partition.id, **where)
         else:
-            rows = await self._port.read("groups.lanes", shards=self._port.shards, after=after, limit=limit, **where)
+            rows = await self._port.read("groups.lanes", after=after, limit=limit, **where)
         return [struct(LaneState, row) for row in rows]
+
+    async def urgent(self, group_id: int, *, limit: int) -> List[LaneState]:
+        """The group's view of partitions that it has not finished: those that are blocked or parked, as far as a pop
+        has met them, then by how long they are ready. Only these are looked at, whatever the number of partitions."""
+        queue_id = await self._queue_of(group_id)
+        where: dict[str, Value] = {"group_id": group_id, "queue_id": queue_id, "shard": self._shard_of(queue_id)}
+        return [struct(LaneState, row) for row in await self._port.read("groups.urgent", limit=limit, **where)]
 
     async def seek(self, group_id: int, seek: Seek, *, partition: PartitionId | None = None) -> int:
         """Move the cursor of every partition, or of one, and end its lease; how many moved.

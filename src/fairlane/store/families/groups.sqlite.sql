@@ -7,6 +7,15 @@ select id, queue_id, name, mode, from_at, conflation, look, created_at, seeding 
 -- name: list
 {group} order by name
 
+-- name: everywhere
+select g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.look, g.created_at, g.seeding > 0
+from tenants t cross join queues q on q.tenant_id = t.id cross join groups g on g.queue_id = q.id
+where t.name = :tenant and g.name = :name
+
+-- name: owned
+select q.id from groups g join queues q on q.id = g.queue_id join tenants t on t.id = q.tenant_id
+where g.id = :group_id and t.name = :tenant
+
 -- name: queue_of
 select queue_id from groups where id = :group_id
 
@@ -68,7 +77,8 @@ select 0, p.id, p.name, p.start, p.head, c.committed,
         + iif(c.claimed > c.committed, c.claimed - c.committed - ({redeliveries}), 0),
     p.open_operations,
     iif(c.committed < p.head, (select s.created_at from segments s
-        where s.partition_id = p.id and s.first_pos <= c.committed order by s.first_pos desc limit 1), null)
+        where s.partition_id = p.id and s.first_pos <= c.committed order by s.first_pos desc limit 1), null),
+    f.retry_limit
 
 -- part: failed
 left join failures f on (c.failing or c.claimed > 0) and f.partition_id = p.id and f.group_id = c.group_id and f.position = c.committed
@@ -79,6 +89,22 @@ from partitions p join cursors c on c.partition_id = p.id and c.group_id = :grou
 {failed}
 where p.queue_id = :queue_id and p.name > :after
 order by p.name
+limit :limit
+
+-- name: urgent
+-- Those that have something to read: the stopped ones, then who is ready longest.
+{lane}
+from (
+    select * from (select x.partition_id, 0 as at from cursors x where x.group_id = :group_id and x.ready_at = :never limit :limit)
+    union all
+    select * from (select x.partition_id, x.ready_at from cursors x
+        where x.group_id = :group_id and x.ready_at < :never order by x.ready_at limit :limit)
+) u
+cross join partitions p on p.id = u.partition_id
+cross join cursors c on c.partition_id = p.id and c.group_id = :group_id
+{failed}
+where p.queue_id = :queue_id
+order by u.at, p.name
 limit :limit
 
 -- name: lane

@@ -34,7 +34,8 @@ select paused_at from queues where id = :queue_id
 select name, paused_at from groups where queue_id = :queue_id and paused_at is not null order by name
 
 -- name: partitions
-select name, paused_at from partitions where queue_id = :queue_id and paused_at is not null order by name limit 1000
+select name, paused_at from partitions indexed by partitions_paused
+where queue_id = :queue_id and paused_at is not null order by name limit 1000
 
 -- name: queues
 select id from queues where id in (select value from json_each(:queue_ids)) and paused_at is not null

@@ -101,6 +101,10 @@ class Family:
     def __init__(self, port: Port) -> None:
         self._port = port
 
+    def _shard_of(self, queue_id: int) -> int:
+        """Where all of a queue is."""
+        return self._port.shards[queue_id % len(self._port.shards)]
+
 
 def statements(dialect: str) -> dict[str, str]:
     """The statements of all families, from files `family.dialect.sql`."""

@@ -1,9 +1,12 @@
 -- name: tenant_id
 SELECT t.id FROM fairlane.tenants t WHERE t.name = :tenant;
 
--- part: queue
+-- part: any
 SELECT q.id, t.name AS tenant, q.name, q.namespace, q.task, q.options, q.created_at
 FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id
+
+-- part: queue
+{any}
 WHERE t.name = :tenant
 
 -- name: get
@@ -12,8 +15,15 @@ WHERE t.name = :tenant
 -- name: list
 {queue} ORDER BY q.created_at DESC, q.id DESC;
 
+-- name: all
+{any} ORDER BY q.created_at DESC, q.id DESC;
+
 -- name: lock
 {queue} AND q.name = ANY (:names) ORDER BY q.id FOR UPDATE OF q;
+
+-- name: stamp
+SELECT (SELECT c.version FROM fairlane.catalogue c), count(*), max(q.id)
+FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id WHERE :tenant::text IS NULL OR t.name = :tenant;
 
 -- name: lock_by_id
 SELECT (q.options ->> 'max_size')::bigint FROM fairlane.queues q WHERE q.id = :queue_id FOR UPDATE;
@@ -76,7 +86,8 @@ SELECT p.shard, p.id, p.queue_id, p.name::text,
 FROM fairlane.partitions p WHERE p.shard = :shard
 
 -- name: partition
-{partition} AND p.id = :partition_id;
+{partition} AND p.id = :partition_id AND (:tenant::text IS NULL OR EXISTS (
+    SELECT FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id WHERE q.id = p.queue_id AND t.name = :tenant));
 
 -- name: named
 {partition} AND p.queue_id = :queue_id AND p.name = :name;

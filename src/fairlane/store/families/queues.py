@@ -27,8 +27,14 @@ from fairlane.store.families.port import Family, Port, Transaction, Value, View,
 if TYPE_CHECKING:
     from fairlane.store.families.specs import SpecChange
 
+CATALOGUE: Final = 0
+"""The hint that the catalogue changed, in the place of a queue's id."""
 SPECS: Final = 0
 """In the place of a queue's id among the changes of the catalogue: a spec was applied."""
+KEYS: Final = -1
+"""The same: an API key was made, rotated or revoked."""
+TENANTS: Final = -2
+"""The same: a tenant was made, given other quotas or deleted."""
 CHANGES_MAX: Final = 1000
 _log = logging.getLogger(__name__)
 
@@ -42,9 +48,17 @@ class Queues(Family):
     async def get(self, tenant: str, name: str) -> Queue | None:
         return one(Queue, await self._port.read("queues.get", tenant=tenant, name=name))
 
-    async def list(self, tenant: str) -> List[Queue]:
-        """All queues of the tenant, newest first."""
-        return [struct(Queue, row) for row in await self._port.read("queues.list", tenant=tenant)]
+    async def list(self, tenant: str | None = None) -> List[Queue]:
+        """All queues of the tenant, or of all tenants, newest first."""
+        rows = await (
+            self._port.read("queues.all") if tenant is None else self._port.read("queues.list", tenant=tenant)
+        )
+        return [struct(Queue, row) for row in rows]
+
+    async def stamp(self, tenant: str | None) -> object:
+        """Another one whenever a queue of the tenant, or of any, was made, configured or deleted."""
+        [row] = await self._port.read("queues.stamp", tenant=tenant)
+        return tuple(row)
 
     async def ensure(self, tenant: str, name: str) -> Queue:
         """The queue, made with default options and labels from its name if it is not there."""
@@ -99,7 +113,7 @@ class Queues(Family):
                     raise OptionsChanged(name)
             changed = [msgspec.structs.replace(q, options=options, namespace=namespace, task=task) for q in found]
             await self._reconfigure(transaction, [*zip(found, changed, strict=True)])
-            await _note_changes(transaction, [queue.id for queue in changed])
+            await note_changes(transaction, [queue.id for queue in changed])
             return changed[0] if changed else None
 
         while (queue := await self._port.transact(work)) is None:
@@ -142,7 +156,7 @@ class Queues(Family):
             ids = [row[0] for row in await transaction.run("queues.lock", tenant=tenant, names=[name])]
             for id in ids:
                 await transaction.run("queues.drop", queue_id=id)
-            await _note_changes(transaction, ids)
+            await note_changes(transaction, ids)
             return bool(ids)
 
         deleted = await self._port.transact(work)
@@ -171,7 +185,7 @@ class Queues(Family):
         for queue in found:
             if queue.name not in wanted:
                 await transaction.run("queues.drop", queue_id=queue.id)
-        await _note_changes(transaction, [*(queue.id for queue in found), SPECS])
+        await note_changes(transaction, [*(queue.id for queue in found), SPECS])
 
     async def purge(self) -> None:
         """Remove the rows of deleted queues, also of those that a broker which died was removing."""
@@ -208,9 +222,6 @@ class Queues(Family):
             found += [struct(Partition, row) for row in rows]
         return found
 
-    def _shard_of(self, queue_id: int) -> int:
-        return self._port.shards[queue_id % len(self._port.shards)]
-
     async def set_priority(self, partition: PartitionId, priority: int) -> bool:
         """From now on serve the lanes of a partition as if they had waited PRIORITY_SECONDS longer for each level of
         priority (0 to 9), those that are ready now too; False if it is not there. So the higher priority comes first,
@@ -218,8 +229,10 @@ class Queues(Family):
         where = {"shard": partition.shard, "partition_id": partition.id}
         return bool(value(await self._port.write("queues.set_priority", seconds=priority * PRIORITY_SECONDS, **where)))
 
-    async def partition(self, id: PartitionId) -> Partition | None:
-        return one(Partition, await self._port.read("queues.partition", shard=id.shard, partition_id=id.id))
+    async def partition(self, id: PartitionId, tenant: str | None = None) -> Partition | None:
+        """By an id; with a `tenant`, as of every id that a client names, None also of another tenant's."""
+        where: dict[str, Value] = {"shard": id.shard, "partition_id": id.id}
+        return one(Partition, await self._port.read("queues.partition", tenant=tenant, **where))
 
     async def named(self, queue_id: int, name: str) -> Partition | None:
         """The partition of this name, not made if it is missing."""
@@ -266,7 +279,7 @@ async def _make(
     return [struct(Queue, row) for row in await transaction.run("queues.make", **values)]
 
 
-async def _note_changes(transaction: Transaction, queue_ids: Sequence[int]) -> None:
+async def note_changes(transaction: Transaction, queue_ids: Sequence[int]) -> None:
     """Last in a transaction: until its commit other changes wait, so that versions rise in commit order."""
     version = 0
     for queue_id in queue_ids:

@@ -1,9 +1,12 @@
 -- name: tenant_id
 select id from tenants where name = :tenant
 
--- part: queue
+-- part: any
 select q.id, t.name, q.name, q.namespace, q.task, q.options, q.created_at
 from queues q join tenants t on t.id = q.tenant_id
+
+-- part: queue
+{any}
 where t.name = :tenant
 
 -- name: get
@@ -11,6 +14,14 @@ where t.name = :tenant
 
 -- name: list
 {queue} order by q.id desc
+
+-- name: all
+{any} order by q.id desc
+
+-- name: stamp
+select coalesce((select seq from sqlite_sequence where name = 'catalogue_changes'), 0), count(*), max(q.id)
+from queues q join tenants t on t.id = q.tenant_id
+where :tenant is null or t.name = :tenant
 
 -- name: lock_by_id
 select options ->> '$.max_size' from queues where id = :queue_id
@@ -77,7 +88,7 @@ update partitions set priority_lead = :seconds * 1000000 where id = :partition_i
 select 0, p.id, p.queue_id, p.name, q.options ->> '$.ordering' = 'unordered' from partitions p join queues q on q.id = p.queue_id
 
 -- name: partition
-{partition} where p.id = :partition_id
+{partition} where p.id = :partition_id and (:tenant is null or q.tenant_id = (select id from tenants where name = :tenant))
 
 -- name: named
 {partition} where p.queue_id = :queue_id and p.name = :name

@@ -15,6 +15,9 @@ WHERE s.tenant = :tenant
   AND s.version IN (SELECT max(x.version) FROM fairlane.specs x WHERE x.tenant = :tenant GROUP BY x.app)
 ORDER BY s.app;
 
+-- name: heads
+SELECT s.tenant, max(s.version) FROM fairlane.specs s GROUP BY s.tenant, s.app;
+
 -- name: versions
 SELECT s.version, s.app, s.hash, s.applied_by, s.applied_at FROM fairlane.specs s
 WHERE s.tenant = :tenant AND (:app::text IS NULL OR s.app = :app) AND (:before::bigint IS NULL OR s.version < :before)

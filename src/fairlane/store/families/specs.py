@@ -69,6 +69,13 @@ class Specs(Family):
         """The latest version of each app, by name."""
         return [struct(SpecDetail, row) for row in await self._port.read("specs.in_force", tenant=tenant)]
 
+    async def heads(self) -> dict[str, set[int]]:
+        """The versions in force, by tenant."""
+        found: dict[str, set[int]] = {}
+        for tenant, version in await self._port.read("specs.heads"):
+            found.setdefault(tenant, set()).add(version)
+        return found
+
     async def get(self, tenant: str, version: int) -> SpecDetail | None:
         return one(SpecDetail, await self._port.read("specs.get", tenant=tenant, version=version))
 

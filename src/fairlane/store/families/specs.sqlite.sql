@@ -13,6 +13,9 @@ select version, app, hash, applied_by, applied_at, source, document from specs
 where tenant = :tenant and version in (select max(version) from specs where tenant = :tenant group by app)
 order by app
 
+-- name: heads
+select tenant, max(version) from specs group by tenant, app
+
 -- name: versions
 select version, app, hash, applied_by, applied_at from specs
 where tenant = :tenant and (:app is null or app = :app) and (:before is null or version < :before)

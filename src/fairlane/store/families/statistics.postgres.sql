@@ -1,18 +1,33 @@
 -- Several statements count rows of one kind for each queue or partition; Python puts them together, so that a large
 -- table is never multiplied by another.
 
+-- part: held
+-- The function is called for lanes of unordered queues alone: a condition on the join would be looked at after the call.
+LEFT JOIN LATERAL (SELECT x.* FROM fairlane.holdings(k.shard, k.partition_id, k.group_id, coalesce(:now, clock_timestamp())) x
+                   WHERE k.claimed > 0 OFFSET 0) h ON true
+
 -- name: queues_there
 SELECT q.id FROM fairlane.queues q WHERE q.id = ANY (:queue_ids);
 
 -- name: partitions_there
 SELECT p.shard, p.id, p.name::text, p.start, p.head, p.created_at, p.last_at, s.created_at AS oldest_at
-FROM (SELECT * FROM fairlane.partitions x WHERE x.shard = ANY (:shards) AND x.queue_id = :queue_id AND x.name > :after
+FROM (SELECT * FROM fairlane.partitions x WHERE x.shard = :shard AND x.queue_id = :queue_id AND x.name > :after
       ORDER BY x.name LIMIT :limit) p
 LEFT JOIN LATERAL (
     SELECT x.created_at FROM fairlane.segments x
     WHERE x.shard = p.shard AND x.partition_id = p.id AND x.first_pos <= p.start AND p.start < p.head
     ORDER BY x.first_pos DESC LIMIT 1) s ON true
 ORDER BY p.name;
+
+-- name: oldest
+SELECT q.id, min(s.created_at) AS oldest_at
+FROM unnest(:queue_ids::bigint[]) q(id)
+CROSS JOIN LATERAL (SELECT * FROM fairlane.partitions x WHERE x.shard = :shard AND x.queue_id = q.id AND x.start < x.head
+                    ORDER BY x.name LIMIT :partitions) p
+CROSS JOIN LATERAL (
+    SELECT x.created_at FROM fairlane.segments x
+    WHERE x.shard = :shard AND x.partition_id = p.id AND x.first_pos <= p.start ORDER BY x.first_pos DESC LIMIT 1) s
+GROUP BY q.id;
 
 -- name: logs_of_queues
 SELECT x.queue_id AS id, count(*) AS partitions, sum(x.head - x.start)::bigint AS total,
@@ -26,7 +41,7 @@ FROM (SELECT p.id, p.queue_id, p.start, p.head, p.last_at, coalesce(min(greatest
       FROM fairlane.partitions p
       LEFT JOIN fairlane.cursors k ON k.shard = p.shard AND k.partition_id = p.id
       LEFT JOIN fairlane.groups g ON g.id = k.group_id
-      LEFT JOIN LATERAL fairlane.holdings(:shard, k.partition_id, k.group_id, coalesce(:now, clock_timestamp())) h ON k.claimed > 0
+      {held}
       WHERE p.shard = :shard AND p.queue_id = ANY (:ids) GROUP BY p.shard, p.id, p.epoch) x
 GROUP BY x.queue_id;
 
@@ -41,7 +56,7 @@ SELECT p.id, 1::bigint AS partitions, p.head - p.start AS total, p.head - coales
 FROM fairlane.partitions p
 LEFT JOIN fairlane.cursors k ON k.shard = p.shard AND k.partition_id = p.id
 LEFT JOIN fairlane.groups g ON g.id = k.group_id
-LEFT JOIN LATERAL fairlane.holdings(:shard, k.partition_id, k.group_id, coalesce(:now, clock_timestamp())) h ON k.claimed > 0
+{held}
 WHERE p.shard = :shard AND p.id = ANY (:ids) GROUP BY p.shard, p.id, p.epoch;
 
 -- name: holes_of_queues
@@ -87,12 +102,16 @@ SELECT k.group_id, count(*) AS lanes, count(*) FILTER (WHERE p.head > k.committe
        count(*) FILTER (WHERE h.leased > 0 OR k.lease IS NOT NULL AND k.ready_at > t.now) AS leases,
        coalesce(sum(k.lease_end - k.committed) FILTER (WHERE k.lease IS NOT NULL AND k.ready_at > t.now), 0)::bigint
            + coalesce(sum(h.leased), 0)::bigint AS leased,
-       sum(k.dead)::bigint AS dead
+       sum(k.dead)::bigint AS dead,
+       count(*) FILTER (WHERE (k.failing OR k.claimed > 0) AND EXISTS (
+           SELECT 1 FROM fairlane.failures f WHERE f.shard = :shard AND f.partition_id = k.partition_id AND f.group_id = k.group_id
+           AND f.attempts > 1 AND f.error = 'Partition lease expired')) AS losing,
+       max(k.leased_at) AS taken_at
 FROM fairlane.groups g
 JOIN fairlane.partitions p ON p.shard = :shard AND p.queue_id = g.queue_id
 JOIN fairlane.cursors k ON k.shard = :shard AND k.partition_id = p.id AND k.group_id = g.id
 CROSS JOIN (SELECT coalesce(:now, clock_timestamp()) AS now) t
-LEFT JOIN LATERAL fairlane.holdings(:shard, k.partition_id, k.group_id, t.now) h ON k.claimed > 0
+{held}
 LEFT JOIN LATERAL (
     SELECT x.created_at FROM fairlane.segments x
     WHERE x.shard = :shard AND x.partition_id = p.id AND x.first_pos <= k.committed AND k.committed < p.head
@@ -119,7 +138,7 @@ SELECT g.queue_id, g.name AS "group", p.shard, p.id, p.name::text AS partition_n
 FROM fairlane.groups g
 JOIN fairlane.partitions p ON p.shard = :shard AND p.queue_id = g.queue_id
 JOIN fairlane.cursors k ON k.shard = :shard AND k.partition_id = p.id AND k.group_id = g.id AND k.committed < p.head
-LEFT JOIN LATERAL fairlane.holdings(:shard, k.partition_id, k.group_id, coalesce(:now, clock_timestamp())) h ON k.claimed > 0
+{held}
 CROSS JOIN LATERAL (
     SELECT x.created_at FROM fairlane.segments x
     WHERE x.shard = :shard AND x.partition_id = p.id AND x.first_pos <= k.committed

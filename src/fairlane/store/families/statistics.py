@@ -14,7 +14,7 @@ from fairlane.model.stats import ActiveLease, GroupStats, LaggingLane, Partition
 from fairlane.store.families.groups import group_of
 from fairlane.store.families.port import Family, Value, View, struct
 
-_SUMS = ("lanes", "lagging", "lag", "finished", "leases", "leased", "dead")
+_SUMS = ("lanes", "lagging", "lag", "finished", "leases", "leased", "dead", "losing")
 
 
 class _Counted:
@@ -69,13 +69,13 @@ class Statistics(Family):
     async def partitions(self, queue_id: int, *, after: str = "", limit: int = 1000) -> list[PartitionStats]:
         """Partitions whose name is greater than `after`, by name."""
         counted = _Counted()
-        page: dict[str, Value] = {"shards": self._port.shards, "queue_id": queue_id, "after": after, "limit": limit}
+        where: dict[str, Value] = {"shard": self._shard_of(queue_id), "queue_id": queue_id}
 
         async def look(view: View) -> list[tuple[PartitionId, dict[str, Any]]]:
             names = ("name", "start", "head", "created_at", "last_at", "oldest_at")
             found = [
                 (PartitionId(shard, id), dict(zip(names, rest, strict=True)))
-                for shard, id, *rest in await view.run("statistics.partitions_there", **page)
+                for shard, id, *rest in await view.run("statistics.partitions_there", after=after, limit=limit, **where)
             ]
             for shard, ids in _by_shard(id for id, _ in found).items():
                 await counted.add(view, "partitions", shard, ids)
@@ -84,25 +84,46 @@ class Statistics(Family):
         found = await self._port.view(look)
         return [PartitionStats(id=id, **(fields | counted.counts(id.id))) for id, fields in found]
 
+    async def oldest(self, queue_ids: Sequence[int], *, partitions: int) -> dict[int, int]:
+        """When the oldest message came that is stored in the first so many partitions of each queue, by name."""
+        by_shard: dict[int, list[int]] = defaultdict(list)
+        for id in queue_ids:
+            by_shard[self._shard_of(id)].append(id)
+        return {
+            id: oldest_at
+            for shard, ids in by_shard.items()
+            for id, oldest_at in await self._port.read(
+                "statistics.oldest", shard=shard, queue_ids=ids, partitions=partitions
+            )
+        }
+
     async def groups(self, queue_ids: Sequence[int]) -> list[GroupStats]:
         """One for each group of these queues, in no order."""
         sums: dict[int, Counter[str]] = defaultdict(Counter)
         oldest: dict[int, int] = {}
+        taken: dict[int, int] = {}
 
         async def look(view: View) -> list[Any]:
             for shard in self._port.shards:
-                for id, lanes, lagging, lag, oldest_at, *rest in await view.run(
+                for id, lanes, lagging, lag, oldest_at, *rest, taken_at in await view.run(
                     "statistics.groups", shard=shard, queue_ids=queue_ids
                 ):
                     sums[id].update(dict(zip(_SUMS, (lanes, lagging, lag, *rest), strict=True)))
                     if oldest_at is not None:
                         oldest[id] = min(oldest_at, oldest.get(id, oldest_at))
+                    if taken_at is not None:
+                        taken[id] = max(taken_at, taken.get(id, taken_at))
                 for id, skips in await view.run("statistics.skips_of_groups", shard=shard, queue_ids=queue_ids):
                     sums[id].update(lag=-skips)
             return await view.run("statistics.groups_there", queue_ids=queue_ids)
 
         return [
-            GroupStats(group=group, oldest_at=oldest.get(group.id), **{name: sums[group.id][name] for name in _SUMS})
+            GroupStats(
+                group=group,
+                oldest_at=oldest.get(group.id),
+                taken_at=taken.get(group.id),
+                **{name: sums[group.id][name] for name in _SUMS},
+            )
             for group in map(group_of, await self._port.view(look))
         ]
 

@@ -24,6 +24,13 @@ where p.queue_id = :queue_id and p.name > :after
 order by p.name
 limit :limit
 
+-- name: oldest
+select j.value, (select min((select s.created_at from segments s
+        where s.partition_id = p.id and s.first_pos <= p.start order by s.first_pos desc limit 1))
+    from (select * from partitions x where x.queue_id = j.value and x.start < x.head order by x.name limit :partitions) p) as oldest_at
+from json_each(:queue_ids) j
+where oldest_at is not null
+
 -- part: done
 coalesce((select min(max(k.committed, k.claimed)) from counting k where k.partition_id = p.id), p.start)
 
@@ -113,7 +120,10 @@ select g.id, count(*), sum(p.head > c.committed),
     min(iif(p.head > c.committed, (select s.created_at from segments s
         where s.partition_id = p.id and s.first_pos <= c.committed order by s.first_pos desc limit 1), null)),
     sum(c.committed), sum(c.lease is not null and c.ready_at > :now or {in_flight} > 0),
-    sum(iif(c.lease is not null and c.ready_at > :now, c.lease_end - c.committed, {in_flight})), sum(c.dead)
+    sum(iif(c.lease is not null and c.ready_at > :now, c.lease_end - c.committed, {in_flight})), sum(c.dead),
+    sum((c.failing or c.claimed > 0) and exists (select 1 from failures f where f.partition_id = c.partition_id
+        and f.group_id = c.group_id and f.attempts > 1 and f.error = 'Partition lease expired')),
+    max(c.leased_at)
 from groups g
 join partitions p on p.queue_id = g.queue_id
 join cursors c on c.partition_id = p.id and c.group_id = g.id

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,10 +18,12 @@ import apsw
 import msgspec
 
 from fairlane.errors import FairlaneError, JournalFull, SealError, StoreFull, StoreUnavailable
+from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import Queue
 from fairlane.runtime.clock import steady_clock
 from fairlane.runtime.process import LockFile
 from fairlane.store.contract.journal import Backlog, Entry, JournalState, NewEntry
+from fairlane.store.families.api_keys import KnownKeys
 from fairlane.store.journal.files import SQL, Leftover, Use, choose, connect, join, member_lock
 from fairlane.store.keyring import Keyring
 from fairlane.store.sqlite.checkpoints import Checkpointer
@@ -56,7 +58,7 @@ class Journal:
         if is_safe():
             self._checkpoints = Checkpointer(db, pages=CHECKPOINT_PAGES, pages_max=_LOG_PAGES_MAX)
         self._writer = Writer(db, steady_clock())
-        self._keyring = keyring
+        self._seal = keyring.local() if keyring is not None else None
         self.sealed = keyring is not None
         """Whether its entries cannot be read in its file."""
         self._draining: LockFile | None = None
@@ -134,14 +136,14 @@ class Journal:
         """The body of an entry that was read, in clear. SealError if it was sealed by a key that is not here."""
         if not entry.body.startswith(_SEALED):
             return entry.body
-        if self._keyring is None:
+        if self._seal is None:
             raise SealError("a journal entry is sealed, and this broker has no key: set the one that sealed it")
-        return self._keyring.open_locally(entry.body.removeprefix(_SEALED), _context(entry.backlog))
+        return self._seal.open(entry.body.removeprefix(_SEALED), _context(entry.backlog, entry.id))
 
     def _body(self, entry: NewEntry) -> bytes:
-        if self._keyring is None:
+        if self._seal is None:
             return entry.body
-        return _SEALED + self._keyring.seal_locally(entry.body, _context(entry.backlog))
+        return _SEALED + self._seal.seal(entry.body, _context(entry.backlog, entry.id))
 
     async def append(self, entries: Sequence[NewEntry], abandoned: Collection[Backlog] = ()) -> dict[Backlog, int]:
         """Append the entries, all or none; durable when it returns, and in the order of the calls. How many are now in
@@ -269,9 +271,15 @@ class Journal:
         if count:
             _log.info("adopted %d journal entries from %s", count, path)
 
-    async def save(self, *, queues: Sequence[Queue] | None = None, specs: Sequence[SpecDetail] | None = None) -> None:
-        """Save what is known of queues and the specs in force, for a start without the store."""
-        known = [("queues", queues), ("specs", specs)]
+    async def save(
+        self,
+        *,
+        queues: Sequence[Queue] | None = None,
+        specs: Mapping[str, Sequence[SpecDetail]] | None = None,
+        keys: KnownKeys | None = None,
+    ) -> None:
+        """Save what is known of queues, the specs in force by tenant and the keys, for a start without the store."""
+        known: list[tuple[str, object]] = [("queues", queues), ("specs", specs), ("keys", keys)]
         texts = [(key, encode(some)) for key, some in known if some is not None]
         await self._writer.run(lambda db, _: [rows(db, SQL["save"], *text) for text in texts])
 
@@ -279,9 +287,15 @@ class Journal:
         text = await self._writer.run(lambda db, _: value(db, SQL["saved"], "queues"))
         return msgspec.json.decode(text, type=list[Queue]) if text else []
 
-    async def specs(self) -> list[SpecDetail]:
+    async def specs(self) -> dict[str, list[SpecDetail]]:
+        """By tenant; a list is what a version before tenants saved."""
         text = await self._writer.run(lambda db, _: value(db, SQL["saved"], "specs"))
-        return decoder(list[SpecDetail]).decode(text) if text else []
+        found = decoder(dict[str, list[SpecDetail]] | list[SpecDetail]).decode(text) if text else {}
+        return found if isinstance(found, dict) else {DEFAULT_TENANT: found}
+
+    async def keys(self) -> KnownKeys | None:
+        text = await self._writer.run(lambda db, _: value(db, SQL["saved"], "keys"))
+        return msgspec.json.decode(text, type=KnownKeys) if text else None
 
     async def close(self) -> None:
         """Idempotent."""
@@ -332,6 +346,6 @@ def _entry(row: tuple[Any, ...]) -> Entry:
     return Entry(seq, Backlog(kind, tenant, name, partition), messages, body, created_at, error, UUID(bytes=id))
 
 
-def _context(backlog: Backlog) -> bytes:
-    """Sealed for one backlog: an entry that was moved to another cannot be opened."""
-    return msgspec.msgpack.encode(["journal", *backlog])
+def _context(backlog: Backlog, id: UUID) -> bytes:
+    """Sealed for one operation of one backlog: an entry in another's stead cannot be opened."""
+    return msgspec.msgpack.encode(["journal", *backlog, id.bytes])

@@ -176,7 +176,11 @@ def _translated(error: asyncpg.PostgresError, lost: type[StoreUnavailable | Outc
     if state == _LOCKED:
         return LaneLocked(f"somebody else holds what this needs for too long: {error}")
     if state.startswith(_DEFECTS):
-        log.error("unexpected error: the database refused a statement of this broker (%s)", state, exc_info=error)
+        log.error(
+            "unexpected error: the database refused a statement of this broker (%(state)s)",
+            {"state": state},
+            exc_info=error,
+        )
         return BrokerFailed("the broker failed on this request; its log says more")
     if state in _TRANSIENT or state.startswith(_REFUSED):
         return StoreUnavailable(f"the database refused a statement for now: {error}")

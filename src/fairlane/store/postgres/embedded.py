@@ -58,7 +58,10 @@ class EmbeddedPostgres:
         if not self._data.exists():
             self._initialise()
         if self._is_running():
-            log.warning("the PostgreSQL in %s still runs from a broker that was killed; restarting it", self._root)
+            log.warning(
+                "the PostgreSQL in %(directory)s still runs from a broker that was killed; restarting it",
+                {"directory": self._root},
+            )
             self._stop()
         self._secure()
         if len(os.fsencode(self._root / ".s.PGSQL.5432.lock")) > _SOCKET_PATH_MAX:
@@ -71,7 +74,7 @@ class EmbeddedPostgres:
         try:
             self._stop()
         except StoreUnavailable as error:
-            log.error("%s", error)
+            log.error("%(error)s", {"error": error})
         if self._sockets != self._root:
             shutil.rmtree(self._sockets, ignore_errors=True)
 

@@ -20,23 +20,33 @@ SAFE = {
 }
 _NOTIFY_SECONDS = 3.0
 _SKEW_SECONDS = 1.0
+_POOLED_SECONDS = 5.0
+_TRIES = 5
 
 Finding = tuple[str, str, str]
 """What was looked at, what is so, and what to do about it; nothing is to be done if that is empty."""
+_DEAF = ("notify", "a pooler is between, which forgets who listens", "name the server itself with --listen-url")
 
 
-async def examine(url: str, listen_url: str | None) -> AsyncIterator[Finding]:
+async def examine(url: str, listen_url: str | None, statement_cache: bool = True) -> AsyncIterator[Finding]:
     try:
         connection = await connect(url)
-    except (FairlaneError, asyncpg.PostgresError, OSError, TimeoutError) as error:
-        yield "store", f"it cannot be reached: {error}", "start it, or correct the URL of the store"
+    except FairlaneError as error:
+        yield "store", str(error), "start it, or correct the URL of the store"
         return
     try:
-        async for finding in _asked(connection):
-            yield finding
+        async with connection.transaction(readonly=True):  # a pooler gives it one session
+            async for finding in _asked(connection):
+                yield finding
     finally:
         await connection.close(timeout=5.0)
-    yield await _notified(listen_url or url, apart=listen_url is not None)
+    pooled, keeps = await _pooled(url)
+    if pooled:
+        between = f"a pooler gives each transaction another, and {'keeps' if keeps else 'loses'} prepared statements"
+        yield "sessions", between, "" if keeps or not statement_cache else "serve with --no-statement-cache"
+    else:
+        yield "sessions", "each connection has its own", ""
+    yield _DEAF if pooled and listen_url is None else await _notified(listen_url or url, apart=listen_url is not None)
 
 
 async def _asked(connection: asyncpg.Connection[asyncpg.Record]) -> AsyncIterator[Finding]:
@@ -62,24 +72,37 @@ async def _asked(connection: asyncpg.Connection[asyncpg.Record]) -> AsyncIterato
         yield setting, str(value), "" if value in safe else f"set it to {safe[0]}: committed messages could be lost"
     skew = abs(time() - role["now"])
     yield "clock", f"{skew:.2f} s apart", "" if skew < _SKEW_SECONDS else "let both machines keep time by NTP"
-    pooler = await _pooled(connection)
-    yield "sessions", pooler or "prepared statements stay", "serve with --no-statement-cache" if pooler else ""
 
 
-async def _pooled(connection: asyncpg.Connection[asyncpg.Record]) -> str:
-    """How a pooler between shows itself; nothing if there is none."""
+async def _pooled(url: str) -> tuple[bool, bool]:
+    """Whether a pooler gives each transaction another session, and whether it keeps prepared statements all the same.
+
+    While a second connection is inside a transaction, it has the session that the first had, if they are shared."""
+    first, second = await connect(url), await connect(url)
+    pooled = False
     try:
-        statement = await connection.prepare(SQL["setting"])
-        await statement.fetchval("fsync")
-        await statement.fetchval("fsync")
-    except asyncpg.PostgresError as error:
-        return f"a pooler hands each transaction to another session: {error}"
-    return ""
+        for number in range(_TRIES):
+            statement = await first.prepare(SQL["session"], name=f"fairlane_doctor_{number}")
+            before = await statement.fetchval()
+            async with second.transaction(readonly=True), asyncio.timeout(_POOLED_SECONDS):
+                pooled = await second.fetchval(SQL["session"]) == before or pooled
+                after = await statement.fetchval()
+            pooled = pooled or after != before
+            if after != before or not pooled:
+                return pooled, True
+        return pooled, True  # others keep the pooler so busy that it was the same session each time
+    except (asyncpg.PostgresError, TimeoutError):  # it is prepared elsewhere, or there is only one session
+        return True, False
+    finally:
+        first.terminate()
+        second.terminate()
 
 
 async def _notified(url: str, *, apart: bool) -> Finding:
     heard = asyncio.Event()
     try:
+        if apart and (await _pooled(url))[0]:
+            return _DEAF
         connection = await connect(url)
         try:
             await connection.add_listener("fairlane_doctor", lambda *_: heard.set())
@@ -89,7 +112,7 @@ async def _notified(url: str, *, apart: bool) -> Finding:
         finally:
             await connection.close(timeout=5.0)
     except TimeoutError:
-        return "notify", "no notification came back", "name the server itself with --listen-url: a pooler is between"
+        return "notify", "no notification came back", "name the server itself with --listen-url"
     except (FairlaneError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
         return "notify", f"it cannot be listened to: {error}", "name the server itself with --listen-url"
     return "notify", "notifications come back" + (" by --listen-url" if apart else ""), ""

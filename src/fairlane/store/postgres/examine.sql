@@ -10,3 +10,6 @@ SELECT current_setting($1, true);
 
 -- name: notify
 SELECT pg_notify('fairlane_doctor', '');
+
+-- name: session
+SELECT pg_backend_pid();

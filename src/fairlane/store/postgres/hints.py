@@ -54,13 +54,13 @@ class Hints:
             try:
                 connection = await connect(self._url)
             except StoreUnavailable as error:
-                log.warning("cannot listen for hints from other brokers, retrying: %s", error)
+                log.warning("cannot listen for hints from other brokers, retrying: %(error)s", {"error": error})
                 await asyncio.sleep(_RECONNECT_SECONDS)
                 continue
             try:
                 await self._serve(connection)
             except _LOST as error:
-                log.warning("lost the connection for hints from other brokers: %r", error)
+                log.warning("lost the connection for hints from other brokers: %(error)r", {"error": error})
                 await asyncio.sleep(_RECONNECT_SECONDS)
             finally:
                 connection.terminate()

@@ -64,7 +64,7 @@ class Messages:
         async def run(shard: int, part: list[Slice]) -> list[PushResult]:
             return await self.locked.around(part, partial(self._push, shard), Locked())
 
-        if [part for part in slices if part.options.encryption_enabled]:
+        if self._database.codec.always or [part for part in slices if part.options.encryption_enabled]:
             slices = await self._database.codec.seal_slices(slices)
         return await by_shard(slices, _partition, run)
 
@@ -105,7 +105,8 @@ class Messages:
     async def pop(self, call: PopCall) -> PopResult:
         result = await self._popper(call)
         # A sealed message ends with a quote, and of others only those whose payload is a string.
-        if [1 for lanes in result.lanes for lane in lanes for one in lane.segments if one.body[-1:] == b'"']:
+        quoted = [1 for lanes in result.lanes for lane in lanes for one in lane.segments if one.body[-1:] == b'"']
+        if quoted or self._database.codec.always:
             await self._database.codec.open_lanes(result)
         return result
 

@@ -14,7 +14,10 @@ CREATE TABLE fairlane.functions (one boolean PRIMARY KEY DEFAULT true CHECK (one
 CREATE TABLE fairlane.shards (shard int PRIMARY KEY);
 
 -- Whose queues they are.
-CREATE TABLE fairlane.tenants (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE);
+CREATE TABLE fairlane.tenants (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE, quotas jsonb NOT NULL DEFAULT '{}',
+    created_at timestamptz  -- NULL: with the database itself.
+);
 INSERT INTO fairlane.tenants (name) VALUES ('default');
 
 -- Queues, each with its options.
@@ -89,6 +92,7 @@ CREATE TABLE fairlane.partitions (
 ) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 -- A partition by its name; those of a queue. The shard comes second, or a plan made for a small table may take this index for the key.
 CREATE INDEX partitions_name ON fairlane.partitions (queue_id, shard, name);
+CREATE INDEX partitions_paused ON fairlane.partitions (queue_id) WHERE paused_at IS NOT NULL;  -- pauses: the few that are, of however many.
 
 -- Messages, many in a row. A segment that fits into a page stays in it: cutting it into chunks of 2 KB costs more than all the rest of
 -- a push.
@@ -96,9 +100,10 @@ CREATE TABLE fairlane.segments (
     shard int NOT NULL, partition_id bigint NOT NULL, first_pos bigint NOT NULL,
     n int NOT NULL, created_at timestamptz NOT NULL, checksum bigint NOT NULL,
     -- Payloads rarely shrink enough to pay for the time of compressing them.
-    ends int[] STORAGE EXTERNAL NOT NULL, keys bigint[] STORAGE EXTERNAL NOT NULL, body bytea STORAGE EXTERNAL NOT NULL,
+    ends int[] NOT NULL, keys bigint[] NOT NULL, body bytea NOT NULL,
     PRIMARY KEY (shard, partition_id, first_pos)
 ) WITH (toast_tuple_target = 8160);
+ALTER TABLE fairlane.segments ALTER ends SET STORAGE EXTERNAL, ALTER keys SET STORAGE EXTERNAL, ALTER body SET STORAGE EXTERNAL;
 
 -- Ids that are not UUIDv7, or were old when they were pushed: the segments written at their time would not give them away.
 CREATE TABLE fairlane.message_keys (
@@ -112,10 +117,11 @@ CREATE TABLE fairlane.deleted_ids (
     shard int NOT NULL, partition_id bigint NOT NULL, created_at timestamptz NOT NULL, first_pos bigint NOT NULL,
     forget_at timestamptz NOT NULL,
     -- Keys do not compress, and trying to costs more than all else of a row. Ids of messages are 16 bytes each.
-    keys bigint[] STORAGE EXTERNAL NOT NULL, message_ids bytea STORAGE EXTERNAL NOT NULL,
+    keys bigint[] NOT NULL, message_ids bytea NOT NULL,
     -- NULL: the same as the messages', as where the broker made them. An element is NULL where message_keys has the id.
-    transaction_ids uuid[] STORAGE EXTERNAL, PRIMARY KEY (shard, partition_id, created_at, first_pos)
+    transaction_ids uuid[], PRIMARY KEY (shard, partition_id, created_at, first_pos)
 );
+ALTER TABLE fairlane.deleted_ids ALTER keys SET STORAGE EXTERNAL, ALTER message_ids SET STORAGE EXTERNAL, ALTER transaction_ids SET STORAGE EXTERNAL;
 CREATE INDEX deleted_ids_forget ON fairlane.deleted_ids (shard, forget_at);  -- Retention: those whose window has passed.
 
 -- Messages that pops step over: deleted ones have the group 0, those that a group finished or gave up on ahead of its cursor have that
@@ -141,7 +147,8 @@ CREATE TABLE fairlane.cursors (
     committed bigint NOT NULL,  -- Everything below is finished.
     claimed bigint NOT NULL DEFAULT 0,  -- Unordered queues: positions below were handed out.
     ready_at timestamptz,  -- NULL: nothing to read. Past: may be claimed. Future: leased, or sleeping after a failure.
-    lease uuid, lease_start bigint NOT NULL DEFAULT 0, lease_end bigint NOT NULL DEFAULT 0, leased_at timestamptz,
+    lease uuid, lease_start bigint NOT NULL DEFAULT 0, lease_end bigint NOT NULL DEFAULT 0,
+    leased_at timestamptz,  -- When somebody took something of it last.
     last_lease uuid,  -- The lease that its holder finished last: a repeated ack is told apart from a stale one.
     -- After a lost lease messages below are delivered one at a time, so that the poison is found alone.
     probe_until bigint NOT NULL DEFAULT 0,
@@ -222,9 +229,10 @@ CREATE INDEX scheduled_segments_partition ON fairlane.scheduled_segments (shard,
 -- The messages of a segment, apart from the row that changes when some of them are due. `due` is in microseconds since 1970.
 CREATE TABLE fairlane.scheduled_messages (
     shard int NOT NULL, id uuid NOT NULL,
-    due bigint[] NOT NULL, ends int[] NOT NULL, keys bigint[] NOT NULL, body bytea STORAGE EXTERNAL NOT NULL,
+    due bigint[] NOT NULL, ends int[] NOT NULL, keys bigint[] NOT NULL, body bytea NOT NULL,
     PRIMARY KEY (shard, id)
 );
+ALTER TABLE fairlane.scheduled_messages ALTER body SET STORAGE EXTERNAL;
 
 -- Ids that do not say when they were scheduled.
 CREATE TABLE fairlane.scheduled_keys (
@@ -384,6 +392,23 @@ CREATE TABLE fairlane.data_keys (
     id bytea PRIMARY KEY, queue_id bigint NOT NULL, kek text NOT NULL, wrapped bytea NOT NULL, created_at timestamptz NOT NULL
 );
 CREATE INDEX data_keys_queue ON fairlane.data_keys (queue_id);  -- All keys of a queue: for a replay, and to delete them with it.
+
+-- Keys of callers. A secret is nowhere: it is known by its SHA-256.
+CREATE TABLE fairlane.api_keys (
+    id text PRIMARY KEY, tenant text NOT NULL, name text NOT NULL, role text, scopes text NOT NULL,
+    hash bytea NOT NULL, old_hash bytea, old_until timestamptz,
+    created_at timestamptz NOT NULL, created_by text NOT NULL, expires_at timestamptz, used_at timestamptz, revoked_at timestamptz
+);
+CREATE UNIQUE INDEX api_keys_name ON fairlane.api_keys (tenant, name) WHERE revoked_at IS NULL;  -- A name is free again when its key is revoked.
+
+-- Who did what. Nothing is changed, and only the oldest are deleted. `hash` is over the entry and the hash of the one before it.
+CREATE TABLE fairlane.audit_entries (
+    number bigint PRIMARY KEY, at timestamptz NOT NULL, tenant text NOT NULL, caller text NOT NULL, action text NOT NULL,
+    target text NOT NULL, outcome text NOT NULL, source text NOT NULL, hash bytea NOT NULL
+);
+-- The last of them, the only row, which whoever adds some locks: entries that were taken from the end are missed.
+CREATE TABLE fairlane.audit_head (one boolean PRIMARY KEY DEFAULT true CHECK (one), number bigint NOT NULL, hash bytea NOT NULL);
+INSERT INTO fairlane.audit_head (number, hash) VALUES (0, '');
 
 -- Flags: what operators turned on or off for all brokers.
 CREATE TABLE fairlane.flags (name text PRIMARY KEY, enabled boolean NOT NULL, changed_at timestamptz NOT NULL);

@@ -144,7 +144,10 @@ async def _prepare(url: str, *, shards: int, allow_unsafe: bool) -> list[int]:
             if value in safe:
                 continue
             if allow_unsafe:
-                log.warning("the server has %s = %s and may lose committed messages", setting, value)
+                log.warning(
+                    "the server has %(setting)s = %(value)s and may lose committed messages",
+                    {"setting": setting, "value": value},
+                )
             else:
                 raise StoreUnsafe(
                     f"the server has {setting} = {value} and could lose committed messages; "

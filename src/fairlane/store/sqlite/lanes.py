@@ -52,8 +52,8 @@ class LaneRow(msgspec.Struct):
     """Whether acks of it are operations."""
 
     def clear_lease(self) -> None:
-        """`lease_end` stays: what lies below was handed out."""
-        self.lease = self.lease_start = self.leased_at = None
+        """`lease_end` stays, for what lies below was handed out, and `leased_at`: when somebody took something last."""
+        self.lease = self.lease_start = None
 
     def offer(self, now: int) -> None:
         """Claimable at once, before lanes of lower priority, if there is anything to read."""

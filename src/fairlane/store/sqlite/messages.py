@@ -37,7 +37,7 @@ class Messages:
         self._database = database
 
     def push(self, slices: Sequence[Slice]) -> Awaitable[list[PushResult]]:
-        if [part for part in slices if part.options.encryption_enabled]:
+        if self._database.codec.always or [part for part in slices if part.options.encryption_enabled]:
             return self._push_sealed(slices)
         return self._database.write(lambda db, now: push(db, now, slices))
 
@@ -48,7 +48,8 @@ class Messages:
     async def pop(self, call: PopCall) -> PopResult:
         result = await self._database.write(lambda db, now: pop(db, now, call))
         # A sealed message ends with a quote, and of others only those whose payload is a string.
-        if [1 for lanes in result.lanes for lane in lanes for one in lane.segments if one.body[-1:] == b'"']:
+        quoted = [1 for lanes in result.lanes for lane in lanes for one in lane.segments if one.body[-1:] == b'"']
+        if quoted or self._database.codec.always:
             await self._database.codec.open_lanes(result)
         return result
 

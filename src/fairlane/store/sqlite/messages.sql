@@ -125,7 +125,7 @@ update cursors set committed = ? where partition_id = ? and group_id = ?
 
 -- name: end_lease (in ack)
 update cursors
-set committed = ?, ready_at = ?, last_lease = lease, lease = null, lease_start = null, leased_at = null
+set committed = ?, ready_at = ?, last_lease = lease, lease = null, lease_start = null
 where partition_id = ? and group_id = ?
 
 -- name: others_committed (in finished)
@@ -215,7 +215,7 @@ returning ready_at
 
 -- name: release
 update cursors
-set ready_at = ?1, last_lease = lease, lease = null, lease_start = null, leased_at = null
+set ready_at = ?1, last_lease = lease, lease = null, lease_start = null
 where group_id = ?2 and ready_at > ?1 and lease = ?3 and (?4 is null or partition_id = ?4)
     and exists (select 1 from groups where id = ?2)
 returning partition_id

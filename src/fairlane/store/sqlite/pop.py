@@ -189,13 +189,14 @@ class _Popping(Popping):
         stop = min(visible, self._stop(lane) if lane.failing else lane.head, first_pos + most)
         upto = want.give(self.db, lane.partition_id, lane.name, (first_pos, stop), attempts)
         want.partitions -= 1
+        lane.leased_at = self.now
         if self.call.auto_ack:
             advance(self.db, lane, upto, self.options)
             lane.offer(self.now)
         else:
             lane.lease = want.claim.token.bytes
             lane.lease_start, lane.lease_end = first_pos, upto
-            lane.leased_at, lane.ready_at = self.now, want.ends_at
+            lane.ready_at = want.ends_at
 
     def next_at(self) -> int | None:
         if self.more:

@@ -20,6 +20,8 @@ from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
 from fairlane.store.sqlite.log import SQL
 from fairlane.store.sqlite.rows import write_rows
 
+_ALONE = ((0, 1),)  # nothing to cut
+
 
 class _Queue(msgspec.Struct, array_like=True):
     """A queue that a call pushes to."""
@@ -126,7 +128,7 @@ def _append(db: apsw.Connection, now: int, rows: _Rows, slice: Slice, queue: _Qu
     if queue.seeding:
         seed_partition(db, slice.queue_id, log.id, now)
     lengths = list(map(len, fragments))
-    for low, high in cuts(lengths):
+    for low, high in cuts(lengths) if len(lengths) > 1 else _ALONE:
         body = b"".join(fragments[low:high])
         ends = encode(list(accumulate(lengths[low:high]))).decode()
         packed = pack(f">{high - low}q", *keys[low:high])

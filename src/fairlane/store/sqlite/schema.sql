@@ -10,7 +10,10 @@ create table migrations (version integer primary key, name text not null, hash t
 create table meta (key text primary key, value integer not null) without rowid, strict;
 
 -- Whose queues they are.
-create table tenants (id integer primary key autoincrement, name text not null unique) strict;
+create table tenants (
+    id integer primary key autoincrement, name text not null unique, quotas text not null default '{}',
+    created_at integer  -- null: with the database itself.
+) strict;
 insert into tenants (name) values ('default');
 
 -- Queues, each with its options.
@@ -65,6 +68,7 @@ create table partitions (
     unique (queue_id, name)  -- A partition by its name.
 ) strict;
 create index partitions_queue on partitions (queue_id);  -- Seeding a group and purging a queue: partitions by id, in bounded steps.
+create index partitions_paused on partitions (queue_id) where paused_at is not null;  -- pauses: the few that are, of however many.
 
 -- Messages, many in a row. A rowid table: new rows of all partitions go to the same last pages.
 create table segments (
@@ -110,7 +114,8 @@ create table cursors (
     committed integer not null,  -- Everything below is finished.
     claimed integer not null default 0,  -- Unordered queues: positions below were handed out.
     ready_at integer,  -- Null: nothing to read. Past: may be claimed. Future: leased, or sleeping after a failure.
-    lease blob, lease_start integer, lease_end integer, leased_at integer,
+    lease blob, lease_start integer, lease_end integer,
+    leased_at integer,  -- When somebody took something of it last.
     last_lease blob,  -- The lease that its holder finished last: a repeated ack is told apart from a stale one.
     -- After a lost lease messages below are delivered one at a time, so that the poison is found alone.
     probe_until integer not null default 0,
@@ -335,6 +340,23 @@ create table data_keys (
     queue_id integer not null, kek text not null, wrapped blob not null, created_at integer not null
 ) without rowid, strict;
 create index data_keys_queue on data_keys (queue_id);  -- All keys of a queue: for a replay, and to delete them with it.
+
+-- Keys of callers. A secret is nowhere: it is known by its SHA-256.
+create table api_keys (
+    id text primary key, tenant text not null, name text not null, role text, scopes text not null,
+    hash blob not null, old_hash blob, old_until integer,
+    created_at integer not null, created_by text not null, expires_at integer, used_at integer, revoked_at integer
+) without rowid, strict;
+create unique index api_keys_name on api_keys (tenant, name) where revoked_at is null;  -- A name is free again when its key is revoked.
+
+-- Who did what. Nothing is changed, and only the oldest are deleted. `hash` is over the entry and the hash of the one before it.
+create table audit_entries (
+    number integer primary key, at integer not null, tenant text not null, caller text not null, action text not null,
+    target text not null, outcome text not null, source text not null, hash blob not null
+) strict;
+-- The last of them, the only row: entries that were taken from the end are missed.
+create table audit_head (one integer primary key check (one), number integer not null, hash blob not null) strict;
+insert into audit_head (one, number, hash) values (1, 0, x'');
 
 -- Flags: what operators turned on or off for all brokers.
 create table flags (name text primary key, enabled integer not null, changed_at integer not null) without rowid, strict;

@@ -50,7 +50,7 @@ def load(db: apsw.Connection, partition_id: int, group_id: int) -> tuple[Unorder
 
 def save(db: apsw.Connection, lane: UnorderedLane, options: QueueOptions) -> None:
     key = (lane.partition_id, lane.group_id)
-    db.execute(SQL["save"], (*key, lane.front, lane.ready_at, lane.failing, lane.dead))
+    db.execute(SQL["save"], (*key, lane.front, lane.ready_at, lane.failing, lane.dead, lane.leased_at))
     if options.max_size and lane.over:
         db.execute(ADD_DEPTH, (-_freed(db, lane), lane.queue_id))
 

@@ -10,13 +10,13 @@ where c.partition_id = ? and c.group_id = ? and p.id = c.partition_id and q.id =
 
 -- name: save (in pop_unordered)
 update cursors
-set claimed = ?3, ready_at = ?4, failing = ?5, dead = ?6, committed = min(?3,
+set claimed = ?3, ready_at = ?4, failing = ?5, dead = ?6, leased_at = ?7, committed = min(?3,
     coalesce((select min(first_pos) from claims where partition_id = ?1 and group_id = ?2), ?3),
     coalesce((select min(position) from failures where partition_id = ?1 and group_id = ?2 and due_at is not null), ?3))
 where partition_id = ?1 and group_id = ?2
 
 -- name: save_front (in pop_unordered)
-update cursors set claimed = ?3, ready_at = ?4 where partition_id = ?1 and group_id = ?2
+update cursors set claimed = ?3, ready_at = ?4, leased_at = ?5 where partition_id = ?1 and group_id = ?2
 
 -- name: ready (in pop_unordered)
 select partition_id, max(again)

@@ -45,6 +45,7 @@ class _Popping(Popping):
                 lane.ready_at = None if lane.ready_at is None else NEVER_AT
                 save(self.db, lane, self.options)
                 continue
+            lane.leased_at = self.now
             plain = not (again or lane.failing or self.call.auto_ack)
             due = self._due(lane, sum(want.messages for want in wants)) if again else deque()
             while wants and self._serve(lane, wants[0], due):
@@ -53,7 +54,7 @@ class _Popping(Popping):
             lane.ready_at = self.now - lane.priority_lead if lane.front < lane.head else None
             if plain:  # nothing was finished, so the cursor stays
                 key = (lane.partition_id, lane.group_id)
-                self.db.execute(SQL["save_front"], (*key, lane.front, lane.ready_at))
+                self.db.execute(SQL["save_front"], (*key, lane.front, lane.ready_at, self.now))
             else:
                 save(self.db, lane, self.options)
 

@@ -2,46 +2,36 @@
 
 import { h } from "../dom.js";
 import { count, duration, time } from "../format.js";
-import { groupName, groupText, queueLink } from "../names.js";
+import { groupName, queueLink } from "../names.js";
 import { badge, empty, stat } from "../parts.js";
 import { link } from "../router.js";
-import { chooser, table } from "../table.js";
+import { chooser, paged, table } from "../table.js";
 
 const LIMIT = 100;
 /** States in words: a group that never finished nor holds a message is Dead on the wire. */
 export const STATES = { Stable: ["at work", "good"], Lagging: ["behind", "warning"], Dead: ["nothing read yet", "muted"] };
 const BEGINS = { all: "with all messages", new: "with new messages", timestamp: "at a time" };
 
-const COLUMNS = {
-  lag: (a, b) => b.totalLag - a.totalLag,
-  oldest: (a, b) => b.maxTimeLag - a.maxTimeLag,
-  name: (a, b) => groupText(a.name).localeCompare(groupText(b.name)) || a.queueName.localeCompare(b.queueName),
-  queue: (a, b) => a.queueName.localeCompare(b.queueName) || a.name.localeCompare(b.name),
-};
-
 export default {
   title: () => "Groups",
-  watch: () => ({ groups: "/api/v1/consumer-groups" }),
-  view: (ctx) => ctx.part("groups", (groups) => {
-    const { search = "", offset = 0 } = ctx.query;
-    const sort = Object.hasOwn(COLUMNS, ctx.query.sort ?? "") ? ctx.query.sort : "lag";
-    const order = ctx.query.order ?? (["lag", "oldest"].includes(sort) ? "desc" : "asc");
-    const found = groups.filter((one) => !(one.look && ctx.query.looks !== "yes") && `${groupText(one.name)} ${one.queueName}`.toLowerCase().includes(search.toLowerCase()));
-    found.sort(COLUMNS[sort]);
-    if (order === (["lag", "oldest"].includes(sort) ? "asc" : "desc")) found.reverse();
-    const lagging = groups.filter((one) => one.partitionsWithLag > 0);
+  watch: (ctx) => ({ groups: paged("/api/v1/resources/groups", ctx, { limit: LIMIT, queue: ctx.query.queue, looks: ctx.query.looks === "yes" ? "true" : undefined }) }),
+  view: (ctx) => ctx.part("groups", ({ groups, total, lagging, toRead, oldestSeconds }) => {
+    const { search = "", queue } = ctx.query;
     return [
       h("div.stats", { key: "stats" },
-        stat("Groups", count(groups.length)),
-        stat("Behind", count(lagging.length), { note: "have messages to read" }),
-        stat("To read", count(groups.reduce((sum, one) => sum + one.totalLag, 0)), { note: "messages, of all groups" }),
-        stat("Oldest", duration(groups.reduce((most, one) => Math.max(most, one.maxTimeLag), 0)), { note: "waits for its group" })),
+        stat("Groups", count(total), { note: search || queue ? "that fit" : "" }),
+        stat("Behind", count(lagging), { note: "have messages to read" }),
+        stat("To read", count(toRead), { note: "messages, of all groups" }),
+        stat("Oldest", duration(oldestSeconds), { note: "waits for its group" })),
       h("section.card", { key: "groups" }, table(ctx, {
-        label: "Groups", rows: found.slice(Number(offset), Number(offset) + LIMIT), total: found.length, limit: LIMIT,
+        label: "Groups", rows: groups, total, limit: LIMIT,
         key: (one) => JSON.stringify([one.queueName, one.name]),
         href: (one) => link(["groups", one.queueName, one.name]),
         search: "Search groups and queues", sorted: { sort: "lag", order: "desc" },
-        tools: chooser(ctx, "looks", [["", "of consumers"], ["yes", "of people's looks too"]], "Groups"),
+        tools: [
+          chooser(ctx, "looks", [["", "of consumers"], ["yes", "of people's looks too"]], "Groups"),
+          queue && h("a.button", { href: link(["groups"]) }, h("span", queue), " ×"),
+        ],
         columns: [
           { title: "Group", sort: "name", grow: true, cell: (one) => groupName(one.name) },
           { title: "Queue", sort: "queue", cell: (one) => queueLink(one.queueName) },

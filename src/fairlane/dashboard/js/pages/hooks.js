@@ -8,8 +8,9 @@ import { jsonTree } from "../json.js";
 import { queueLink } from "../names.js";
 import { badge, button, card, copyable, empty, facts, stat } from "../parts.js";
 import { api } from "../router.js";
-import { searchBox } from "../table.js";
+import { paged, pager, searchBox } from "../table.js";
 
+const LIMIT = 20; // each is a card
 /** Outcomes of a request, in words; others stand as the broker names them. */
 const WORDS = {
   queued: "stored", processed: "stored and done", ran: "ran its command", ignored: "ignored, as its spec says", duplicate: "came before", challenge: "answered a challenge",
@@ -52,15 +53,16 @@ const one = (ctx, hook) =>
 
 export default {
   title: () => "Hooks",
-  watch: () => ({ hooks: "/api/v1/hooks" }),
-  view: (ctx) => ctx.part("hooks", ({ hooks }) => {
-    if (!hooks.length) return h("section.card", empty("There are no webhooks.", "A webhook is declared in a spec: who signs it, which queue it goes to, and what makes it one of a kind. Then others send to /hook/NAME."));
-    const found = hooks.filter((hook) => hook.name.toLowerCase().includes((ctx.query.search ?? "").toLowerCase()));
-    const sum = (of) => hooks.reduce((total, hook) => total + (of(hook) ?? 0), 0);
+  watch: (ctx) => ({ hooks: paged("/api/v1/hooks", ctx, { limit: LIMIT }) }),
+  view: (ctx) => ctx.part("hooks", ({ hooks, total, delivered, refused }) => {
+    const { search } = ctx.query;
+    if (!total && !search) return h("section.card", empty("There are no webhooks.", "A webhook is declared in a spec: who signs it, which queue it goes to, and what makes it one of a kind. Then others send to /hook/NAME."));
     return [
-      h("div.stats", { key: "stats" }, stat("Webhooks", count(hooks.length)), stat("Delivered", count(sum((hook) => hook.delivered)), { note: "since this broker started" }), stat("Refused", count(sum((hook) => hook.refused)), { kind: sum((hook) => hook.refused) ? "critical" : "" })),
-      hooks.length > 5 && h("div", { key: "search" }, searchBox(ctx, "Search webhooks")),
-      ...found.map((hook) => one(ctx, hook)),
+      h("div.stats", { key: "stats" }, stat("Webhooks", count(total), { note: search ? "that fit" : "" }), stat("Delivered", count(delivered), { note: "since this broker started" }), stat("Refused", count(refused), { kind: refused ? "critical" : "" })),
+      (total > 5 || search) && h("div", { key: "search" }, searchBox(ctx, "Search webhooks and queues")),
+      !total && h("section.card", { key: "none" }, empty("No webhook has this in its name.")),
+      ...hooks.map((hook) => one(ctx, hook)),
+      pager(ctx, { rows: hooks, total, limit: LIMIT }),
     ];
   }),
 };

@@ -3,7 +3,7 @@
 import { del, post } from "../api.js";
 import { confirm, confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
-import { bytes, count, duration, latency, millis, plural, stamp, time } from "../format.js";
+import { bytes, count, duration, exact, latency, millis, plural, stamp, time } from "../format.js";
 import { Exact, jsonTree, parse } from "../json.js";
 import { groupName } from "../lane.js";
 import { statusOf } from "../messages.js";
@@ -39,7 +39,7 @@ const identity = (ctx) =>
   card("Message", {}, ctx.part("message", (one) => facts([
     ["Queue", h("a", { href: link(["queues", one.queue]) }, one.queue)],
     ["Partition", h("a", { href: link(["queues", one.queue, "partitions", one.partition]) }, one.partition)],
-    ["Position", count(one.position)],
+    ["Position", exact(one.position)],
     ["Came", [time(one.createdAt), h("div.note", stamp(one.createdAt))]],
     ["Message id", copyable(one.id)],
     ["Transaction id", one.transactionId === one.id ? null : copyable(one.transactionId)],
@@ -47,7 +47,7 @@ const identity = (ctx) =>
     ["Type", one.type],
     ["Producer", one.producerSub],
     ["Encrypted", one.isEncrypted ? "yes" : null],
-    ["Attempts allowed", one.queueConfig && count(one.queueConfig.retryLimit + 1)],
+    ["Attempts allowed", count(one.maxAttempts)],
   ])));
 
 const headers = (ctx) => {
@@ -77,7 +77,7 @@ const story = (ctx) => {
   const one = ctx.data.message;
   const letters = (ctx.data.dead?.messages ?? []).filter((letter) => letter.transactionId === one.transactionId);
   const events = [
-    { at: one.createdAt, kind: "accent", text: "Pushed", more: `position ${count(one.position)} of ${one.partition}` },
+    { at: one.createdAt, kind: "accent", text: "Pushed", more: `position ${exact(one.position)} of ${one.partition}` },
     ...letters.flatMap((letter) => [
       ...(letter.errors ?? []).map((each, i) => ({ at: each.at, kind: "warning", text: `Attempt ${i + 1} of ${groupName(letter.consumerGroup)} failed`, more: each.error })),
       { at: letter.failedAt, kind: "critical", text: `Dead letter of ${groupName(letter.consumerGroup)}`, more: letter.errorMessage },
@@ -119,7 +119,7 @@ const waterfall = (ctx) => {
 };
 
 export default {
-  title: (ctx) => (ctx.data.message ? `Message ${count(ctx.data.message.position)}` : "Message"),
+  title: (ctx) => (ctx.data.message ? `Message ${exact(ctx.data.message.position)}` : "Message"),
   crumbs: (ctx) => {
     const one = ctx.data.message;
     return [["Queues", link(["queues"])], ...(one ? [[one.queue, link(["queues", one.queue])], [one.partition, link(["queues", one.queue, "partitions", one.partition])]] : [])];

@@ -38,7 +38,7 @@ const deepest = (ctx) =>
     ctx.part("queues", ({ queues }) => table(ctx, {
       label: "Queues with most waiting",
       rows: queues,
-      total: queues.length,
+      whole: true,
       key: (one) => one.name,
       href: (one) => link(["queues", one.name]),
       empty: empty("There is no queue yet.", "A queue is made by the first push to it: fairlane push orders '{\"id\": 1}'"),

@@ -3,7 +3,7 @@
 import { del, post } from "../api.js";
 import { confirm, confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
-import { age, count, duration, now, plural, millis, time } from "../format.js";
+import { age, count, duration, exact, now, plural, millis, time } from "../format.js";
 import { icon } from "../icons.js";
 import { groupName, laneCells, laneLegend, laneRoad, QUEUE_MODE, stateOf } from "../lane.js";
 import { badge, button, card, empty, facts, split, state, waiting } from "../parts.js";
@@ -83,7 +83,7 @@ const messages = (ctx) =>
       href: (one) => link(["messages", one.partitionId, one.transactionId]),
       empty: empty("Nothing is stored around the cursor.", "Messages that retention deleted are not shown."),
       columns: [
-        { title: "Position", number: true, cell: (one) => count(one.position) },
+        { title: "Position", number: true, cell: (one) => exact(one.position) },
         { title: "State", cell: (one) => [state(lane ? stateOf(lane, one) : one.status), lane && one.position === lane.committed && lane.head > lane.committed && [" ", badge("next", "info")]] },
         { title: "Transaction", clip: true, cell: (one) => [h("span.mono", one.transactionId), one.preview && h("div.preview.mono", one.preview)] },
         { title: "Came", cell: (one) => time(one.createdAt) },
@@ -96,8 +96,8 @@ const numbers = (ctx) =>
     const lane = ctx.data.lane;
     return facts([
       ["Waiting", plural(one.waiting, "message")],
-      ["Next position", count(one.position)],
-      ["Head", count(one.head)],
+      ["Next position", exact(one.position)],
+      ["Head", exact(one.head)],
       ["Oldest unfinished", one.oldestAt && age(one.oldestAt)],
       ["Failed attempts", `${one.attempts} of ${one.attemptsMax}`],
       ["Last error", one.error],

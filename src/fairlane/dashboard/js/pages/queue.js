@@ -5,15 +5,16 @@ import { confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
 import { age, count, duration, percent, plural, time } from "../format.js";
 import { charts, historyPath } from "../history.js";
-import { groupName, laneBar, QUEUE_MODE } from "../lane.js";
+import { groupName, QUEUE_MODE } from "../lane.js";
+import { lanesPath, laneTable } from "../lanes.js";
 import { messageTable } from "../messages.js";
 import { optionList } from "../options.js";
-import { badge, button, card, empty, meter, stat, state, tabs } from "../parts.js";
+import { badge, button, card, empty, meter, stat, tabs } from "../parts.js";
 import { api, go, link, where } from "../router.js";
 import { seek } from "../seek.js";
-import { chooser, paged, table } from "../table.js";
+import { chooser, table } from "../table.js";
 
-const STATES = ["", "unfinished", "blocked", "parked", "failed", "leased", "paused", "delayed", "waiting", "finished"];
+const GROUPS = 20; // shown of a queue that has very many
 const VIEWS = { lanes: "Lanes", messages: "Messages", scheduled: "Scheduled", options: "Options" };
 
 const view = (ctx) => (ctx.query.view in VIEWS ? ctx.query.view : "lanes");
@@ -47,9 +48,13 @@ const figures = (ctx) =>
       ctx.data.use?.capacity && stat("Room left", count(ctx.data.use.remaining), { note: `of ${count(ctx.data.use.capacity)}`, chart: meter(ctx.data.use.depth / ctx.data.use.capacity, "Room used") })));
 
 const groupTable = (ctx) =>
-  card("Groups", { note: "each gets all messages" }, ctx.part("use", ({ groups: list }) =>
-    table(ctx, {
-      label: "Groups of the queue", rows: list, total: list.length, key: (one) => one.consumerGroup,
+  card("Groups", {
+    note: "each gets all messages",
+    more: groups(ctx).length > GROUPS && h("a", { href: link(["groups"], { queue: name(ctx) }) }, `All ${count(groups(ctx).length)} groups`),
+  }, ctx.part("use", ({ groups: every }) => {
+    const list = every.length > GROUPS ? [...every].sort((a, b) => b.pending - a.pending).slice(0, GROUPS) : every;
+    return table(ctx, {
+      label: "Groups of the queue", rows: list, whole: true, key: (one) => one.consumerGroup,
       empty: empty("Nobody has popped from this queue yet.", `A group is made by its first pop: fairlane pop ${name(ctx)} --group billing`),
       columns: [
         { title: "Group", grow: true, cell: (one) => [h("a.row-link", { href: link(["queues", name(ctx)], { ...ctx.query, group: one.consumerGroup, view: "", state: "unfinished", after: "" }) }, groupName(one.consumerGroup)),
@@ -65,33 +70,13 @@ const groupTable = (ctx) =>
             ? button("Resume", { icon: "play", kind: "quiet", onclick: () => pause(ctx, "resume", { group: one.consumerGroup }, groupName(one.consumerGroup)) })
             : button("Pause", { icon: "pause", kind: "quiet", onclick: () => pause(ctx, "pause", { group: one.consumerGroup }, groupName(one.consumerGroup)) })) },
       ].filter(Boolean),
-    })));
+    });
+  }));
 
 const lanes = (ctx) => {
   if (ctx.data.use && !groups(ctx).length) return empty("Nobody has popped from this queue yet.", "A lane is a partition as a group sees it. The messages are listed under Messages.");
-  const chosen = group(ctx);
-  const tools = [
-    groups(ctx).length > 1 && chooser(ctx, "group", groups(ctx).map((one) => [one, groupName(one)]), "Group"),
-    tabs(STATES, ctx.query.state ?? "", (one) => link(["queues", name(ctx)], { ...ctx.query, state: one, after: "" }), { "": "all" }, "States"),
-  ];
-  return ctx.part("lanes", ({ lanes: rows, next, complete }) => [
-    complete === false && h("p.note.flush.pad", "Only the first partitions were looked at. Search for a name to find others."),
-    table(ctx, {
-      label: "Lanes", rows, next, tools, search: "Search partitions",
-      key: (one) => one.partition,
-      href: (one) => link(["queues", name(ctx), "partitions", one.partition], { group: chosen }),
-      empty: empty(ctx.query.state === "unfinished" && !ctx.query.search ? `${groupName(chosen)} has finished everything.` : ctx.query.state || ctx.query.search ? "No lane is like that." : "There is no partition yet.", ctx.query.state ? undefined : "A partition is made by the first push to it."),
-      columns: [
-        { title: "Partition", grow: true, cell: (one) => one.partition },
-        { title: "State", cell: (one) => state(one.state) },
-        { title: "Lane", hide: "narrow", cell: laneBar },
-        { title: "Waiting", number: true, cell: (one) => count(one.waiting ?? one.head - one.committed) },
-        { title: "Oldest", number: true, cell: (one) => age(one.oldestAt) },
-        { title: "Failures", number: true, hide: "narrow", cell: (one) => h("span", { title: one.error ?? "", class: one.failures ? "bad" : "muted" }, count(one.failures)) },
-        { title: "Next", hide: "narrow", cell: (one) => (one.state === "leased" ? ["lease ends ", time(one.leaseEndsAt)] : one.nextTryAt && one.failures ? ["again ", time(one.nextTryAt)] : "") },
-      ],
-    }),
-  ]);
+  const tools = groups(ctx).length > 1 && chooser(ctx, "group", groups(ctx).slice(0, GROUPS).map((one) => [one, groupName(one)]), "Group");
+  return ctx.part("lanes", (body) => laneTable(ctx, body, { queue: name(ctx), group: group(ctx), here: ["queues", name(ctx)], tools }));
 };
 
 const scheduled = (ctx) =>
@@ -129,7 +114,7 @@ export default {
     use: api`/api/v1/queues/${name(ctx)}/utilisation`,
     pauses: api`/api/v1/queues/${name(ctx)}/pauses`,
     history: historyPath(ctx, name(ctx)),
-    ...(view(ctx) === "lanes" && (ctx.query.group || groups(ctx).length > 0) && { lanes: paged(api`/api/v1/queues/${name(ctx)}/lanes`, ctx, { group: group(ctx), state: ctx.query.state }) }),
+    ...(view(ctx) === "lanes" && (ctx.query.group || groups(ctx).length > 0) && { lanes: lanesPath(ctx, name(ctx), group(ctx)) }),
     ...(view(ctx) === "messages" && { messages: where("/api/v1/messages", { queue: name(ctx), limit: 50, status: ctx.query.status, before: ctx.query.after, from: "1970-01-01T00:00:00Z" }) }),
     ...(view(ctx) === "scheduled" && { scheduled: where(api`/api/v1/scheduled/${name(ctx)}`, { limit: 50, after: ctx.query.after }) }),
   }),

@@ -19,7 +19,7 @@ const columns = [
   { title: "Pushed", sort: "rate", order: "desc", number: true, cell: (one) => rate(one.rates?.pushed) },
   { title: "Finished", number: true, hide: "narrow", cell: (one) => rate(one.rates?.acked) },
   { title: "Last 5 min", hide: "narrow", cell: (one) => spark(one.spark, { label: `${one.name} over time` }) },
-  { title: "Dead letters", sort: "dead_letters", order: "desc", number: true, cell: (one) => h("span", { class: one.messages.deadLetter ? "bad" : "muted" }, count(one.messages.deadLetter)) },
+  { title: "Dead letters", sort: "deadLetters", order: "desc", number: true, cell: (one) => h("span", { class: one.messages.deadLetter ? "bad" : "muted" }, count(one.messages.deadLetter)) },
 ];
 
 const make = async (ctx) => {

@@ -7,9 +7,8 @@ import { duration, stamp, time } from "../format.js";
 import { queueLink } from "../names.js";
 import { badge, button, empty } from "../parts.js";
 import { api } from "../router.js";
-import { table } from "../table.js";
+import { paged, table } from "../table.js";
 
-const LIMIT = 100;
 const MISSED = { skip: "none is pushed", once: "one for all", all: "each is pushed" };
 
 const when = (one) => (one.cron
@@ -25,17 +24,16 @@ const remove = async (ctx, one) => {
 
 export default {
   title: () => "Schedules",
-  watch: () => ({ schedules: "/api/v1/schedules" }),
-  view: (ctx) => ctx.part("schedules", ({ schedules }) => {
-    const { search = "", offset = 0 } = ctx.query;
-    const found = schedules.filter((one) => `${one.name} ${one.queue}`.toLowerCase().includes(search.toLowerCase()));
+  watch: (ctx) => ({ schedules: paged("/api/v1/schedules", ctx) }),
+  view: (ctx) => ctx.part("schedules", ({ schedules, total }) => {
+    const { search } = ctx.query;
     return h("section.card", table(ctx, {
-      label: "Schedules", rows: found.slice(Number(offset), Number(offset) + LIMIT), total: found.length, limit: LIMIT, search: "Search schedules", key: (one) => one.name,
+      label: "Schedules", rows: schedules, total, search: "Search schedules and queues", sorted: { sort: "name" }, key: (one) => one.name,
       columns: [
-        { title: "Schedule", grow: true, cell: (one) => h("b", one.name) },
-        { title: "Pushes to", cell: (one) => h("span", queueLink(one.queue), one.partition !== "Default" && h("span.muted", ` ${one.partition}`)) },
+        { title: "Schedule", sort: "name", grow: true, cell: (one) => h("b", one.name) },
+        { title: "Pushes to", sort: "queue", cell: (one) => h("span", queueLink(one.queue), one.partition !== "Default" && h("span.muted", ` ${one.partition}`)) },
         { title: "When", cell: when },
-        { title: "Next", cell: (one) => (one.pausedAt ? badge("paused", "warning", `since ${stamp(one.pausedAt)}`) : time(one.nextAt)) },
+        { title: "Next", sort: "next", cell: (one) => (one.pausedAt ? badge("paused", "warning", `since ${stamp(one.pausedAt)}`) : time(one.nextAt)) },
         { title: "and then", cell: (one) => (one.nextRuns.length > 1 ? h("details.runs", h("summary", time(one.nextRuns[1])), h("ol", one.nextRuns.map((at) => h("li", { key: at }, stamp(at))))) : "–") },
         { title: "Missed ticks", cell: (one) => MISSED[one.missed] ?? one.missed },
         { title: h("span.hidden", "Actions"), cell: (one) => h("span.buttons",

@@ -6,9 +6,8 @@ import { h } from "../dom.js";
 import { count, millis, now, time } from "../format.js";
 import { badge, button, empty } from "../parts.js";
 import { api } from "../router.js";
-import { table } from "../table.js";
+import { paged, table } from "../table.js";
 
-const LIMIT = 100;
 
 const forget = async (ctx, one) => {
   const sure = await confirmByName({ title: `Forget the source ${one.name}?`, text: "Its cursor and what is known of its records are deleted: the next poll reads it from the beginning, and pushes every record again as new.", name: one.name, label: "Forget" });
@@ -19,18 +18,17 @@ const cut = (text) => (text === null ? h("span.muted", "at the beginning") : h("
 
 export default {
   title: () => "Sources",
-  watch: () => ({ sources: "/api/v1/sources" }),
-  view: (ctx) => ctx.part("sources", ({ sources }) => {
-    const { search = "", offset = 0 } = ctx.query;
-    const found = sources.filter((one) => one.name.toLowerCase().includes(search.toLowerCase()));
+  watch: (ctx) => ({ sources: paged("/api/v1/sources", ctx) }),
+  view: (ctx) => ctx.part("sources", ({ sources, total }) => {
+    const { search } = ctx.query;
     return h("section.card", table(ctx, {
-      label: "Sources", rows: found.slice(Number(offset), Number(offset) + LIMIT), total: found.length, limit: LIMIT, search: "Search sources", key: (one) => one.name,
+      label: "Sources", rows: sources, total, search: "Search sources", sorted: { sort: "name" }, key: (one) => one.name,
       columns: [
-        { title: "Source", cell: (one) => h("b", one.name) },
+        { title: "Source", sort: "name", cell: (one) => h("b", one.name) },
         { title: "Poller", cell: (one) => (one.leasedUntil && millis(one.leasedUntil) > now() ? badge("reads it now", "info") : badge("none reads it", "muted")) },
-        { title: "Records", number: true, cell: (one) => count(one.records) },
+        { title: "Records", sort: "records", order: "desc", number: true, cell: (one) => count(one.records) },
         { title: "New records from", grow: true, cell: (one) => cut(one.cursor) },
-        { title: "Last page", cell: (one) => time(one.committedAt) },
+        { title: "Last page", sort: "committed", order: "desc", cell: (one) => time(one.committedAt) },
         { title: "Sweep", cell: (one) => (one.sweeping ? badge("goes on", "info", one.sweepCursor ?? "at the beginning") : one.sweptAt ? h("span", "ended ", time(one.sweptAt)) : h("span.muted", "none yet")) },
         { title: "Sweeps", number: true, cell: (one) => count(one.sweep) },
         { title: "Since", cell: (one) => time(one.createdAt) },

@@ -4,9 +4,10 @@ import { h } from "../dom.js";
 import { plural, short, time } from "../format.js";
 import { badge, card, empty, facts, grid } from "../parts.js";
 import { link, where } from "../router.js";
-import { chooser, table } from "../table.js";
+import { chooser, pager, searchBox, table } from "../table.js";
 
 const LIMIT = 50;
+const APPS = 12; // each is a card
 const KINDS = [["queues", "queue"], ["commands", "command"], ["webhooks", "webhook"], ["schedules", "schedule"], ["pollers", "poller"], ["types", "type"]];
 
 const size = (some) => (Array.isArray(some) ? some.length : Object.keys(some ?? {}).length);
@@ -20,12 +21,16 @@ const inForce = (one) =>
 
 export default {
   title: () => "Specs",
-  watch: ({ query }) => ({ specs: "/api/v1/spec", versions: where("/api/v1/spec/versions", { app: query.app, before: query.after, limit: LIMIT }) }),
+  watch: ({ query }) => ({ specs: where("/api/v1/spec", { limit: APPS, search: query.search, offset: query.offset }), versions: where("/api/v1/spec/versions", { app: query.app, before: query.after, limit: LIMIT }) }),
   view: (ctx) => [
-    ctx.part("specs", ({ specs }) => (specs.length
-      ? grid(specs.map(inForce))
+    ctx.part("specs", ({ specs, total }) => (total || ctx.query.search
+      ? [
+          (total > 5 || ctx.query.search) && h("div", { key: "search" }, searchBox(ctx, "Search apps")),
+          specs.length ? grid(specs.map(inForce)) : h("section.card", { key: "none" }, empty("No app has this in its name.")),
+          pager({ ...ctx, query: { ...ctx.query, after: "" } }, { rows: specs, total, limit: APPS }),
+        ]
       : h("section.card", { key: "none" }, empty("No spec was applied yet.", "A spec declares queues, types, webhooks, schedules and pollers of an app in one file: fairlane spec apply shop.fairlane.")))),
-    ctx.part("versions", ({ versions }) => versions.length > 0 && card("Versions", {}, table(ctx, {
+    ctx.part("versions", ({ versions }) => versions.length > 0 && card("Versions", {}, table({ ...ctx, query: { ...ctx.query, offset: "" } }, {
       label: "Versions", rows: versions, limit: LIMIT, next: versions.length === LIMIT ? String(versions[versions.length - 1].version) : undefined,
       key: (one) => one.version, href: (one) => link(["specs", one.version]),
       tools: chooser(ctx, "app", [["", "all apps"], ...(ctx.data.specs?.specs ?? []).map((one) => [one.app, one.app])], "App"),

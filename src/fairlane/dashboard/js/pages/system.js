@@ -6,8 +6,16 @@ import { badge, card, facts, grid, stat } from "../parts.js";
 
 const TITLES = { broker: "This broker", brokers: "Brokers", store: "Store", settings: "Settings in force", postgres: "PostgreSQL", journal: "Journal", problems: "Worth a look" };
 
+// Where a field's own name reads badly.
+const LABELS = {
+  pid: "Process", hostname: "Host", storeUp: "Store is up", whyNot: "Reason", awaySeconds: "Store away for", answers: "Answers",
+  bytes: "Size", freeBytes: "Free inside", diskBytes: "Disk", diskFreeBytes: "Disk free", logBytes: "Write-ahead log", bytesMax: "Size at most",
+  oldestSeconds: "Oldest waits", help: "For", name: "Setting",
+};
+
 /** pool_waiting and poolWaiting are "Pool waiting". */
 const label = (key) => {
+  if (LABELS[key]) return LABELS[key];
   const text = key.replace(/(Seconds|Bytes|Ms)$/, "").replaceAll("_", " ").replace(/([a-z])([A-Z])/g, (_, a, b) => `${a} ${b.toLowerCase()}`);
   return text.charAt(0).toUpperCase() + text.slice(1);
 };
@@ -17,20 +25,21 @@ const shown = (key, value) => {
   if (value === null || value === undefined || value === "") return "–";
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value === "number") {
-    if (/seconds$/i.test(key)) return duration(value);
-    if (/bytes(Max)?$/i.test(key)) return bytes(value);
+    if (/seconds(_max)?$/i.test(key)) return duration(value);
+    if (/bytes(_?max)?$/i.test(key)) return bytes(value);
     if (/ms$/.test(key)) return latency(value / 1000);
     if (/rate$/i.test(key)) return rate(value);
-    if (/ratio|utili[sz]ation|share/i.test(key)) return percent(value);
+    if (/(ratio|utili[sz]ation|share)$/i.test(key)) return percent(value);
     return /(pid|port|version|year)$/i.test(key) ? String(value) : count(value);
   }
   if (typeof value === "string" && /At$/.test(key)) return time(value);
+  if (typeof value === "object" && "tag" in value) return value; // a tree already
   if (typeof value === "object") return h("span.mono", JSON.stringify(value));
   return h("span", { title: /^\d{4}-/.test(value) ? stamp(value) : undefined }, String(value));
 };
 
 const isPlain = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
-const list = (object) => facts(Object.entries(object).filter(([, value]) => !isPlain(value) && !Array.isArray(value)).map(([key, value]) => [label(key), shown(key, value)]));
+const list = (object) => facts(Object.entries(object).filter(([, value]) => value !== null && !isPlain(value) && !Array.isArray(value)).map(([key, value]) => [label(key), shown(key, value)]));
 
 const rows = (title, items) => {
   const columns = [...new Set(items.flatMap(Object.keys))];
@@ -39,11 +48,14 @@ const rows = (title, items) => {
     h("tbody", items.map((item, n) => h("tr", { key: n }, columns.map((key, i) => h(i === 0 ? "th" : "td", { scope: i === 0 ? "row" : undefined, class: i === columns.length - 1 ? "grow" : "" }, shown(key, item[key]))))))));
 };
 
+/** What somebody set comes first: it is what differs from other brokers. */
+const settings = (items) => [...items].sort((a, b) => a.default - b.default).map(({ default: isDefault, ...rest }) => ({ name: rest.name, value: shown(rest.name, rest.value), set: isDefault ? "by default" : "here", help: rest.help }));
+
 /** Every object as a list, every array of objects as a table: what the broker tells is shown, also what came later. */
 const section = ([key, value]) => {
   const title = TITLES[key] ?? label(key);
   if (value === null || value === undefined || (Array.isArray(value) && !value.length)) return null;
-  if (Array.isArray(value)) return card(title, { key }, isPlain(value[0]) ? rows(title, value) : h("p", value.join(", ")));
+  if (Array.isArray(value)) return card(title, { key }, isPlain(value[0]) ? rows(title, key === "settings" ? settings(value) : value) : h("p", value.join(", ")));
   const inside = Object.entries(value).filter(([, one]) => isPlain(one) || (Array.isArray(one) && one.length));
   return card(title, { key }, list(value), ...inside.map(([name, one]) => h("div.inside", { key: name }, h("h3", label(name)), Array.isArray(one) ? (isPlain(one[0]) ? rows(label(name), one) : h("p", one.join(", "))) : list(one))));
 };

@@ -4,7 +4,9 @@ import { h } from "../dom.js";
 import { count, latency, millis, now, percent, plural, rate, short, time } from "../format.js";
 import { groupLink, queueLink } from "../names.js";
 import { badge, card, empty, meter, stat } from "../parts.js";
+import { paged, pager, searchBox } from "../table.js";
 
+const LIMIT = 20; // each is a card
 const QUIET_SECONDS = 15;
 
 /** Rates between the last two reports of a worker, by worker and queue: a report has counts since it began. */
@@ -48,18 +50,22 @@ const worker = (one, rateOf) => {
 
 export default {
   title: () => "Workers",
-  watch: () => ({ workers: "/api/v1/workers" }),
-  view: (ctx) => ctx.part("workers", ({ workers }) => {
-    if (!workers.length) return h("section.card", empty("No worker is alive.", "A worker that runs reports here every few seconds: fairlane worker my_module:app. Consumers that pop by themselves are not workers and not listed."));
+  watch: (ctx) => ({ workers: paged("/api/v1/workers", ctx, { limit: LIMIT }) }),
+  view: (ctx) => ctx.part("workers", ({ workers, total, machines, inHand, concurrency, failed }) => {
+    const { search } = ctx.query;
+    if (!total && !search) return h("section.card", empty("No worker is alive.", "A worker that runs reports here every few seconds: fairlane worker my_module:app. Consumers that pop by themselves are not workers and not listed."));
     const rateOf = rates(ctx, workers);
-    const rows = workers.flatMap((one) => one.queues.map((row) => ({ ...row, rate: rateOf(one, row) ?? 0 })));
+    const shown = sum(workers, (one) => sum(one.queues, (row) => rateOf(one, row) ?? 0));
     return [
       h("div.stats", { key: "stats" },
-        stat("Workers", count(workers.length), { note: plural(new Set(workers.map((one) => one.hostname)).size, "machine") }),
-        stat("In hand", count(sum(rows, (row) => row.inHand)), { note: `of ${count(sum(rows, (row) => row.concurrency))} at once` }),
-        stat("Rate", rate(sum(rows, (row) => row.rate))),
-        stat("Failed", count(sum(rows, (row) => row.failed)), { kind: sum(rows, (row) => row.failed) ? "warning" : "", note: "since they began" })),
+        stat("Workers", count(total), { note: search ? "that fit" : plural(machines, "machine") }),
+        stat("In hand", count(inHand), { note: `of ${count(concurrency)} at once` }),
+        stat("Rate", rate(shown), { note: total > workers.length ? "of those shown" : "" }),
+        stat("Failed", count(failed), { kind: failed ? "warning" : "", note: "since they began" })),
+      (total > 5 || search) && h("div", { key: "search" }, searchBox(ctx, "Search apps, machines and queues")),
+      !total && h("section.card", { key: "none" }, empty("No worker is like that.")),
       ...workers.map((one) => worker(one, rateOf)),
+      pager(ctx, { rows: workers, total, limit: LIMIT }),
     ];
   }),
 };

@@ -115,8 +115,7 @@ $$;
 -- The transactionIds of a segment that are UUIDs as everybody writes them; NULL for the others.
 CREATE OR REPLACE FUNCTION fairlane.uuids_in(p_ends int[], p_body bytea) RETURNS uuid[]
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT array_agg(CASE WHEN h.quote = '"' AND pg_input_is_valid(h.id, 'uuid')
-                          THEN CASE WHEN h.id::uuid::text = h.id THEN h.id::uuid END END)
+    SELECT array_agg(CASE WHEN h.quote = '"' AND h.id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN h.id::uuid END)
     FROM (SELECT encode(substring(p_body FROM e.low + 63 FOR 36), 'escape') AS id,
                  encode(substring(p_body FROM e.low + 99 FOR 1), 'escape') AS quote
           FROM unnest(0 || p_ends[: cardinality(p_ends) - 1]) e(low) OFFSET 0) h;

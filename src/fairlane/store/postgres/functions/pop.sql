@@ -349,7 +349,7 @@ BEGIN
         v_saved := v_saved + v_changed;
     ELSIF l_partition <> '{}' THEN
         UPDATE fairlane.cursors k
-        SET committed = a.upto, lease = NULL, dead = k.dead + a.dead, expired = k.expired + a.dropped, probe_until = a.probe,
+        SET committed = a.upto, lease = NULL, leased_at = t, dead = k.dead + a.dead, expired = k.expired + a.dropped, probe_until = a.probe,
             epoch = k.epoch + 1, failing = a.still, ready_at = CASE WHEN a.empty THEN NULL ELSE t - a.priority_lead END
         FROM (SELECT l.*, l.failing AND fairlane.obstacles(p_shard, l.id, p_group, l.upto) AS still,
                      l.id = ANY (v_held) AND x.head <= l.upto AS empty, x.priority_lead

@@ -234,7 +234,7 @@ BEGIN
             v_failing := v_failing AND fairlane.next_skip(p_shard, c.partition_id, p_group, v_front) IS NOT NULL;
             UPDATE fairlane.cursors k
             SET claimed = v_front, ready_at = v_ready, dead = k.dead + v_dead, committed = coalesce(v_committed, k.committed),
-                failing = v_failing
+                failing = v_failing, leased_at = t
             WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = p_group;
             EXIT rounds WHEN v_round = 2;
         END LOOP;

@@ -1,0 +1,162 @@
+"""The audit log: who did what, stored at the end of a chain that nobody can change unseen.
+
+What was done with a credential is stored before it is answered. Refusals are stored beside the requests and only so
+many of them, so that nobody fills the disk with them; those left out are counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from time import monotonic
+from typing import Final, Literal
+
+from fairlane.errors import FairlaneError, Unavailable
+from fairlane.model.access import ANYBODY, Caller
+from fairlane.model.audit import AuditEntry
+from fairlane.runtime.service import Service
+from fairlane.store.contract.store import Store
+from fairlane.wire.audit import AuditLine, AuditPage, AuditQuery, AuditVerified
+from fairlane.wire.base import made
+
+Outcome = Literal["done", "refused", "failed"]
+KEEP_SECONDS: Final = 365 * 24 * 3600
+REFUSALS_MAX: Final = 20
+"""At once, and in a minute from then on."""
+_FORGET_SECONDS: Final = 3600.0
+_WAITING_MAX: Final = 10_000
+_AT_ONCE: Final = 500
+_FIELD_CHARS_MAX: Final = 300
+_LAST: Final = 2**62
+
+log = logging.getLogger(__name__)
+
+
+class AuditLog(Service):
+    """The audit log of a store. Entries that wait are written in their order; `keep_seconds` are how long they stay, 0
+    for ever."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__("audit log")
+        self._store = store
+        self.keep_seconds = KEEP_SECONDS
+        self._waiting: deque[tuple[AuditEntry, asyncio.Future[None] | None]] = deque()
+        self._room = float(REFUSALS_MAX)
+        self._room_at = monotonic()
+        self._left_out = 0
+        self._forget_at = monotonic() + _FORGET_SECONDS
+
+    async def add(self, caller: Caller, action: str, target: str, outcome: Outcome, source: str) -> None:
+        """Add an entry, and return when it is stored; of who has no credential it is stored soon. While the store does
+        not take it, it waits."""
+        entry = _entry(caller, action, target, outcome, source)
+        if caller is ANYBODY:
+            self._put(entry, None)
+            return
+        stored = asyncio.get_running_loop().create_future()
+        self._put(entry, stored)
+        await stored
+
+    def refused(self, caller: Caller | None, action: str, target: str, source: str) -> None:
+        """Add an entry for a request that was refused, soon, unless there were too many lately."""
+        now = monotonic()
+        self._room = min(REFUSALS_MAX, self._room + (now - self._room_at) * REFUSALS_MAX / 60)
+        self._room_at = now
+        if self._room < 1:
+            self._left_out += 1
+            return
+        self._room -= 1
+        if self._left_out:
+            target, self._left_out = f"{target} ({self._left_out} refusals before it are not listed)", 0
+        self._put(_entry(caller, action, target, "refused", source), None)
+
+    def _put(self, entry: AuditEntry, stored: asyncio.Future[None] | None) -> None:
+        if len(self._waiting) >= _WAITING_MAX:
+            log.error(
+                "audit entry lost, too many wait for the store: %(action)s %(target)s by %(caller)s",
+                _fields(entry),
+            )
+            if stored is not None:
+                stored.set_result(None)
+            return
+        self._waiting.append((entry, stored))
+        self.wake()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._write()
+                if self.keep_seconds and monotonic() >= self._forget_at:
+                    self._forget_at = monotonic() + _FORGET_SECONDS
+                    while await self._store.audit.forget(seconds=self.keep_seconds, limit=_AT_ONCE):
+                        pass
+            except FairlaneError as error:
+                self._failed_to_store(error)
+            if self._stopping:
+                return
+            await self._rest(1.0 if self._waiting else 60.0)
+
+    async def _write(self) -> None:
+        while self._waiting:
+            some = [self._waiting[index] for index in range(min(_AT_ONCE, len(self._waiting)))]
+            await self._store.audit.add([entry for entry, _ in some])
+            for _ in some:
+                _, stored = self._waiting.popleft()
+                if stored is not None and not stored.done():
+                    stored.set_result(None)
+
+    def _failed_to_store(self, error: FairlaneError) -> None:
+        """Nobody waits longer for an entry: what it says was done. It stays, and the log has it meanwhile."""
+        if not isinstance(error, Unavailable):
+            log.error("cannot store audit entries: %(error)s", {"error": error})
+        for index, (entry, stored) in enumerate(self._waiting):
+            if stored is not None and not stored.done():
+                log.warning("audit entry waits for the store: %(action)s %(target)s by %(caller)s", _fields(entry))
+                stored.set_result(None)
+                self._waiting[index] = entry, None
+
+    async def page(self, query: AuditQuery, tenant: str | None) -> AuditPage:
+        """Entries of a tenant or of all, newest first."""
+        found = await self._store.audit.list(tenant, before=query.before or _LAST, limit=query.limit)
+        return AuditPage(entries=[made(AuditLine, entry, hash=entry.hash.hex()) for entry in found])
+
+    async def verify(self) -> AuditVerified:
+        """Reckon every hash again. Entries that were deleted for their age are not missed, nor those to come."""
+        last, head = await self._store.audit.head()
+        number, before, count, first = 0, b"", 0, 0
+        while number < last and (some := await self._store.audit.after(number, limit=_AT_ONCE)):
+            for entry in some:
+                if entry.number > last:
+                    break
+                error = None
+                if count and entry.number != number + 1:
+                    error = f"entries {number + 1} to {entry.number - 1} are missing"
+                elif (count or entry.number == 1) and entry.hashed(before) != entry:
+                    error = f"entry {entry.number} is not as it was written"
+                if error is not None:
+                    return AuditVerified(
+                        whole=False, entries=count, first=first or None, last=number or None, error=error
+                    )
+                first, number, before, count = first or entry.number, entry.number, entry.hash, count + 1
+            if some[-1].number >= last:
+                break
+        whole = number == last and (before == head or not count)
+        error = None if whole else f"the last entries are missing: there were {last}"
+        return AuditVerified(
+            whole=whole, entries=count, first=first or None, last=number or None, head=head.hex(), error=error
+        )
+
+
+def _entry(caller: Caller | None, action: str, target: str, outcome: Outcome, source: str) -> AuditEntry:
+    return AuditEntry(
+        tenant=ANYBODY.tenant if caller is None else caller.tenant,
+        caller="nobody" if caller is None else caller.name,
+        action=action,
+        target=target[:_FIELD_CHARS_MAX],
+        outcome=outcome,
+        source=source,
+    )
+
+
+def _fields(entry: AuditEntry) -> dict[str, str]:
+    return {"action": entry.action, "target": entry.target, "caller": entry.caller}

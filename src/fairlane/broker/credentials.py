@@ -1,0 +1,151 @@
+"""Credentials: the keys of a store as this broker knows them, and who calls with one.
+
+They are read when a version in the store rises, which every broker looks at twice a second; while the store is away the
+last known ones go on working. A request that waits ends when the credential of its caller does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable
+from time import monotonic
+from typing import Final, TypeVar
+
+import msgspec
+
+from fairlane.errors import FairlaneError, Overloaded, StoreUnavailable, Unauthenticated
+from fairlane.model.access import ANYBODY, Caller, Grants
+from fairlane.model.api_key import hash_of, is_whole
+from fairlane.store.contract.store import Store
+from fairlane.store.families.api_keys import ApiKey, KnownKeys
+
+T = TypeVar("T")
+_USED_SECONDS: Final = 60.0
+log = logging.getLogger(__name__)
+
+
+class Credentials:
+    def __init__(self, store: Store, polls_max: int) -> None:
+        self._store = store
+        self.required = False
+        """Whether credentials are asked for though the store has no key."""
+        self.ignored = False
+        """Whether nobody is asked for one, whatever the store has: the operator said so."""
+        self.anybody: Caller | None = ANYBODY
+        """The caller of every request, None where credentials are asked for."""
+        self.known: KnownKeys | None = None
+        """None until they were read."""
+        self.version = 0
+        """Rises when a caller that was found may not be one any more, and every minute."""
+        self.used: set[str] = set()
+        """Ids of keys that were used since that was last stored."""
+        self._callers: dict[bytes, Caller] = {}
+        self._live: set[str] = set()
+        self._waiting: dict[asyncio.Task[object], Caller] = {}
+        self._waiting_of: Counter[str] = Counter()
+        self._waiting_max = polls_max * 3 // 4
+        """Requests of one credential that may wait at once: one never takes all the room that polls have."""
+        self._ended: set[asyncio.Task[object]] = set()
+        self._store_used_at = 0.0
+
+    def ask(self, *, required: bool, ignored: bool) -> None:
+        """Whether to ask for credentials: only if the store has a key, always, or never."""
+        self.required, self.ignored = required, ignored
+        self._decide()
+
+    def _decide(self) -> None:
+        some = self.known is not None and self.known.count > 0
+        self.anybody = ANYBODY if self.ignored or not (self.required or some) else None
+
+    async def reload(self) -> None:
+        self.load(await self._store.api_keys.known())
+
+    def load(self, known: KnownKeys) -> None:
+        self.known = known
+        self._callers.clear()
+        for key in known.keys:
+            self._callers[key.hash] = caller = caller_of(key)
+            if key.old_hash is not None and key.old_until is not None:
+                until = min(key.old_until, key.expires_at or key.old_until)
+                self._callers[key.old_hash] = msgspec.structs.replace(caller, expires_at=until)
+        self._live = {key.id for key in known.keys}
+        self.version += 1
+        self._decide()
+        self._end_waiting()
+
+    def caller(self, secret: str) -> Caller:
+        """Whoever has this key. Unauthenticated says what is wrong with it, but not whether it was good once."""
+        if not is_whole(secret):
+            raise Unauthenticated("the key is not whole: some of it is missing or mistyped; it begins with fl_")
+        if self.known is None:
+            raise StoreUnavailable("the store was not there yet since the start, and with it the keys")
+        caller = self._callers.get(hash_of(secret))
+        if caller is None or not self.is_good(caller):
+            raise Unauthenticated("the key is not good: it is unknown, revoked or expired")
+        self.used.add(caller.key_id or "")
+        return caller
+
+    def is_good(self, caller: Caller) -> bool:
+        """Whether a caller that was good still is."""
+        if caller.expires_at is not None and caller.expires_at <= self._store.id_time() * 1000:
+            return False
+        return caller.key_id is None or caller.key_id in self._live
+
+    def check_room(self, caller: Caller) -> None:
+        """Overloaded if as many requests of this credential wait as may."""
+        if self._waiting_of.get(caller.key_id or caller.name, 0) >= self._waiting_max:
+            text = f"{caller.name} has {self._waiting_max} requests that wait at this broker, as many as it may"
+            raise Overloaded(f"{text}; use another key, or another broker, for some of them")
+
+    async def while_good(self, caller: Caller, answer: Awaitable[T]) -> T:
+        """The answer to a request that may wait long; Unauthenticated as soon as its caller is not good any more."""
+        task, who = asyncio.current_task(), caller.key_id or caller.name
+        assert task is not None
+        self._waiting[task] = caller
+        self._waiting_of[who] += 1
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if task in self._ended and task.uncancel() == 0:
+                raise Unauthenticated("the credential was revoked or has expired while this request waited") from None
+            raise
+        finally:
+            self._waiting.pop(task, None)
+            self._waiting_of[who] -= 1
+            if self._waiting_of[who] <= 0:
+                del self._waiting_of[who]
+            self._ended.discard(task)
+
+    def _end_waiting(self) -> None:
+        for task, caller in self._waiting.items():
+            if task not in self._ended and not self.is_good(caller):
+                self._ended.add(task)
+                task.cancel()
+
+    async def look(self) -> None:
+        """Let requests end whose callers' time is over, and store which keys were used; called twice a second."""
+        self._end_waiting()
+        if self.used and monotonic() >= self._store_used_at:
+            self._store_used_at = monotonic() + _USED_SECONDS
+            used, self.used = self.used, set()
+            self.version += 1  # whoever is met again is used again
+            try:
+                await self._store.api_keys.used(sorted(used))
+            except FairlaneError as error:
+                log.debug("cannot store which keys were used: %(error)s", {"error": error})
+
+
+def caller_of(key: ApiKey) -> Caller:
+    return Caller(
+        tenant=key.tenant,
+        name=f"key:{key.name}",
+        subject=key.name,
+        key_id=key.id,
+        expires_at=key.expires_at,
+        grants=grants_of(key.role, key.scopes),
+    )
+
+
+def grants_of(role: str | None, scopes: list[str]) -> Grants:
+    return Grants.parse(scopes if role is None else [role, *scopes])

@@ -1,0 +1,130 @@
+"""API keys: made, listed, rotated, revoked. A secret is shown once, and is stored nowhere."""
+
+from __future__ import annotations
+
+import secrets
+from builtins import list as List  # there is a verb of that name
+from typing import Literal
+
+from fairlane.broker.credentials import Credentials, grants_of
+from fairlane.errors import AlreadyExists, Forbidden, InvalidRequest, NotFound
+from fairlane.model.access import ANYBODY, Caller, Grants
+from fairlane.model.api_key import hash_of, text_of
+from fairlane.model.ids import uuid7
+from fairlane.model.moment import Moment
+from fairlane.model.names import check_count, check_name
+from fairlane.store.contract.store import Store
+from fairlane.store.families.api_keys import ApiKey
+from fairlane.store.families.queues import CATALOGUE
+from fairlane.wire.base import made
+from fairlane.wire.keys import GRACE_SECONDS, GRACE_SECONDS_MAX, SCOPES_MAX, Key, NewKey
+
+NAME_CHARS_MAX = 100
+
+
+class Keys:
+    """The keys of a tenant. A `caller` makes, rotates and revokes none that may do more than itself."""
+
+    def __init__(self, store: Store, tenant: str, credentials: Credentials) -> None:
+        self._store = store
+        self._tenant = tenant
+        self._credentials = credentials
+
+    async def create(
+        self,
+        name: str,
+        *,
+        role: str | None = None,
+        scopes: List[str] | tuple[str, ...] = (),
+        expires_at: Moment | None = None,
+        caller: Caller = ANYBODY,
+    ) -> NewKey:
+        """Make a key; its secret is in the answer and nowhere else. AlreadyExists if one that is not revoked has the
+        name."""
+        check_name("name", name, chars_max=NAME_CHARS_MAX)
+        check_count("scopes", len(scopes), least=0, most=SCOPES_MAX)
+        grants = grants_of(role, list(scopes))
+        if not (role or scopes):
+            raise InvalidRequest("say what the key may do: a role (admin, read-write, read-only) or scopes")
+        now = await self._store.now()
+        if expires_at is not None and expires_at <= now:
+            raise InvalidRequest("expiresAt is in the past")
+        _check_within(caller, grants, expires_at)
+        secret = text_of(secrets.token_bytes(32))
+        key = ApiKey(
+            id=uuid7(),
+            tenant=self._tenant,
+            name=name,
+            role=role,
+            scopes=list(scopes),
+            hash=hash_of(secret),
+            created_at=now,
+            created_by=caller.name,
+            expires_at=None if expires_at is None else int(expires_at),
+        )
+        if not await self._store.api_keys.add(key):
+            raise AlreadyExists(f"there is a key {name!r} already; rotate it, or revoke it first")
+        await self._changed()
+        return made(NewKey, key, status="active", key=secret)
+
+    async def list(self) -> List[Key]:
+        """All of the tenant, oldest first, those that are revoked too."""
+        now = await self._store.now()
+        return [_shown(key, now) for key in await self._store.api_keys.list(self._tenant)]
+
+    async def get(self, key: str) -> Key:
+        """By its id or its name. Raises NotFound."""
+        return _shown(await self._found(key), await self._store.now())
+
+    async def revoke(self, key: str, *, caller: Caller = ANYBODY) -> Key:
+        """Refuse it from now on: at every broker within a second, also where a request of it waits. Raises NotFound."""
+        found = await self._found(key)
+        _check_covered(caller, grants_of(found.role, found.scopes))
+        revoked = await self._store.api_keys.revoke(self._tenant, found.id)
+        await self._changed()
+        return _shown(revoked or found, await self._store.now())
+
+    async def rotate(self, key: str, *, grace_seconds: int = GRACE_SECONDS, caller: Caller = ANYBODY) -> NewKey:
+        """Give it another secret; the one before is good for so long too. Raises NotFound."""
+        check_count("graceSeconds", grace_seconds, least=0, most=GRACE_SECONDS_MAX)
+        found = await self._found(key)
+        _check_within(caller, grants_of(found.role, found.scopes), found.expires_at)
+        secret = text_of(secrets.token_bytes(32))
+        rotated = await self._store.api_keys.rotate(
+            self._tenant, found.id, hash_of(secret), grace_seconds=grace_seconds
+        )
+        if rotated is None:
+            raise NotFound(f"the key {found.name!r} is revoked; make another one")
+        await self._changed()
+        return made(NewKey, rotated, status=_status(rotated, await self._store.now()), key=secret)
+
+    async def _found(self, named: str) -> ApiKey:
+        key = await self._store.api_keys.get(self._tenant, check_name("key", named))
+        if key is None:
+            raise NotFound(f"there is no key {named!r:.100}")
+        return key
+
+    async def _changed(self) -> None:
+        await self._credentials.reload()
+        self._store.hint(CATALOGUE)
+
+
+def _check_covered(caller: Caller, grants: Grants) -> None:
+    if not caller.grants.cover(grants):
+        raise Forbidden(f"{caller.name} may not do this: the key may do more than {caller.name} itself")
+
+
+def _check_within(caller: Caller, grants: Grants, expires_at: int | None) -> None:
+    _check_covered(caller, grants)
+    if caller.expires_at is not None and (expires_at is None or expires_at > caller.expires_at):
+        raise Forbidden(f"{caller.name} may not do this: the key would be good for longer than {caller.name} itself")
+
+
+def _status(key: ApiKey, now: int) -> Literal["active", "expired", "revoked"]:
+    if key.revoked_at is not None:
+        return "revoked"
+    return "active" if key.expires_at is None or key.expires_at > now else "expired"
+
+
+def _shown(key: ApiKey, now: int) -> Key:
+    return made(Key, key, status=_status(key, now))

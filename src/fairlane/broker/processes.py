@@ -1,0 +1,119 @@
+"""Processes of one broker as one: what this one counted, with what its siblings did, who are asked each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from functools import reduce
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from fairlane.runtime.siblings import Siblings
+from fairlane.telemetry import Bin, Minute, QueueCounts, Step, Tally, Telemetry
+from fairlane.wire.base import decoder
+
+_EVER: Final = 2**62
+T = TypeVar("T", Step, Bin, Minute)
+A = TypeVar("A")
+
+
+class Processes:
+    """The telemetry of all processes. `siblings` is set where there are any; one that does not answer is left out."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self.telemetry = telemetry
+        self.siblings: Siblings | None = None
+        self.answers: dict[str, Callable[..., Any]] = {
+            "seconds": telemetry.seconds,
+            "bins": self._bins,
+            "minutes": self._minutes,
+        }
+        """What siblings may ask of this process."""
+
+    async def ask(self, kind: type[A], what: str, *given: Any) -> list[A]:
+        """The answer of this process, and those of its siblings."""
+        own = self.answers.get(what)
+        found = [own(*given)] if own else []
+        if self.siblings is not None:
+            for answer in (await self.siblings.ask(what, *given)).values():
+                try:
+                    found += [] if answer is None else [decoder(kind).decode(answer)]
+                except msgspec.MsgspecError:  # cut off, or a process of another version
+                    continue
+        return found
+
+    async def seconds(self) -> list[Step]:
+        """The last seconds of all queues together."""
+        return _joined(await self.ask(list[Step], "seconds"), _step)
+
+    async def bins(self, since: int = 0, queues: Collection[int] | None = None) -> list[Bin]:
+        """The last bins, with the counts of all queues or of these."""
+        given = None if queues is None else list(queues)
+        return _joined(await self.ask(list[Bin], "bins", since, given), _bin)
+
+    async def minutes(self, since: int = 0, until: int = _EVER, queue: int | None = None) -> list[Minute]:
+        """The minutes that began from `since` to `until`, with the counts of all queues or of this one. The last may
+        still run."""
+        return _joined(await self.ask(list[Minute], "minutes", since, until, queue), _minute)
+
+    def _bins(self, since: int, queues: list[int] | None) -> list[Bin]:
+        found = [one for one in self.telemetry.bins() if one.at >= since]
+        if queues is None:
+            return found
+        return [one._replace(queues={id: one.queues[id] for id in queues if id in one.queues}) for one in found]
+
+    def _minutes(self, since: int, until: int, queue: int | None) -> list[Minute]:
+        found = self.telemetry.minutes(since, until)
+        if queue is None:
+            return found
+        return [
+            msgspec.structs.replace(one, queues={queue: one.queues[queue]} if queue in one.queues else {})
+            for one in found
+        ]
+
+
+def _joined(found: Iterable[list[T]], join: Callable[[T, T], T]) -> list[T]:
+    """Those of the same time as one, oldest first."""
+    by_time: dict[int, list[T]] = {}
+    for row in found:
+        for one in row:
+            by_time.setdefault(one.at, []).append(one)
+    return [reduce(join, by_time[at]) for at in sorted(by_time)]
+
+
+def _step(one: Step, other: Step) -> Step:
+    """Counts are added up; of latencies the longer one is shown."""
+    return Step(
+        one.at,
+        tuple(map(sum, zip(one.counts, other.counts, strict=True))),
+        tuple(
+            max((each for each in pair if each is not None), default=None)
+            for pair in zip(one.latencies, other.latencies, strict=True)
+        ),
+        one.depth if other.depth is None else other.depth,
+        one.oldest_at if other.oldest_at is None else other.oldest_at,
+    )
+
+
+def _bin(one: Bin, other: Bin) -> Bin:
+    return Bin(one.at, _queues(one.queues, other.queues), one.lags | other.lags)
+
+
+def _minute(one: Minute, other: Minute) -> Minute:
+    return Minute(
+        at=one.at,
+        verbs={kind: Tally(*map(sum, zip(tally, other.verbs[kind], strict=True))) for kind, tally in one.verbs.items()},
+        queues=_queues(one.queues, other.queues),
+        lags=one.lags | other.lags,
+        cpu_seconds=(one.cpu_seconds[0] + other.cpu_seconds[0], one.cpu_seconds[1] + other.cpu_seconds[1]),
+        resident_bytes=one.resident_bytes + other.resident_bytes,
+        step=_step(one.step, other.step) if one.step and other.step else one.step or other.step,
+    )
+
+
+def _queues(some: dict[int, QueueCounts], more: dict[int, QueueCounts]) -> dict[int, QueueCounts]:
+    found = some | more
+    for id in some.keys() & more.keys():
+        found[id] = msgspec.structs.replace(some[id])
+        found[id].add(more[id])
+    return found

@@ -1,0 +1,158 @@
+"""Access: who asks, by the credential in a request's header, and whether that caller may use the route."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from fairlane.broker.audit import Outcome
+from fairlane.broker.broker import Broker
+from fairlane.errors import FairlaneError, Forbidden, Unauthenticated
+from fairlane.http.problems import problem
+from fairlane.http.router import Route
+from fairlane.http.server import Request, Response
+from fairlane.model.access import KNOWN, NOBODY, PUBLIC, SIGNATURE, Caller
+from fairlane.model.api_key import PREFIX
+from fairlane.model.names import DEFAULT_TENANT
+
+COOKIE: Final = b"fairlane_key="
+_MET_MAX: Final = 1000
+
+if TYPE_CHECKING:
+    from fairlane.http.tokens import Key, Tokens
+
+
+class Access:
+    """The credentials that an application asks for."""
+
+    def __init__(self, broker: Broker, tokens: Tokens | None = None) -> None:
+        self._credentials = broker.credentials
+        self._tokens = tokens
+        if tokens is not None:
+            broker.credentials.ask(required=True, ignored=False)
+        self._audit = broker.audit
+        self._met: dict[bytes, Caller] = {}
+        """Callers by their header: clients send the same few again and again."""
+        self._version = 0
+        self._jwks = tokens.jwks if tokens is not None else None
+        self._published: list[Key] = []
+
+    def refusal(self, request: Request, route: Route) -> Response | None:
+        """The answer to a request that may not use the route. `request.caller` is who asks."""
+        request.caller = NOBODY
+        if route.needs in (PUBLIC, SIGNATURE):
+            return None
+        try:
+            caller = request.caller = self.caller(request)
+            if route.operator or route.needs not in caller.grants.whole:
+                check(caller, route, request.params.get("queue"))
+        except FairlaneError as error:
+            if isinstance(error, Forbidden | Unauthenticated):
+                self._audit.refused(request.caller, route.name, target_of(request), request.peer)
+            return problem(error, request)
+        return None
+
+    def caller(self, request: Request) -> Caller:
+        """Unauthenticated without a credential, or with one that is not good."""
+        given = request.headers.get(b"authorization") or _cookie(request)
+        jwks = self._jwks
+        if jwks is not None and jwks.keys is not self._published:
+            self._published = jwks.keys  # some were verified by a key that may be gone
+            self._met.clear()
+        if self._version != self._credentials.version or len(self._met) > _MET_MAX:
+            self._version = self._credentials.version
+            self._met.clear()
+        caller = self._met.get(given)
+        if caller is not None and (caller.expires_at is None or self._credentials.is_good(caller)):
+            return caller
+        caller = self._met[given] = self.verify(bearer(given))
+        return caller
+
+    def verify(self, secret: bytes) -> Caller:
+        """Whoever has this key or token. Unauthenticated if it is not good."""
+        if secret.startswith(PREFIX.encode()):
+            return self._credentials.caller(secret.decode("latin-1"))
+        if secret and self._tokens is not None:
+            return self._tokens.verify(secret)
+        raise Unauthenticated(
+            "this broker asks for a key: send it as `Authorization: Bearer fl_...`; the command line and the clients "
+            "of Fairlane take it from FAIRLANE_KEY"
+            if not secret
+            else "the credential is no key of this broker: those begin with fl_"
+        )
+
+
+def _cookie(request: Request) -> bytes:
+    """The credential of a page of ours, which its login left in a cookie that no script reads."""
+    for part in request.headers.get(b"cookie", b"").split(b";"):
+        if part.strip().startswith(COOKIE):
+            return part.strip()[len(COOKIE) :]
+    return b""
+
+
+def bearer(header: bytes) -> bytes:
+    """The credential in an `Authorization` header; some clients send it bare."""
+    scheme, blank, credential = header.partition(b" ")
+    return credential.strip() if blank and scheme.lower() == b"bearer" else header
+
+
+def check(caller: Caller, route: Route, queue: str | None) -> None:
+    """Forbidden unless the caller has one of the scopes that a route needs: for the queue, or for all queues; where
+    its endpoint looks at each, for some. What is about the whole broker is for the default tenant."""
+    if route.operator and caller.tenant != DEFAULT_TENANT:
+        raise Forbidden(f"{caller.name} may not {route.method} {route.path}: it is about all tenants")
+    scopes = route.needs.split()
+    if route.needs == KNOWN:
+        return
+    if queue is not None:
+        allowed = any(caller.allows(scope, queue) for scope in scopes)
+    elif route.each:
+        allowed = caller.allows_some(*scopes)
+    else:
+        allowed = any(map(caller.allows_all, scopes))
+    if not allowed:
+        scope = " or ".join(scopes if queue is None else [f"{scope}:{queue:.100}" for scope in scopes])
+        wide = "" if queue is not None or route.each else ", for all queues"
+        raise Forbidden(f"{caller.name} may not {route.method} {route.path}: it needs the scope {scope}{wide}")
+
+
+class _Named(msgspec.Struct):
+    """As much of a body as tells what it is about."""
+
+    queue: Any = None
+    name: Any = None
+    app: Any = None
+    spec: Any = None
+
+
+_decode = msgspec.json.Decoder(_Named).decode
+
+
+def target_of(request: Request) -> str:
+    """What a request is about, as the audit log has it: its path, and the names in its body."""
+    path = request.path + (b"?" + request.query_string if request.query_string else b"")
+    target = path[:200].decode("latin-1")
+    if request.body:
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            named = _decode(request.body)
+            app = named.spec.get("app") if isinstance(named.spec, dict) else named.app
+            target += "".join(f" {one:.80}" for one in (named.queue, named.name, app) if isinstance(one, str))
+    return target
+
+
+async def audited(broker: Broker, request: Request, answer: Awaitable[Response]) -> Response:
+    """The answer to a request that changes something, when the audit log has what came of it."""
+    try:
+        response = await answer
+    except Exception as error:  # whatever it is, it is noted and goes on
+        await _note(broker, request, "refused" if isinstance(error, Forbidden) else "failed")
+        raise
+    await _note(broker, request, "done" if response.status < 400 else "failed")
+    return response
+
+
+async def _note(broker: Broker, request: Request, outcome: Outcome) -> None:
+    await broker.audit.add(request.caller, request.found.name, target_of(request), outcome, request.peer)

@@ -1,0 +1,32 @@
+"""Audit entries, and the chain of hashes that joins them."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was done or refused: by whom, when, from where, and what came of it."""
+
+    number: int = 0
+    """From 1 without gaps, by the order in which they were stored."""
+    at: int = 0
+    """Microseconds since 1970, by the store's clock."""
+    tenant: str
+    caller: str
+    """By the credential, never by what a request says of itself."""
+    action: str
+    target: str
+    """The queue, app, key or path that it was about."""
+    outcome: str
+    """`done`, `refused` or `failed`."""
+    source: str
+    """The address that it came from."""
+    hash: bytes = b""
+
+    def hashed(self, before: bytes) -> AuditEntry:
+        """The entry with its hash: over all its fields, and the hash of the one before it."""
+        fields = [value for name, value in msgspec.structs.asdict(self).items() if name != "hash"]
+        return msgspec.structs.replace(self, hash=hashlib.sha256(before + msgspec.json.encode(fields)).digest())

@@ -1,0 +1,84 @@
+"""API keys of all tenants: never the secret, only its hash. A change of one is a change of the catalogue (KEYS)."""
+
+from __future__ import annotations
+
+from builtins import list as List  # the family has a verb of that name
+from collections.abc import Sequence
+
+import msgspec
+
+from fairlane.store.families.port import Family, Transaction, as_json, one, struct, value
+from fairlane.store.families.queues import KEYS, note_changes
+
+
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key, without its secret."""
+
+    id: str
+    tenant: str
+    name: str
+    role: str | None
+    scopes: List[str]
+    hash: bytes
+    """SHA-256 of its secret."""
+    old_hash: bytes | None = None
+    """Of the secret that it had before it was rotated, which is good until `old_until`."""
+    old_until: int | None = None
+    created_at: int
+    created_by: str
+    expires_at: int | None = None
+    used_at: int | None = None
+    revoked_at: int | None = None
+
+
+class KnownKeys(msgspec.Struct, frozen=True):
+    """The keys of all tenants that are not revoked, and how many keys there ever were."""
+
+    count: int
+    keys: List[ApiKey]
+
+
+class ApiKeys(Family):
+    async def add(self, key: ApiKey) -> bool:
+        """Store it, with the store's time as `created_at`; False and nothing done if a key of the tenant that is not
+        revoked has its name."""
+        values = {**msgspec.structs.asdict(key), "scopes": as_json(key.scopes)}
+
+        async def work(transaction: Transaction) -> bool:
+            added = await transaction.run("api_keys.add", **values)
+            await note_changes(transaction, [KEYS] if added else [])
+            return bool(added)
+
+        return await self._port.transact(work)
+
+    async def known(self) -> KnownKeys:
+        count = value(await self._port.read("api_keys.count"))
+        return KnownKeys(count, [struct(ApiKey, row) for row in await self._port.read("api_keys.known")])
+
+    async def list(self, tenant: str) -> List[ApiKey]:
+        """All of the tenant, oldest first, those that are revoked too."""
+        return [struct(ApiKey, row) for row in await self._port.read("api_keys.list", tenant=tenant)]
+
+    async def get(self, tenant: str, named: str) -> ApiKey | None:
+        """By its id, or by its name if it is not revoked."""
+        return one(ApiKey, await self._port.read("api_keys.get", tenant=tenant, named=named))
+
+    async def revoke(self, tenant: str, id: str) -> ApiKey | None:
+        """It is good no more; None if it is not there. A second time changes nothing."""
+        return await self._change("api_keys.revoke", tenant=tenant, id=id)
+
+    async def rotate(self, tenant: str, id: str, hash: bytes, *, grace_seconds: int) -> ApiKey | None:
+        """Give it another secret; the one before is good for a while. None if it is not there, or revoked."""
+        return await self._change("api_keys.rotate", tenant=tenant, id=id, hash=hash, seconds=grace_seconds)
+
+    async def _change(self, statement: str, /, **values: str | int | bytes) -> ApiKey | None:
+        async def work(transaction: Transaction) -> ApiKey | None:
+            changed = await transaction.run(statement, **values)
+            await note_changes(transaction, [KEYS] if changed else [])
+            return one(ApiKey, changed)
+
+        return await self._port.transact(work)
+
+    async def used(self, ids: Sequence[str]) -> None:
+        """They were used just now."""
+        await self._port.write("api_keys.used", ids=as_json(ids))

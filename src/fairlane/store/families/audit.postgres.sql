@@ -1,0 +1,29 @@
+-- part: entry
+e.number, e.at, e.tenant, e.caller, e.action, e.target, e.outcome, e.source, e.hash
+
+-- name: lock (lock)
+SELECT h.number FROM fairlane.audit_head h FOR UPDATE;
+
+-- name: head
+SELECT h.number, h.hash, coalesce(:now, clock_timestamp()) FROM fairlane.audit_head h;
+
+-- name: add
+INSERT INTO fairlane.audit_entries (number, at, tenant, caller, action, target, outcome, source, hash)
+VALUES (:number, :at, :tenant, :caller, :action, :target, :outcome, :source, :hash);
+
+-- name: set_head
+UPDATE fairlane.audit_head h SET number = :number, hash = :hash;
+
+-- name: list
+SELECT {entry} FROM fairlane.audit_entries e
+WHERE e.number < :before AND (:tenant::text IS NULL OR e.tenant = :tenant)
+ORDER BY e.number DESC LIMIT :limit;
+
+-- name: after
+SELECT {entry} FROM fairlane.audit_entries e WHERE e.number > :number ORDER BY e.number LIMIT :limit;
+
+-- name: forget
+DELETE FROM fairlane.audit_entries e
+WHERE e.number IN (SELECT x.number FROM fairlane.audit_entries x ORDER BY x.number LIMIT :limit)
+    AND e.at < coalesce(:now, clock_timestamp()) - make_interval(secs => :seconds)
+RETURNING e.number;

@@ -1,0 +1,46 @@
+"""The audit log: entries are added at its end, each with a hash over itself and the one before, and never changed."""
+
+from __future__ import annotations
+
+from builtins import list as List  # the family has a verb of that name
+from collections.abc import Sequence
+
+import msgspec
+
+from fairlane.model.audit import AuditEntry
+from fairlane.store.families.port import Family, Transaction, struct
+
+
+class Audit(Family):
+    async def add(self, entries: Sequence[AuditEntry]) -> None:
+        """Add them in their order, with the store's time, all or none."""
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.lock("audit.lock")
+            [[number, hash, at]] = await transaction.run("audit.head")
+            for entry in entries:
+                number += 1
+                entry = msgspec.structs.replace(entry, number=number, at=at).hashed(hash)
+                hash = entry.hash
+                await transaction.run("audit.add", **msgspec.structs.asdict(entry))
+            await transaction.run("audit.set_head", number=number, hash=hash)
+
+        await self._port.transact(work)
+
+    async def list(self, tenant: str | None, *, before: int, limit: int) -> List[AuditEntry]:
+        """Entries below a number, newest first, of one tenant or of all."""
+        rows = await self._port.read("audit.list", tenant=tenant, before=before, limit=limit)
+        return [struct(AuditEntry, row) for row in rows]
+
+    async def after(self, number: int, *, limit: int) -> List[AuditEntry]:
+        """Entries above a number, oldest first, of all tenants."""
+        return [struct(AuditEntry, row) for row in await self._port.read("audit.after", number=number, limit=limit)]
+
+    async def head(self) -> tuple[int, bytes]:
+        """Number and hash of the last entry, 0 and nothing without one."""
+        [[number, hash, _]] = await self._port.read("audit.head")
+        return number, hash
+
+    async def forget(self, *, seconds: int, limit: int) -> int:
+        """Delete some of the entries that are older, oldest first; how many."""
+        return len(await self._port.write("audit.forget", seconds=seconds, limit=limit))

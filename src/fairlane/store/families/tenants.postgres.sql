@@ -1,0 +1,54 @@
+-- part: tenant
+SELECT t.name, t.quotas::text, t.created_at FROM fairlane.tenants t
+
+-- name: list
+{tenant} ORDER BY t.name;
+
+-- name: get
+{tenant} WHERE t.name = :name;
+
+-- name: make
+INSERT INTO fairlane.tenants (name, quotas, created_at) VALUES (:name, :quotas, coalesce(:now, clock_timestamp()))
+ON CONFLICT DO NOTHING RETURNING id;
+
+-- name: limit
+UPDATE fairlane.tenants t SET quotas = :quotas WHERE t.name = :name RETURNING t.id;
+
+-- name: lock
+SELECT t.id FROM fairlane.tenants t WHERE t.name = :name FOR UPDATE;
+
+-- name: queues
+SELECT count(*) FROM fairlane.queues q WHERE q.tenant_id = (SELECT t.id FROM fairlane.tenants t WHERE t.name = :name);
+
+-- name: forget_shard
+WITH e AS (DELETE FROM fairlane.effects x WHERE x.shard = :shard AND x.tenant = :name),
+     o AS (DELETE FROM fairlane.operations x WHERE x.shard = :shard AND x.tenant = :name)
+DELETE FROM fairlane.operation_backlogs x WHERE x.shard = :shard AND x.tenant = :name;
+
+-- name: forget
+WITH r AS (DELETE FROM fairlane.shadow_records x WHERE x.shard = 0
+           AND x.source_id IN (SELECT s.id FROM fairlane.sources s WHERE s.tenant = :name)),
+     s AS (DELETE FROM fairlane.sources x WHERE x.tenant = :name),
+     c AS (DELETE FROM fairlane.schedules x WHERE x.tenant = :name),
+     p AS (DELETE FROM fairlane.specs x WHERE x.tenant = :name),
+     w AS (DELETE FROM fairlane.workers x WHERE x.tenant = :name),
+     k AS (DELETE FROM fairlane.api_keys x WHERE x.tenant = :name),
+     q AS (DELETE FROM fairlane.stream_queries x
+           WHERE x.tenant_id = (SELECT t.id FROM fairlane.tenants t WHERE t.name = :name))
+DELETE FROM fairlane.tenants x WHERE x.name = :name;
+
+-- name: counts
+SELECT (SELECT count(*) FROM fairlane.queues q WHERE q.tenant_id = t.id),
+       (SELECT count(*) FROM fairlane.queues q JOIN fairlane.groups g ON g.queue_id = q.id WHERE q.tenant_id = t.id),
+       (SELECT count(*) FROM fairlane.schedules s WHERE s.tenant = :name)
+FROM (SELECT (SELECT x.id FROM fairlane.tenants x WHERE x.name = :name) AS id) t;
+
+-- name: partitions
+SELECT count(*) FROM fairlane.queues q JOIN fairlane.partitions p ON p.shard = :shard AND p.queue_id = q.id
+WHERE q.tenant_id = (SELECT t.id FROM fairlane.tenants t WHERE t.name = :name);
+
+-- name: bytes
+SELECT coalesce(sum(length(s.body)), 0)
+FROM fairlane.queues q JOIN fairlane.partitions p ON p.shard = :shard AND p.queue_id = q.id
+JOIN fairlane.segments s ON s.shard = :shard AND s.partition_id = p.id
+WHERE q.tenant_id = (SELECT t.id FROM fairlane.tenants t WHERE t.name = :name);

@@ -1,0 +1,47 @@
+-- name: list
+select name, quotas, created_at from tenants order by name
+
+-- name: get
+select name, quotas, created_at from tenants where name = :name
+
+-- name: make
+insert into tenants (name, quotas, created_at) values (:name, :quotas, :now) on conflict do nothing returning id
+
+-- name: limit
+update tenants set quotas = :quotas where name = :name returning id
+
+-- name: lock
+select id from tenants where name = :name
+
+-- name: queues
+select count(*) from queues where tenant_id = (select id from tenants where name = :name)
+
+-- name: forget_shard
+delete from effects where tenant = :name;
+delete from operations where tenant = :name;
+delete from operation_backlogs where tenant = :name
+
+-- name: forget
+delete from shadow_records where source_id in (select id from sources where tenant = :name);
+delete from sources where tenant = :name;
+delete from schedules where tenant = :name;
+delete from specs where tenant = :name;
+delete from workers where tenant = :name;
+delete from api_keys where tenant = :name;
+delete from stream_queries where tenant_id = (select id from tenants where name = :name);
+delete from tenants where name = :name
+
+-- name: counts
+select (select count(*) from queues q where q.tenant_id = t.id),
+    (select count(*) from queues q join groups g on g.queue_id = q.id where q.tenant_id = t.id),
+    (select count(*) from schedules s where s.tenant = :name)
+from (select (select id from tenants where name = :name) as id) t
+
+-- name: partitions
+select count(*) from queues q join partitions p on p.queue_id = q.id
+where q.tenant_id = (select id from tenants where name = :name)
+
+-- name: bytes
+select coalesce(sum(length(s.body)), 0)
+from queues q join partitions p on p.queue_id = q.id join segments s on s.partition_id = p.id
+where q.tenant_id = (select id from tenants where name = :name)

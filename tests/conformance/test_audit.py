@@ -1,0 +1,44 @@
+"""The audit log: numbered without gaps, each entry joined to the one before, old ones deleted from its beginning."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fairlane.model.audit import AuditEntry
+from tests.conformance.harness import Harness
+
+
+def an_entry(target: str, tenant: str = "default") -> AuditEntry:
+    return AuditEntry(
+        tenant=tenant, caller="key:deploy", action="DELETE queue", target=target, outcome="done", source="127.0.0.1"
+    )
+
+
+async def test_entries_are_joined_by_their_hashes(harness: Harness) -> None:
+    audit, tenant = harness.store.audit, harness.name("tenant")
+    number, before = await audit.head()
+    await asyncio.gather(*(audit.add([an_entry(f"{one}a", tenant), an_entry(f"{one}b", tenant)]) for one in range(8)))
+    entries = [one for one in await audit.after(number, limit=100) if one.tenant == tenant]
+    assert [one.number for one in entries] == list(range(number + 1, number + 17))
+    assert sorted(one.target for one in entries) == sorted(f"{n}{x}" for n in range(8) for x in "ab")
+    for entry in entries:
+        assert entry.hashed(before) == entry
+        before = entry.hash
+    assert await audit.head() == (number + 16, before)
+    newest = await audit.list(tenant, before=number + 16, limit=3)
+    assert [one.number for one in newest] == [number + 15, number + 14, number + 13]
+    assert await audit.list(harness.name("other"), before=2**62, limit=3) == []
+    assert [one.number for one in await audit.list(None, before=2**62, limit=1)] == [number + 16]
+
+
+async def test_old_entries_are_deleted_from_the_beginning(harness: Harness) -> None:
+    audit = harness.store.audit
+    await audit.add([an_entry("old"), an_entry("old too")])
+    harness.clock.advance(100)
+    await audit.add([an_entry("new")])
+    while await audit.forget(seconds=50, limit=1):
+        pass
+    number, hash = await audit.head()
+    [*_, left] = await audit.after(0, limit=1000)
+    assert (left.number, left.target, left.hash) == (number, "new", hash)
+    assert await audit.forget(seconds=50, limit=10) == 0

@@ -1,0 +1,8 @@
+"""`python -m tests.docs` writes every table of the pages anew that is made from the code."""
+
+from __future__ import annotations
+
+from tests.docs import api, commands, errors, options, settings
+
+for table in (api, commands, errors, options, settings):
+    table.PAGE.write_text(table.written(), encoding="utf-8")

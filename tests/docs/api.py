@@ -1,0 +1,68 @@
+"""The tables of docs/http-api.md. `python -m tests.docs` writes them anew."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+from fairlane.http.router import Route
+from fairlane.http.routes import ROUTES
+
+PAGE = Path(__file__).parents[2] / "docs/http-api.md"
+BEGIN, END = "<!-- routes: begin -->\n", "<!-- routes: end -->\n"
+
+# The families in the order of the page, with what each is about.
+FAMILIES = {
+    "messages": "Push, pop, ack, leases, transactions, scheduled messages. [Load](load.md) explains 202 and 429.",
+    "queues": "Options, depth, lanes, pauses: [queues](queues.md).",
+    "groups": "[Consumer groups](consumer-groups.md).",
+    "dead letters": "[After the last attempt](queues.md#after-the-last-attempt).",
+    "browse": "Stored messages, and [results](workers.md#results).",
+    "traces": "Notes that consumers leave on their work.",
+    "schedules": "[Schedules](schedules.md).",
+    "operations": "What was [accepted and waits](load.md#operations).",
+    "retention": "[Retention](queues.md#retention).",
+    "specs": "[The spec language](spec-language.md).",
+    "webhooks": "[Webhooks](webhooks.md).",
+    "workers": "[Workers](workers.md) tell of themselves.",
+    "effects": "For `ctx.once` of a [worker](workers.md#context).",
+    "sources": "For [pollers](polling.md).",
+    "streams": "[Streams](streams.md).",
+    "health": "For probes and Prometheus: [monitoring](monitoring.md).",
+    "status": "For people and dashboards.",
+    "live": "The same, as it changes.",
+    "maintenance": "[Pausing all pushes or pops](load.md#maintenance), and what is there for Queen's clients.",
+    "analytics": "History of this broker, in the shapes of Queen's dashboard.",
+    "admin": "A [small API](serving.md#the-admin-api) for scripts.",
+    "keys": "API keys: [security](security.md).",
+    "tenants": "[Tenants](tenants.md), and one's own.",
+    "audit": "What was done, and by whom: [security](security.md).",
+    "docs": "The API's own description.",
+    "dashboard": "The page.",
+}
+
+
+def families() -> dict[str, list[Route]]:
+    """Routes by family, in the page's order; one that it does not know is last."""
+    order = list(FAMILIES)
+    found = sorted(ROUTES, key=lambda route: order.index(route.tag) if route.tag in order else len(order))
+    return {tag: list(routes) for tag, routes in groupby(found, key=lambda route: route.tag)}
+
+
+def tables() -> str:
+    parts = []
+    for tag, routes in families().items():
+        rows = [f"| `{one.method} {one.path}` | {_cell(one.summary)} | {_cell(one.needs)} |\n" for one in routes]
+        about = FAMILIES.get(tag, "")
+        parts.append(f"### {tag.capitalize()}\n\n{about}\n\n| route | does | needs |\n|---|---|---|\n{''.join(rows)}")
+    return "\n".join(parts)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def written() -> str:
+    """The page with the tables as they should be."""
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    return f"{before}{BEGIN}\n{tables()}\n{END}{rest.split(END)[1]}"

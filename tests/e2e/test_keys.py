@@ -1,0 +1,131 @@
+"""The life of a key over brokers in processes of their own: made before the first start, rotated, expired, revoked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from asyncio import to_thread
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fairlane import Client
+from fairlane.errors import Forbidden, Unauthenticated
+from tests.broker_process import FAIRLANE
+from tests.e2e.conftest import StartBroker, connected
+from tests.http.wire import Wire
+from tests.until import until
+
+WAIT_SECONDS = 120.0
+"""Of a poll that is to end long before."""
+
+
+async def command(*words: str, cwd: Path, key: str = "") -> tuple[int, str, str]:
+    """Exit code, output and messages of a command."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
+    environment |= {"FAIRLANE_KEY": key} if key else {}
+    done = await to_thread(
+        subprocess.run, [FAIRLANE, *words], capture_output=True, text=True, cwd=cwd, env=environment, timeout=60
+    )
+    return done.returncode, done.stdout.strip(), done.stderr
+
+
+async def test_an_address_that_others_reach_is_refused_until_there_is_a_key(
+    store_url: str, start: StartBroker, tmp_path: Path
+) -> None:
+    code, _, said = await command("serve", "--store", store_url, "--host", "0.0.0.0", "--port", "0", cwd=tmp_path)
+    assert code == 2
+    assert "fairlane key create --role admin" in said
+    assert len(said.strip().splitlines()) == 1
+    code, key, said = await command("key", "create", "--role", "admin", "--store", store_url, cwd=tmp_path)
+    assert (code, key[:3]) == (0, "fl_")
+    assert key not in said
+    broker = await start(store_url, "--host", "0.0.0.0")
+    url = broker.url.replace("0.0.0.0", "127.0.0.1")
+    async with Client(url, attempts=1) as nobody, Client(url, token=key) as admin:
+        await expect_refused(nobody)
+        await admin.push("orders", 1)
+        listed = await admin.keys.list()
+        assert [(one.name, one.created_by) for one in listed] == [("admin", "anybody")]
+        noted = await admin.audit.list()
+        assert ("command line", "keys.create") in {(one.caller, one.action) for one in noted}
+        assert (await admin.audit.verify()).whole
+    assert key not in "".join(broker.log)
+
+
+async def expect_refused(client: Client) -> None:
+    with pytest.raises(Unauthenticated):
+        await client.queues.list()
+
+
+async def test_a_key_that_is_revoked_ends_the_polls_of_every_broker(
+    store_url: str, start: StartBroker, tmp_path: Path
+) -> None:
+    count = 1 if store_url.startswith("sqlite") else 2  # a SQLite file has one broker
+    _, root, _ = await command("key", "create", "--role", "admin", "--store", store_url, cwd=tmp_path)
+    brokers = [await start(store_url) for _ in range(count)]
+    async with AsyncExitStack() as stack:
+
+        async def client(url: str, key: str) -> Client:
+            return await stack.enter_async_context(Client(url, token=key, attempts=1))
+
+        admin = await client(brokers[0].url, root)
+        made = await admin.keys.create("worker", role="read-write")
+        users = [await client(broker.url, made.key) for broker in brokers]
+        for user in users:  # a broker knows a new key within a second
+            await until(partial(known, user))
+        polls = [asyncio.create_task(user.pop("empty", wait=WAIT_SECONDS)) for user in users]
+        for broker in brokers:
+            async with connected(broker) as wire:
+                await until(partial(parked, wire, root))
+        await admin.keys.revoke("worker")
+        ended = await asyncio.wait_for(asyncio.gather(*polls, return_exceptions=True), WAIT_SECONDS / 2)
+        assert {type(one) for one in ended} == {Unauthenticated}
+        for user in users:
+            await expect_refused(user)
+        await admin.queues.list()
+
+
+async def known(user: Client) -> bool:
+    try:
+        return (await user.keys.whoami()).name.startswith("key:")
+    except Unauthenticated:
+        return False
+
+
+async def parked(wire: Wire, key: str) -> bool:
+    """Whether a poll of the broker waits."""
+    answer = await wire.get("/api/v1/status/engine", headers={"authorization": f"Bearer {key}"})
+    return bool(answer.ok()["queue"]["parked"])
+
+
+async def test_a_rotated_key_goes_on_in_both_forms_and_then_in_one(
+    store_url: str, start: StartBroker, tmp_path: Path
+) -> None:
+    _, root, _ = await command("key", "create", "--role", "admin", "--store", store_url, cwd=tmp_path)
+    broker = await start(store_url)
+
+    async def key(*words: str) -> str:
+        code, printed, said = await command("-s", broker.url, "key", *words, cwd=tmp_path, key=root)
+        assert code == 0, said
+        return printed
+
+    old = await key("create", "app", "--role", "read-write")
+    async with Client(broker.url, token=old) as before:
+        await before.push("orders", 1)
+        new = await key("rotate", "app", "--grace", "1h")
+        async with Client(broker.url, token=new) as after:
+            await before.push("orders", 2)
+            await after.push("orders", 3)
+            _, newest, _ = await command(
+                "-s", broker.url, "key", "rotate", "app", "--grace", "0s", cwd=tmp_path, key=root
+            )
+            await expect_refused(before)
+            await expect_refused(after)
+    async with Client(broker.url, token=newest) as last:
+        await last.push("orders", 4)
+        with pytest.raises(Forbidden, match="scope keys"):
+            await last.keys.list()

@@ -1,0 +1,91 @@
+"""The audit log over HTTP: what is noted, by whom, and that a change of it is found."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlane.broker.audit import REFUSALS_MAX
+from tests.conformance.backends import SqliteBackend
+from tests.http.wire import Answer, Wire, serving
+from tests.until import until
+
+
+class World:
+    def __init__(self, wire: Wire, backend: SqliteBackend, key: str) -> None:
+        self.wire, self.backend, self.key = wire, backend, key
+        assert wire.app is not None
+        self.audit = wire.app.broker.audit
+
+    async def ask(self, method: str, path: str, key: str | None = None, **more: Any) -> Answer:
+        headers = {"authorization": f"Bearer {self.key if key is None else key}"}
+        return await self.wire.ask(method, path, headers=headers, **more)
+
+    async def entries(self) -> list[tuple[str, str, str, str]]:
+        """(caller, action, target, outcome), newest first."""
+        found = (await self.ask("GET", "/api/v1/audit")).ok()["entries"]
+        return [(one["caller"], one["action"], one["target"], one["outcome"]) for one in found]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    backend = SqliteBackend(tmp_path / "queue.db")
+    await backend.make()
+    async with serving(await backend.open(None)) as wire:
+        assert wire.app is not None
+        made = await wire.app.broker.keys.create("root", role="admin")
+        yield World(wire, backend, made.key)
+
+
+async def test_what_was_changed_is_noted_before_it_is_answered(world: World) -> None:
+    (await world.ask("POST", "/api/v1/configure", body={"queue": "orders", "options": {}})).ok()
+    assert (await world.entries())[0] == ("key:root", "queues.configure", "/api/v1/configure orders", "done")
+    (await world.ask("POST", "/api/v1/queues/ghost/pause", body={})).refused(404)
+    assert (await world.entries())[0] == ("key:root", "queues.pause", "/api/v1/queues/ghost/pause", "failed")
+    spec = {"spec": {"app": "shop", "version": 1, "queues": {}}, "appliedBy": "somebody else"}
+    (await world.ask("POST", "/api/v1/spec/apply", body=spec)).ok()
+    assert (await world.entries())[0] == ("key:root", "specs.apply", "/api/v1/spec/apply shop", "done")
+    (await world.ask("POST", "/api/v1/push", body={"items": [{"queue": "orders", "payload": 1}]})).ok(201)
+    (await world.ask("GET", "/api/v1/pop/queue/orders")).ok()
+    assert (await world.entries())[0][1] == "specs.apply", "the way of messages is not noted"
+    assert (await world.ask("GET", "/api/v1/audit/verify")).ok()["whole"]
+
+
+async def test_refusals_are_noted_but_not_without_end(world: World) -> None:
+    made = (await world.ask("POST", "/api/v1/keys", body={"name": "n", "scopes": ["push:orders"]})).ok(201)
+    (await world.ask("DELETE", "/api/v1/resources/queues/orders", key=made["key"])).refused(403)
+    (await world.ask("GET", "/api/v1/keys", key="fl_wrong")).refused(401)
+    entries = await until(lambda: found(world, 2))
+    assert ("nobody", "keys.list_keys", "/api/v1/keys", "refused") in entries
+    assert ("key:n", "queues.delete", "/api/v1/resources/queues/orders", "refused") in entries
+    for _ in range(3 * REFUSALS_MAX):
+        (await world.ask("GET", "/api/v1/keys", key="fl_wrong")).refused(401)
+    await until(lambda: found(world, REFUSALS_MAX))
+    assert len([one for one in await world.entries() if one[3] == "refused"]) <= REFUSALS_MAX + 3
+    assert (await world.ask("GET", "/api/v1/audit/verify")).ok()["whole"]
+
+
+async def found(world: World, count: int) -> list[tuple[str, str, str, str]]:
+    entries = await world.entries()
+    return entries if len([one for one in entries if one[3] == "refused"]) >= count else []
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("UPDATE fairlane.audit_entries SET caller = 'nobody' WHERE number = 2", "entry 2 is not as it was written"),
+        ("DELETE FROM fairlane.audit_entries WHERE number = 2", "entries 2 to 2 are missing"),
+        ("DELETE FROM fairlane.audit_entries WHERE number = 3", "the last entries are missing"),
+    ],
+)
+async def test_a_log_that_was_changed_is_found_out(world: World, statement: str, why: str) -> None:
+    for name in ("a", "b", "c"):
+        (await world.ask("POST", "/api/v1/configure", body={"queue": name, "options": {}})).ok()
+    whole = (await world.ask("GET", "/api/v1/audit/verify")).ok()
+    assert (whole["whole"], whole["entries"], whole["first"], whole["last"]) == (True, 3, 1, 3)
+    await world.backend.sql(statement)
+    changed = (await world.ask("GET", "/api/v1/audit/verify")).ok()
+    assert (changed["whole"], why in changed["error"]) == (False, True), changed

@@ -1,0 +1,98 @@
+"""Calls that a push, a pop and an ack cost the broker: a guard against slow paths that no clock is asked about.
+
+Counted are the calls of functions of the package and those that they make of others', from the bytes of a request to
+those of its answer, in all threads. The figures are those of CALLS; where one changes for a reason, write the new one
+there and say why."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import fairlane
+from tests.conformance.backends import Backend
+from tests.http.wire import Wire, serving
+
+PACKAGE = str(Path(fairlane.__file__).parent)
+ROUNDS = 12
+BATCH = 100
+TOLERANCE = 0.15
+CALLS = {
+    "sqlite": {"push 1": 236, "push 100": 740, "pop 100": 182, "ack 100": 174},
+    "postgres18": {"push 1": 273, "push 100": 778, "pop 100": 202, "ack 100": 248},
+}
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def hook(self, frame: FrameType, event: str, _: Any) -> None:
+        if event in ("call", "c_call") and frame.f_code.co_filename.startswith(PACKAGE):
+            self.calls += 1
+
+
+@contextmanager
+def counting() -> Iterator[Counter]:
+    """Counts in this thread, and in those that are started meanwhile."""
+    counter = Counter()
+    threading.setprofile(counter.hook)
+    sys.setprofile(counter.hook)
+    try:
+        yield counter
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+
+
+async def fewest(counter: Counter, *steps: Callable[[], Awaitable[Any]]) -> list[int]:
+    """Of several rounds, for each step: some meet a background service."""
+    found = []
+    for _ in range(ROUNDS):
+        counts = []
+        for step in steps:
+            before = counter.calls
+            await step()
+            counts.append(counter.calls - before)
+        found.append(counts)
+    return [min(column) for column in zip(*found, strict=True)]
+
+
+async def test_a_message_costs_as_many_calls_as_it_did(backend: Backend, request: pytest.FixtureRequest) -> None:
+    await backend.make()
+    with counting() as counter:
+        async with serving(await backend.open(None)) as wire:
+            found = await measured(wire, counter)
+    recorded = CALLS[request.node.callspec.params["backend"]]
+    assert found == {name: pytest.approx(count, rel=TOLERANCE) for name, count in recorded.items()}, found
+
+
+async def measured(wire: Wire, counter: Counter) -> dict[str, int]:
+    queue, other = "calls", "calls.batches"  # plain names, as nearly all are
+    items = [{"queue": other, "partition": "lane", "payload": {"number": n}} for n in range(BATCH)]
+    taken: list[dict[str, Any]] = []
+
+    async def push() -> None:
+        (await wire.post("/api/v1/push", body={"items": [{**items[0], "queue": queue}]})).ok(201)
+
+    async def push_batch() -> None:
+        (await wire.post("/api/v1/push", body={"items": items})).ok(201)
+
+    async def pop() -> None:
+        taken[:] = await wire.pop(other, batch=BATCH)
+        assert len(taken) == BATCH
+
+    async def ack() -> None:
+        names = ("transactionId", "partitionId", "leaseId", "position")
+        acks = [{**{name: one[name] for name in names}, "status": "completed"} for one in taken]
+        (await wire.post("/api/v1/ack/batch", body={"acknowledgments": acks})).ok()
+
+    counts = await fewest(counter, push, push_batch, pop, ack)
+    return dict(zip(("push 1", "push 100", "pop 100", "ack 100"), counts, strict=True))

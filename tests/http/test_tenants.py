@@ -1,0 +1,311 @@
+"""Tenants over HTTP: every route of one with every id of another, quotas, and what is the operator's."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from fairlane.broker.broker import Broker
+from fairlane.http.router import EVENTS, Route
+from fairlane.http.routes import ROUTES
+from fairlane.model.access import SIGNATURE
+from fairlane.model.message import PushItem
+from fairlane.model.tenant import Quotas
+from fairlane.wire.base import encode
+from fairlane.wire.effects import EffectBody
+from fairlane.wire.schedules import ScheduleOptions
+from fairlane.wire.streams import QueryBody
+from fairlane.wire.traces import TraceBody
+from tests.conformance.backends import Backend, PostgresBackend, SqliteBackend
+from tests.conformance.configurations import Configuration
+from tests.http.wire import Answer, Wire
+from tests.until import until
+
+SECRET = "the-secret-of-another-tenant"
+SPEC = {"app": "shop", "queues": {"typed": {"options": {}}}, "webhooks": {"Hook": {"queue": "typed"}}}
+WORKER = {"app": "shop", "hostname": SECRET, "pid": 1, "queues": []}
+GROUP = "readers"
+
+
+@pytest.fixture(params=["sqlite", "postgres18"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    """A database of its own: keys that are made here are asked for by every broker on it."""
+    if request.param == "sqlite":
+        return SqliteBackend(tmp_path / "queue.db")
+    return PostgresBackend(request.getfixturevalue("postgres18"), Configuration("tenants", postgres=18))
+
+
+class Tenant:
+    """A caller with the admin's key of a tenant of its own."""
+
+    def __init__(self, wire: Wire, broker: Broker, key: str) -> None:
+        self.wire = wire
+        self.broker = broker
+        self.headers = {"authorization": f"Bearer {key}"}
+        self.ids: dict[str, str] = {}
+
+    async def ask(self, method: str, path: str, **more: Any) -> Answer:
+        return await self.wire.ask(method, path, headers=self.headers, **more)
+
+    async def fill(self) -> None:
+        """One of everything that has a name or an id, each with the secret inside."""
+        broker, queue = self.broker, "orders"
+        await broker.push_many([PushItem(queue=queue, payload=encode({"of": SECRET, "n": n})) for n in range(3)])
+        dead = await broker.pop(queue, group=GROUP)
+        await broker.ack(dead, "dlq", error=SECRET)
+        [leased] = batch = await broker.pop(queue, group=GROUP, lease_seconds=600)
+        where, tx = str(leased.partition_id), leased.transaction_id
+        data = msgspec.Raw(encode(SECRET))
+        await broker.traces.add(TraceBody(transaction_id=tx, partition_id=where, data=data, trace_names=["note"]))
+        await broker.effects.keep("effect", EffectBody(partition_id=where, value=data, seconds=600))
+        await broker.push(queue, SECRET, delay_ms=3_600_000, transaction_id="later")
+        await broker.schedules.define("tick", ScheduleOptions(queue="ticks", data=data, every_seconds=3600))
+        await broker.sources.lease("source", seconds=600)
+        await broker.specs.apply(encode(SPEC))
+        query = (await broker.streams.register(QueryBody(name="s", source_queue=queue, config_hash=SECRET))).query
+        [letter] = await broker.dead_letters.list(queue)
+        key = await broker.keys.create("second", role="read-only")
+        (await self.ask("POST", "/api/v1/workers/w", body=WORKER)).ok(204)
+        self.ids = {
+            "queue": queue,
+            "queueName": queue,
+            "consumerGroup": GROUP,
+            "group": GROUP,
+            "app": "shop",
+            "key": key.id,
+            "partition": leased.partition,
+            "partitionId": where,
+            "partition_id": where,
+            "transactionId": tx,
+            "leaseId": str(batch.lease),
+            "lease": str(batch.lease),
+            "query_id": str(query.id),
+            "traceName": "note",
+            "id": letter.id,
+            "version": "1",
+            "source": "source",
+            "traceId": str(uuid4()),
+            "tenant": broker.tenant,
+        }
+
+    async def state(self) -> bytes:
+        """Of all that somebody else may not change."""
+        broker = self.broker
+        [query] = [await broker.streams.existing(self.ids["query_id"])]
+        groups = [(one.group.name, one.lag, one.leased) for _, one in await broker.statistics.groups()]
+        found = [
+            *(await broker.queues.list(), await broker.dead_letters.list("orders"), await broker.schedules.list()),
+            *(await broker.sources.list(), await broker.specs.list(), query, groups),
+            *(await broker.traces.of_message(self.ids["partitionId"], self.ids["transactionId"]),),
+            *(
+                await broker.workers.list(),
+                await broker.scheduled.list("orders"),
+                await broker.tenants.show(broker.tenant),
+            ),
+        ]
+        return encode([one for one in found if one is not None])
+
+
+async def tenant(wire: Wire, quotas: Quotas | None = None) -> Tenant:
+    assert wire.app is not None
+    broker = wire.app.broker
+    made = await broker.tenants.create(f"t-{uuid4().hex[:8]}", quotas or Quotas())
+    own = broker.of(made.name)
+    return Tenant(wire, own, (await own.keys.create("admin", role="admin")).key)
+
+
+async def operator(wire: Wire) -> Tenant:
+    assert wire.app is not None
+    broker = wire.app.broker
+    return Tenant(wire, broker, (await broker.keys.create(f"k{uuid4().hex}", role="admin")).key)
+
+
+def values(route: Route, ids: dict[str, str]) -> list[dict[str, str]]:
+    """What the parameters of a path may be: each name is tried with every name there is."""
+    names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
+    of = [ids.get(name) for name in names]
+    if None not in of:
+        return [dict(zip(names, of, strict=True))]  # type: ignore[arg-type]
+    tries = ["tick", "source", "Hook", "effect", "w", "later", ids["transactionId"], ids["leaseId"]]
+    return [{name: ids.get(name, one) for name in names} for one in tries]
+
+
+def body(kind: Any, ids: dict[str, str]) -> Any:
+    """A body of this kind with the ids of another tenant wherever one has its place."""
+    if kind in (None, msgspec.Raw) or not hasattr(kind, "__struct_fields__"):
+        return {} if kind is not None else msgspec.UNSET
+    ack = {name: ids[name] for name in ("transactionId", "partitionId", "leaseId")} | {"status": "completed"}
+    plain = {name: value for name, value in ack.items() if name != "leaseId"}
+    known: dict[str, Any] = {
+        **ids,
+        "items": [{"queue": "other", "payload": 1}],
+        "acknowledgments": [ack, plain],
+        "operations": [{"type": "ack", **plain, "consumerGroup": ids["group"]}],
+        "status": "failed",
+        "error": "mine",
+        "data": 1,
+        "value": 2,
+        "enabled": False,
+        "name": "s",
+        "source_queue": "orders",
+        "config_hash": "other",
+        "ack": {"transactionId": ids["transactionId"], "status": "completed"},
+        "state_ops": [{"type": "set", "key": "k", "value": 1}],
+        "push_items": [],
+        "options": {},
+        "token": 1,
+        "seconds": 60,
+        "timestamp": "2020-01-01T00:00:00Z",
+        "toEnd": True,
+        "role": "read-only",
+    }
+    fields = msgspec.structs.fields(kind)
+    return {one.encode_name: known[one.encode_name] for one in fields if one.encode_name in known}
+
+
+async def test_no_route_tells_one_tenant_of_another_or_changes_anything_of_it(wire: Wire) -> None:
+    mine, other = await tenant(wire), await tenant(wire)
+    await mine.fill()
+    before = await mine.state()
+    asked = 0
+    for route in ROUTES:
+        if route.content_type == EVENTS or route.needs == SIGNATURE:  # the one has no end, the others no caller
+            continue
+        for params in values(route, mine.ids):
+            path = route.path
+            for name, value in params.items():
+                path = path.replace(f"{{{name}}}", value)
+            answer = await other.ask(route.method, path, body=body(route.body, mine.ids))
+            asked += 1
+            assert answer.status < 500, (route.method, path, answer)
+            assert SECRET.encode() not in answer.body, (route.method, path, answer.body)
+            if route.method == "GET" and "{" in route.path and "queue" not in params:
+                assert answer.status in (200, 204, 400, 403, 404), (path, answer)
+    assert asked > len(ROUTES)
+    assert await mine.state() == before, "nothing of it changed"
+
+
+async def test_ids_of_another_tenant_are_not_there(wire: Wire) -> None:
+    mine, other = await tenant(wire), await tenant(wire)
+    await mine.fill()
+    where, tx = mine.ids["partitionId"], mine.ids["transactionId"]
+    for path in (
+        f"/api/v1/messages/{where}/{tx}",
+        f"/api/v1/messages/{where}/{tx}/result",
+        "/api/v1/resources/queues/orders",
+        "/admin/queues/orders/dlq",
+        f"/admin/queues/orders/dlq/{mine.ids['id']}",
+        "/api/v1/schedules/tick",
+        "/api/v1/sources/source",
+        f"/api/v1/keys/{mine.ids['key']}",
+        f"/api/v1/effects/effect?partitionId={where}",
+        "/api/v1/spec/versions/1",
+    ):
+        (await mine.ask("GET", path)).ok()
+        (await other.ask("GET", path)).refused(404)
+    (await wire.post("/hook", mine.broker.tenant, "Hook", body={})).ok(202)
+    (await wire.post("/hook", other.broker.tenant, "Hook", body={})).refused(404)
+    (await wire.post("/hook", "nobody", "Hook", body={})).refused(404)
+    (await wire.post("/hook", "Hook", body={})).refused(404)
+
+
+async def test_the_admin_of_all_names_a_tenant_and_others_only_their_own(wire: Wire) -> None:
+    mine, other, all_ = await tenant(wire), await tenant(wire), await operator(wire)
+    await mine.fill()
+    path = f"/admin/queues?tenant_id={mine.broker.tenant}"
+    assert "orders" in {one["name"] for one in (await all_.ask("GET", path)).ok()["queues"]}
+    assert [one["name"] for one in (await mine.ask("GET", path)).ok()["queues"]] == ["orders", "typed"]
+    (await other.ask("GET", path)).refused(404)
+    (await all_.ask("GET", "/admin/queues?tenant_id=nobody")).refused(404)
+
+
+async def test_what_is_about_the_whole_broker_is_for_the_default_tenant(wire: Wire) -> None:
+    mine, all_ = await tenant(wire), await operator(wire)
+    for route in ROUTES:
+        if route.operator and route.method == "GET" and "{" not in route.path:
+            (await mine.ask("GET", route.path)).refused(403, "forbidden")
+            assert (await all_.ask("GET", route.path)).status == 200
+    (await mine.ask("POST", "/api/v1/system/maintenance/pop", body={"enabled": True})).refused(403)
+    (await mine.ask("POST", "/api/v1/tenants", body={"name": "another"})).refused(403)
+
+
+async def test_a_tenant_is_made_given_a_key_and_deleted_over_http(wire: Wire) -> None:
+    all_, name = await operator(wire), f"t-{uuid4().hex[:8]}"
+    (await all_.ask("POST", "/api/v1/tenants", body={"name": name, "quotas": {"queues": 1}})).ok(201)
+    (await all_.ask("POST", "/api/v1/tenants", body={"name": name})).refused(409)
+    made = (await all_.ask("POST", f"/api/v1/tenants/{name}/keys", body={"name": "first", "role": "admin"})).ok(201)
+    assert wire.app is not None
+    mine = Tenant(wire, wire.app.broker.of(name), made["key"])
+    own = (await mine.ask("GET", "/api/v1/tenant")).ok()
+    assert (own["name"], own["quotas"], own["used"]["queues"]) == (name, {"queues": 1}, 0)
+    push = {"items": [{"queue": "q", "payload": 1}]}
+    (await mine.ask("POST", "/api/v1/push", body=push)).ok(201)
+    (await all_.ask("DELETE", f"/api/v1/tenants/{name}")).refused(409)
+    (await mine.ask("DELETE", "/api/v1/resources/queues/q")).ok()
+    assert (await all_.ask("DELETE", f"/api/v1/tenants/{name}")).ok()["deleted"]
+    (await mine.ask("GET", "/api/v1/tenant")).refused(404)
+
+    async def refused() -> bool:
+        return (await mine.ask("GET", "/api/v1/tenant")).status == 401
+
+    await until(refused)  # its keys went with it
+    (await all_.ask("GET", f"/api/v1/tenants/{name}")).refused(404)
+
+
+async def test_quotas_of_things_are_403_and_of_what_passes_429(wire: Wire) -> None:
+    mine = await tenant(wire, Quotas(queues=2, partitions=2, groups=1, schedules=0, depth=2, polls=0))
+    other = await tenant(wire)
+
+    async def push(queue: str, partition: str, who: Tenant = mine) -> Answer:
+        item = {"queue": queue, "partition": partition, "payload": 1}
+        return await who.ask("POST", "/api/v1/push", body={"items": [item]})
+
+    (await push("a", "x")).ok(201)
+    (await push("b", "x")).ok(201)
+    assert "2 queues" in (await push("c", "x")).refused(403, "quota_reached")["error"]
+    assert "2 partitions" in (await push("a", "y")).refused(403, "quota_reached")["error"]
+    (await mine.ask("POST", "/api/v1/configure", body={"queue": "c"})).refused(403, "quota_reached")
+    assert (await mine.ask("GET", "/api/v1/pop/queue/a?consumerGroup=g1")).ok()["messages"]
+    (await mine.ask("GET", "/api/v1/pop/queue/a?consumerGroup=g2")).refused(403, "quota_reached")
+    tick = {"queue": "a", "everySeconds": 60}
+    (await mine.ask("POST", "/api/v1/schedules/tick", body=tick)).refused(403, "quota_reached")
+    waiting = await mine.ask("GET", "/api/v1/pop/queue/b?consumerGroup=g1&wait=true&timeout=1000")
+    waiting.refused(429, "over_quota")
+    mine.broker.room._measured_until = 0.0
+    full = await push("a", "x")
+    full.refused(429, "over_quota")
+    assert int(full.headers["Retry-After"]) >= 1
+    (await push("c", "y", other)).ok(201)
+
+
+async def test_a_tenant_may_send_so_many_requests_a_second(wire: Wire) -> None:
+    mine, other = await tenant(wire, Quotas(requests_per_second=3)), await tenant(wire)
+    answers = await asyncio.gather(*(mine.ask("GET", "/api/v1/tenant") for _ in range(20)))
+    assert {answer.status for answer in answers} == {200, 429}
+    (await other.ask("GET", "/api/v1/tenant")).ok()
+    answers[-1].refused(429, "over_quota") if answers[-1].status == 429 else answers[-1].ok()
+
+
+async def test_metrics_name_the_tenant_of_a_queue(wire: Wire) -> None:
+    mine, all_ = await tenant(wire), await operator(wire)
+    await mine.broker.push("orders", 1)
+    text = (await all_.ask("GET", "/metrics")).body.decode()
+    assert f'queue="orders",state="pending",tenant="{mine.broker.tenant}"' in text
+
+
+@pytest.mark.parametrize("tenants", ["one", "two"])
+async def test_a_watched_path_is_answered_for_its_caller(wire: Wire, tenants: str) -> None:
+    mine = await tenant(wire)
+    await mine.fill()
+    who = mine if tenants == "one" else await tenant(wire)
+    stream = wire._session.get(f"{wire.base}/api/v1/live?watch=/api/v1/schedules", headers=who.headers)
+    async with stream as response:
+        async for line in response.content:
+            if line.startswith(b"data:"):
+                assert (SECRET.encode() in line) == (who is mine)
+                break
