@@ -14,6 +14,7 @@ import fairlane.store.journal.journal
 import fairlane.store.postgres.store  # noqa: F401
 from fairlane.broker.broker import Broker
 from fairlane.errors import FairlaneError, OutcomeUnknown
+from fairlane.model.operation import TIMEOUT_SECONDS
 
 QUEUE = "orders"
 
@@ -76,8 +77,9 @@ async def stored(url: str) -> dict[str, list[int]]:
     return found
 
 
-async def drained(broker: Broker, *, seconds: float = 30.0) -> None:
-    """Wait until the store has all that was accepted, out of the journal and out of the operation queue."""
+async def drained(broker: Broker, *, seconds: float = 60.0 + TIMEOUT_SECONDS) -> None:
+    """Wait until the store has all that was accepted, out of the journal and out of the operation queue. What a killed
+    broker had claimed is another's only when the claim has run out."""
     journal = broker.journal
     assert journal is not None
     async with asyncio.timeout(seconds):
