@@ -48,6 +48,9 @@ class Rogue:
         self.seen: list[Seen] = []
         self.hold: asyncio.Event | None = None
         """While it is there and not set, forwarded requests wait for it."""
+        self.at_once_most = 0
+        """How many requests were being forwarded at once, at most."""
+        self._at_once = 0
         self.url = ""
         self._target = target
         self._next: deque[Answer | Drop] = deque()
@@ -90,7 +93,10 @@ class Rogue:
             return _broken(request)
         if self.hold is not None:
             await self.hold.wait()
+        self._at_once += 1
+        self.at_once_most = max(self.at_once_most, self._at_once)
         answer = await self._forward(request, body)
+        self._at_once -= 1
         return answer if reaction is None else _broken(request)
 
     async def _forward(self, request: web.BaseRequest, body: bytes) -> web.Response:

@@ -48,6 +48,67 @@ async def test_what_is_pushed_while_a_request_is_in_flight_goes_in_the_next(rogu
     assert [message.data for message in batch] == [0, 1, 2, 3, 4, 5]
 
 
+async def test_a_push_to_another_lane_does_not_wait_for_the_request_in_flight(rogue: Rogue, queue: str) -> None:
+    rogue.hold = asyncio.Event()
+    async with Client(rogue.url) as client:
+        first = asyncio.create_task(client.push(queue, 0, partition="a"))
+        await rogue.until(PUSH, 1)
+        second = asyncio.create_task(client.push(queue, 1, partition="b"))
+        await rogue.until(PUSH, 2)  # though the first is held
+        third = asyncio.create_task(client.push(queue, 2, partition="c"))
+        await asyncio.sleep(0)
+        rogue.hold.set()
+        await asyncio.gather(first, second, third)
+    assert [len(seen.items) for seen in rogue.requests(PUSH)] == [1, 1, 1]
+
+
+async def test_calls_of_a_lane_never_pass_each_other_however_many_lanes_they_name(rogue: Rogue, queue: str) -> None:
+    """The second call waits for the lane `a`, the third for the second's `b`, and `c` for nobody."""
+    rogue.hold = asyncio.Event()
+
+    def items(data: int, *partitions: str) -> list[PushItem]:
+        return [PushItem(queue=queue, payload=b"%d" % data, partition=partition) for partition in partitions]
+
+    async with Client(rogue.url) as client:
+        calls = [asyncio.create_task(client.push(queue, 1, partition="a"))]
+        await rogue.until(PUSH, 1)
+        calls.append(asyncio.create_task(client.push_many(items(2, "a", "b"))))
+        calls.append(asyncio.create_task(client.push(queue, 3, partition="b")))
+        calls.append(asyncio.create_task(client.push(queue, 4, partition="c")))
+        await rogue.until(PUSH, 2)
+        rogue.hold.set()
+        await asyncio.gather(*calls)
+        lanes = {lane: [one.data for one in await client.pop(queue, batch=9, partition=lane)] for lane in "abc"}
+    assert lanes == {"a": [1, 2], "b": [2, 3], "c": [4]}
+    assert [[item["payload"] for item in seen.items] for seen in rogue.requests(PUSH)][:2] == [[1], [4]]
+
+
+async def test_many_callers_in_disorder_leave_every_lane_in_order(rogue: Rogue, queue: str) -> None:
+    async with Client(rogue.url) as client:
+        calls = []
+        for n in range(600):
+            calls.append(asyncio.create_task(client.push(queue, n, partition=f"p{n % 7}")))
+            if n % 11 == 0:
+                await asyncio.sleep(0)
+        await asyncio.gather(*calls)
+        for lane in range(7):
+            batch = await client.pop(queue, batch=100, partition=f"p{lane}")
+            assert [message.data for message in batch] == list(range(lane, 600, 7))
+
+
+async def test_at_most_two_requests_are_in_flight_however_many_callers_go_on(rogue: Rogue, queue: str) -> None:
+    async with Client(rogue.url) as client:
+
+        async def caller(number: int) -> None:
+            for n in range(20):
+                await client.push(queue, n, partition=f"p{number}")
+
+        await asyncio.gather(*[caller(number) for number in range(40)])
+        batches = [await client.pop(queue, batch=20, partition=f"p{number}") for number in range(40)]
+    assert [[message.data for message in batch] for batch in batches] == [list(range(20))] * 40
+    assert rogue.at_once_most == 2
+
+
 async def test_a_caller_that_gives_up_before_its_push_left_takes_it_back(rogue: Rogue, queue: str) -> None:
     rogue.hold = asyncio.Event()
     async with Client(rogue.url) as client:

@@ -7,18 +7,22 @@ from functools import partial
 
 import msgspec
 
+from fairlane.client.in_flight import BYTES_MAX, ITEMS_MAX
 from fairlane.client.part import decode
 from fairlane.client.pops import affinity
-from fairlane.client.pushes import REQUESTS
 from fairlane.client.transport import Transport, path_of
 from fairlane.errors import BrokerFailed, FairlaneError
 from fairlane.model.outcome import AckItem, AckOutcome
-from fairlane.runtime.batcher import Batcher, Weight
+from fairlane.runtime.batcher import Batcher, BatchPolicy, Weight
 from fairlane.wire.ack import Ack, AckBatch, AckElement
 from fairlane.wire.base import encode
 
 _ACK = path_of("ack", "batch")
 _FIELDS = AckOutcome.__struct_fields__
+
+_ONE_REQUEST = BatchPolicy(
+    requests_max=ITEMS_MAX, items_max=ITEMS_MAX, bytes_max=BYTES_MAX, share_items=ITEMS_MAX
+)  # in flight at a time: acks of a group are carried out in the order they were called
 
 QueueGroup = tuple[str, str]
 """(queue, group); the queue may be unknown, and is then empty."""
@@ -41,7 +45,7 @@ class Acks:
             send, spans = partial(self._request, group), self._transport.spans
             batcher = self._batchers[group] = Batcher(
                 send if spans is None else spans.acking(*group, send),
-                REQUESTS,
+                _ONE_REQUEST,
                 weigh=lambda call: Weight(len(call), 300 * len(call)),
                 together=self._batching,
             )

@@ -99,9 +99,10 @@ class Client(Part):
                 print(queue.name, queue.messages.pending)
 
     The verbs of messages are its own, the others those of its parts, as with a `Broker`. Pushes and acks that are
-    called while a request is in flight travel together in the next one; `batching=False` gives each a request of its
-    own. A push that becomes an operation returns at once with a handle, or with `queued_operation="wait"` when it is
-    stored. Calls raise the errors of `fairlane.errors`, after `attempts` where repeating may help: see `Retries`.
+    called while a request is in flight travel together in the next one, each partition's in the order of the calls;
+    `batching=False` gives each a request of its own. A push that becomes an operation returns at once with a handle, or
+    with `queued_operation="wait"` when it is stored. Calls raise the errors of `fairlane.errors`, after `attempts`
+    where repeating may help: see `Retries`.
     """
 
     def __init__(self, servers: str | Sequence[str] = DEFAULT_SERVER, **options: Unpack[ClientOptions]) -> None:

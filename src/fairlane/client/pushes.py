@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
+from fairlane.client.in_flight import InFlight
 from fairlane.client.operations import QueuedPushes
 from fairlane.client.part import decode
 from fairlane.client.problems import rebuilt
@@ -19,17 +20,11 @@ from fairlane.model.limits import JSON_DEPTH_MAX
 from fairlane.model.message import PushItem, PushOptions, check_depth, check_items, check_options, check_payload
 from fairlane.model.moment import Moment
 from fairlane.model.outcome import PushOutcome
-from fairlane.runtime.batcher import Batcher, BatchPolicy, Weight
 from fairlane.wire.base import encode
 from fairlane.wire.push import Item, PushBody, PushElement, PushRefusal
 
 _PUSH = path_of("push")
-_ITEM_BYTES = 200  # of an item besides its payload, about
 _ROUNDS_MAX = 3  # others may take the room meanwhile
-
-REQUESTS = BatchPolicy(requests_max=10_000, items_max=10_000, share_items=10_000)
-"""One request is in flight at a time, so that calls are carried out in the order they were made. It has at most as
-many items as a broker takes."""
 
 
 class Pushes:
@@ -40,13 +35,14 @@ class Pushes:
         self._queued = queued
         self._wait = wait
         self._store = self._stored if transport.spans is None else transport.spans.pushing(self._stored)
+        self._batching = batching
         self._direct = batching and transport.spans is None
-        self._batcher = Batcher(self._send, REQUESTS, weigh=_weigh, together=batching)
+        self._in_flight = InFlight(self._send)
 
     async def one(self, item: Item, *, own: bool) -> PushOutcome:
         """The outcome of one item, whose transactionId was made for this call if it is `own`. Raises its error."""
         if self._direct:  # nearly always; each coroutine on the way would cost every message
-            [outcome] = outcomes = await self._batcher.put([item], 1, len(item.payload) + _ITEM_BYTES)
+            [outcome] = outcomes = await self._in_flight.put([item])
             if outcome.status == "queued":
                 return outcome
             if isinstance(outcome.error, Overloaded):
@@ -76,7 +72,15 @@ class Pushes:
     async def _stored(self, items: list[Item]) -> list[PushOutcome]:
         """Outcomes of all items. Those that met an overload are pushed again after a while, the others are not
         kept waiting for them."""
-        return await self._again(items, await self._batcher.submit(items))
+        return await self._again(items, await self._submit(items))
+
+    async def _submit(self, items: list[Item]) -> list[PushOutcome]:
+        if self._batching:
+            return await self._in_flight.put(items)
+        [outcomes] = await self._send([items])
+        if isinstance(outcomes, Exception):
+            raise outcomes
+        return outcomes
 
     async def _again(self, items: list[Item], outcomes: list[PushOutcome]) -> list[PushOutcome]:
         refusals = 1
@@ -88,7 +92,7 @@ class Pushes:
             await asyncio.sleep(delay)
             some = [items[index] for index in refused]
             try:
-                again = await self._batcher.submit(some)
+                again = await self._submit(some)
             except FairlaneError as error:  # of these alone: the others are stored
                 again = [_refused(item, error) for item in some]
             for index, outcome in zip(refused, again, strict=True):
@@ -126,7 +130,7 @@ class Pushes:
         return [(await self._request([call]))[0] for call in calls]
 
     async def drain(self) -> None:
-        await self._batcher.drain()
+        await self._in_flight.drain()
 
 
 def prepare(items: Sequence[PushItem]) -> list[Item]:
@@ -170,10 +174,6 @@ def item_of(queue: str, data: Any, options: PushOptions) -> Item:
     if len(payload) > 2 * JSON_DEPTH_MAX:  # a shorter one cannot be nested too deeply
         check_depth(payload)
     return item
-
-
-def _weigh(call: list[Item]) -> Weight:
-    return Weight(len(call), sum([len(item.payload) + _ITEM_BYTES for item in call]))
 
 
 def _elements(answer: Answer, items: list[Item]) -> list[PushElement] | None:

@@ -1,0 +1,123 @@
+"""Push requests in flight: several at a time, so that client and broker work at once, each lane in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
+
+from fairlane.model.outcome import PushOutcome
+from fairlane.wire.push import Item
+
+REQUESTS_MAX = 2
+ITEMS_MAX = 10_000
+"""As many as a broker takes in one request."""
+BYTES_MAX = 8 * 1024 * 1024
+_ITEM_BYTES = 200  # of an item besides its payload, about
+_SHARE_CALLS = 16
+"""From so many calls on, what waits is shared out over the requests that are free. Fewer gain more from travelling
+together."""
+_LOOK_MAX = 1_000
+"""So many that have to wait are looked past for others that may go."""
+
+Outcomes = list[PushOutcome]
+_Call = tuple[list[Item], "asyncio.Future[Outcomes]"]
+_Lane = tuple[str, str | None]
+
+
+class InFlight:
+    """Push requests in flight, and the calls that wait for one. No two requests have a lane in common: what was called
+    first for a lane is stored first."""
+
+    def __init__(self, send: Callable[[list[list[Item]]], Awaitable[Sequence[Outcomes | Exception]]]) -> None:
+        self._send = send
+        self._waiting: deque[_Call] = deque()
+        self._lanes: set[_Lane] = set()
+        """Of the requests in flight."""
+        self._requests = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Of the requests in flight, and of those that are about to be made."""
+
+    def put(self, call: list[Item]) -> asyncio.Future[Outcomes]:
+        """The outcomes of a call, which travels with whatever else waits. It is taken back if the future is cancelled
+        before it left."""
+        future: asyncio.Future[Outcomes] = asyncio.get_running_loop().create_future()
+        self._waiting.append((call, future))
+        if len(self._tasks) < REQUESTS_MAX and self._lanes.isdisjoint(_lanes_of(call)):
+            self._start()
+        return future
+
+    def _start(self) -> None:
+        """Make a request when everybody who is about to call has called."""
+        self._tasks.add(asyncio.create_task(self._run()))
+
+    async def _run(self) -> None:
+        try:
+            while calls := self._take():
+                await self._fly(calls)
+                await asyncio.sleep(0)  # those who were answered may have more
+        except asyncio.CancelledError:  # the loop is being torn down
+            for _, future in self._waiting:
+                future.cancel()
+            raise
+        finally:
+            self._tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+
+    async def _fly(self, calls: list[_Call]) -> None:
+        lanes = {lane for call, _ in calls for lane in _lanes_of(call)}
+        self._lanes |= lanes
+        self._requests += 1
+        if self._waiting and len(self._tasks) < REQUESTS_MAX:
+            self._start()
+        outcomes: Sequence[Outcomes | Exception]
+        try:
+            outcomes = await self._send([call for call, _ in calls])
+        except Exception as error:  # the boundary of a request: its callers get it
+            outcomes = [error] * len(calls)
+        finally:
+            self._requests -= 1
+            self._lanes -= lanes
+        for (_, future), outcome in zip(calls, outcomes, strict=True):
+            if future.done():  # its caller has gone
+                continue
+            if isinstance(outcome, Exception):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+    def _take(self) -> list[_Call]:
+        """The calls of the next request: those that wait longest, but for those whose lanes are in a request, or
+        behind a call that is."""
+        waiting, blocked = self._waiting, self._lanes.copy()
+        most = max(_SHARE_CALLS, -(-len(waiting) // (REQUESTS_MAX - self._requests)))
+        taken: list[_Call] = []
+        left: list[_Call] = []
+        items = size = 0
+        while waiting and len(left) < _LOOK_MAX:
+            call, future = entry = waiting.popleft()
+            if future.done():  # its caller has gone
+                continue
+            if blocked and not blocked.isdisjoint(lanes := _lanes_of(call)):
+                blocked.update(lanes)
+                left.append(entry)
+                continue
+            items += len(call)
+            size += sum([len(item.payload) for item in call]) + _ITEM_BYTES * len(call)
+            if taken and (len(taken) >= most or items > ITEMS_MAX or size > BYTES_MAX):
+                left.append(entry)
+                break
+            taken.append(entry)
+        waiting.extendleft(reversed(left))
+        return taken
+
+    async def drain(self) -> None:
+        """Return when everybody who waits was answered."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+def _lanes_of(call: list[Item]) -> set[_Lane]:
+    if len(call) == 1:
+        return {(call[0].queue, call[0].partition)}
+    return {(item.queue, item.partition) for item in call}
