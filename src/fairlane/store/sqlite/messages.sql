@@ -25,7 +25,9 @@ select
 insert or replace into expiries (partition_id, due_at) values (?, ?)
 
 -- name: insert_segment (in push)
-insert into segments (partition_id, first_pos, n, created_at, checksum, ends, keys, body)
+-- Rolled back as a whole where a row is refused, as it never is: otherwise SQLite copies every page that a statement of many rows
+-- changes, past 64 KiB into a file, which costs three times what the rows do.
+insert or rollback into segments (partition_id, first_pos, n, created_at, checksum, ends, keys, body)
 values (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: insert_key (in push)
@@ -33,7 +35,7 @@ insert or replace into message_keys (partition_id, key, transaction_id, message_
 values (?, ?, ?, ?, ?, ?)
 
 -- name: move_head (in push)
-update partitions
+update or rollback partitions
 set head = v.column1, last_at = v.column2, newest_id_at = v.column3, keyed_until = v.column4, doubted_until = v.column5
 from (values (?, ?, ?, ?, ?, ?)) v
 where partitions.id = v.column6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
-from struct import pack
+from struct import Struct, pack
 from typing import Any
 from zlib import crc32
 
@@ -20,7 +20,7 @@ from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
 from fairlane.store.sqlite.log import SQL
 from fairlane.store.sqlite.rows import write_rows
 
-_ALONE = ((0, 1),)  # nothing to cut
+_pack_key = Struct(">q").pack
 
 
 class _Queue(msgspec.Struct, array_like=True):
@@ -127,13 +127,19 @@ def _append(db: apsw.Connection, now: int, rows: _Rows, slice: Slice, queue: _Qu
         return Stored(log.head, at, *depth)
     if queue.seeding:
         seed_partition(db, slice.queue_id, log.id, now)
-    lengths = list(map(len, fragments))
-    for low, high in cuts(lengths) if len(lengths) > 1 else _ALONE:
-        body = b"".join(fragments[low:high])
-        ends = encode(list(accumulate(lengths[low:high]))).decode()
-        packed = pack(f">{high - low}q", *keys[low:high])
-        rows.segments.append((log.id, log.head + low, high - low, at, crc32(body), ends, packed, body))
-    newest, oldest = max(slice.id_times) * 1000, min(slice.id_times) * 1000
+    if len(fragments) == 1:  # as of producers that push when something happens
+        body = fragments[0]
+        ends, packed = f"[{len(body)}]", _pack_key(keys[0])
+        rows.segments.append((log.id, log.head, 1, at, crc32(body), ends, packed, body))
+        newest = oldest = slice.id_times[0] * 1000
+    else:
+        lengths = list(map(len, fragments))
+        for low, high in cuts(lengths):
+            body = b"".join(fragments[low:high])
+            ends = encode(list(accumulate(lengths[low:high]))).decode()
+            packed = pack(f">{high - low}q", *keys[low:high])
+            rows.segments.append((log.id, log.head + low, high - low, at, crc32(body), ends, packed, body))
+        newest, oldest = max(slice.id_times) * 1000, min(slice.id_times) * 1000
     keyed_until, doubted_until = log.keyed_until, log.doubted_until
     if not (newest <= at and at - FRESH_US <= oldest and oldest >= 0):
         rows.keys += [  # of the ids that their segment's time would not lead to
@@ -155,7 +161,7 @@ def _append(db: apsw.Connection, now: int, rows: _Rows, slice: Slice, queue: _Qu
 
 
 def _write(db: apsw.Connection, now: int, rows: _Rows) -> None:
-    if len(rows.segments) == 1:  # as of producers that push when something happens
+    if len(rows.segments) == 1:
         db.execute(SQL["insert_segment"], rows.segments[0])
         db.execute(SQL["move_head"], rows.heads[0])
     else:
