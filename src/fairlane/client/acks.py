@@ -90,4 +90,15 @@ def _ack(item: AckItem) -> Ack:
 
 def _outcome(element: AckElement) -> AckOutcome:
     result = bytes(element.result) if element.result else None
+    if element.operation_id is None:  # as nearly always
+        return AckOutcome(
+            element.success,
+            element.transaction_id,
+            element.noop,
+            element.dead_lettered,
+            element.lease_released,
+            element.code,
+            element.error,
+            result,
+        )
     return AckOutcome(**{name: getattr(element, name) for name in _FIELDS} | {"result": result})

@@ -53,7 +53,7 @@ from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_SERVER, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome, RenewOutcome, check_acks
 from fairlane.model.queue import PRIORITY_MAX
-from fairlane.model.verdict import ack_item
+from fairlane.model.verdict import ack_items
 from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.consumer import Consumer
 from fairlane.wire.leases import ExtendBody, Released, Renewed
@@ -220,8 +220,7 @@ class Client(Part):
         groups = {message.group: message.queue for message in some}
         if len(groups) > 1:
             raise InvalidRequest("one ack is about messages of one group")
-        items = [ack_item(message, status, error, delay_ms, result) for message in some]
-        check_acks(items)
+        items = ack_items(some, status, error, delay_ms, result)
         return await self._acks.send(groups.popitem()[::-1], items) if items else []
 
     async def nack(

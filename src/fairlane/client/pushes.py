@@ -17,7 +17,7 @@ from fairlane.client.transport import Answer, Call, Transport, path_of
 from fairlane.errors import FairlaneError, InvalidRequest, Overloaded, QueueFull
 from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.limits import JSON_DEPTH_MAX
-from fairlane.model.message import PushItem, PushOptions, check_depth, check_items, check_options, check_payload
+from fairlane.model.message import PushItem, PushOptions, check_depth, check_items, check_options, check_payloads
 from fairlane.model.moment import Moment
 from fairlane.model.outcome import PushOutcome
 from fairlane.wire.base import encode
@@ -136,28 +136,24 @@ class Pushes:
 def prepare(items: Sequence[PushItem]) -> list[Item]:
     """Items as they are sent, each with a transactionId. InvalidRequest names the first bad one's index."""
     check_items(items)
-    prepared = []
-    for index, item in enumerate(items):
-        try:
-            check_payload(item.payload)
-        except InvalidRequest as error:
-            raise InvalidRequest(f"item {index}: {error}") from None
-        prepared.append(
-            Item(
-                queue=item.queue,
-                payload=msgspec.Raw(item.payload),
-                partition=item.partition,
-                transaction_id=item.transaction_id or uuid7(),
-                trace_id=item.trace_id,
-                type=item.type,
-                headers=item.headers,
-                deliver_at=None if item.deliver_at is None else Moment(item.deliver_at),
-                delay_ms=item.delay_ms,
-                priority=item.priority,
-                max_attempts=item.max_attempts,
-            )
+    check_payloads(items)
+    ids, _, _ = uuid7.many(len(items))
+    return [
+        Item(
+            queue=item.queue,
+            payload=msgspec.Raw(item.payload),
+            partition=item.partition,
+            transaction_id=item.transaction_id or id,
+            trace_id=item.trace_id,
+            type=item.type,
+            headers=item.headers,
+            deliver_at=None if item.deliver_at is None else Moment(item.deliver_at),
+            delay_ms=item.delay_ms,
+            priority=item.priority,
+            max_attempts=item.max_attempts,
         )
-    return prepared
+        for item, id in zip(items, ids, strict=True)
+    ]
 
 
 def item_of(queue: str, data: Any, options: PushOptions) -> Item:
@@ -190,13 +186,16 @@ def _elements(answer: Answer, items: list[Item]) -> list[PushElement] | None:
 
 def _outcome(item: Item, element: PushElement) -> PushOutcome:
     status: Any = element.status
+    partition = None if element.partition_id is None else PartitionId.parse(element.partition_id)
+    if status == "queued" and element.remaining_capacity is None:  # as nearly always
+        return PushOutcome(status, item.transaction_id or "", element.message_id, partition)
     if status in ("queued", "duplicate", "scheduled", "buffered"):
         depth, remaining = element.queue_depth, element.remaining_capacity
         return PushOutcome(
             status,
             item.transaction_id or "",
             element.message_id,
-            None if element.partition_id is None else PartitionId.parse(element.partition_id),
+            partition,
             depth=None if remaining is None else depth,
             capacity=None if remaining is None else depth + remaining,
             deliver_at=element.deliver_at,

@@ -197,7 +197,7 @@ def check_payloads(items: Sequence[PushItem]) -> None:
                 if len(payload) > 2 * JSON_DEPTH_MAX:
                     check_depth(bytes(payload))
             return
-    except (msgspec.DecodeError, RecursionError, TypeError):
+    except (msgspec.DecodeError, RecursionError, TypeError, InvalidRequest):
         pass  # the look at each one says what is wrong, and with which
     for index, payload in enumerate(payloads):
         try:

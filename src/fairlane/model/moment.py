@@ -17,13 +17,18 @@ class Moment(int):
     def isoformat(self) -> str:
         return timestamp(self)
 
-    @classmethod
-    def parse(cls, text: str) -> Moment:
+    @staticmethod
+    def parse(text: str) -> Moment:
         """From text with or without a zone; without one it is UTC. ValueError if it is no time."""
-        # In a query a `+` is a blank, also the one of a zone.
-        at = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
-        micros = ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
-        return cls(max(0, min(micros, MICROS_MAX)))
+        return _parse(text)
+
+
+@lru_cache(maxsize=1_000)  # messages that were pushed together share their time
+def _parse(text: str) -> Moment:
+    # In a query a `+` is a blank, also the one of a zone.
+    at = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
+    micros = ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+    return Moment(max(0, min(micros, MICROS_MAX)))
 
 
 def moment_or_none(micros: int | None) -> Moment | None:
