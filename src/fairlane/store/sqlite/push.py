@@ -81,7 +81,8 @@ def push(db: apsw.Connection, now: int, slices: Sequence[Slice]) -> list[PushRes
     for queue in queues.values():
         queue.max_size, queue.expires_us = _limits(queue.options)
     results: list[PushResult] = []
-    fits: list[tuple[int, Slice, _Queue, _Log]] = []
+    rows = _Rows()
+    limited: list[tuple[int, Slice, _Queue, _Log]] = []
     for index, slice in enumerate(slices):
         log, known = logs.get(slice.partition.id), queues.get(slice.queue_id)
         if known is None or log is None or log.queue_id != slice.queue_id or slice.partition.shard != 0:
@@ -103,13 +104,14 @@ def push(db: apsw.Connection, now: int, slices: Sequence[Slice]) -> list[PushRes
             )
         ):
             results.append(Duplicates(stored))
+        elif not known.max_size:
+            results.append(_append(db, now, rows, slice, known, log))
         else:
             known.coming += len(slice.fragments)
-            fits.append((index, slice, known, log))
+            limited.append((index, slice, known, log))
             results.append(Full(known.depth, known.max_size))
-    rows = _Rows()
-    for index, slice, queue, log in fits:  # only now is it known what comes to each queue
-        if not queue.max_size or queue.depth + queue.coming <= queue.max_size:
+    for index, slice, queue, log in limited:  # only now is it known what comes to each queue
+        if queue.depth + queue.coming <= queue.max_size:
             results[index] = _append(db, now, rows, slice, queue, log)
     if rows.heads:
         _write(db, now, rows)
