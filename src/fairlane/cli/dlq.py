@@ -7,20 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from fairlane.cli.output import confirm, counted
-from fairlane.cli.verb import (
-    Client,
-    Limit,
-    Noun,
-    QueueName,
-    Shown,
-    Yes,
-    arg,
-    columns_of,
-    opt,
-    print_facts,
-    print_rows,
-    verb,
-)
+from fairlane.cli.verb import Client, Limit, Noun, QueueName, Shown, Yes, arg, columns_of, opt, print_rows, verb
 from fairlane.errors import InvalidRequest
 
 app = Noun("dlq")
@@ -30,6 +17,15 @@ Partition = Annotated[str | None, opt("Only those of this partition.")]
 Error = Annotated[str | None, opt("Only those whose error contains this.")]
 Ids = Annotated[list[str] | None, arg("ID", "Of dead letters.")]
 All = Annotated[bool, opt("All of them, or all that the other options choose.", "--all")]
+_LETTERS = columns_of(
+    "id partition group failed=failed_at attempts error data replayed_as",
+    data=lambda letter: _cut(bytes(letter.raw).decode(errors="replace")),
+)
+_FACTS = columns_of(
+    "id transaction_id partition group failed=failed_at attempts error replayed_as data",
+    data=lambda letter: bytes(letter.raw).decode(errors="replace"),
+)
+_ERRORS = columns_of("queue group error count replayed last=last_failed_at")
 
 
 @verb(app, "list")
@@ -43,22 +39,13 @@ async def list_letters(
 ) -> Shown:
     """List dead letters, latest failure first."""
     letters = await client.dead_letters.list(queue, group=group, partition=partition, error=error, limit=limit)
-    columns = columns_of(
-        "id partition group failed=failed_at attempts error data replayed_as",
-        data=lambda letter: _cut(bytes(letter.raw).decode(errors="replace")),
-    )
-    return Shown(letters, lambda: print_rows(columns, letters, empty=f"Queue {queue} has no dead letters."))
+    return Shown(letters, lambda: print_rows(_LETTERS, letters, empty=f"Queue {queue} has no dead letters."))
 
 
-@verb(app)
-async def show(client: Client, queue: QueueName, id: Annotated[str, arg("ID", "Of a dead letter.")]) -> Shown:
+@verb(app, facts=_FACTS)
+async def show(client: Client, queue: QueueName, id: Annotated[str, arg("ID", "Of a dead letter.")]) -> Any:
     """Show a dead letter whole: its payload and its last error."""
-    letter = await client.dead_letters.get(queue, id)
-    columns = columns_of(
-        "id transaction_id partition group failed=failed_at attempts error replayed_as data",
-        data=lambda one: bytes(one.raw).decode(errors="replace"),
-    )
-    return Shown(letter, lambda: print_facts(columns, letter))
+    return await client.dead_letters.get(queue, id)
 
 
 @verb(app)
@@ -101,12 +88,10 @@ async def purge(
     return _done({"queue": queue, "purged": purged}, "Purged", purged, ids, queue)
 
 
-@verb(app)
-async def errors(client: Client, queue: Annotated[str | None, arg("QUEUE", "All queues without one.")] = None) -> Shown:
+@verb(app, columns=_ERRORS, empty="There are no dead letters.")
+async def errors(client: Client, queue: Annotated[str | None, arg("QUEUE", "All queues without one.")] = None) -> Any:
     """Count dead letters by their error, the most frequent first."""
-    found = await client.dead_letters.errors(queue)
-    columns = columns_of("queue group error count replayed last=last_failed_at")
-    return Shown(found, lambda: print_rows(columns, found, empty="There are no dead letters."))
+    return await client.dead_letters.errors(queue)
 
 
 def _json(text: str) -> msgspec.Raw:

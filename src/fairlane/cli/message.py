@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 from fairlane.cli import REFUSED, TRY_AGAIN
 from fairlane.cli.output import confirm, printable
-from fairlane.cli.verb import (
-    Client,
-    Limit,
-    Noun,
-    QueueName,
-    Shown,
-    Yes,
-    arg,
-    columns_of,
-    opt,
-    print_facts,
-    print_rows,
-    verb,
-)
+from fairlane.cli.verb import Client, Limit, Noun, QueueName, Shown, Yes, arg, columns_of, opt, verb
 
 app = Noun("message")
 
@@ -40,7 +27,7 @@ _FACTS = columns_of(
 )
 
 
-@verb(app, "list")
+@verb(app, "list", columns=_HEADS, rows="messages", empty="There are no such messages.")
 async def list_messages(
     client: Client,
     queue: Annotated[str | None, arg("QUEUE", "Only those of this queue.")] = None,
@@ -48,17 +35,15 @@ async def list_messages(
     id: Annotated[str | None, opt("Only with this transactionId.", "--id")] = None,
     trace_id: Annotated[str | None, opt("Only those of this trace.")] = None,
     limit: Limit = 20,
-) -> Shown:
+) -> Any:
     """List stored messages, newest first, without taking them."""
-    page = await client.messages.list(queue, partition=partition, transaction_id=id, trace_id=trace_id, limit=limit)
-    return Shown(page, lambda: print_rows(_HEADS, page.messages, empty="There are no such messages."))
+    return await client.messages.list(queue, partition=partition, transaction_id=id, trace_id=trace_id, limit=limit)
 
 
-@verb(app)
-async def show(client: Client, partition_id: PartitionId, id: Id) -> Shown:
+@verb(app, facts=_FACTS)
+async def show(client: Client, partition_id: PartitionId, id: Id) -> Any:
     """Show a stored message whole, and how far groups are with it."""
-    message = await client.messages.get(partition_id, id)
-    return Shown(message, lambda: print_facts(_FACTS, message))
+    return await client.messages.get(partition_id, id)
 
 
 @verb(app)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from fairlane.cli.output import confirm, counted, echo, print_table, shown_time
-from fairlane.cli.verb import Client, Limit, Noun, QueueName, Shown, Yes, arg, columns_of, opt, print_rows, verb
+from fairlane.cli.verb import Client, Limit, Noun, QueueName, Shown, Yes, arg, columns_of, opt, verb
 from fairlane.errors import AlreadyExists, InvalidRequest, NotFound
 from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE
 from fairlane.model.queue import QueueOptions
@@ -157,11 +157,10 @@ async def explain(
     return Shown(explained, explained.sentence)
 
 
-@verb(app)
-async def scheduled(client: Client, queue: QueueName) -> Shown:
+@verb(app, columns=_SCHEDULED, rows="messages", empty="Nothing waits for its time.")
+async def scheduled(client: Client, queue: QueueName) -> Any:
     """List the next messages that wait for their time."""
-    page = await client.scheduled.list(queue)
-    return Shown(page, lambda: print_rows(_SCHEDULED, page.messages, empty="Nothing waits for its time."))
+    return await client.scheduled.list(queue)
 
 
 @verb(app)

@@ -13,20 +13,7 @@ import msgspec
 
 from fairlane.cli import REFUSED, Exit
 from fairlane.cli.output import confirm, counted, echo, print_json, printable
-from fairlane.cli.verb import (
-    AsJson,
-    Client,
-    Noun,
-    Server,
-    Shown,
-    Yes,
-    arg,
-    ask,
-    columns_of,
-    opt,
-    print_shown,
-    verb,
-)
+from fairlane.cli.verb import AsJson, Client, Noun, Server, Shown, Yes, arg, ask, columns_of, opt, print_shown, verb
 from fairlane.errors import InvalidRequest, NotFound, SpecError
 from fairlane.model.names import DEFAULT_SERVER
 from fairlane.spec import check as checks

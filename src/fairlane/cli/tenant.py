@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 
 from fairlane.cli.output import confirm
-from fairlane.cli.verb import Client, Noun, Shown, Yes, arg, columns_of, opt, print_facts, verb
+from fairlane.cli.verb import Client, Noun, Shown, Yes, arg, columns_of, opt, verb
 from fairlane.errors import InvalidRequest
 from fairlane.model.tenant import Quotas
 from fairlane.wire.keys import KeyOptions
@@ -38,13 +38,12 @@ async def list_tenants(client: Client) -> Any:
     return await client.tenants.list()
 
 
-@verb(app)
+@verb(app, facts=_SHOWN)
 async def show(
     client: Client, name: Annotated[str | None, arg("NAME", "Name of the tenant; one's own.")] = None
-) -> Shown:
+) -> Any:
     """Show a tenant, its quotas and what it has."""
-    found = await (client.tenants.own() if name is None else client.tenants.show(name))
-    return Shown(found, lambda: print_facts(_SHOWN, found))
+    return await (client.tenants.own() if name is None else client.tenants.show(name))
 
 
 @verb(app)

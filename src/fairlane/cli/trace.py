@@ -20,11 +20,10 @@ _NOTES = columns_of(
 _MESSAGES = columns_of("created=created_at queue partition status transaction_id partition_id")
 
 
-@verb(app, "list")
-async def list_names(client: Client, limit: Limit = 50) -> Shown:
+@verb(app, "list", columns=_NAMES, rows="trace_names", empty="No consumer noted anything.")
+async def list_names(client: Client, limit: Limit = 50) -> Any:
     """List the names that consumers gave to their notes, latest seen first."""
-    found = await client.traces.names(TraceNameQuery(limit=limit))
-    return Shown(found, lambda: print_rows(_NAMES, found.trace_names, empty="No consumer noted anything."))
+    return await client.traces.names(TraceNameQuery(limit=limit))
 
 
 @verb(app)

@@ -62,12 +62,19 @@ class Shown(NamedTuple):
 
 
 def verb(
-    app: Noun, name: str | None = None, *, columns: Columns | None = None, empty: str = ""
+    app: Noun,
+    name: str | None = None,
+    *,
+    columns: Columns | None = None,
+    rows: str = "",
+    empty: str = "",
+    facts: Columns | None = None,
 ) -> Callable[[Handler], Handler]:
     """Make a command of a coroutine function of a client and of options: it gets `--server` and `--json`.
 
-    With `columns` the function returns a list, which is printed as a table, or `empty` if there is none; otherwise it
-    returns what is `Shown`, or prints by itself what `json`, which it takes then, asks for.
+    With `columns` the function returns a list, or a page whose field `rows` is one, which is printed as a table, or
+    `empty` if there is none. With `facts` it returns one thing, of which these are printed. Otherwise it returns what
+    is `Shown`, or prints by itself what `json`, which it takes then, asks for.
     """
 
     def decorate(handler: Handler) -> Handler:
@@ -76,7 +83,10 @@ def verb(
         def command(server: str, json: bool = False, **options: Any) -> None:
             answer = ask(server, lambda client: handler(client, **options | ({"json": json} if takes_json else {})))
             if columns is not None:
-                print_shown(Shown(answer, lambda: print_rows(columns, answer, empty=empty)), json)
+                found = getattr(answer, rows) if rows else answer
+                print_shown(Shown(answer, lambda: print_rows(columns, found, empty=empty)), json)
+            elif facts is not None:
+                print_shown(Shown(answer, lambda: print_facts(facts, answer)), json)
             elif answer is not None:
                 print_shown(answer, json)
 
