@@ -251,10 +251,10 @@ class Broker(Parts):
         steps = await self.priorities.apply(self.tenant, steps, away=not self.route.watch.up)
         self.route.check(self.tenant, steps)
         commit = None if change is None else partial(self.store.streams.cycle, change)
-        transaction = self._transactor.transact(self.tenant, steps, commit=commit, release=release)
+        transaction = self.transactor.transact(self.tenant, steps, commit=commit, release=release)
         size = len(steps) + (len(change.ops) if change else 0)
         outcomes = await self.telemetry.measured(self.telemetry.transaction, size, transaction)
-        self._announcer.flushed()
+        self.announcer.flushed()
         return outcomes
 
     async def pop_request(self, request: PopRequest) -> Popped:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from fairlane.broker.part import Part
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.ids import PartitionId, is_uuid
 from fairlane.model.moment import Moment, moment_or_none
@@ -20,7 +21,7 @@ from fairlane.model.names import QUEUE_MODE, name_or_none
 from fairlane.model.queue import Queue
 from fairlane.model.stats import Standing
 from fairlane.store.contract.browse import ListPosition, StoredHead, Upto
-from fairlane.store.contract.store import Store
+from fairlane.wire.base import made
 from fairlane.wire.browse import BusStatus, ListMode, MessageHead, MessagePage, MessageQuery, Status
 
 PARTITIONS_AT_ONCE = 20
@@ -42,11 +43,7 @@ class Found(msgspec.Struct):
     groups: set[str]
 
 
-class Browse:
-    def __init__(self, store: Store, tenant: str) -> None:
-        self._store = store
-        self._tenant = tenant
-
+class Browse(Part):
     async def page(self, query: MessageQuery) -> MessagePage:
         if query.trace_id is not None and not is_uuid(query.trace_id):
             raise InvalidRequest(f"traceId must be a UUID, not {query.trace_id!r:.80}")
@@ -235,15 +232,13 @@ def _head(head: StoredHead, queue: Queue, partition: str, standings: list[Standi
     at, partition_id, position = head.at
     status = status_of(position, standings, dead)
     passed = [one for one in standings if one.has_finished(position)]
-    return MessageHead(
-        id=head.id,
-        transaction_id=head.transaction_id,
+    return made(
+        MessageHead,
+        head,
         partition_id=str(partition_id),
         status=status,
         queue_status=status if any(one.group == QUEUE_MODE for one in standings) else None,
         bus_status=BusStatus(consumed_by=len(passed), total_groups=len(standings)),
-        trace_id=head.trace_id,
-        producer_sub=head.producer_sub,
         queue_priority=queue.options.priority,
         created_at=Moment(at),
         **common_of(queue, partition, position, standings),

@@ -5,10 +5,7 @@ from __future__ import annotations
 from builtins import list as List  # there is a verb of that name
 from collections import deque
 
-from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.compiled_specs import CompiledSpecs
-from fairlane.broker.deferral.drain import OperationDrain
-from fairlane.broker.push import Announcer
+from fairlane.broker.part import Part
 from fairlane.errors import InvalidRequest, NotFound, StoreCorrupt
 from fairlane.model.limits import COUNT_MAX, POP_BYTES_MAX
 from fairlane.model.message import Message, PushItem
@@ -28,23 +25,7 @@ _STEP = 1000
 """Letters that one transaction replays."""
 
 
-class DeadLetters:
-    def __init__(
-        self,
-        store: Store,
-        tenant: str,
-        catalogue: Catalogue,
-        announcer: Announcer,
-        operation_drain: OperationDrain,
-        compiled_specs: CompiledSpecs,
-    ) -> None:
-        self._store = store
-        self._tenant = tenant
-        self._catalogue = catalogue
-        self._announcer = announcer
-        self._operation_drain = operation_drain
-        self._compiled_specs = compiled_specs
-
+class DeadLetters(Part):
     async def list(
         self, queue: str, where: Where = _ANY, *, limit: int = 100, before: tuple[int, str] | None = None
     ) -> List[wire.DeadLetter]:
@@ -113,15 +94,15 @@ class DeadLetters:
                 raise InvalidRequest("another payload is for one dead letter: name it in `ids`")
             item = PushItem(queue=queue, payload=payload)
             item.check()
-            self._compiled_specs.admit_steps([item])
+            self._broker.compiled_specs.admit_steps([item])
         while chosen is not None and (limit is None or len(replayed) < limit):
             step = _STEP if limit is None else min(_STEP, limit - len(replayed))
             some = await self._store.dead_letters.replay(found.id, chosen, payload=payload, limit=step)
             if not some:
                 break
             replayed += some
-            self._announcer.announce(found.id, len(some))
-            self._operation_drain.enqueued(0)  # some may be operations
+            self._broker.announcer.announce(found.id, len(some))
+            self._broker.operation_drain.enqueued(0)  # some may be operations
         return replayed
 
     async def purge(self, queue: str, where: Where = _ANY) -> int:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
+from fairlane.broker.part import Part
 from fairlane.errors import NotFound
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import RESULT_BYTES_MAX
 from fairlane.model.message import check_json
 from fairlane.model.names import check_name
-from fairlane.store.contract.store import Store
 from fairlane.wire.effects import Effect, EffectBody, EffectQuery
 
 
-class Effects:
-    def __init__(self, store: Store, tenant: str) -> None:
-        self._store = store
-        self._tenant = tenant
-
+class Effects(Part):
     async def get(self, key: str, where: EffectQuery) -> Effect:
         partition = PartitionId.parse(where.partition_id)
         found = await self._store.effects.get(self._tenant, check_name("key", key), partition)

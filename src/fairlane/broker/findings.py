@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from fairlane.broker.flags import PUSH_MAINTENANCE
+from fairlane.broker.part import Part
 from fairlane.errors import FairlaneError
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import DEFAULT_TENANT, QUEUE_MODE
@@ -42,15 +43,15 @@ _OFF: Final = {"enabled": False}
 _WORST: Final = ("critical", "warning", "notice")
 
 
-class Findings:
+class Findings(Part):
     def __init__(self, broker: Parts) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._report: dict[str, Any] = {}
         self._report_until = 0.0
 
     async def list(self) -> List[Finding]:
         """What is worth acting on now, the worst first."""
-        operator = self._broker.tenant == DEFAULT_TENANT
+        operator = self._tenant == DEFAULT_TENANT
         found = [*self._journal(), *await self._hooks()]
         looks: List[Callable[[], Awaitable[List[Finding]]]] = [
             self._lanes,
@@ -74,7 +75,7 @@ class Findings:
 
     async def _lanes(self) -> List[Finding]:
         names = {queue.id: queue.name for queue in await self._broker.queues.list()}
-        lanes = await self._broker.store.statistics.stopped(List(names), limit=_LANES_MAX)
+        lanes = await self._store.statistics.stopped(List(names), limit=_LANES_MAX)
         counts = Counter((one.queue_id, one.group) for one in lanes)
         first = {(one.queue_id, one.group): one for one in reversed(lanes)}
         found = []
@@ -217,7 +218,7 @@ class Findings:
 
     async def _database(self) -> List[Finding]:
         if time.monotonic() >= self._report_until:
-            self._report = await self._broker.store.report()
+            self._report = await self._store.report()
             self._report_until = time.monotonic() + _REPORT_SECONDS
         found = []
         free, size = self._report.get("diskFreeBytes", 1), self._report.get("diskBytes", 1)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from builtins import list as List  # there is a verb of that name
 
-from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.paging import page_of
-from fairlane.broker.push import Announcer
-from fairlane.broker.statistics import Statistics
+from fairlane.broker.part import Part
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.group import Group, LaneState, Seek, Subscription
@@ -16,7 +14,6 @@ from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
 from fairlane.model.queue import Queue
 from fairlane.model.stats import GroupStats
-from fairlane.store.contract.store import Store
 from fairlane.wire.base import made
 from fairlane.wire.groups import (
     GroupListQuery,
@@ -33,21 +30,7 @@ _LANES_MAX = 1000
 _PREVIEWED_MAX = 10_000
 
 
-class Groups:
-    def __init__(
-        self,
-        store: Store,
-        tenant: str,
-        catalogue: Catalogue,
-        announcer: Announcer,
-        statistics: Statistics,
-    ) -> None:
-        self._store = store
-        self._tenant = tenant
-        self._catalogue = catalogue
-        self._announcer = announcer
-        self._statistics = statistics
-
+class Groups(Part):
     async def is_there(self, queue: str, group: str) -> bool:
         found = await self._catalogue.queue(self._tenant, check_name("queue", queue), make=False)
         return found is not None and await self._catalogue.group_id(found.id, group) is not None
@@ -55,11 +38,11 @@ class Groups:
     async def summaries(self) -> List[GroupSummary]:
         """Every group of every queue, with how far it lags."""
         now = await self._store.now()
-        return [_summary(queue, counted, now) for queue, counted in await self._statistics.groups()]
+        return [_summary(queue, counted, now) for queue, counted in await self._broker.statistics.groups()]
 
     async def page(self, query: GroupListQuery, caller: Caller = ANYBODY) -> GroupPage:
         """A page of those that the caller may see, and the numbers of all those."""
-        now, every = await self._store.now(), await self._statistics.groups()
+        now, every = await self._store.now(), await self._broker.statistics.groups()
         groups = [one for one in every if caller.allows("status", one[0].name)]
         shown, total = page_of(
             [
@@ -82,13 +65,13 @@ class Groups:
             lagging=sum(one.lagging > 0 for _, one in groups),
             to_read=sum(one.lag for _, one in groups),
             oldest_seconds=_seconds(now, min(oldest, default=None)),
-            stats_age=self._statistics.groups_age_seconds(),
+            stats_age=self._broker.statistics.groups_age_seconds(),
         )
 
     async def summary(self, queue: str, group: str) -> GroupSummary:
         """One group of one queue. Raises NotFound."""
         there, now = await self._catalogue.existing(self._tenant, queue), await self._store.now()
-        for one in await self._statistics.groups_of(there.id):
+        for one in await self._broker.statistics.groups_of(there.id):
             if one.group.name == group:
                 return _summary(there, one, now)
         raise NotFound("Consumer group not found")
@@ -122,7 +105,7 @@ class Groups:
 
     async def _everywhere(self, name: str) -> List[tuple[Queue, Group]]:
         """The group in every queue that has it."""
-        queues = {queue.id: queue for queue in await self._statistics.listed()}
+        queues = {queue.id: queue for queue in await self._broker.statistics.listed()}
         groups = await self._store.groups.everywhere(self._tenant, check_name("group", name))
         return sorted(((queues[one.queue_id], one) for one in groups if one.queue_id in queues), key=_by_queue)
 
@@ -142,8 +125,8 @@ class Groups:
         found = await self._catalogue.existing_group(there, group)
         lane = await self._catalogue.existing_partition(there, partition)
         moved = await self._store.groups.seek(found.id, seek, partition=lane)
-        self._statistics.changed(found.queue_id)
-        self._announcer.announce(found.queue_id, moved)
+        self._broker.statistics.changed(found.queue_id)
+        self._broker.announcer.announce(found.queue_id, moved)
         return moved
 
     async def preview_seek(self, queue: str, group: str, seek: Seek) -> SeekPreview:
@@ -185,7 +168,7 @@ class Groups:
 
     async def _delete(self, group: Group, *, keep_subscription: bool) -> int:
         deleted = await self._store.groups.delete(group.id, keep_subscription=keep_subscription)
-        self._statistics.changed(group.queue_id)
+        self._broker.statistics.changed(group.queue_id)
         self._catalogue.forget_group(group.queue_id, group.name)
         return deleted
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
-from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.processes import Processes
+from fairlane.broker.part import Part
 from fairlane.errors import InvalidRequest
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_TENANT, check_count, check_name
 from fairlane.runtime.clock import wall_clock
-from fairlane.store.contract.store import Store
 from fairlane.telemetry import BIN_SECONDS, BINS_MAX, COUNTED, MINUTES_MAX, SECONDS_MAX, Bin, Minute, QueueCounts, Step
 from fairlane.wire.history import History as HistoryAnswer
 from fairlane.wire.queues import Rates
@@ -23,19 +21,13 @@ _RATE_BINS: Final = 2
 """Over which the rates of a queue are taken: long enough that one batch does not look like a flood."""
 _NOTHING: Final = (0,) * len(COUNTED)
 _NO_COUNTS: Final = QueueCounts()
-_NO_LATENCIES: Final = (None,) * 6
+_LATENCIES: Final = ("push_p50_ms", "push_p99_ms", "pop_p50_ms", "pop_p99_ms", "ack_p50_ms", "ack_p99_ms")
+_NO_LATENCIES: Final = (None,) * len(_LATENCIES)
 _REMEMBERED_SECONDS: Final = 15
 """A count is as good as new for so long: it may have served for some seconds before it was made anew."""
 
 
-class History:
-    def __init__(self, store: Store, tenant: str, catalogue: Catalogue, processes: Processes) -> None:
-        self._store = store
-        self._tenant = tenant
-        self._catalogue = catalogue
-        self._telemetry = processes.telemetry
-        self._processes = processes
-
+class History(Part):
     async def show(self, queue: str | None = None, *, group: str | None = None, minutes: int = 60) -> HistoryAnswer:
         """What happened in the last minutes, of one queue or of all, with the lag of a group. Raises NotFound."""
         check_count("minutes", minutes, least=1, most=MINUTES_MAX)
@@ -53,16 +45,16 @@ class History:
         seconds, since = minutes * 60, wall_clock() - (minutes + 1) * 60 * _SECOND
         if seconds > SECONDS_MAX:
             only = 0 if ids is None else ids[0] if len(ids) == 1 else None
-            found, width = (await self._processes.minutes(since, queue=only))[:-1], _MINUTE_SECONDS
+            found, width = (await self._broker.processes.minutes(since, queue=only))[:-1], _MINUTE_SECONDS
             if ids is None:
                 steps = [one.step for one in found if one.step is not None]
             else:
                 steps = [_step(one, ids, group_id) for one in found]
         elif ids is not None:
-            bins, width = await self._processes.bins(queues=ids), BIN_SECONDS
+            bins, width = await self._broker.processes.bins(queues=ids), BIN_SECONDS
             steps = [_step(one, ids, group_id) for one in bins]
         else:
-            steps, width = await self._processes.seconds(), 1
+            steps, width = await self._broker.processes.seconds(), 1
         return self._columns((queue, group), steps, width, seconds // width)
 
     def _columns(
@@ -73,12 +65,12 @@ class History:
         until = now - now % width
         since = until - points * width
         found = {one.at: one for one in steps}
-        started_at = self._telemetry.started_at - width
+        started_at = self._broker.telemetry.started_at - width
         silent = Step(0, _NOTHING, _NO_LATENCIES, None, None)
         unknown = Step(0, (), _NO_LATENCIES, None, None)
         row = [found.get(at, silent if at > started_at else unknown) for at in range(since, until, width)]
         columns = [[_rate(one.counts, index, seconds) for one in row] for index in range(len(COUNTED))]
-        latencies = [[_ms(one.latencies[index]) for one in row] for index in range(6)]
+        latencies = [[_ms(one.latencies[index]) for one in row] for index in range(len(_LATENCIES))]
         times = range(since, until, width)
         ages = [
             None if one.oldest_at is None else max(0.0, round((at - one.oldest_at) / 1e6, 1))
@@ -94,19 +86,14 @@ class History:
             depth=_carried([one.depth for one in row], filled),
             oldest_seconds=_carried(ages, filled),
             lag=_carried([one.lag for one in row], filled),
-            push_p50_ms=latencies[0],
-            push_p99_ms=latencies[1],
-            pop_p50_ms=latencies[2],
-            pop_p99_ms=latencies[3],
-            ack_p50_ms=latencies[4],
-            ack_p99_ms=latencies[5],
+            **dict(zip(_LATENCIES, latencies, strict=True)),
         )
 
     async def rates(self) -> dict[int, Rates]:
         """Messages a second of each queue in the last seconds; of a queue that is not there nothing happened."""
         first = self._last_bin(_RATE_BINS)
         sums: dict[int, QueueCounts] = {}
-        for one in await self._processes.bins(first):
+        for one in await self._broker.processes.bins(first):
             for queue_id, counts in one.queues.items():
                 sums.setdefault(queue_id, QueueCounts()).add(counts)
         seconds = _RATE_BINS * BIN_SECONDS
@@ -119,7 +106,7 @@ class History:
         """Messages pushed a second to each of these queues in the last minutes, in steps of some seconds."""
         first = self._last_bin(BINS_MAX)
         found = {queue_id: [0.0] * BINS_MAX for queue_id in queue_ids}
-        for one in await self._processes.bins(first, queue_ids):
+        for one in await self._broker.processes.bins(first, queue_ids):
             index = (one.at - first) // (BIN_SECONDS * _SECOND)
             for queue_id in queue_ids if 0 <= index < BINS_MAX else ():
                 counts = one.queues.get(queue_id)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import uuid
 from builtins import list as List  # there is a verb of that name
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from fairlane.broker.compiled_specs import CompiledSpecs
 from fairlane.broker.paging import page_of
-from fairlane.broker.processes import Processes
+from fairlane.broker.part import Part
 from fairlane.errors import NotAvailable, NotFound
 from fairlane.hooks.samples import sample_of
 from fairlane.model.moment import Moment, moment_or_none
@@ -19,6 +18,9 @@ from fairlane.runtime.clock import wall_clock
 from fairlane.spec import ir
 from fairlane.spec.sample import sample_body
 from fairlane.wire.hooks import Hook, HookList, HookListQuery, HookRequest
+
+if TYPE_CHECKING:
+    from fairlane.broker.parts import Parts
 
 _RECENT: Final = 20
 _LATELY: Final = 300_000_000
@@ -57,28 +59,27 @@ class _Log(msgspec.Struct):
         self.refused_at = max(more.refused_at or 0, self.refused_at or 0) or None
 
 
-class Hooks:
-    def __init__(self, tenant: str, compiled_specs: CompiledSpecs, processes: Processes) -> None:
-        self._specs = compiled_specs
-        self._processes = processes
+class Hooks(Part):
+    def __init__(self, broker: Parts) -> None:
+        super().__init__(broker)
         self._logs: dict[str, _Log] = {}
-        self._question = f"hooks {tenant}"
+        self._question = f"hooks {broker.tenant}"
 
     def note(self, name: str, outcome: str, status: int) -> None:
         """A request to a webhook in force was answered so."""
         now, taken = wall_clock(), outcome in _TAKEN
         request = HookRequest(at=Moment(now), outcome=outcome, status=status, why=_WHY.get(outcome))
-        self._processes.answers[self._question] = lambda: self._logs
+        self._broker.processes.answers[self._question] = lambda: self._logs
         log = self._logs.setdefault(name, _Log())
         log.add(_Log({outcome: 1}, [request], now if taken else None, None if taken else now))
 
     async def list(self) -> List[Hook]:
         """Those in force, by name."""
         logs: dict[str, _Log] = {}
-        for one in await self._processes.ask(dict[str, _Log], self._question):
+        for one in await self._broker.processes.ask(dict[str, _Log], self._question):
             for name, log in one.items():
                 logs.setdefault(name, _Log()).add(log)
-        return [self._shown(name, logs.get(name) or _Log()) for name in sorted(self._specs.hooks)]
+        return [self._shown(name, logs.get(name) or _Log()) for name in sorted(self._broker.compiled_specs.hooks)]
 
     async def page(self, query: HookListQuery, may_see: Callable[[Hook], bool]) -> HookList:
         """A page of those that may be seen, and the numbers of all those."""
@@ -94,13 +95,13 @@ class Hooks:
         return HookList(hooks=shown, total=total, delivered=delivered, refused=refused)
 
     def _shown(self, name: str, log: _Log) -> Hook:
-        spec, since = self._specs.declaring(name).webhooks[name], wall_clock() - _LATELY
+        spec, since = self._broker.compiled_specs.declaring(name).webhooks[name], wall_clock() - _LATELY
         return Hook(
             name=name,
             queue=spec.queue,
             command=spec.command.command if spec.command else None,
             scheme=spec.verify.scheme if spec.verify else None,
-            available=self._specs.hooks[name] is not None,
+            available=self._broker.compiled_specs.hooks[name] is not None,
             delivered=sum(count for outcome, count in log.outcomes.items() if outcome in _TAKEN),
             refused=sum(count for outcome, count in log.outcomes.items() if outcome not in _TAKEN),
             refused_lately=sum(one.at > since and one.outcome in _UNSIGNED for one in log.recent),
@@ -113,12 +114,12 @@ class Hooks:
     def sample(self, name: str) -> tuple[dict[bytes, bytes], bytes]:
         """Headers and body as the sender of a webhook could send them, signed. NotFound if there is none, NotAvailable
         if its secret is missing here."""
-        if name not in self._specs.hooks:
+        if name not in self._broker.compiled_specs.hooks:
             raise NotFound(f"there is no webhook {name!r:.200}")
-        hook = self._specs.hooks[name]
+        hook = self._broker.compiled_specs.hooks[name]
         if hook is None:
             raise NotAvailable("the secret of this webhook is missing here, so that nothing can be signed")
-        spec, app = hook.spec, self._specs.declaring(name)
+        spec, app = hook.spec, self._broker.compiled_specs.declaring(name)
         given = sample_of(spec.verify.scheme if spec.verify else "")
         body = msgspec.json.encode(sample_body(app, spec, given.body))
         id = str(uuid.uuid4())

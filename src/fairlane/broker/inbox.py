@@ -11,10 +11,8 @@ from typing import Literal
 import msgspec
 
 from fairlane import tracing
-from fairlane.broker.admission import Intake
-from fairlane.broker.compiled_specs import AllSpecs
+from fairlane.broker.part import Part
 from fairlane.broker.push_batch import PushRequest
-from fairlane.broker.results import Results
 from fairlane.errors import NotFound, Unavailable
 from fairlane.hooks.hook import Hook, Received
 from fairlane.model.message import PushItem
@@ -30,19 +28,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     result: bytes = b"null"
 
 
-class Inbox:
-    def __init__(
-        self,
-        tenant: str,
-        intake: Intake,
-        results: Results,
-        specs: AllSpecs,
-    ) -> None:
-        self._results = results
-        self._tenant = tenant
-        self._intake = intake
-        self._specs = specs
-
+class Inbox(Part):
     async def take(self, hook: Hook, received: Received) -> Taken:
         """A webhook whose signature was found good. InvalidRequest if it cannot be taken as it is, QueueFull or
         Unavailable if not now; then nothing was stored."""
@@ -58,7 +44,7 @@ class Inbox:
             transaction_id=hook.transaction_id(key),
             headers=tracing.of_request(received.headers) or None,
         )
-        [outcome] = await self._intake.push(PushRequest(self._tenant, [item]))
+        [outcome] = await self._broker.intake.push(PushRequest(self._tenant, [item]))
         if outcome.error is not None:
             raise outcome.error
         if outcome.status == "duplicate":
@@ -68,10 +54,10 @@ class Inbox:
 
     async def _run(self, hook: Hook, key: str, message: bytes) -> Taken:
         command = hook.command(message)
-        if self._specs.runner is None:
+        if self._broker.all_specs.runner is None:
             raise Unavailable("this broker runs no commands")
         given, once = msgspec.json.encode(command.input), hook.transaction_id(key)
-        result = await self._specs.runner.run(self._tenant, command.name, given, idempotency_key=once)
+        result = await self._broker.all_specs.runner.run(self._tenant, command.name, given, idempotency_key=once)
         return Taken(status="ran", key=key, result=result)
 
     async def _known(self, name: str, key: str, outcome: PushOutcome) -> Taken:
@@ -80,7 +66,7 @@ class Inbox:
         if outcome.partition is None:
             return queued
         try:
-            found = await self._results.get(name, outcome.transaction_id, partition=outcome.partition)
+            found = await self._broker.results.get(name, outcome.transaction_id, partition=outcome.partition)
         except (NotFound, Unavailable):
             return queued
         return msgspec.structs.replace(queued, status="processed", result=bytes(found.raw)) if found.over else queued

@@ -83,7 +83,7 @@ class Machinery:
         self.credentials = Credentials(store, polls_max)
         self.audit = AuditLog(store)
         self.waiters = Waiters(polls_max)
-        self._announcer = announcer = Announcer(store, self.waiters, self.telemetry)
+        self.announcer = announcer = Announcer(store, self.waiters, self.telemetry)
         leases = Leases(store)
         self.operation_drain = OperationDrain(store, self.catalogue, announcer)
         capacity = Capacity()
@@ -101,13 +101,13 @@ class Machinery:
             flags=self.flags,
             budget=self.budget,
         )
-        self._awaited = Waiters(polls_max)
-        self._acker = Acker(store, self.catalogue, leases, self.waiters, self._awaited, self.telemetry, enqueuer)
+        self.awaited = Waiters(polls_max)
+        self._acker = Acker(store, self.catalogue, leases, self.waiters, self.awaited, self.telemetry, enqueuer)
         self.operation_drain.acker = self._acker
         self.forwarder = Forwarder(store, announcer)
         self._acker.dead_lettered = self.forwarder.wake
-        self._transactor = Transactor(store, self._pusher, self._acker)
-        self.ticks = self.due.ticks = Ticks(store, self._transactor, self.all_specs, announcer)
+        self.transactor = Transactor(store, self._pusher, self._acker)
+        self.ticks = self.due.ticks = Ticks(store, self.transactor, self.all_specs, announcer)
         self.route = Route(
             store,
             self.catalogue,
@@ -148,10 +148,10 @@ class Machinery:
             self._watch.wake()
         else:
             self.waiters.wake(queue_id, 100)
-            if queue_id in self._awaited.parked:
-                self._awaited.wake(queue_id, len(self._awaited))
+            if queue_id in self.awaited.parked:
+                self.awaited.wake(queue_id, len(self.awaited))
 
-    def _applied_spec(self) -> None:
+    def applied_spec(self) -> None:
         self.catalogue.forget_all()
         self.store.hint(CATALOGUE)
         self.due.wake()
@@ -176,10 +176,6 @@ class Machinery:
         except (Unavailable, TimeoutError) as error:
             await self.route.is_there(str(error) or "it does not answer")
         self.journal_drain.start()
-
-    def announce(self, queue_id: int, lanes: int) -> None:
-        """Lanes of a queue became ready by other ways than a push."""
-        self._announcer.announce(queue_id, lanes)
 
     async def pause_pops(self, paused: bool) -> None:
         """Let pops of all tenants answer that there is nothing, at every broker of the store within two seconds; or go

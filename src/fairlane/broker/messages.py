@@ -7,21 +7,18 @@ from typing import Any
 
 import msgspec
 
-from fairlane.broker.admission import Intake
-from fairlane.broker.browse import Browse, common_of, mode_of, status_of
-from fairlane.broker.dead_letters import DeadLetters
-from fairlane.broker.push import Announcer
+from fairlane.broker.browse import common_of, mode_of, status_of
+from fairlane.broker.part import Part
 from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import Conflict, NotFound
-from fairlane.model.idempotency import replay_headers
+from fairlane.model.idempotency import replayed
 from fairlane.model.ids import PartitionId, known_partition
 from fairlane.model.limits import BATCH_ITEMS_MAX, ERROR_CHARS_MAX
-from fairlane.model.message import Message, PushItem
+from fairlane.model.message import Message
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import check_count, check_name, storable
 from fairlane.model.queue import Partition, Queue
 from fairlane.model.segment import messages
-from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import DeadFilter, StoredLetter
 from fairlane.wire.base import made
 from fairlane.wire.browse import (
@@ -35,23 +32,7 @@ from fairlane.wire.browse import (
 )
 
 
-class Messages:
-    def __init__(
-        self,
-        store: Store,
-        tenant: str,
-        intake: Intake,
-        dead_letters: DeadLetters,
-        announcer: Announcer,
-        browse: Browse,
-    ) -> None:
-        self._browse = browse
-        self._store = store
-        self._tenant = tenant
-        self._intake = intake
-        self._dead_letters = dead_letters
-        self._announcer = announcer
-
+class Messages(Part):
     async def list(
         self,
         queue: str | None = None,
@@ -75,7 +56,7 @@ class Messages:
             limit=limit,
             before=before,
         )
-        return await self._browse.page(query)
+        return await self._broker.browse.page(query)
 
     async def get(self, partition_id: str, transaction_id: str) -> BrowsedMessage:
         """One message, whole, or NotFound."""
@@ -121,7 +102,7 @@ class Messages:
         queue, where, message = await self._find(partition_id, transaction_id)
         if not await self._store.browse.delete(where.id, message.position):
             raise NotFound("Message not found")
-        self._announcer.announce(queue.id, 1)
+        self._broker.announcer.announce(queue.id, 1)
 
     async def retry(self, partition_id: str, transaction_id: str) -> str:
         """A dead letter is replayed; a message that was finished is pushed again as a copy that names it. The id of the
@@ -129,23 +110,14 @@ class Messages:
         queue, where, message = await self._find(partition_id, transaction_id)
         letters, *_ = await self._failures(queue, where.id, message.position)
         if letters:
-            if replayed := await self._dead_letters.replay(queue.name, DeadFilter(ids=[letters[0].id])):
-                return replayed[0][1]
+            if done := await self._broker.dead_letters.replay(queue.name, DeadFilter(ids=[letters[0].id])):
+                return done[0][1]
             raise Conflict(f"the message was replayed before, as {letters[0].replayed_as}")
         standings = await self._store.statistics.standings([where.id])
         if status_of(message.position, standings, dead=False) != "completed":
             raise Conflict("the message is not finished yet: it comes by itself when its lane has reached it")
-        item = PushItem(
-            queue=queue.name,
-            partition=where.name,
-            payload=bytes(message.raw),
-            trace_id=message.trace_id,
-            type=message.type,
-            headers=replay_headers(message.transaction_id, message.headers),
-            max_attempts=message.max_attempts,
-            producer_sub=message.producer_sub,
-        )
-        [outcome] = await self._intake.push(PushRequest(self._tenant, [item]))
+        again = PushRequest(self._tenant, [replayed(message, queue.name, where.name)])
+        [outcome] = await self._broker.intake.push(again)
         if outcome.error is not None:
             raise outcome.error
         return outcome.message_id or ""
@@ -165,7 +137,7 @@ class Messages:
         dead = [one.name for one in groups if await give_up(where.id, one.id, message.position, why) == "dead"]
         if not dead:
             raise Conflict("no group has this message still before it, so there is none that could give it up")
-        self._announcer.announce(queue.id, 1)
+        self._broker.announcer.announce(queue.id, 1)
         return dead
 
     async def _find(self, partition_id: str, transaction_id: str) -> tuple[Queue, Partition, Message[Any]]:

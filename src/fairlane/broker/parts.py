@@ -70,9 +70,9 @@ class Parts(Machinery):
                 del self._by_tenant[tenant]
 
     def _make(self, tenant: str) -> None:
-        store, catalogue, announcer = self.store, self.catalogue, self._announcer
+        store = self.store
         self.tenant = tenant
-        self.known_names = partial(catalogue.known_names, tenant)
+        self.known_names = partial(self.catalogue.known_names, tenant)
         self.compiled_specs = specs = self.all_specs.of(tenant)
         self.room = Room(store, tenant, self.tenants)
         self.intake = Intake(
@@ -87,26 +87,26 @@ class Parts(Machinery):
             self.telemetry,
         )
         self.statistics = Statistics(store, tenant, self.processes)
-        self.retention = Retention(store, tenant, self.retention_service, self.statistics)
-        self.history = History(store, tenant, catalogue, self.processes)
-        self.specs = Specs(store, specs, tenant, self.tenants, self._applied_spec)
-        self.pauses = Pauses(store, tenant, catalogue, announcer)
-        self.operations = Operations(store, tenant, catalogue, self.operation_drain, self.journal)
-        self.scheduled = ScheduledMessages(store, tenant, catalogue, self.due)
-        self.schedules = Schedules(store, tenant, self.tenants, self._transactor, specs, announcer, self.due)
-        self.sources = Sources(store, tenant, self._transactor, specs, self.admission, self.route, announcer)
-        self.results = Results(store, tenant, catalogue, self.waiters, self._awaited)
-        self.inbox = Inbox(tenant, self.intake, self.results, self.all_specs)
-        self.queues = Queues(store, tenant, catalogue, self.forwarder, self.statistics, self.history)
-        self.groups = Groups(store, tenant, catalogue, announcer, self.statistics)
-        self.dead_letters = DeadLetters(store, tenant, catalogue, announcer, self.operation_drain, specs)
-        self.browse = Browse(store, tenant)
-        self.messages = Messages(store, tenant, self.intake, self.dead_letters, announcer, self.browse)
-        self.traces = Traces(store, tenant, catalogue)
-        self.workers = Workers(store, tenant)
-        self.effects = Effects(store, tenant)
-        self.streams = Streams(store, tenant, catalogue)
-        self.hooks = Hooks(tenant, specs, self.processes)
+        self.retention = Retention(self)
+        self.history = History(self)
+        self.specs = Specs(self)
+        self.pauses = Pauses(self)
+        self.operations = Operations(self)
+        self.scheduled = ScheduledMessages(self)
+        self.schedules = Schedules(self)
+        self.sources = Sources(self)
+        self.results = Results(self)
+        self.inbox = Inbox(self)
+        self.queues = Queues(self)
+        self.groups = Groups(self)
+        self.dead_letters = DeadLetters(self)
+        self.browse = Browse(self)
+        self.messages = Messages(self)
+        self.traces = Traces(self)
+        self.workers = Workers(self)
+        self.effects = Effects(self)
+        self.streams = Streams(self)
+        self.hooks = Hooks(self)
         self.keys = Keys(store, tenant, self.credentials)
         self.status = Status(self)
         self.findings = Findings(self)
@@ -130,7 +130,7 @@ class Parts(Machinery):
     async def stop(self) -> None:
         """Take nothing new, end long polls with an empty answer, finish the rest."""
         self.admission.stopped = True
-        self._awaited.end()
+        self.awaited.end()
         for one in list(self._by_tenant.values()):
             await one.intake.stop()
             await one.statistics.stop()

@@ -5,16 +5,14 @@ from __future__ import annotations
 from builtins import list as List  # there is a verb of that name
 from functools import partial
 
-from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.explanation import explain, shown
-from fairlane.broker.push import Announcer
+from fairlane.broker.part import Part
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.group import LaneState
 from fairlane.model.ids import PartitionId
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.queue import Paused, Queue
-from fairlane.store.contract.store import Store
 from fairlane.wire.pauses import Explained, Lane, LanePage, LanesQuery
 from fairlane.wire.pauses import Pauses as PauseList
 
@@ -26,14 +24,8 @@ _LANES_MAX = 5000
 """Lanes looked at for one page: it takes a moment at most, however many partitions there are."""
 
 
-class Pauses:
+class Pauses(Part):
     """Pauses of queues, groups, partitions and lanes, by name."""
-
-    def __init__(self, store: Store, tenant: str, catalogue: Catalogue, announcer: Announcer) -> None:
-        self._store = store
-        self._tenant = tenant
-        self._catalogue = catalogue
-        self._announcer = announcer
 
     async def pause(self, queue: str, *, group: str | None = None, partition: str | None = None) -> None:
         """Hand out nothing of a queue, of one group, of one partition for all groups, or of one lane when both are
@@ -47,7 +39,7 @@ class Pauses:
         """Undo `pause` of the same; False if it was not paused. A blocked or parked lane begins its attempts anew."""
         found, group_id, partition_id = await self._find(queue, group, partition)
         resumed = await self._store.pauses.resume(found.id, group_id=group_id, partition=partition_id)
-        self._announcer.announce(found.id, _MANY)
+        self._broker.announcer.announce(found.id, _MANY)
         return resumed
 
     async def resume_lanes(self, queue: str, group: str = QUEUE_MODE) -> int:
@@ -55,7 +47,7 @@ class Pauses:
         found, group_id, _ = await self._find(queue, group, None)
         assert group_id is not None, "a group that is asked for is there"
         resumed = await self._store.pauses.resume_lanes(group_id)
-        self._announcer.announce(found.id, _MANY)
+        self._broker.announcer.announce(found.id, _MANY)
         return resumed
 
     async def list(self, queue: str) -> PauseList:

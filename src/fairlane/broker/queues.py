@@ -8,11 +8,9 @@ from typing import Any
 
 import msgspec
 
-from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.history import History
 from fairlane.broker.paging import page_of
-from fairlane.broker.services.forwarder import Forwarder
-from fairlane.broker.statistics import Statistics, counts
+from fairlane.broker.part import Part
+from fairlane.broker.statistics import counts
 from fairlane.errors import InvalidRequest, NotFound, OptionsChanged, Unavailable
 from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.limits import NEVER_AT
@@ -20,7 +18,6 @@ from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import DEFAULT_PARTITION, check_name, name_or_none
 from fairlane.model.queue import Partition, Queue, QueueOptions, queue_options
 from fairlane.model.stats import PartitionStats, QueueStats
-from fairlane.store.contract.store import Store
 from fairlane.store.families.queues import CATALOGUE
 from fairlane.wire import queues as wire
 from fairlane.wire.base import made
@@ -31,23 +28,7 @@ _LANES_MAX = 10_000
 _SPARKS_MAX = 200
 
 
-class Queues:
-    def __init__(
-        self,
-        store: Store,
-        tenant: str,
-        catalogue: Catalogue,
-        forwarder: Forwarder,
-        statistics: Statistics,
-        history: History,
-    ) -> None:
-        self._store = store
-        self._tenant = tenant
-        self._catalogue = catalogue
-        self._forwarder = forwarder
-        self._statistics = statistics
-        self._history = history
-
+class Queues(Part):
     async def existing(self, name: str) -> Queue:
         """The queue as the store has it now. Raises NotFound."""
         queue = await self._store.queues.get(self._tenant, check_name("queue", name))
@@ -78,7 +59,7 @@ class Queues:
         self, queue: str, options: QueueOptions, namespace: str, task: str, before: QueueOptions | None = None
     ) -> Queue:
         await self._catalogue.allow(self._tenant, queue)
-        await self._forwarder.prepare(self._tenant, queue, options)
+        await self._broker.forwarder.prepare(self._tenant, queue, options)
         configured = await self._store.queues.configure(
             self._tenant, queue, options, namespace=namespace, task=task, before=before
         )
@@ -101,7 +82,7 @@ class Queues:
 
     async def list(self) -> List[Queue]:
         """Newest first."""
-        return await self._statistics.listed()
+        return await self._broker.statistics.listed()
 
     async def delete(self, queue: str) -> bool:
         known = await self._store.queues.get(self._tenant, check_name("queue", queue))
@@ -120,21 +101,21 @@ class Queues:
         """Every queue that is meant, newest first, with what it holds."""
         return [
             made(wire.QueueSummary, queue, counted, messages=counts(counted))
-            for queue, counted in await self._statistics.queues(where)
+            for queue, counted in await self._broker.statistics.queues(where)
         ]
 
     async def page(self, query: wire.QueueListQuery, caller: Caller = ANYBODY) -> wire.QueueList:
         """A page of the queues whose name contains `search`, with what they hold and how fast they are; of those that
         the caller may see."""
-        rates, none = await self._history.rates(), wire.Rates()
-        oldest = await self._statistics.oldest_by_queue()
+        rates, none = await self._broker.history.rates(), wire.Rates()
+        oldest = await self._broker.statistics.oldest_by_queue()
 
         def rate(one: tuple[Queue, QueueStats]) -> float:
             found = rates.get(one[0].id, none)
             return found.pushed + found.acked
 
         shown, total = page_of(
-            await self._statistics.queues(caller=caller),
+            await self._broker.statistics.queues(caller=caller),
             query,
             text=lambda one: one[0].name,
             up={"name": lambda one: one[0].name},
@@ -150,7 +131,7 @@ class Queues:
         paused = await self._store.pauses.queues(ids)
         sparks, stopped = dict[int, List[float]](), None
         if len(ids) <= _SPARKS_MAX:
-            sparks = await self._history.sparks(ids)
+            sparks = await self._broker.history.sparks(ids)
             stopped = Counter(one.queue_id for one in await self._store.statistics.stopped(ids))
         return wire.QueueList(
             queues=[
@@ -168,13 +149,13 @@ class Queues:
                 for queue, stats in shown
             ],
             total=total,
-            stats_age=self._statistics.age_seconds(),
+            stats_age=self._broker.statistics.age_seconds(),
         )
 
     async def show(self, queue: str, *, after: str = "", limit: int = 1000) -> wire.QueueDetail:
         """One queue with a page of its partitions, those whose name comes after `after`. Raises NotFound."""
         known = await self.existing(queue)
-        counted = await self._statistics.queue(known.id)
+        counted = await self._broker.statistics.queue(known.id)
         page = await self.partitions(queue, after=after, limit=limit) if limit else []
         return made(
             wire.QueueDetail,
@@ -182,7 +163,7 @@ class Queues:
             options=wire.options_out(known.options),
             partitions=page,
             totals=counts(counted),
-            stats_age=self._statistics.age_seconds(),
+            stats_age=self._broker.statistics.age_seconds(),
             next=page[-1].name if page and len(page) == limit else None,
         )
 
@@ -230,7 +211,7 @@ class Queues:
         known = await self.existing(queue)
         only = await self._catalogue.existing_partition(known, partition)
         cleared = await self._store.browse.clear(known.id, partition=only)
-        self._statistics.changed(known.id)
+        self._broker.statistics.changed(known.id)
         return cleared
 
     async def leases(
@@ -265,7 +246,7 @@ class Queues:
     async def utilisation(self, queue: str) -> Utilisation:
         """How much of a queue its consumers hold, its depth, and what room is left."""
         known = await self.existing(queue)
-        counted = await self._statistics.queue(known.id)
+        counted = await self._broker.statistics.queue(known.id)
         depth, capacity = counted.unfinished, known.options.max_size or None
         groups = [
             GroupUse(
@@ -278,7 +259,7 @@ class Queues:
                 oldest_at=moment_or_none(one.oldest_at),
                 utilisation=one.leases / one.lagging if one.lagging else 0.0,
             )
-            for one in await self._statistics.groups_of(known.id)
+            for one in await self._broker.statistics.groups_of(known.id)
         ]
         return Utilisation(
             queue=known.name,
@@ -287,7 +268,7 @@ class Queues:
             capacity=capacity,
             remaining=None if capacity is None else max(0, capacity - depth),
             groups=groups,
-            stats_age=max(self._statistics.age_seconds(), self._statistics.groups_age_seconds()),
+            stats_age=max(self._broker.statistics.age_seconds(), self._broker.statistics.groups_age_seconds()),
         )
 
 

@@ -7,13 +7,11 @@ from time import monotonic
 
 import msgspec
 
-from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.waiters import Waiters
+from fairlane.broker.part import Part
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.ids import PartitionId, known_partition
 from fairlane.model.limits import WAIT_SECONDS_MAX
 from fairlane.model.names import COMMANDS, DEFAULT_PARTITION, QUEUE_MODE, check_name, name_or_none
-from fairlane.store.contract.store import Store
 from fairlane.wire.base import NULL
 from fairlane.wire.browse import MessageResult
 
@@ -24,14 +22,9 @@ GAP_SECONDS, GAP_SECONDS_MAX = 0.01, 0.25
 are another broker's, of its queue."""
 
 
-class Results:
-    def __init__(self, store: Store, tenant: str, catalogue: Catalogue, polls: Waiters, awaited: Waiters) -> None:
-        """Who waits is among the long polls, `polls`, and parked in `awaited`, which acks wake by lane."""
-        self._store = store
-        self._tenant = tenant
-        self._catalogue = catalogue
-        self._polls = polls
-        self._awaited = awaited
+class Results(Part):
+    """Results of a tenant's messages. Who waits for one is among the long polls, and parked in `awaited`, which acks
+    wake by lane."""
 
     async def get(
         self,
@@ -58,17 +51,17 @@ class Results:
             reader, group_id = await self._reader(there.id, group)
             at = partition if isinstance(partition, PartitionId) else await self._named(there.id, partition)
             key = (group_id, str(at)) if group_id and at else (0, "")
-            parked = self._awaited.park(there.id, key)  # before the look, so that no ack falls between
+            parked = self._broker.awaited.park(there.id, key)  # before the look, so that no ack falls between
             try:
                 found = at and await self._look(there.id, reader, group_id, at, transaction_id)
                 left = give_up_at - monotonic()
-                if left <= 0 or self._awaited.ended or (found and found.over):
+                if left <= 0 or self._broker.awaited.ended or (found and found.over):
                     if not found:
                         raise NotFound(f"there is no message {transaction_id!r:.80} in this partition of {queue!r:.80}")
                     return found
-                await self._polls.wait([parked], min(left, LOOK_SECONDS))
+                await self._broker.waiters.wait([parked], min(left, LOOK_SECONDS))
             finally:
-                self._awaited.leave(there.id, key, parked)
+                self._broker.awaited.leave(there.id, key, parked)
             if parked.done():
                 await asyncio.sleep(min(gap, left))
                 gap = min(2 * gap, GAP_SECONDS_MAX)

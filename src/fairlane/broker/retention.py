@@ -8,7 +8,8 @@ import random
 import time
 from collections import Counter
 
-from fairlane.broker.statistics import Statistics, chosen
+from fairlane.broker.part import Part
+from fairlane.broker.statistics import chosen
 from fairlane.errors import Conflict, FairlaneError, LeaseLost
 from fairlane.model.retention import RETENTION, Expired
 from fairlane.store.contract.store import Store
@@ -91,19 +92,13 @@ class RetentionService:
         return expired
 
 
-class Retention:
+class Retention(Part):
     """The retention of a tenant: what the rules of its queues deleted."""
-
-    def __init__(self, store: Store, tenant: str, service: RetentionService, statistics: Statistics) -> None:
-        self._store = store
-        self._tenant = tenant
-        self._service = service
-        self._statistics = statistics
 
     async def run(self) -> list[Deleted]:
         """Make a pass over all queues now; what went of this tenant's, by queue and rule. Conflict if one under way at
         another broker takes too long."""
-        expired = await self._service.run()
+        expired = await self._broker.retention_service.run()
         names = {queue.id: queue.name for queue in await self._store.queues.list(self._tenant)}
         messages: Counter[tuple[str, str]] = Counter()
         unread: Counter[tuple[str, str]] = Counter()
@@ -118,7 +113,7 @@ class Retention:
 
     async def history(self, where: SpanQuery, *, hours: int = 24) -> RetentionHistory:
         """What rules deleted, by minute, oldest first; in the last hours unless the query says otherwise."""
-        span = await self._statistics.span(where, hours=hours)
+        span = await self._broker.statistics.span(where, hours=hours)
         names = {queue.id: queue.name for queue in chosen(await self._store.queues.list(self._tenant), where)}
         found = await self._store.retention.history(list(names), since=span.since, until=span.until)
         went = [made(WentAt, one, queue=names[one.queue_id]) for one in found]

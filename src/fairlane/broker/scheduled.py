@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 
-from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.part import Part
 from fairlane.broker.push import Pusher
 from fairlane.broker.push_batch import Draft, Flush, PushRequest, doubt
 from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
@@ -103,14 +103,8 @@ class Scheduler:
                 del flush.drafts[draft.partition]
 
 
-class ScheduledMessages:
+class ScheduledMessages(Part):
     """Scheduled messages of a tenant."""
-
-    def __init__(self, store: Store, tenant: str, catalogue: Catalogue, due: Service) -> None:
-        self._store = store
-        self._tenant = tenant
-        self._catalogue = catalogue
-        self._due = due
 
     async def cancel(self, queue: str, transaction_id: str, *, partition: str = DEFAULT_PARTITION) -> bool:
         """Forget a scheduled message; False if it does not wait (any more)."""
@@ -137,7 +131,7 @@ class ScheduledMessages:
             return None
         at = None if deliver_at is None else int(deliver_at)
         due_at = await self._store.scheduled.reschedule(found, transaction_id, due_at=at, delay_ms=delay_ms or 0)
-        self._due.wake()
+        self._broker.due.wake()
         return moment_or_none(due_at)
 
     async def list(self, queue: str, *, after: str = "", limit: int = 100) -> ScheduledPage:

@@ -10,10 +10,10 @@ from itertools import islice
 
 import msgspec
 
-from fairlane.broker.compiled_specs import AllSpecs, CompiledSpecs
+from fairlane.broker.compiled_specs import AllSpecs
 from fairlane.broker.paging import page_of
+from fairlane.broker.part import Part
 from fairlane.broker.push import Announcer
-from fairlane.broker.tenants import Tenants
 from fairlane.broker.transact import Transactor
 from fairlane.errors import Conflict, FairlaneError, LaneLocked, LaneWaiting, NotFound, TransactionRefused, Unavailable
 from fairlane.model.access import ANYBODY, Caller
@@ -23,7 +23,6 @@ from fairlane.model.message import PushItem, check_payload
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_name
 from fairlane.model.outcome import PushOutcome
-from fairlane.runtime.service import Service
 from fairlane.runtime.ticks import due, next_tick, ticks
 from fairlane.store.contract.store import Store
 from fairlane.store.families.schedules import Advance
@@ -41,37 +40,20 @@ _RUNS_SHOWN = 5
 log = logging.getLogger(__name__)
 
 
-class Schedules:
+class Schedules(Part):
     """Schedules of a tenant."""
-
-    def __init__(
-        self,
-        store: Store,
-        tenant: str,
-        tenants: Tenants,
-        transactor: Transactor,
-        compiled_specs: CompiledSpecs,
-        announcer: Announcer,
-        due: Service,
-    ) -> None:
-        self._store = store
-        self._tenant = tenant
-        self._tenants = tenants
-        self._transactor = transactor
-        self._compiled_specs = compiled_specs
-        self._announcer = announcer
-        self._due = due
 
     async def define(self, name: str, options: ScheduleOptions) -> Schedule:
         """Make a schedule, or replace it. The same one again changes nothing."""
         check_name("name", name)
         check_payload(bytes(options.check().data))
         next_at = next_tick(options, await self._store.now())
-        if self._tenants.limits(self._tenant, "schedules") and not await self._store.schedules.get(self._tenant, name):
-            await self._tenants.check(self._tenant, "schedules", 1)
+        tenants = self._broker.tenants
+        if tenants.limits(self._tenant, "schedules") and not await self._store.schedules.get(self._tenant, name):
+            await tenants.check(self._tenant, "schedules", 1)
         made = Stored(tenant=self._tenant, name=name, options=options, revision=uuid7(), next_at=next_at)
         saved = await self._store.schedules.put(made)
-        self._due.wake()
+        self._broker.due.wake()
         return _shown(saved)
 
     async def get(self, name: str) -> Schedule:
@@ -122,7 +104,7 @@ class Schedules:
         if found.next_at is not None:
             return _shown(found)
         resumed = await self._turn(name, next_tick(found.options, await self._store.now()))
-        self._due.wake()
+        self._broker.due.wake()
         return resumed
 
     async def _existing(self, name: str) -> Stored:
@@ -141,8 +123,9 @@ class Schedules:
         """Push its message once, now; its ticks go on as they were."""
         found = await self._existing(name)
         item = _item(found, await self._store.now(), f"{name}@now.{uuid7()}")
-        [outcome] = await self._transactor.transact(self._tenant, self._compiled_specs.admit_steps([item]))
-        self._announcer.flushed()
+        steps = self._broker.compiled_specs.admit_steps([item])
+        [outcome] = await self._broker.transactor.transact(self._tenant, steps)
+        self._broker.announcer.flushed()
         assert isinstance(outcome, PushOutcome)
         return ScheduleRun(
             name=name,

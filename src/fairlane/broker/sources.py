@@ -10,17 +10,12 @@ from typing import Literal
 
 import msgspec
 
-from fairlane.broker.admission import Admission
-from fairlane.broker.compiled_specs import CompiledSpecs
-from fairlane.broker.deferral.route import Route
 from fairlane.broker.paging import page_of
-from fairlane.broker.push import Announcer
-from fairlane.broker.transact import Transactor
+from fairlane.broker.part import Part
 from fairlane.errors import Conflict, InvalidRequest, LeaseLost, NotFound, QueueFull, TransactionRefused
 from fairlane.model.limits import LEASE_SECONDS_MAX
 from fairlane.model.message import PushItem, check_items, check_payloads
 from fairlane.model.names import check_count, check_name
-from fairlane.store.contract.store import Store
 from fairlane.store.families.sources import Source, SourceStep
 from fairlane.tracing import carried
 from fairlane.wire.base import NULL
@@ -33,26 +28,8 @@ Event = Literal["created", "changed", "deleted"]
 _encode = msgspec.json.Encoder().encode
 
 
-class Sources:
+class Sources(Part):
     """The sources of a tenant."""
-
-    def __init__(
-        self,
-        store: Store,
-        tenant: str,
-        transactor: Transactor,
-        compiled_specs: CompiledSpecs,
-        admission: Admission,
-        route: Route,
-        announcer: Announcer,
-    ) -> None:
-        self._store = store
-        self._tenant = tenant
-        self._transactor = transactor
-        self._compiled_specs = compiled_specs
-        self._admission = admission
-        self._route = route
-        self._announcer = announcer
 
     async def lease(self, name: str, *, seconds: int = 60, token: int | None = None) -> SourceView:
         """Take the lease of a source, which is made if it is not there, or keep the one with this token. LeaseLost if
@@ -117,19 +94,19 @@ class Sources:
         step, items, done = plan(self._tenant, source, page, known, gone[:GONE_MAX], more=len(gone) > GONE_MAX)
         await asyncio.to_thread(check_payloads, items)  # they may be large, and hold up everything else
         check_items(items)
-        if await self._take(step, self._compiled_specs.admit_steps(items)):
+        if await self._take(step, self._broker.compiled_specs.admit_steps(items)):
             return msgspec.structs.replace(done, repeated=True)
         if items:
-            self._announcer.flushed()
+            self._broker.announcer.flushed()
         return done
 
     async def _take(self, step: SourceStep, items: Sequence[PushItem]) -> bool:
         """Whether another try of the same commit took the step."""
-        self._admission.check_running()
-        self._route.check(self._tenant, items)
+        self._broker.admission.check_running()
+        self._broker.route.check(self._tenant, items)
         take = partial(self._store.sources.commit, step)
         try:
-            await self._transactor.transact(self._tenant, items, commit=take)
+            await self._broker.transactor.transact(self._tenant, items, commit=take)
         except TransactionRefused as error:
             if isinstance(error.__cause__, QueueFull):
                 raise error.__cause__ from None

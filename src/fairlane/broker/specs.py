@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from fairlane.broker.compiled_specs import CompiledSpecs
 from fairlane.broker.paging import page_of
-from fairlane.broker.tenants import Tenants
+from fairlane.broker.part import Part
 from fairlane.errors import Conflict, ConsentNeeded, InvalidRequest, NotFound, OutcomeUnknown
 from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.ids import uuid7
@@ -24,7 +23,6 @@ from fairlane.spec.check import check
 from fairlane.spec.nouns.schedule import options_of, schedule_of
 from fairlane.spec.plan import plan
 from fairlane.spec.reach import declared, fed
-from fairlane.store.contract.store import Store
 from fairlane.store.families.schedules import Schedule
 from fairlane.store.families.specs import QueueChange, SpecChange
 from fairlane.wire.base import made
@@ -51,22 +49,8 @@ class _Planned(msgspec.Struct, frozen=True, kw_only=True):
     there: There
 
 
-class Specs:
-    """The specs of a broker: `changed` is called when another one is in force."""
-
-    def __init__(
-        self,
-        store: Store,
-        compiled_specs: CompiledSpecs,
-        tenant: str,
-        tenants: Tenants,
-        changed: Callable[[], None],
-    ) -> None:
-        self._store = store
-        self._compiled_specs = compiled_specs
-        self._tenant = tenant
-        self._tenants = tenants
-        self._changed = changed
+class Specs(Part):
+    """The specs of a tenant."""
 
     async def list(self) -> List[SpecDetail]:
         """Those in force: the latest version of each app, by name."""
@@ -123,7 +107,7 @@ class Specs:
         """
         checked = await self._checked(spec, caller)
         source, by = _storable("source", source, SPEC_BYTES_MAX), _storable("appliedBy", by, 255)
-        await self._compiled_specs.compile(checked)
+        await self._broker.compiled_specs.compile(checked)
         for round in range(1, _ROUNDS_MAX + 1):
             planned = await self._plan(checked)
             in_force = planned.in_force
@@ -134,8 +118,9 @@ class Specs:
             if planned.plan.dangers and not consent:
                 raise ConsentNeeded("messages may be lost, refused or exposed: " + "; ".join(planned.plan.dangers[:20]))
             there = planned.there
-            await self._tenants.check(self._tenant, "queues", len(checked.queues.keys() - there.queues.keys()))
-            await self._tenants.check(self._tenant, "schedules", len(checked.schedules.keys() - there.schedules.keys()))
+            check_quota = self._broker.tenants.check
+            await check_quota(self._tenant, "queues", len(checked.queues.keys() - there.queues.keys()))
+            await check_quota(self._tenant, "schedules", len(checked.schedules.keys() - there.schedules.keys()))
             try:
                 applied = await self._store.specs.apply(
                     self._change(checked, planned, source, by, await self._store.now())
@@ -145,8 +130,8 @@ class Specs:
                 if round == _ROUNDS_MAX or version is not None:
                     raise
                 continue
-            await self._compiled_specs.reload()
-            self._changed()
+            await self._broker.compiled_specs.reload()
+            self._broker.applied_spec()
             return made(SpecApplied, applied, changes=planned.plan.changes)
         raise AssertionError("unreachable")
 
@@ -163,7 +148,7 @@ class Specs:
             for scope, queues in (("configure", declared(spec)), ("push", fed(spec))):
                 for queue in queues:
                     caller.check(scope, queue)
-        findings = await self._compiled_specs.alone(check, spec)
+        findings = await self._broker.compiled_specs.alone(check, spec)
         if findings:
             raise InvalidRequest("; ".join(finding.render() for finding in findings[:10]))
         now = await self._store.now()

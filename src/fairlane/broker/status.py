@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fairlane.broker.part import Part
 from fairlane.errors import FairlaneError
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_TENANT
@@ -17,23 +18,17 @@ from fairlane.wire import status as wire
 from fairlane.wire.base import made
 from fairlane.wire.operations import Backlog, OperationCounts, OperationStats, SystemHealth
 
-if TYPE_CHECKING:
-    from fairlane.broker.parts import Parts
-
 _HEALTH_SECONDS = 2.0
 _BACKLOGS_SHOWN = 100
 
 
-class Status:
-    def __init__(self, broker: Parts) -> None:
-        self._broker = broker
-
+class Status(Part):
     async def healthy(self) -> bool:
         """Whether the store answers in reasonable time."""
         if not self._broker.route.watch.up:
             return False
         try:
-            await asyncio.wait_for(self._broker.store.flags.on(), _HEALTH_SECONDS)
+            await asyncio.wait_for(self._store.flags.on(), _HEALTH_SECONDS)
         except (FairlaneError, TimeoutError):
             return False
         return True
@@ -47,11 +42,11 @@ class Status:
 
     @property
     def store_kind(self) -> str:
-        return self._broker.store.kind
+        return self._store.kind
 
     async def store_report(self) -> dict[str, Any]:
         """What the database says of itself."""
-        return {"timestamp": Moment(await self._broker.store.now()), **await self._broker.store.report()}
+        return {"timestamp": Moment(await self._store.now()), **await self._store.report()}
 
     def parked(self) -> dict[int, int]:
         """Long polls that wait until there is something, by the id of their queue."""
@@ -71,7 +66,7 @@ class Status:
         return self._broker.journal is not None and self._broker.journal.drains()
 
     def connections(self) -> wire.Connections:
-        total, busy = self._broker.store.connections()
+        total, busy = self._store.connections()
         return wire.Connections(total=total, busy=busy)
 
     def engine(self) -> wire.EngineStatus:
@@ -110,7 +105,7 @@ class Status:
 
     async def operation_stats(self) -> OperationStats:
         """Operations by kind and status, and the deepest lanes."""
-        store, tenant = self._broker.store, self._broker.tenant
+        store, tenant = self._store, self._tenant
         counts = await store.operations.counts(tenant)
         total, busy = store.connections()
         health = SystemHealth(
@@ -119,32 +114,18 @@ class Status:
             queue_depth=await store.operations.depth(),
         )
         stats = [
-            OperationCounts(
-                operation_type=one.type,
-                priority=one.priority,
-                status=one.status,
-                count=one.count,
-                oldest=Moment(one.oldest),
-                newest=Moment(one.newest),
-                avg_latency_seconds=one.latency_seconds,
-            )
+            made(OperationCounts, one, operation_type=one.type, avg_latency_seconds=one.latency_seconds)
             for one in sorted(counts, key=lambda one: (one.priority, one.type, one.status))
         ]
         lanes = [
-            Backlog(
-                queue=one.queue,
-                partition=one.partition,
-                consumer_group=one.group or None,
-                depth=one.open,
-                moved_at=Moment(one.moved_at),
-            )
+            made(Backlog, one, consumer_group=one.group or None, depth=one.open)
             for one in await store.operations.backlogs(tenant, limit=_BACKLOGS_SHOWN)
         ]
         return OperationStats(stats=stats, system_health=health, lanes=lanes)
 
     async def operations(self, *, stuck_seconds: int) -> tuple[int, int, int]:
         """How many operations are not applied yet, how many failed, and how many lanes of them have not moved."""
-        store, tenant, stuck = self._broker.store, self._broker.tenant, 0
+        store, tenant, stuck = self._store, self._tenant, 0
         depth = await store.operations.depth()
         if depth:
             before = await store.now() - stuck_seconds * 1_000_000
@@ -155,7 +136,7 @@ class Status:
     def journal(self) -> wire.JournalStatus | None:
         """None if this broker has no journal, and for who does not run it: there is one for all tenants."""
         route = self._broker.route
-        if route.journal is None or self._broker.tenant != DEFAULT_TENANT:
+        if route.journal is None or self._tenant != DEFAULT_TENANT:
             return None
         state, watch = route.journal.state(), route.watch
         return made(

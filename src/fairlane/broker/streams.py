@@ -6,25 +6,19 @@ from uuid import UUID
 
 import msgspec
 
-from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.part import Part
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.ids import PartitionId, parse_uuid, uuid7
 from fairlane.model.limits import BATCH_ITEMS_MAX, POP_BYTES_MAX, STATE_KEY_CHARS_MAX
 from fairlane.model.names import check_name
 from fairlane.model.stream import STREAM_GROUPS, Registered, StateChange, StateFilter, StreamQuery
-from fairlane.store.contract.store import Store
 from fairlane.wire.base import made
 from fairlane.wire.streams import QueryBody, StateEntry, StateGetBody
 
 _ROWS_AT_ONCE = 200
 
 
-class Streams:
-    def __init__(self, store: Store, tenant: str, catalogue: Catalogue) -> None:
-        self._store = store
-        self._tenant = tenant
-        self._catalogue = catalogue
-
+class Streams(Part):
     async def register(self, body: QueryBody) -> Registered:
         """The query of this name, made if it is new. One that was registered with another hash comes with that, unless
         its state is to be dropped."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.messages import message_at
+from fairlane.broker.part import Part
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.limits import POP_BYTES_MAX
@@ -13,17 +13,11 @@ from fairlane.model.message import check_depth
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.segment import messages
 from fairlane.model.trace import Trace
-from fairlane.store.contract.store import Store
 from fairlane.wire import traces as wire
 from fairlane.wire.base import NULL, Pagination, made
 
 
-class Traces:
-    def __init__(self, store: Store, tenant: str, catalogue: Catalogue) -> None:
-        self._store = store
-        self._tenant = tenant
-        self._catalogue = catalogue
-
+class Traces(Part):
     async def add(self, body: wire.TraceBody) -> str:
         """Note something of the work on a message; the id of the note."""
         if not body.data:

@@ -7,9 +7,9 @@ from builtins import list as List  # there is a verb of that name
 import msgspec
 
 from fairlane.broker.paging import page_of
+from fairlane.broker.part import Part
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_name
-from fairlane.store.contract.store import Store
 from fairlane.wire.base import decoder
 from fairlane.wire.workers import Worker, WorkerListQuery, WorkerReport
 from fairlane.wire.workers import Workers as WorkerPage
@@ -19,11 +19,7 @@ ALIVE_SECONDS = 35
 KEEP_SECONDS = 24 * 3600
 
 
-class Workers:
-    def __init__(self, store: Store, tenant: str) -> None:
-        self._store = store
-        self._tenant = tenant
-
+class Workers(Part):
     async def report(self, id: str, report: WorkerReport) -> None:
         facts = msgspec.json.encode(report).decode()
         await self._store.workers.beat(self._tenant, check_name("id", id), facts, keep_seconds=KEEP_SECONDS)

@@ -34,13 +34,6 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def no_secrets(names: Sequence[str]) -> Sequence[str]:
-    """For a broker that was given none."""
-    if names:
-        raise InvalidRequest(f"this broker was not told where the secret {names[0]} is")
-    return ()
-
-
 class _Challenge(msgspec.Struct):
     type: str
     challenge: str

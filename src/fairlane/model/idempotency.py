@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from typing import Any
+
+from fairlane.model.message import Message, PushItem
 
 KEY_HEADER = "idempotency-key"
 REPLAY_HEADER = "replay-of"
@@ -23,9 +26,19 @@ def idempotency_key(queue: str, partition: str, transaction_id: str, headers: Ma
     return _hash("\0".join((queue, partition, _first_id(transaction_id, headers))))
 
 
-def replay_headers(transaction_id: str, headers: Mapping[str, str] | None) -> dict[str, str]:
-    """The headers of a message that is pushed again: they name the one that it was first, and so keep its key."""
-    return {**(headers or {}), REPLAY_HEADER: _first_id(transaction_id, headers)}
+def replayed(message: Message[Any], queue: str, partition: str, payload: bytes | None = None) -> PushItem:
+    """A message to push again, with another payload if there is one: it names the one that it was first, and so keeps
+    its key."""
+    return PushItem(
+        queue=queue,
+        partition=partition,
+        payload=payload or bytes(message.raw),
+        trace_id=message.trace_id,
+        type=message.type,
+        headers={**(message.headers or {}), REPLAY_HEADER: _first_id(message.transaction_id, message.headers)},
+        max_attempts=message.max_attempts,
+        producer_sub=message.producer_sub,
+    )
 
 
 def _first_id(transaction_id: str, headers: Mapping[str, str] | None) -> str:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from builtins import list as List  # there is a verb of that name
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
 
 from fairlane.broker.capacity import full
-from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.deferral.drain import OperationDrain
+from fairlane.broker.part import Part
 from fairlane.errors import Conflict, FairlaneError, InvalidRequest, NotFound, QueueFull, Unavailable
 from fairlane.model.ids import PartitionId, parse_uuid
 from fairlane.model.operation import PRIORITIES, Operation, OperationStatus, OperationType
 from fairlane.model.queue import Partition, Queue
 from fairlane.store.contract.journal import Entry
 from fairlane.store.contract.operations import FIRST, Enqueued, NewOperation
-from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Full
-
-if TYPE_CHECKING:
-    from fairlane.store.journal.journal import Journal
+from fairlane.wire.base import made
 
 Verb = Literal["retry", "discard"]
 _PAGE: Final = 100
@@ -43,21 +39,12 @@ class Settled(NamedTuple):
     """Where to go on; None if there are no more."""
 
 
-class Operations:
-    def __init__(
-        self, store: Store, tenant: str, catalogue: Catalogue, drain: OperationDrain, journal: Journal | None
-    ) -> None:
-        self._store = store
-        self._tenant = tenant
-        self._catalogue = catalogue
-        self._drain = drain
-        self._journal = journal
-
+class Operations(Part):
     async def get(self, id: str | UUID) -> Operation:
         """What became of an operation. Raises NotFound."""
         # In the journal first: what is not there any more is in the store.
         id = _id(id)
-        entry = await self._journal.find(id) if self._journal is not None else None
+        entry = await self._broker.journal.find(id) if self._broker.journal is not None else None
         if entry is not None and entry.backlog.tenant == self._tenant:
             return self._in_journal(entry)
         found = await self._store.operations.get(self._tenant, id)
@@ -139,12 +126,12 @@ class Operations:
             operations += stored
             ends += [stored[-1].id] if len(stored) == limit else []
         except Unavailable:
-            if self._journal is None:
+            if self._broker.journal is None:
                 raise
             complete = False
-        if self._journal is not None and status in (None, "pending", "failed"):
+        if self._broker.journal is not None and status in (None, "pending", "failed"):
             failed = None if status is None else status == "failed"
-            found = await self._journal.page(after, failed=failed, limit=limit)
+            found = await self._broker.journal.page(after, failed=failed, limit=limit)
             mine = [self._in_journal(entry) for entry in found if entry.backlog.tenant == self._tenant]
             operations += [one for one in mine if queue in (None, one.queue)]
             ends += [found[-1].id] if len(found) == limit else []
@@ -190,8 +177,8 @@ class Operations:
         """Let a failed operation wait again, at the end of its backlog; if its queue was made anew, in that one."""
         id = _id(id)
         found = await self.get(id)
-        if found.durability == "journal" and self._journal is not None:
-            if not await self._journal.retry(id):
+        if found.durability == "journal" and self._broker.journal is not None:
+            if not await self._broker.journal.retry(id):
                 raise Conflict(f"only a failed operation can be retried; this one is {found.status}")
             return await self.get(id)
         queue = await self._catalogue.queue(self._tenant, found.queue, make=False)
@@ -206,7 +193,7 @@ class Operations:
         if not isinstance(result, Enqueued):
             self._catalogue.forget(queue.id)
             raise Conflict(f"queue {found.queue!r} is being changed; try again")
-        self._drain.enqueued(1)
+        self._broker.operation_drain.enqueued(1)
         return await self.get(id)
 
     async def _anew(self, found: Operation, queue: Queue, partition: Partition) -> NewOperation:
@@ -216,27 +203,15 @@ class Operations:
             if known is None:
                 raise Conflict(f"queue {found.queue!r} has no group {found.group!r} (any more); discard the operation")
             group_id = known
-        return NewOperation(
-            id=found.id,
-            type=found.type,
-            partition=partition.id,
-            queue_id=queue.id,
-            options=queue.options,
-            tenant=found.tenant,
-            queue=found.queue,
-            partition_name=found.partition_name,
-            group=found.group,
-            group_id=group_id,
-            messages=found.messages,
-            payload=found.payload,
-        )
+        where = {"partition": partition.id, "queue_id": queue.id, "options": queue.options, "group_id": group_id}
+        return made(NewOperation, found, created_at=None, **where)
 
     async def discard(self, id: str | UUID) -> Operation:
         """Give up a pending or failed operation for good. Raises Conflict if it is neither."""
         id = _id(id)
         found = await self.get(id)
-        if found.durability == "journal" and self._journal is not None:
-            if not await self._journal.discard(id):
+        if found.durability == "journal" and self._broker.journal is not None:
+            if not await self._broker.journal.discard(id):
                 raise Conflict("this operation waits in the journal, where only a failed one can be discarded")
             return msgspec.structs.replace(found, status="discarded")
         if not await self._store.operations.discard(self._tenant, id):

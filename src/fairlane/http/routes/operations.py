@@ -14,11 +14,12 @@ from fairlane.http.problems import public_text
 from fairlane.http.router import Routes
 from fairlane.model.access import Caller
 from fairlane.model.ids import parse_uuid
-from fairlane.model.moment import Moment, moment_or_none
+from fairlane.model.moment import moment_or_none
 from fairlane.model.names import name_or_none
 from fairlane.model.operation import Operation
 from fairlane.store.contract.operations import FIRST
 from fairlane.wire import operations as wire
+from fairlane.wire.base import made
 
 routes = Routes("operations")
 _ALL = "/api/v1/operations"
@@ -115,23 +116,15 @@ def _cursor(text: str | None) -> UUID:
 
 def _shown(one: Operation) -> wire.OperationState:
     ended = one.processed_at
-    return wire.OperationState(
-        id=str(one.id),
+    return made(
+        wire.OperationState,
+        one,
         operation_type=one.type,
-        status=one.status,
-        priority=one.priority,
-        queue=one.queue,
         partition=one.partition_name,
         consumer_group=one.group or None,
-        created_at=Moment(one.created_at),
         processing_started_at=moment_or_none(one.started_at),
-        processed_at=moment_or_none(ended),
-        worker=one.worker,
         retry_count=one.retries,
         error_message=one.error,
-        failed_at=moment_or_none(one.failed_at),
         latency_seconds=None if ended is None else (ended - one.created_at) / 1e6,
-        messages=one.messages,
-        durability=one.durability,
         raw_result=msgspec.Raw(one.result or b"null"),
     )

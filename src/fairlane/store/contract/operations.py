@@ -10,16 +10,7 @@ import msgspec
 from fairlane.model.ids import PartitionId
 from fairlane.model.operation import Operation, OperationType
 from fairlane.model.queue import QueueOptions
-from fairlane.store.contract.values import (
-    AckResult,
-    Full,
-    Gone,
-    LaneAck,
-    Locked,
-    PushResult,
-    Slice,
-    Stored,
-)
+from fairlane.store.contract.values import AckResult, Full, Gone, LaneAck, Locked, PushResult, Slice, Stored
 
 BACKLOGS_MAX = 50
 """Backlogs of one claim, unless it says otherwise."""

@@ -18,16 +18,7 @@ from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment
 from fairlane.store.codec import Codec
-from fairlane.store.contract.values import (
-    AckResult,
-    LaneAck,
-    Leased,
-    PopCall,
-    PopResult,
-    PushResult,
-    Renewal,
-    Slice,
-)
+from fairlane.store.contract.values import AckResult, LaneAck, Leased, PopCall, PopResult, PushResult, Renewal, Slice
 from fairlane.store.families.all import Families
 from fairlane.store.families.operations import Operations
 from fairlane.store.families.scheduled import ScheduledMessages

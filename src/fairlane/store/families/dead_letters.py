@@ -12,9 +12,8 @@ from uuid import UUID
 import msgspec
 
 from fairlane.errors import LaneLocked, LaneWaiting, NotFound, QueueFull, SealError
-from fairlane.model.idempotency import replay_headers
+from fairlane.model.idempotency import replayed
 from fairlane.model.ids import uuid7
-from fairlane.model.message import PushItem
 from fairlane.model.operation import push_payload
 from fairlane.model.queue import Queue, QueueOptions
 from fairlane.model.segment import pack, unpack
@@ -123,11 +122,11 @@ class DeadLetters(Family):
         await transaction.hold([*slices.values()])
         free = await _still(transaction, "dead_letters.still_dead", letters)
         codec = self._port.codec
-        replayed = {one.id: _again(slices[one.partition], one, codec, payload) for one in letters if one.id in free}
+        new = {one.id: _again(slices[one.partition], one, codec, payload) for one in letters if one.id in free}
         await self._append(transaction, [part for part in slices.values() if part.fragments])
         for keys, some in _columns([one for one in letters if one.id in free]):
-            await transaction.run("dead_letters.replayed", replayed_as=[replayed[one.id] for one in some], **keys)
-        return [*replayed.items()]
+            await transaction.run("dead_letters.replayed", replayed_as=[new[one.id] for one in some], **keys)
+        return [*new.items()]
 
     async def _append(self, transaction: Transaction, slices: Sequence[Slice]) -> None:
         """Store them; in a partition with open operations, as operations."""
@@ -273,17 +272,7 @@ def _again(part: Slice, letter: StoredLetter, codec: Codec, payload: bytes | Non
     """Add a dead letter's message to a slice, as a new message, with another payload if there is one; its id."""
     clear = codec.open_message(letter.partition, letter.message)
     old = unpack(clear, position=letter.position, created_at=letter.message_created_at)
-    headers = replay_headers(old.transaction_id, old.headers)
-    item = PushItem(
-        queue=letter.queue,
-        payload=payload or old.raw,
-        trace_id=old.trace_id,
-        type=old.type,
-        headers=headers,
-        max_attempts=old.max_attempts,
-        producer_sub=old.producer_sub,
-    )
-    id = uuid7()
+    item, id = replayed(old, letter.queue, letter.partition_name, payload), uuid7()
     part.add(id, codec.replayed(part, pack(id, id, item)))
     return id
 

@@ -12,16 +12,7 @@ import msgspec
 
 from fairlane.errors import Conflict, NotFound, OptionsChanged, Unavailable
 from fairlane.model.ids import PartitionId
-from fairlane.model.queue import (
-    PRIORITY_SECONDS,
-    TURNED,
-    Partition,
-    Queue,
-    QueueOptions,
-    eases,
-    labels_of,
-    turns,
-)
+from fairlane.model.queue import PRIORITY_SECONDS, TURNED, Partition, Queue, QueueOptions, eases, labels_of, turns
 from fairlane.store.families.port import Family, Port, Transaction, Value, View, as_json, one, struct, value
 
 if TYPE_CHECKING:
