@@ -20,7 +20,7 @@ from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import DEFAULT_TENANT, QUEUE_MODE
 from fairlane.runtime.clock import wall_clock
 from fairlane.wire.dead_letters import DlqErrorsQuery
-from fairlane.wire.findings import Action, Finding
+from fairlane.wire.findings import Action, Finding, Severity
 
 if TYPE_CHECKING:
     from fairlane.broker.parts import Parts
@@ -41,6 +41,9 @@ _SHOWN_MAX: Final = 10
 """Of one kind; the rest is told in a number."""
 _OFF: Final = {"enabled": False}
 _WORST: Final = ("critical", "warning", "notice")
+_CRITICAL: Final = ("lanes_stopped", "operations_failed", "disk_full", "hook_unavailable", "store_away")
+_SEVERITIES: Final[dict[str, Severity]] = {**dict.fromkeys(_CRITICAL, "critical"), "bloat": "notice"}
+"""By the kind of a finding; the others are warnings."""
 
 
 class Findings(Part):
@@ -87,33 +90,28 @@ class Findings(Part):
             page = _page("queues", queue, group=one.group, state=how)
             if count == 1:
                 page = _page("queues", queue, "partitions", one.partition, group=one.group)
+            label = "Resume the lane" if count == 1 else "Resume the lanes"
+            which = {"partition": one.partition} if count == 1 else {"lanes": True}
+            body = {"group": one.group, **which}
+            sentence = f"Partition {one.partition!r} of {queue!r}{more} {verb} {how} for {_group(one.group)}{why}."
             found.append(
-                Finding(
-                    kind="lanes_stopped",
-                    severity="critical",
-                    sentence=f"Partition {one.partition!r} of {queue!r}{more} {verb} {how} "
-                    f"for {_group(one.group)}{why}.",
+                _finding(
+                    "lanes_stopped",
+                    sentence,
+                    page,
                     queue=queue,
                     group=one.group,
                     partition=one.partition if count == 1 else None,
                     count=count,
                     since=moment_or_none(one.failed_at),
-                    page=page,
-                    action=Action(
-                        label="Resume the lane" if count == 1 else "Resume the lanes",
-                        method="POST",
-                        path=_path("queues", queue, "resume"),
-                        body={"group": one.group, "partition": one.partition}
-                        if count == 1
-                        else {"group": one.group, "lanes": True},
-                    ),
+                    action=Action(label=label, method="POST", path=_path("queues", queue, "resume"), body=body),
                 )
             )
         return found
 
     async def _dead_letters(self) -> List[Finding]:
         """Queues that had dead letters lately, and still have them."""
-        since = Moment(await self._broker.statistics.now() - _LATELY_SECONDS * 1_000_000)
+        since = Moment(await self._store.now() - _LATELY_SECONDS * 1_000_000)
         query = DlqErrorsQuery(since=since, replayed=False, limit=_ERRORS_MAX)
         errors = (await self._broker.dead_letters.errors(query)).errors
         died: Counter[str] = Counter()
@@ -121,15 +119,14 @@ class Findings(Part):
             died[one.queue] += one.count
         most = {one.queue: one.error for one in reversed(errors)}
         return [
-            Finding(
-                kind="dead_letters_growing",
-                severity="warning",
-                sentence=f"{_many(count, 'message')} of {queue!r} became dead letters in the last five minutes, "
+            _finding(
+                "dead_letters_growing",
+                f"{_many(count, 'message')} of {queue!r} became dead letters in the last five minutes, "
                 f"most of them with {most[queue]!r:.200}.",
+                _page("dead-letters", queue=queue),
                 queue=queue,
                 count=count,
                 since=since,
-                page=_page("dead-letters", queue=queue),
             )
             for queue, count in died.most_common(_SHOWN_MAX)
         ]
@@ -138,30 +135,16 @@ class Findings(Part):
         waiting, failed, stuck = await self._broker.status.operations(stuck_seconds=_STUCK_SECONDS)
         found = []
         if failed:
-            found.append(
-                Finding(
-                    kind="operations_failed",
-                    severity="critical",
-                    sentence=f"{_many(failed, 'operation')} failed: accepted, and not applied. Retry or discard them.",
-                    count=failed,
-                    page=_page("operations"),
-                )
-            )
+            sentence = f"{_many(failed, 'operation')} failed: accepted, and not applied. Retry or discard them."
+            found.append(_finding("operations_failed", sentence, _page("operations"), count=failed))
         if stuck:
-            found.append(
-                Finding(
-                    kind="operations_stuck",
-                    severity="warning",
-                    sentence=f"{_wait(waiting, 'operation')}, and {_many(stuck, 'backlog')} did not move for a minute.",
-                    count=waiting,
-                    page=_page("operations"),
-                )
-            )
+            sentence = f"{_wait(waiting, 'operation')}, and {_many(stuck, 'backlog')} did not move for a minute."
+            found.append(_finding("operations_stuck", sentence, _page("operations"), count=waiting))
         return found
 
     async def _groups(self) -> List[Finding]:
         """Groups with old messages that nobody takes."""
-        now, idle = await self._broker.statistics.now(), []
+        now, idle = await self._store.now(), []
         for queue, one in await self._broker.statistics.groups():
             options = queue.options
             patience = (_UNREAD_SECONDS + options.delay_seconds + options.window_seconds) * 1_000_000
@@ -170,16 +153,15 @@ class Findings(Part):
             if now - max(one.oldest_at, one.taken_at or 0) > patience:
                 idle.append((one.oldest_at, queue, one))
         return [
-            Finding(
-                kind="group_stopped",
-                severity="warning",
-                sentence=f"T{_group(one.group.name)[1:]} of {queue.name!r} has stopped: {_wait(one.lag, 'message')}, "
+            _finding(
+                "group_stopped",
+                f"T{_group(one.group.name)[1:]} of {queue.name!r} has stopped: {_wait(one.lag, 'message')}, "
                 f"the oldest since {_span((now - oldest_at) / 1e6)}, and nobody takes any.",
+                _page("queues", queue.name, group=one.group.name),
                 queue=queue.name,
                 group=one.group.name,
                 count=one.lag,
                 since=Moment(oldest_at),
-                page=_page("queues", queue.name, group=one.group.name),
             )
             for oldest_at, queue, one in sorted(idle, key=lambda entry: entry[0])[:_SHOWN_MAX]
         ]
@@ -188,29 +170,27 @@ class Findings(Part):
         """Groups with lanes whose leases run out again and again."""
         losing = [one for one in await self._broker.statistics.groups() if one[1].losing]
         return [
-            Finding(
-                kind="leases_lost",
-                severity="warning",
-                sentence=f"Leases of {_many(one.losing, 'lane')} of {queue.name!r} run out again and again for "
+            _finding(
+                "leases_lost",
+                f"Leases of {_many(one.losing, 'lane')} of {queue.name!r} run out again and again for "
                 f"{_group(one.group.name)}: handlers take longer than the lease, or their workers die.",
+                _page("queues", queue.name, group=one.group.name),
                 queue=queue.name,
                 group=one.group.name,
                 count=one.losing,
-                page=_page("queues", queue.name, group=one.group.name),
             )
             for queue, one in sorted(losing, key=lambda one: -one[1].losing)[:_SHOWN_MAX]
         ]
 
     async def _schedules(self) -> List[Finding]:
-        late_before = await self._broker.statistics.now() - _LATE_SECONDS * 1_000_000
+        late_before = await self._store.now() - _LATE_SECONDS * 1_000_000
         return [
-            Finding(
-                kind="schedule_late",
-                severity="warning",
-                sentence=f"The schedule {one.name!r} should have ticked and did not.",
+            _finding(
+                "schedule_late",
+                f"The schedule {one.name!r} should have ticked and did not.",
+                _page("schedules"),
                 queue=one.queue,
                 since=one.next_at,
-                page=_page("schedules"),
                 action=Action(label="Run it now", method="POST", path=_path("schedules", one.name, "run")),
             )
             for one in await self._broker.schedules.late(late_before, limit=_SHOWN_MAX)
@@ -224,30 +204,16 @@ class Findings(Part):
         free, size = self._report.get("diskFreeBytes", 1), self._report.get("diskBytes", 1)
         if free < size / _DISK_SHARE:
             sentence = f"The disk of the store is nearly full: {free // 1_000_000} MB of {size // 1_000_000} are free."
-            found.append(Finding(kind="disk_full", severity="critical", sentence=sentence, page=_page("system")))
+            found.append(_finding("disk_full", sentence, _page("system")))
         pinned = max((one["oldestTransactionSeconds"] for one in self._report.get("activity", ())), default=0.0)
         if pinned > _PINNED_SECONDS:
-            found.append(
-                Finding(
-                    kind="snapshot_pinned",
-                    severity="warning",
-                    sentence=f"A transaction in PostgreSQL is open for {_span(pinned)}: "
-                    "old versions of rows cannot be removed.",
-                    page=_page("system"),
-                )
-            )
+            old = "old versions of rows cannot be removed"
+            sentence = f"A transaction in PostgreSQL is open for {_span(pinned)}: {old}."
+            found.append(_finding("snapshot_pinned", sentence, _page("system")))
         for one in self._report.get("tables", ()):
             if one["deadRows"] > max(_DEAD_ROWS_MIN, 5 * one["liveRows"]):
-                found.append(
-                    Finding(
-                        kind="bloat",
-                        severity="notice",
-                        sentence=f"The table {one['name']} has {one['deadRows']} dead rows: "
-                        "autovacuum does not keep up.",
-                        count=one["deadRows"],
-                        page=_page("system"),
-                    )
-                )
+                sentence = f"The table {one['name']} has {one['deadRows']} dead rows: autovacuum does not keep up."
+                found.append(_finding("bloat", sentence, _page("system"), count=one["deadRows"]))
         return found
 
     def _journal(self) -> List[Finding]:
@@ -262,49 +228,31 @@ class Findings(Part):
             paused = PUSH_MAINTENANCE in self._broker.flags.on
             why = "for pushes are paused" if paused else "though the store is there"
             resume = Action(label="Resume pushes", method="POST", path=_path("system", "maintenance"), body=_OFF)
-            return [
-                Finding(
-                    kind="journal_waiting",
-                    severity="warning",
-                    sentence=f"{_wait(status.messages, 'message')} in the journal, "
-                    f"the oldest for {_span(status.oldest_seconds or 0)}, {why}.",
-                    count=status.messages,
-                    page=_page("operations"),
-                    action=resume if paused else None,
-                )
-            ]
+            oldest = f"the oldest for {_span(status.oldest_seconds or 0)}"
+            sentence = f"{_wait(status.messages, 'message')} in the journal, {oldest}, {why}."
+            action = resume if paused else None
+            return [_finding("journal_waiting", sentence, _page("operations"), count=status.messages, action=action)]
         return []
 
     async def _hooks(self) -> List[Finding]:
         found = []
         for one in await self._broker.hooks.list():
+            since, page, count = one.last_refused_at, _page("hooks"), one.refused_lately
             if not one.available:
                 sentence = f"The webhook {one.name!r} answers 503: its secret is missing here, or too short."
-                kind, severity, count = "hook_unavailable", "critical", None
-            elif one.refused_lately:
-                sentence = (
-                    f"{_many(one.refused_lately, 'request')} to the webhook {one.name!r} had no good signature lately."
-                )
-                kind, severity, count = "hook_refused", "warning", one.refused_lately
-            else:
-                continue
-            found.append(
-                Finding(
-                    kind=kind,
-                    severity="critical" if severity == "critical" else "warning",
-                    sentence=sentence,
-                    count=count,
-                    since=one.last_refused_at,
-                    page=_page("hooks"),
-                )
-            )
+                found.append(_finding("hook_unavailable", sentence, page, since=since))
+            elif count:
+                sentence = f"{_many(count, 'request')} to the webhook {one.name!r} had no good signature lately."
+                found.append(_finding("hook_refused", sentence, page, since=since, count=count))
         return found[:_SHOWN_MAX]
 
 
 def _store_away(sentence: str, since: int | None = None) -> Finding:
-    return Finding(
-        kind="store_away", severity="critical", sentence=sentence, since=moment_or_none(since), page=_page("system")
-    )
+    return _finding("store_away", sentence, _page("system"), since=moment_or_none(since))
+
+
+def _finding(kind: str, sentence: str, page: str, **more: Any) -> Finding:
+    return Finding(kind=kind, severity=_SEVERITIES.get(kind, "warning"), sentence=sentence, page=page, **more)
 
 
 def _page(*parts: str, **query: str) -> str:

@@ -145,10 +145,6 @@ class Ticks:
         self._announcer = announcer
         self._refused_until: dict[tuple[str, str], int] = {}
 
-    async def next_in(self) -> int | None:
-        """Microseconds until the next tick of any schedule, 0 or less if one is due."""
-        return await self._store.schedules.next_in()
-
     async def push_due(self) -> int:
         """Push the ticks that are due; how many. A schedule whose queue takes nothing now holds up no other."""
         now = await self._store.now()

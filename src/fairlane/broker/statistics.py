@@ -5,7 +5,7 @@ they are set up, is known anew each time: whoever has just changed a queue sees 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
@@ -135,24 +135,16 @@ class Statistics:
 
     async def oldest_by_queue(self) -> dict[int, int]:
         """When the oldest message of each queue came that some group of it has not finished."""
-        oldest: dict[int, int] = {}
-        for queue, one in await self.groups():
-            if one.oldest_at is not None:
-                oldest[queue.id] = min(one.oldest_at, oldest.get(queue.id, one.oldest_at))
-        return oldest
+        return _oldest([one for _, one in await self.groups()])
 
-    async def oldest(self, counted: Counted, groups: Iterable[GroupStats]) -> dict[int, int]:
+    async def oldest(self, counted: Counted, groups: Sequence[GroupStats]) -> dict[int, int]:
         """When the oldest unfinished message of each queue came, by the slowest of its groups. Of queues that nobody
         reads the first are looked into, and in each the first partitions."""
-        oldest: dict[int, int] = {}
-        read_by_some: set[int] = set()
-        for one in groups:
-            id = one.group.queue_id
-            read_by_some.add(id)
-            if one.oldest_at is not None:
-                oldest[id] = min(one.oldest_at, oldest.get(id, one.oldest_at))
+        read_by_some = {one.group.queue_id for one in groups}
         unread = [queue.id for queue, found in counted if queue.id not in read_by_some and found.unfinished]
-        return oldest | await self._store.statistics.oldest(unread[:_UNREAD_QUEUES], partitions=_UNREAD_PARTITIONS)
+        return _oldest(groups) | await self._store.statistics.oldest(
+            unread[:_UNREAD_QUEUES], partitions=_UNREAD_PARTITIONS
+        )
 
     async def admin_queues(self, caller: Caller = ANYBODY) -> list[AdminQueue]:
         """Every queue by name, with its depth, age, rate and dead letters."""
@@ -251,6 +243,15 @@ def chosen(queues: list[Queue], where: SpanQuery | None) -> list[Queue]:
         and where.namespace in (None, queue.namespace)
         and where.task in (None, queue.task)
     ]
+
+
+def _oldest(groups: Sequence[GroupStats]) -> dict[int, int]:
+    """When the oldest message of each queue came that some of these groups has not finished."""
+    oldest: dict[int, int] = {}
+    for one in groups:
+        if one.oldest_at is not None:
+            oldest[one.group.queue_id] = min(one.oldest_at, oldest.get(one.group.queue_id, one.oldest_at))
+    return oldest
 
 
 def counts(of: stats.Counts) -> wire.Counts:

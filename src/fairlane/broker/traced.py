@@ -11,7 +11,7 @@ from fairlane import tracing
 from fairlane.broker.broker import Broker
 from fairlane.broker.transaction import item_of
 from fairlane.model.lease import PopOptions
-from fairlane.model.message import Batch, Message, PushItem, PushOptions
+from fairlane.model.message import Batch, Message, PushItem
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome
 from fairlane.otel import CLIENT, Spans
@@ -27,19 +27,10 @@ class TracedBroker(Broker):
         assert found is not None, "asked for where spans are made"
         self._spans: Spans = found
 
-    async def push(
-        self,
-        queue: str,
-        data: Any,
-        *,
-        deliver_at: int | None = None,
-        delay_ms: int | None = None,
-        priority: int | None = None,
-        **options: Unpack[PushOptions],
-    ) -> PushOutcome:
+    async def push(self, queue: str, data: Any, **options: Any) -> PushOutcome:
+        when = {name: options.pop(name, None) for name in ("deliver_at", "delay_ms", "priority")}
         item = item_of(queue, data, **options)
-        item.deliver_at, item.delay_ms, item.priority = deliver_at, delay_ms, priority
-        [outcome] = await self.push_many([item])
+        [outcome] = await self.push_many([msgspec.structs.replace(item, **when)])
         if outcome.error is not None:
             raise outcome.error
         return outcome
@@ -55,18 +46,12 @@ class TracedBroker(Broker):
         return batch
 
     async def ack(
-        self,
-        messages: Message[Any] | Sequence[Message[Any]],
-        status: AckStatus = "completed",
-        *,
-        error: str | None = None,
-        delay_ms: int | None = None,
-        result: Any = msgspec.UNSET,
+        self, messages: Message[Any] | Sequence[Message[Any]], status: AckStatus = "completed", **verdict: Any
     ) -> Sequence[AckOutcome]:
         some = [messages] if isinstance(messages, Message) else messages
         queue, group = (some[0].queue, some[0].group) if some else ("", QUEUE_MODE)
         with self._spans.span("ack", queue, CLIENT, queue=queue, group=group, count=len(some)):
-            return await super().ack(messages, status, error=error, delay_ms=delay_ms, result=result)
+            return await super().ack(messages, status, **verdict)
 
     async def ack_many(
         self, items: Sequence[AckItem], *, group: str = QUEUE_MODE, queue: str = ""

@@ -78,7 +78,7 @@ class DueService(Service):
     async def tick(self) -> float:
         """Push the ticks of schedules that are due; how many seconds to wait until there is another."""
         while not self._stopping and self.ticks is not None:
-            due_in = await self.ticks.next_in()
+            due_in = await self._store.schedules.next_in()
             if due_in is None:
                 return _FLOOR_SECONDS
             if due_in > 0:

@@ -94,8 +94,7 @@ class Browse(Family):
             "since": since,
             "until": None if since is None else since + 62_000_000,
         }
-        found = [await self._port.read("browse.with_id", shard=shard, **what) for shard in self._port.shards]
-        return [struct(Found, row) for rows in found for row in rows]
+        return [struct(Found, row) for row in await self._read_all("browse.with_id", **what)]
 
     async def delete(self, partition: PartitionId, position: int) -> bool:
         """Take a message out for every group, with its dead letters and results; False if it is not there (any more).

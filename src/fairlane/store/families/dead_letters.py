@@ -75,11 +75,7 @@ class DeadLetters(Family):
 
     async def queues(self, tenant: str, *, since: int | None = None) -> set[int]:
         """The ids of the queues that have dead letters, or have any since then."""
-        found = [
-            await self._port.read("dead_letters.queues", shard=shard, tenant=tenant, since=since)
-            for shard in self._port.shards
-        ]
-        return {id for rows in found for (id,) in rows}
+        return {id for (id,) in await self._read_all("dead_letters.queues", tenant=tenant, since=since)}
 
     async def errors(self, queue: Queue, where: DeadFilter, *, limit: int) -> tuple[List[DeadLetterError], bool]:
         """Dead letters by group and error, the most frequent first, and whether all of them were counted: of very many

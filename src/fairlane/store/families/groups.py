@@ -224,8 +224,8 @@ class Groups(Family):
     async def next_ready_at(self, group_id: int) -> int | None:
         """When the earliest lane of the group is ready (the past if one is now); None while none has anything to
         read."""
-        found = [await self._port.read("groups.next_ready", shard=one, group_id=group_id) for one in self._port.shards]
-        return min((at for at in map(value, found) if at is not None), default=None)
+        found = await self._read_all("groups.next_ready", group_id=group_id)
+        return min((at for (at,) in found if at is not None), default=None)
 
     async def _queue_of(self, group_id: int) -> int:
         """0 if there is no such group."""

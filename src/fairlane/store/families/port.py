@@ -105,6 +105,10 @@ class Family:
         """Where all of a queue is."""
         return self._port.shards[queue_id % len(self._port.shards)]
 
+    async def _read_all(self, statement: str, /, **values: Value) -> list[Row]:
+        """The rows of every shard."""
+        return [row for shard in self._port.shards for row in await self._port.read(statement, shard=shard, **values)]
+
 
 def statements(dialect: str) -> dict[str, str]:
     """The statements of all families, from files `family.dialect.sql`."""

@@ -130,11 +130,7 @@ class Statistics(Family):
     async def lagging(self, queue_ids: Sequence[int], *, oldest_before: int, limit: int = 1000) -> list[LaggingLane]:
         """Lanes whose first unfinished message came before this time, oldest first."""
         where: dict[str, Value] = {"queue_ids": queue_ids, "oldest_before": oldest_before, "limit": limit}
-        found = [
-            struct(LaggingLane, row)
-            for shard in self._port.shards
-            for row in await self._port.read("statistics.lagging", shard=shard, **where)
-        ]
+        found = [struct(LaggingLane, row) for row in await self._read_all("statistics.lagging", **where)]
         found.sort(key=lambda lane: (lane.oldest_unconsumed_at, lane.partition_name, lane.consumer_group))
         return found[:limit]
 
@@ -144,23 +140,15 @@ class Statistics(Family):
         """Live leases, of one group or of all, that end before this time unless they are renewed, the next to end
         first."""
         where: dict[str, Value] = {"queue_ids": queue_ids, "group": group, "limit": limit}
-        found = [
-            struct(ActiveLease, row)
-            for shard in self._port.shards
-            for row in await self._port.read(
-                "statistics.leases", shard=shard, ends_before=min(ends_before, NEVER_AT), **where
-            )
-        ]
+        where["ends_before"] = min(ends_before, NEVER_AT)
+        found = [struct(ActiveLease, row) for row in await self._read_all("statistics.leases", **where)]
         return sorted(found, key=lambda one: (one.expires_at, one.partition_id, one.consumer_group))[:limit]
 
     async def stopped(self, queue_ids: Sequence[int], *, limit: int = 1000) -> list[StoppedLane]:
         """Lanes of these queues that are blocked or parked, by queue, group and partition, those that a pop has met;
         only they are looked at."""
-        found = [
-            struct(StoppedLane, row)
-            for shard in self._port.shards
-            for row in await self._port.read("statistics.stopped", shard=shard, queue_ids=queue_ids, limit=limit)
-        ]
+        rows = await self._read_all("statistics.stopped", queue_ids=queue_ids, limit=limit)
+        found = [struct(StoppedLane, row) for row in rows]
         return sorted(found, key=lambda one: (one.queue_id, one.group, one.partition))[:limit]
 
     async def standings(self, partitions: Sequence[PartitionId]) -> list[Standing]:
