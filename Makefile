@@ -7,9 +7,8 @@ PYTHON ?= python3
 WORKERS ?= 4
 # Further arguments of serve, test and bench: make test ARGS="-k lease"
 ARGS ?=
-# What is measured: core (the engine in process), delivery, http (a broker process, driven by wrk), hooks, client, workers (beside
-# other job queues), ...
-BENCH ?= core
+# One script of bench/ to run instead of all that has a target: core (the engine in process), delivery, hooks, client, workers, ...
+BENCH ?=
 
 BIN := .venv/bin
 SERVER := .venv/.server
@@ -23,7 +22,7 @@ COMPILE := .venv-lock/bin/uv pip compile --universal --generate-hashes --python-
 LOCK := $(COMPILE) pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check docs bench bench-peers fuzz faults lock sbom queen tools clean
+.PHONY: help serve test check docs bench bench-full bench-peers fuzz faults lock sbom queen tools clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 13
@@ -43,11 +42,14 @@ check: $(DEV) docs  ## format, lint, types, import rules, the site of docs/
 docs: .venv-docs/.ready  ## make the site of docs/ in build/docs; a warning fails it
 	.venv-docs/bin/sphinx-build --fail-on-warning --keep-going --quiet --jobs auto $(ARGS) docs build/docs
 
-bench: $(DEV) $(if $(filter workers compare,$(BENCH)),.venv-peers/.ready)  ## measure the engine in process; BENCH=http the broker over HTTP
-	$(BIN)/python bench/$(BENCH).py $(ARGS)
+bench: $(DEV) $(if $(filter-out workers,$(BENCH)),,.venv-peers/.ready)  ## measure all that has a target, in some ten minutes; BENCH=core one script
+	$(BIN)/python -m bench$(if $(BENCH),.$(BENCH)) $(ARGS)
+
+bench-full: $(DEV) .venv-peers/.ready  ## the same with more and longer rounds, a larger backlog, and what takes minutes
+	$(BIN)/python -m bench --full $(ARGS)
 
 # Debian's servers of other queues; RUNLEVEL keeps the packages from starting a service.
-bench-peers: .venv-peers/.ready  ## install what BENCH=compare measures beside: Redis, NATS, RabbitMQ
+bench-peers: .venv-peers/.ready  ## install what bench measures beside: Redis, NATS, RabbitMQ
 	DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install --yes --quiet --no-install-recommends redis-server nats-server rabbitmq-server
 
 fuzz: $(DEV)  ## feed every parser what atheris makes of seeds, and every operation a hundred requests made from /openapi.json; ARGS="--seconds 60 --cases 1000"
@@ -72,10 +74,10 @@ sbom: $(DEV)  ## list what a release consists of, as CycloneDX, from the lock: b
 
 queen: $(QUEEN)  ## fetch the published queen-mq clients that the tests drive
 
-# Some tests put a real pgbouncer in front of PostgreSQL, others ask promtool what it thinks of the alert rules, or open
-# the dashboard in chromium. They are skipped without, so a failure to install one is no failure of the build. RUNLEVEL keeps the packages from starting a service.
+# Some tests put a real pgbouncer in front of PostgreSQL, others ask promtool what it thinks of the alert rules, open
+# the dashboard in chromium, or drive a broker with wrk. They are skipped without, so a failure to install one is no failure of the build. RUNLEVEL keeps the packages from starting a service.
 tools:
-	@for tool in pgbouncer:pgbouncer promtool:prometheus chromium:chromium nginx:nginx caddy:caddy slowhttptest:slowhttptest; do \
+	@for tool in pgbouncer:pgbouncer promtool:prometheus chromium:chromium nginx:nginx caddy:caddy slowhttptest:slowhttptest wrk:wrk; do \
 		command -v $${tool%:*} >/dev/null || test -x /usr/sbin/$${tool%:*} || { \
 			test "$$(id -u)" = 0 && command -v apt-get >/dev/null && { \
 				export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1; \
@@ -107,9 +109,10 @@ $(DEV): requirements/dev.txt $(SERVER)
 	.venv-queen-$*/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --requirement $<
 	@touch $@
 
+# Without dependencies, for the file has them all: an older pip would take a newer one of a requirement with extras.
 .venv-peers/.ready .venv-docs/.ready: .venv-%/.ready: requirements/%.txt
 	$(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --requirement $<
+	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --require-hashes --requirement $<
 	@touch $@
 
 # Only the source package has the tests. Its hash is the lock file's too; pip insists on reading the metadata of what

@@ -1,1 +1,1 @@
-"""Measurements of Fairlane beside yardsticks. `python bench/core.py` is the one to run."""
+"""Measurements of Fairlane beside yardsticks. `python -m bench` is the one to run."""

@@ -1,7 +1,7 @@
 """Measure what credentials and TLS cost a push: the rate beside that of an open broker in the same round.
 
-    python bench/access.py                  SQLite, 4 interleaved rounds
-    python bench/access.py --quick
+    python -m bench.access                  SQLite, 4 interleaved rounds
+    python -m bench.access --quick
 
 Each broker is a process of its own on an empty file; wrk pushes one message per request over connections that stay
 open. A missed target is printed as MISSED and does not change the exit code: the figures belong to the machine."""
@@ -20,16 +20,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.pop(0)  # this directory: its http.py is not the one of Python
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import jwt
 import trustme
 from rich.console import Console
 from rich.table import Table
 
-from bench.http import push_bodies
 from bench.report import print_machine, verdict
+from bench.shots import push_bodies
 from bench.usage import difference, usage_of
 from bench.wrk import shoot
 from fairlane.runtime.process import new_event_loop

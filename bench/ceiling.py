@@ -55,14 +55,14 @@ async def handle(request: Request) -> Response:
 
 
 @contextlib.contextmanager
-def ceiling_process() -> Iterator[str]:
-    """The URL of a server in a process of its own."""
+def ceiling_process() -> Iterator[tuple[str, int]]:
+    """The URL and the id of a server in a process of its own."""
     process = subprocess.Popen([sys.executable, "-m", "bench.ceiling"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         said = process.stdout.readline().strip()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", said), said
-        yield said
+        yield said, process.pid
     finally:
         process.terminate()
         process.communicate()

@@ -1,7 +1,7 @@
 """Measure the client against a broker in a process of its own: what it gains by letting calls travel together.
 
-    python bench/client.py                 SQLite and PostgreSQL
-    python bench/client.py --store sqlite --quick
+    python -m bench.client                 SQLite and PostgreSQL
+    python -m bench.client --store sqlite --quick
 
 Each task pushes one message and waits for its durable answer before it pushes the next. A missed target is printed
 as MISSED and does not change the exit code: the figures belong to the machine.
@@ -19,16 +19,14 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
-sys.path.pop(0)  # this directory: its http.py is not the one of Python
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from bench.load import PAYLOAD, Load, Rate, closed_loop
-from bench.postgres import MAJORS, PostgresServer, fresh_database, running, settings_in_force
+from bench.postgres import MAJORS, PostgresServer, running, settings_in_force
 from bench.report import print_machine, verdict
+from bench.stores import fresh_store
 from fairlane import Client
 from fairlane.runtime.process import new_event_loop
 from tests.broker_process import broker_process
@@ -85,15 +83,7 @@ class Bench:
     @asynccontextmanager
     async def broker(self, store: str) -> AsyncIterator[str]:
         """The URL of a broker on an empty store."""
-        if store == "sqlite":
-            with (
-                tempfile.TemporaryDirectory(prefix="fairlane-bench-", dir=self._directory) as directory,
-                broker_process(f"sqlite:///{directory}/queue.db") as broker,
-            ):
-                yield broker.url
-            return
-        assert self._server is not None
-        async with fresh_database(self._server) as url:
+        async with fresh_store(store, self._directory, self._server) as url:
             with broker_process(url) as broker:
                 yield broker.url
 

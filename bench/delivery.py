@@ -1,10 +1,10 @@
 """Measure scheduling, unordered queues and retention in process, and say whether the targets hold.
 
-    python bench/delivery.py                    both stores
-    python bench/delivery.py --store sqlite --only schedule --quick
-    python bench/delivery.py --scheduled        a million messages due over an hour, by a clock that runs 15 times as
+    python -m bench.delivery                    both stores
+    python -m bench.delivery --store sqlite --only schedule --quick
+    python -m bench.delivery --scheduled        a million messages due over an hour, by a clock that runs 15 times as
                                                 fast as ours: how late they come, and in how much memory
-    python bench/delivery.py --scheduled 1      the same in an hour
+    python -m bench.delivery --scheduled 1      the same in an hour
 
 A missed target is printed as MISSED and does not change the exit code: the figures belong to the machine.
 """
@@ -15,9 +15,6 @@ import argparse
 import asyncio
 import sys
 from contextlib import ExitStack
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rich.console import Console
 
@@ -29,6 +26,7 @@ from bench.report import Comparison, print_machine, verdict
 from fairlane.runtime.memory import ease_collector
 from fairlane.runtime.process import new_event_loop
 
+UNORDERED_RATIO_MIN = 0.8
 ROWS = [
     Comparison("schedule 100 over 100 partitions", delivery_workloads.schedule_100, workloads.push_100, "push", 0.5),
     Comparison("unordered pop 100 + ack", delivery_workloads.unordered_pop_100_ack, workloads.pop_100_ack, "ordered"),
@@ -37,7 +35,7 @@ ROWS = [
         delivery_workloads.unordered_pop_100_ack_fail,
         delivery_workloads.ordered_pop_100_ack_read,
         "ordered, none fails, each read",
-        0.7,
+        UNORDERED_RATIO_MIN,
     ),
 ]
 RETAINED_MESSAGES = 2_000_000
@@ -77,7 +75,7 @@ class DeliveryBench(Bench):
             f"postgres: retention deleted {found.rate.items:,} messages at {found.rate.per_second:,.0f}/s, "
             f"target {RETENTION_RATE_MIN:,}: {verdict(found.rate.per_second, RETENTION_RATE_MIN)}\n"
             f"  push p99 beside it {found.beside_ms:.1f} ms, alone {found.alone_ms:.1f} ms: {rise:.2f}, "
-            f"target below {PUSH_P99_RISE_MAX:.2f}: {verdict(PUSH_P99_RISE_MAX, rise)}"
+            f"target below {PUSH_P99_RISE_MAX:.2f}: {verdict(rise, PUSH_P99_RISE_MAX, at_most=True)}"
         )
 
     async def scheduled(self, store: str) -> None:
@@ -94,7 +92,7 @@ class DeliveryBench(Bench):
             f"  {late.count:,} came; in consumers' hands after {late.percentile(0.5)} ms (median), "
             f"{late.percentile(0.99)} ms (p99), {late.percentile(1)} ms (latest)\n"
             f"  resident MiB by quarter {quarters}; last by second {found.growth:.2f}, "
-            f"target at most {MEMORY_GROWTH_MAX:.2f}: {verdict(MEMORY_GROWTH_MAX, found.growth)}"
+            f"target at most {MEMORY_GROWTH_MAX:.2f}: {verdict(found.growth, MEMORY_GROWTH_MAX, at_most=True)}"
         )
 
 

@@ -1,7 +1,7 @@
 """Measure webhooks beside plain pushes of the same broker, and what a mapping costs a message.
 
-    python bench/hooks.py                       both stores
-    python bench/hooks.py --store sqlite --quick
+    python -m bench.hooks                       both stores
+    python -m bench.hooks --store sqlite --quick
 
 A webhook is signed as GitHub signs it, verified, checked against the type of its queue, given the partition that its
 key names, and deduplicated by its delivery id. A plain push is one message of the same body in one request. They
@@ -19,13 +19,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
-
-sys.path.pop(0)  # this directory, where `http` is not the standard library's
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rich.console import Console
 from rich.table import Table
@@ -34,6 +33,7 @@ from bench.postgres import MAJORS, PostgresServer, fresh_database, running, sett
 from bench.report import print_machine, verdict
 from bench.spec import rate
 from bench.wrk import Shot, shoot
+from fairlane import Client
 from fairlane.hooks.schemes import PRESETS
 from fairlane.hooks.signatures import sign
 from fairlane.runtime.process import new_event_loop
@@ -41,7 +41,7 @@ from fairlane.spec.check import problems
 from fairlane.spec.compile import compile_spec
 from fairlane.spec.compiled_queue import CompiledQueue, decoded
 from fairlane.spec.text.source import Source
-from tests.broker_process import FAIRLANE, broker_process
+from tests.broker_process import FAIRLANE, BrokerProcess, broker_process
 
 SPEC = """
 app Bench {
@@ -64,7 +64,11 @@ app Bench {
   command Incident.Create {
     input { title: string  severity: enum("critical", "high")  source: string  external_id: string }
   }
-  webhook Alert { queue: Incidents  verify: github { secret_env: "BENCH_HOOK_SECRET" } }
+  webhook Alert {
+    queue: Incidents
+    verify: github { secret_env: "BENCH_HOOK_SECRET" }
+    idempotency: header "X-GitHub-Delivery"
+  }
 }
 """
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -130,16 +134,53 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def measure(url: str, chosen: argparse.Namespace, directory: Path) -> tuple[list[Round], list[Round]]:
-    """Pushes and webhooks, turn by turn."""
-    pushes, hooks = written(directory)
+@asynccontextmanager
+async def hooked(url: str, directory: Path) -> AsyncIterator[BrokerProcess]:
+    """A broker that knows the webhook."""
     spec = directory / "bench.fairlane"
     spec.write_text(SPEC)
-    rounds: tuple[list[Round], list[Round]] = ([], [])
-    told = (["post", "/api/v1/push", str(pushes)], ["hook", "/hook/Alert", str(hooks)])
+    os.environ["BENCH_HOOK_SECRET"] = SECRET
     with broker_process(url) as broker:
         applying = [FAIRLANE, "spec", "apply", str(spec), "--server", broker.url]
         await asyncio.to_thread(subprocess.run, applying, check=True, capture_output=True)
+        yield broker
+
+
+async def flood(url: str, hooks: Path, count: int, *, connections: int = 64) -> tuple[Shot, list[float]]:
+    """So many webhooks as fast as they are answered, while a consumer waits for them: seconds from the sending of each
+    until the consumer has it. Those still on their way when wrk has sent the last may be cut off with it."""
+    seen: list[float] = []
+    over = asyncio.Event()
+
+    async def consumer() -> None:
+        async with Client(url) as client:
+            while True:
+                batch = await client.pop(
+                    "Incidents", group="watch", batch=1000, partitions=PARTITIONS, auto_ack=True, wait=0.5
+                )
+                now = time.time()
+                seen.extend(now - int(one.transaction_id.rpartition("-")[2]) / 1e6 for one in batch)
+                if not batch and over.is_set():
+                    return
+
+    watching = asyncio.create_task(consumer())
+    try:
+        told = ["hook", "/hook/Alert", str(hooks), str(count)]
+        shot = await shoot(url, told, connections=connections, seconds=60)
+    finally:
+        over.set()
+        await watching
+    if len(seen) < count - 2 * connections:
+        raise SystemExit(f"only {len(seen)} of {count} webhooks came out")
+    return shot, seen
+
+
+async def measure(url: str, chosen: argparse.Namespace, directory: Path) -> tuple[list[Round], list[Round]]:
+    """Pushes and webhooks, turn by turn."""
+    pushes, hooks = written(directory)
+    rounds: tuple[list[Round], list[Round]] = ([], [])
+    told = (["post", "/api/v1/push", str(pushes)], ["hook", "/hook/Alert", str(hooks)])
+    async with hooked(url, directory) as broker:
         for kind in told:  # queues and partitions are there, as in a broker at work
             await shoot(broker.url, kind, connections=1, seconds=1)
         for _ in range(chosen.rounds):
@@ -189,7 +230,6 @@ def print_mapping(console: Console, seconds: float) -> None:
 async def main() -> None:
     chosen = arguments()
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
-    os.environ["BENCH_HOOK_SECRET"] = SECRET
     stores = ["sqlite", "postgres"] if chosen.store == "both" else [chosen.store]
     with ExitStack() as stack:
         server: PostgresServer | None = None

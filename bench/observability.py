@@ -1,6 +1,6 @@
 """Push throughput while nobody looks, and beside open dashboards and a scrape each second.
 
-Usage: python bench/observability.py [--quick] [--tabs 5] [--rounds 8] [--seconds 5]
+Usage: python -m bench.observability [--quick] [--tabs 5] [--rounds 8] [--seconds 5]
 
 Rounds with and without watchers take turns, so that what else the machine does meets both alike. The broker is a
 process of its own on a new SQLite file; watchers and producers are tasks of this one. The broker is what limits the
@@ -20,9 +20,6 @@ import tempfile
 import time
 from pathlib import Path
 from urllib.parse import urlencode
-
-sys.path.pop(0)  # this directory, where `http` is not the standard library's
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import aiohttp
 

@@ -1,6 +1,6 @@
 """Overload and outage over HTTP: three times the sustainable push rate, then a frozen store.
 
-    python bench/overload.py [--quick]
+    python -m bench.overload [--quick]
 
 Producers own their partitions and push one request after another, each on a connection of its own. What is sustainable
 is what the store took from as many callers as keep it busy, who push as fast as they are answered: the same messages
@@ -23,13 +23,12 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
-sys.path.pop(0)  # this directory: its http.py is not the one of Python
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import aiohttp
 import asyncpg
 import msgspec
+from rich.console import Console
 
+from bench.figures import Target
 from bench.producers import BATCH, Producer, Run, load, percentile
 from fairlane.runtime.process import new_event_loop
 from tests.broker_process import BrokerProcess, broker_process
@@ -37,6 +36,7 @@ from tests.faults.outages import frozen
 from tests.postgres import PostgresServer, running_server
 
 QUEUE = "overload"
+SYSTEM = "Fairlane, PostgreSQL"
 PARTITIONS = 20
 """Partitions of each producer, all of them in each of its requests."""
 PRODUCERS, FROST_PRODUCERS = 256, 16
@@ -138,7 +138,10 @@ def _spread(run: Run) -> str:
     return f"{percentile(0.5, run.answers):.0f} / {percentile(0.99, run.answers):.0f}"
 
 
-async def measure(broker: BrokerProcess, server: PostgresServer, url: str, *, seconds: float) -> bool:
+async def measure(
+    broker: BrokerProcess, server: PostgresServer, url: str, *, seconds: float
+) -> tuple[list[tuple[str, str]], list[Target]]:
+    """What was found, and what of it has a target."""
     database = await asyncpg.connect(url)
     peak = [0.0]
     watching = asyncio.create_task(watch(broker, peak))
@@ -171,40 +174,50 @@ async def measure(broker: BrokerProcess, server: PostgresServer, url: str, *, se
     cold = [one for one in frost.answers if froze_at <= one.ended < thawed_at and one.kind.startswith("202")]
     found_out_at = min((one.ended for one in cold), default=thawed_at)
     rows = [
-        ("sustainable, messages/s", f"{first:,.0f} before, {last:,.0f} after", None),
-        ("answers at that rate", str(base.counts()), None),
-        ("offered, of what was before", f"{len(over.answers) * BATCH / over.seconds / first:.2f}", None),
-        ("the load's own delay, p99, ms", f"{over.late_ms(0.99):.0f}", None),
-        ("goodput at 3 x, of it", f"{goodput / sustainable:.2f}", goodput >= 0.8 * sustainable),
-        ("p50 and p99 of answers at 3 x, ms", _spread(over), None),
-        ("answers at 3 x", str(over.counts()), None),
-        ("refused of those who wait", str(over.counts().get("429", 0)), "429" not in over.counts()),
-        ("goodput of an open flood, of it", f"{flooded / sustainable:.2f}", None),
-        ("p50 and p99 of its answers, ms", _spread(open_flood), None),
-        ("answers to the flood", str(open_flood.counts()), None),
-        ("answers around the freeze", str(frost.counts()), None),
-        ("freeze found out after, ms", f"{(found_out_at - froze_at) * 1e3:.0f}", None),
-        ("p99 of 202s while frozen, ms", f"{percentile(0.99, cold):.0f}", percentile(0.99, cold) < 50),
-        ("p50 and longest of them, ms", f"{percentile(0.5, cold):.0f} / {percentile(1.0, cold):.0f}", None),
-        ("memory, before and peak, MB", f"{calm_mb:.0f} / {peak[0]:.0f}", peak[0] < calm_mb + 512),
-        ("lost, doubled, reordered", str([wrong[k] for k in ("lost", "doubled", "reordered")]), not wrong.total()),
+        ("sustainable, messages/s", f"{first:,.0f} before, {last:,.0f} after"),
+        ("answers at that rate", str(base.counts())),
+        ("offered, of what was before", f"{len(over.answers) * BATCH / over.seconds / first:.2f}"),
+        ("the load's own delay, p99, ms", f"{over.late_ms(0.99):.0f}"),
+        ("p50 and p99 of answers at 3 x, ms", _spread(over)),
+        ("answers at 3 x", str(over.counts())),
+        ("goodput of an open flood, of it", f"{flooded / sustainable:.2f}"),
+        ("p50 and p99 of its answers, ms", _spread(open_flood)),
+        ("answers to the flood", str(open_flood.counts())),
+        ("answers around the freeze", str(frost.counts())),
+        ("freeze found out after, ms", f"{(found_out_at - froze_at) * 1e3:.0f}"),
+        ("p50 and longest of 202s while frozen, ms", f"{percentile(0.5, cold):.0f} / {percentile(1.0, cold):.0f}"),
+        ("memory, before and peak, MB", f"{calm_mb:.0f} / {peak[0]:.0f}"),
+        ("lost, doubled, reordered", str([wrong[k] for k in ("lost", "doubled", "reordered")])),
     ]
-    for name, value, good in rows:
-        print(f"{name:32} {value:40} {'' if good is None else 'ok' if good else 'MISSED'}")
-    return all(good in (None, True) for _, _, good in rows)
+    refused = over.counts().get("429", 0)
+    targets = [
+        Target("overload: goodput at 3 x", SYSTEM, goodput / sustainable, 0.8, "x", basis="of what is sustainable"),
+        Target("overload: refused of those who wait", SYSTEM, refused, 0, at_most=True),
+        Target("overload: 202s while frozen, p99", SYSTEM, percentile(0.99, cold), 50, " ms", at_most=True),
+        Target("overload: memory", SYSTEM, peak[0] - calm_mb, 512, " MB", at_most=True, basis="more than before"),
+        Target("overload: lost, doubled, reordered", SYSTEM, wrong.total(), 0, at_most=True),
+    ]
+    return rows, targets
+
+
+async def run(*, seconds: float) -> tuple[list[tuple[str, str]], list[Target]]:
+    """On a server and a broker of its own."""
+    with running_server(18) as server, broker_process(server.url()) as broker:
+        return await measure(broker, server, server.url(), seconds=seconds)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a quarter of the time")
     quick = parser.parse_args().quick
-    with (
-        running_server(18) as server,
-        broker_process(server.url()) as broker,
-        asyncio.Runner(loop_factory=new_event_loop) as runner,
-    ):
-        good = runner.run(measure(broker, server, server.url(), seconds=5 if quick else 20))
-    sys.exit(0 if good else 1)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        rows, targets = runner.run(run(seconds=5 if quick else 20))
+    for name, value in rows:
+        print(f"{name:42} {value}")
+    console = Console(highlight=False)
+    for target in targets:
+        console.print(f"{target.label:42} {target.measured:12} {target.verdict}")
+    sys.exit(0 if all(target.holds for target in targets) else 1)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Measure the pages of the dashboard with very much to show: 10,000 queues, 100,000 partitions, a lane of a million.
 
-    python bench/pages.py                 SQLite and PostgreSQL
-    python bench/pages.py --store sqlite --quick
+    python -m bench.pages                 SQLite and PostgreSQL
+    python -m bench.pages --store sqlite --quick
 
 A page's time is that from the start of its navigation, in a browser that knows nothing yet, until nothing on it waits
 for its data. Below it are the answers that it watches, each asked for by itself: the first, and the median of the
@@ -20,9 +20,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
-
-sys.path.pop(0)  # this directory: its http.py is not the one of Python
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import aiohttp
 from playwright.async_api import Browser, async_playwright

@@ -38,8 +38,11 @@ class Comparison(NamedTuple):
         return rate.lanes_per_second if self.lanes else rate.per_second
 
 
-def verdict(value: float, target: float) -> str:
-    return "[green]holds[/]" if value >= target else "[bold red]MISSED[/]"
+def verdict(value: float, target: float, *, at_most: bool = False) -> str:
+    """Whether the target holds, or by how much of it not, for a console."""
+    if value <= target if at_most else value >= target:
+        return "[green]holds[/]"
+    return f"[bold red]MISSED by {f'{abs(value - target) / target:.0%}' if target else f'{value:g}'}[/]"
 
 
 def table_of(title: str, rows: Sequence[Comparison], rates: Mapping[Run, Sequence[Rate]]) -> Table:
@@ -75,21 +78,29 @@ def _against(row: Comparison, ours: Sequence[float], theirs: Sequence[float]) ->
 
 
 def print_machine(console: Console, directory: Path, postgres: Mapping[str, str] | None) -> None:
+    for line in machine(directory, postgres):
+        console.print(line)
+
+
+def machine(directory: Path, postgres: Mapping[str, str] | None) -> list[str]:
     """All that a reader needs to judge the figures, or to repeat them."""
-    console.print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} x {_cpu_model()}, {platform.platform()}")
+    lines = [
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} x {_cpu_model()}, {_memory()}, {platform.platform()}"
+    ]
     versions = ", ".join(f"{name} {_version(name)}" for name in ("fairlane", "apsw", "asyncpg", "msgspec", "uvloop"))
-    console.print(f"Python {platform.python_version()}, {versions}, SQLite {apsw.sqlite_lib_version()}")
+    lines.append(f"Python {platform.python_version()}, {versions}, SQLite {apsw.sqlite_lib_version()}")
     if postgres is not None:
         settings = dict(postgres)
-        console.print(
-            f"PostgreSQL {settings.pop('server_version')}:",
-            ", ".join(f"{k}={v}" for k, v in settings.items()),
-        )
-    console.print(f"fsync of a 4 KiB append takes {_fsync_seconds(directory) * 1000:.2f} ms (median)")
+        told = ", ".join(f"{k}={v}" for k, v in settings.items() if k != "server_version")
+        lines.append(f"PostgreSQL {settings['server_version']}: {told}")
+    lines.append(f"fsync of a 4 KiB append takes {fsync_seconds(directory) * 1000:.2f} ms (median)")
     if hasattr(os, "getloadavg"):
-        console.print(
-            f"load average before the first run: {os.getloadavg()[0]:.2f}; above 0.3 somebody else is at work"
-        )
+        lines.append(f"load average before the first run: {os.getloadavg()[0]:.2f}; above 0.3 somebody else is at work")
+    return lines
+
+
+def _memory() -> str:
+    return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
 
 
 def _cpu_model() -> str:
@@ -107,7 +118,7 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _fsync_seconds(directory: Path) -> float:
+def fsync_seconds(directory: Path) -> float:
     """A commit costs at least this. Microseconds mean memory, or a disk that pretends."""
     taken = []
     with tempfile.TemporaryFile(dir=directory) as file:

@@ -1,8 +1,8 @@
 """Compare our HTTP server with others: CPU of one request whose handler decodes a push and answers.
 
-    python bench/servers.py            each server in turn, three rounds
-    python bench/servers.py --quick    only tries it
-    python bench/servers.py --deadlines    instead: after how long each closes a connection on which nothing more comes
+    python -m bench.servers            each server in turn, three rounds
+    python -m bench.servers --quick    only tries it
+    python -m bench.servers --deadlines    instead: after how long each closes a connection on which nothing more comes
 
 The others are installed into an environment of their own, .venv-servers; what cannot be installed is said and left out.
 Every server has one process with uvloop, as far as it can use it, and writes no log of requests. wrk sends over 16
@@ -26,9 +26,6 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
-
-sys.path.pop(0)  # this directory, where `http` would be taken for the standard library's
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import msgspec
 from rich.console import Console

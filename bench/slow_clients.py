@@ -14,13 +14,7 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
-from pathlib import Path
-
-sys.path.pop(0)  # this directory, whose `http` would be taken for the standard library's
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from urllib.request import urlopen
 
 from tests.broker_process import broker_process

@@ -1,7 +1,7 @@
 """Measure what a spec costs a message: its type, its key, its mapping, and the signature of a webhook.
 
-    python bench/spec.py
-    python bench/spec.py --quick
+    python -m bench.spec
+    python -m bench.spec --quick
 
 By the CPU time of this process, so that the figures are those of one core, also on a machine that is busy. A missed
 target is printed as MISSED and does not change the exit code: the figures belong to the machine.
@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rich.console import Console
 from rich.table import Table

@@ -18,17 +18,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.postgres import PostgresServer, fresh_database
-from tests.broker_process import broker_process
+from tests.broker_process import BrokerProcess, broker_process
 
 PEERS = Path(__file__).resolve().parents[1] / ".venv-peers/bin/python"
 START_SECONDS_MAX = 60.0
 
 
 class Running(NamedTuple):
-    """`url` for its client; `pids` of the processes that do the work, the broker's before its store's."""
+    """`url` for its client; the processes that do the work, those of the store apart where it is somebody else's:
+    `server` is that."""
 
     url: str
-    pids: tuple[int, ...]
+    broker: tuple[int, ...] = ()
+    store: tuple[int, ...] = ()
+    server: PostgresServer | None = None
 
 
 Opened = Callable[[Path, PostgresServer | None], AbstractAsyncContextManager[Running]]
@@ -81,10 +84,15 @@ def _process(*command: str, **environment: str) -> Iterator[int]:
         process.wait()
 
 
+def running_broker(broker: BrokerProcess, server: PostgresServer | None) -> Running:
+    """One of ours, on SQLite if there is no server."""
+    return Running(broker.url, (broker.pid,), (server.pid,) if server else (), server)
+
+
 @asynccontextmanager
 async def _sqlite(directory: Path, server: PostgresServer | None) -> AsyncIterator[Running]:
     with broker_process(f"sqlite:///{directory}/queue.db") as broker:
-        yield Running(broker.url, (broker.pid,))
+        yield running_broker(broker, None)
 
 
 @asynccontextmanager
@@ -92,14 +100,14 @@ async def _postgres(directory: Path, server: PostgresServer | None) -> AsyncIter
     assert server is not None
     async with fresh_database(server) as url:
         with broker_process(url) as broker:
-            yield Running(broker.url, (broker.pid, server.pid))
+            yield running_broker(broker, server)
 
 
 @asynccontextmanager
 async def _table(directory: Path, server: PostgresServer | None) -> AsyncIterator[Running]:
     assert server is not None
     async with fresh_database(server) as url:
-        yield Running(url, (server.pid,))
+        yield Running(url, (), (server.pid,), server)
 
 
 @asynccontextmanager
@@ -177,3 +185,7 @@ SYSTEMS = (
 def directory_below(base: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="fairlane-bench-", dir=base, ignore_cleanup_errors=True) as directory:
         yield Path(directory)
+
+
+def is_there(program: str) -> bool:
+    return any(Path(where, program).exists() for where in os.get_exec_path()) or Path(program).exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -69,10 +69,12 @@ async def fill(broker: Broker, messages: int, *, callers: int, queue: str = QUEU
             fillers.create_task(filler())
 
 
-async def pop(broker: Broker, *, partitions: int = 1, ack: bool = True, read: bool = False) -> tuple[int, int]:
+async def pop(
+    broker: Broker, *, group: str = GROUP, partitions: int = 1, ack: bool = True, read: bool = False
+) -> tuple[int, int]:
     """Pop 100 and ack them; (messages, lanes they came from). With `read` each message is decoded and its payload
     taken in hand, and each outcome looked at."""
-    batch = await broker.pop(QUEUE, group=GROUP, batch=BATCH, partitions=partitions, auto_ack=not ack)
+    batch = await broker.pop(QUEUE, group=group, batch=BATCH, partitions=partitions, auto_ack=not ack)
     if read:
         assert all(bytes(message.raw) == PAYLOAD for message in batch)
     if ack and batch:
@@ -82,18 +84,19 @@ async def pop(broker: Broker, *, partitions: int = 1, ack: bool = True, read: bo
 
 
 @asynccontextmanager
-async def subscribed(url: str, **options: Any) -> AsyncIterator[Broker]:
-    """A broker whose group is there and has read all there was, as in a queue that is at work."""
+async def subscribed(url: str, *, groups: Sequence[str] = (GROUP,), **options: Any) -> AsyncIterator[Broker]:
+    """A broker whose groups are there and have read all there was, as in a queue that is at work."""
     async with Broker.open(url) as broker:
         await broker.queues.configure(QUEUE, **options)
         await push(broker, batch_over(_NAMES))
-        assert await pop(broker, partitions=PARTITIONS) == (PARTITIONS, PARTITIONS)
+        for group in groups:
+            assert await pop(broker, group=group, partitions=PARTITIONS) == (PARTITIONS, PARTITIONS)
         yield broker
 
 
-async def backlog(url: str, messages: int) -> None:
-    """What `pop_100_ack` finds, for a broker that is started later."""
-    async with subscribed(url) as broker:
+async def backlog(url: str, messages: int, *, groups: Sequence[str] = (GROUP,)) -> None:
+    """What `pop_100_ack` finds, for a broker that is started later and each of these groups."""
+    async with subscribed(url, groups=groups) as broker:
         await fill(broker, messages, callers=FILLERS)
 
 

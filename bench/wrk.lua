@@ -2,12 +2,18 @@
 --
 --   wrk -s wrk.lua URL -- post PATH FILE   posts the lines of FILE in turn
 --   wrk -s wrk.lua URL -- hook PATH FILE   the same as webhooks of GitHub: each line is a signature and a body, and
---                                          each request has a delivery id of its own
+--                                          each request has a delivery id of its own, which ends with the microseconds
+--                                          at which it was sent; with a number behind FILE, so many
 --   wrk -s wrk.lua URL -- pop PATH         pops until there is nothing left
 --   wrk -s wrk.lua URL -- pop PATH ack     the same, and acks each batch
+--   wrk -s wrk.lua URL -- stay PATH [ack]  the same for the whole time, whatever there is
+--   wrk -s wrk.lua URL -- fan PATH FILE POP...  posts a line of FILE to PATH, then gets each POP, over and over
 
 local EMPTY_MAX = 5  -- a lane may be in other hands for a moment; more than that is the end of the backlog
 local threads = {}
+local ffi = require("ffi")
+ffi.cdef("typedef struct { long seconds; long us; } bench_time; int gettimeofday(bench_time *, void *);")
+local clock = ffi.new("bench_time")
 
 function setup(thread)
   table.insert(threads, thread)
@@ -15,7 +21,7 @@ end
 
 -- Globals are what `thread:get` can reach.
 function init(args)
-  messages, empty = 0, 0
+  messages, empty, stays = 0, 0, args[1] ~= "pop"
   requests, turn, acks = {}, 0, {}
   acking = args[3] == "ack"
   if args[1] == "post" then
@@ -25,12 +31,19 @@ function init(args)
     response = nil  -- wrk is faster when nobody looks at the answers
   elseif args[1] == "hook" then
     math.randomseed(os.time())
-    run, path = math.random(1, 1e9), args[2]
+    run, path, hooks_max = math.random(1, 1e9), args[2], tonumber(args[4])
     for line in io.lines(args[3]) do
       local signature, body = line:match("^(%S+) (.*)$")
       table.insert(requests, { signature = signature, body = body })
     end
     request, response = deliver, nil
+  elseif args[1] == "fan" then
+    for line in io.lines(args[3]) do
+      table.insert(requests, wrk.format("POST", args[2], nil, line))
+      for at = 4, #args do
+        table.insert(requests, wrk.format("GET", args[at]))
+      end
+    end
   else
     table.insert(requests, wrk.format("GET", args[2]))
   end
@@ -45,13 +58,23 @@ function request()
   return requests[turn]
 end
 
+local function stop()
+  io.stderr:write("dry\n")
+  io.stderr:flush()
+  wrk.thread:stop()
+end
+
 function deliver()
   turn = turn + 1
+  if turn == hooks_max then
+    stop()
+  end
+  ffi.C.gettimeofday(clock, nil)
   local hook = requests[(turn - 1) % #requests + 1]
   return wrk.format("POST", path, {
     ["Content-Type"] = "application/json",
     ["X-Hub-Signature-256"] = hook.signature,
-    ["X-GitHub-Delivery"] = string.format("%d-%d", run, turn),
+    ["X-GitHub-Delivery"] = string.format("%d-%d-%.0f", run, turn, tonumber(clock.seconds) * 1e6 + tonumber(clock.us)),
   }, hook.body)
 end
 
@@ -77,10 +100,8 @@ end
 function response(status, headers, body)
   if status == 204 then
     empty = empty + 1
-    if empty == EMPTY_MAX then
-      io.stderr:write("dry\n")
-      io.stderr:flush()
-      wrk.thread:stop()
+    if empty == EMPTY_MAX and not stays then
+      stop()
     end
   elseif status == 200 and body:byte(1) == 91 then  -- [
     messages = messages + count(body, 'success":true')
@@ -97,9 +118,9 @@ function done(summary, latency)
     taken = taken + thread:get("messages")
   end
   io.write(string.format(
-    '{"requests":%d,"messages":%d,"seconds":%f,"failed":%d,"p50_ms":%f,"p99_ms":%f}\n',
+    '{"requests":%d,"messages":%d,"seconds":%f,"failed":%d,"p50_ms":%f,"p99_ms":%f,"p999_ms":%f}\n',
     summary.requests, taken, summary.duration / 1e6,
     errors.connect + errors.read + errors.write + errors.timeout + errors.status,
-    latency:percentile(50) / 1e3, latency:percentile(99) / 1e3
+    latency:percentile(50) / 1e3, latency:percentile(99) / 1e3, latency:percentile(99.9) / 1e3
   ))
 end

@@ -25,6 +25,7 @@ class Shot(msgspec.Struct):
     failed: int
     p50_ms: float
     p99_ms: float
+    p999_ms: float
 
 
 def wrk() -> str:
@@ -49,7 +50,7 @@ def _install() -> None:
 async def shoot(
     url: str, arguments: Sequence[str], *, connections: int, seconds: int, headers: Sequence[str] = ()
 ) -> Shot:
-    """One run, which ends early when the script finds nothing more to pop."""
+    """One run, which ends early when the script finds nothing more to do."""
     process = await asyncio.create_subprocess_exec(
         *(wrk(), "--threads", "1", "--connections", str(connections), "--duration", f"{seconds}s"),
         *("--timeout", "10s", "--script", str(SCRIPT), *(part for one in headers for part in ("--header", one))),

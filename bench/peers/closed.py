@@ -1,4 +1,4 @@
-"""Callers in a closed loop over one system: `python PEER.py URL WORKLOAD TASKS SECONDS BATCH`, the payload on stdin.
+"""Callers in a closed loop over one system: `PEER.py URL NAME WORKLOAD TASKS SECONDS BATCH`, the payload on stdin.
 
 Prints what was measured as JSON: messages, seconds, microseconds of CPU of this process per message, and percentiles of
 the time that one call took. Every system implements `System`; a workload means the same for each.
@@ -11,14 +11,24 @@ import json
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import uvloop
 
 WARM_SECONDS = 0.5
 FILLERS = 8
-FILL_SECONDS_MAX = 10.0
-FILL_RATE = 200_000
+FILL_SECONDS_MAX = 5.0
+FILL_RATE = 150_000
+
+
+class Task(NamedTuple):
+    """What is measured: messages of this payload in a queue of this name. With `ids` each has an id of its producer's,
+    which must be known if it comes again, where the system can do that."""
+
+    name: str
+    payload: bytes
+    batch: int
+    ids: bool
 
 
 class System(Protocol):
@@ -27,7 +37,7 @@ class System(Protocol):
 
     version: str
 
-    async def open(self, url: str, payload: bytes, batch: int) -> None: ...
+    async def open(self, url: str, task: Task) -> None: ...
 
     async def push(self, task: int) -> int:
         """One message in one call; 1."""
@@ -80,20 +90,19 @@ async def _filled(system: System, seconds: float) -> int:
 
 
 async def _measure(
-    system: System, url: str, workload: str, tasks: int, seconds: float, batch: int
+    system: System, url: str, name: str, workload: str, tasks: int, seconds: float, batch: int
 ) -> dict[str, object]:
-    await system.open(url, sys.stdin.buffer.readline().strip(), batch)
+    await system.open(url, Task(name, sys.stdin.buffer.readline().strip(), batch, ids=workload == "both"))
     step = {"push": system.push, "push_batch": system.push_batch, "consume": system.consume}.get(workload)
     steps: list[Step] = [step] * tasks if step else [system.push_batch, system.consume] * (tasks // 2)
     backlog = await _filled(system, seconds) if workload == "consume" else sys.maxsize
     if workload != "consume":
         await _run(steps, min(WARM_SECONDS, seconds))
-    print("begin", flush=True)  # from here on the parent counts what the servers use
+    _tell("begin")  # from here on the parent counts what the servers use
     cpu, began = time.process_time(), time.perf_counter()
     loop = await _run(steps, seconds, backlog)
     taken, cpu = time.perf_counter() - began, time.process_time() - cpu
-    print("end", flush=True)
-    sys.stdin.buffer.readline()  # it has counted
+    _tell("end")
     await system.close()
     items = loop.items if step else loop.items / 2  # each message went in and came out
     took = sorted(loop.took) or [0.0]
@@ -108,6 +117,13 @@ async def _measure(
     }
 
 
+def _tell(what: str) -> None:
+    """The parent, and wait until it has counted."""
+    print(what, flush=True)
+    sys.stdin.buffer.readline()
+
+
 def main(system: System) -> None:
-    url, workload, tasks, seconds, batch = sys.argv[1:]
-    print(json.dumps(uvloop.run(_measure(system, url, workload, int(tasks), float(seconds), int(batch)))), flush=True)
+    url, name, workload, tasks, seconds, batch = sys.argv[1:]
+    measuring = _measure(system, url, name, workload, int(tasks), float(seconds), int(batch))
+    print(json.dumps(uvloop.run(measuring)), flush=True)

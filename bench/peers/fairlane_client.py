@@ -8,30 +8,33 @@ import closed
 import msgspec
 
 from fairlane import Client, PushItem
+from fairlane.model.ids import uuid7
 
-QUEUE = "bench"
-LANES = 64
+LANES = 200
 
 
 class Fairlane:
     version = version("fairlane")
 
-    async def open(self, url: str, payload: bytes, batch: int) -> None:
+    async def open(self, url: str, task: closed.Task) -> None:
         self._client = await Client(url).__aenter__()
-        self._data, self._batch = msgspec.json.decode(payload), batch
-        self._items = [PushItem(queue=QUEUE, payload=payload, partition=f"lane-{n}") for n in range(LANES)]
+        self._task, self._data = task, msgspec.json.decode(task.payload)
         self._turn = 0
 
     async def push(self, task: int) -> int:
-        await self._client.push(QUEUE, self._data, partition=f"lane-{task}")
+        await self._client.push(self._task.name, self._data, partition=f"lane-{task}")
         return 1
 
     async def push_batch(self, task: int) -> int:
         self._turn = (self._turn + 1) % LANES
-        return len(await self._client.push_many([self._items[self._turn]] * self._batch))
+        queue, payload, batch, _ = self._task
+        lane = f"lane-{self._turn}"
+        ids = uuid7.many(batch)[0] if self._task.ids else [None] * batch
+        items = [PushItem(queue=queue, payload=payload, partition=lane, transaction_id=id) for id in ids]
+        return len(await self._client.push_many(items))
 
     async def consume(self, task: int) -> int:
-        batch = await self._client.pop(QUEUE, batch=self._batch, partitions=4)
+        batch = await self._client.pop(self._task.name, batch=self._task.batch, partitions=4)
         if batch:
             await self._client.ack(batch)
         return len(batch)

@@ -9,28 +9,26 @@ import nats
 from nats.errors import TimeoutError as NothingThere
 from nats.js.api import AckPolicy, ConsumerConfig, StorageType
 
-STREAM, SUBJECT = "bench", "bench.messages"
-
 
 class JetStream:
-    async def open(self, url: str, payload: bytes, batch: int) -> None:
+    async def open(self, url: str, task: closed.Task) -> None:
         self._client = await nats.connect(url)
-        self._payload, self._batch = payload, batch
+        self._subject, self._payload, self._batch = f"{task.name}.messages", task.payload, task.batch
         said = self._client.connected_server_version
         self.version = f"{said.major}.{said.minor}.{said.patch}"
         self._stream = self._client.jetstream(timeout=30)
-        await self._stream.add_stream(name=STREAM, subjects=[SUBJECT], storage=StorageType.FILE)
+        await self._stream.add_stream(name=task.name, subjects=[self._subject], storage=StorageType.FILE)
         # The ack of the last message of a batch is one for all of it.
         settings = ConsumerConfig(ack_policy=AckPolicy.ALL, max_ack_pending=100_000)
-        self._pull = await self._stream.pull_subscribe(SUBJECT, durable="group", config=settings)
+        self._pull = await self._stream.pull_subscribe(self._subject, durable=f"{task.name}-group", config=settings)
         self._turn = asyncio.Lock()
 
     async def push(self, task: int) -> int:
-        await self._stream.publish(SUBJECT, self._payload)
+        await self._stream.publish(self._subject, self._payload)
         return 1
 
     async def push_batch(self, task: int) -> int:
-        await asyncio.gather(*[self._stream.publish(SUBJECT, self._payload) for _ in range(self._batch)])
+        await asyncio.gather(*[self._stream.publish(self._subject, self._payload) for _ in range(self._batch)])
         return self._batch
 
     async def consume(self, task: int) -> int:

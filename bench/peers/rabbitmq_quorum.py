@@ -7,22 +7,20 @@ import asyncio
 import aio_pika
 import closed
 
-QUEUE = "bench"
-
 
 class Quorum:
-    async def open(self, url: str, payload: bytes, batch: int) -> None:
+    async def open(self, url: str, task: closed.Task) -> None:
         self._connection = await aio_pika.connect(url)
         self.version = str(self._connection.transport.connection.server_properties["version"])
-        self._message = aio_pika.Message(payload, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
-        self._batch = batch
+        self._message = aio_pika.Message(task.payload, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
+        self._name, self._batch = task.name, task.batch
         self._channel = await self._connection.channel(publisher_confirms=True)
-        self._queue = await self._channel.declare_queue(QUEUE, durable=True, arguments={"x-queue-type": "quorum"})
+        self._queue = await self._channel.declare_queue(task.name, durable=True, arguments={"x-queue-type": "quorum"})
         self._arrived: asyncio.Queue[aio_pika.abc.AbstractIncomingMessage] | None = None
         self._subscribed = asyncio.Lock()
 
     async def push(self, task: int) -> int:
-        await self._channel.default_exchange.publish(self._message, QUEUE)
+        await self._channel.default_exchange.publish(self._message, self._name)
         return 1
 
     async def push_batch(self, task: int) -> int:
@@ -35,7 +33,7 @@ class Quorum:
                 arrived = self._arrived = asyncio.Queue()
                 channel = await self._connection.channel()
                 await channel.set_qos(prefetch_count=min(10 * self._batch, 60_000))
-                queue = await channel.get_queue(QUEUE)
+                queue = await channel.get_queue(self._name)
                 await queue.consume(arrived.put)
             try:
                 last = await asyncio.wait_for(self._arrived.get(), 0.2)

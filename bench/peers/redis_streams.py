@@ -5,33 +5,33 @@ from __future__ import annotations
 import closed
 from redis.asyncio import Redis
 
-STREAM, GROUP = "bench", "group"
+GROUP = "group"
 
 
 class Streams:
-    async def open(self, url: str, payload: bytes, batch: int) -> None:
+    async def open(self, url: str, task: closed.Task) -> None:
         self._redis = Redis.from_url(url, max_connections=200)
-        self._fields, self._batch = {"data": payload}, batch
+        self._stream, self._fields, self._batch = task.name, {"data": task.payload}, task.batch
         self.version = (await self._redis.info("server"))["redis_version"]
-        if not await self._redis.exists(STREAM):
-            await self._redis.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
+        if not await self._redis.exists(self._stream):
+            await self._redis.xgroup_create(self._stream, GROUP, id="0", mkstream=True)
 
     async def push(self, task: int) -> int:
-        await self._redis.xadd(STREAM, self._fields)
+        await self._redis.xadd(self._stream, self._fields)
         return 1
 
     async def push_batch(self, task: int) -> int:
         pipeline = self._redis.pipeline(transaction=False)
         for _ in range(self._batch):
-            pipeline.xadd(STREAM, self._fields)
+            pipeline.xadd(self._stream, self._fields)
         return len(await pipeline.execute())
 
     async def consume(self, task: int) -> int:
-        found = await self._redis.xreadgroup(GROUP, f"consumer-{task}", {STREAM: ">"}, count=self._batch)
+        found = await self._redis.xreadgroup(GROUP, f"consumer-{task}", {self._stream: ">"}, count=self._batch)
         if not found:
             return 0
         ids = [id for id, _ in found[0][1]]
-        return int(await self._redis.xack(STREAM, GROUP, *ids))
+        return int(await self._redis.xack(self._stream, GROUP, *ids))
 
     async def close(self) -> None:
         await self._redis.aclose()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.sections import SECTIONS
 from fairlane.cli.nouns import NOUNS, commands
 from fairlane.http.routes import ROUTES
 
@@ -31,7 +32,9 @@ def test_a_path_leads_somewhere(page: str) -> None:
 def test_every_measurement_is_on_its_page() -> None:
     page = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
     scripts = {path.stem for path in (ROOT / "bench").glob("*.py") if "__main__" in path.read_text(encoding="utf-8")}
-    assert scripts - {"ceiling"} == set(re.findall(r"^\| `(\w+)` \|", page, re.M))
+    of_one_run, one_by_one = page.split("## One thing at a time")
+    assert scripts - {"ceiling"} == set(re.findall(r"^\| `(\w+)` \|", one_by_one, re.M))
+    assert {section.name for section in SECTIONS} == set(re.findall(r"^\| `(\w+)`", of_one_run, re.M))
 
 
 TEXTS = {path.name: path.read_text(encoding="utf-8") for path in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]}

@@ -1,0 +1,1 @@
+"""The measurements: they run seldom, and must not rot meanwhile."""
