@@ -55,7 +55,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--postgres", type=int, choices=MAJORS, default=max(MAJORS), help="version of the server")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), help="on the disk to measure")
     parser.add_argument("--output", type=Path, default=ROOT / "build", help="where bench.json and bench.md go (build)")
-    return parser.parse_args()
+    chosen = parser.parse_args()
+    if chosen.quick and chosen.write:
+        parser.error("--quick measures nothing that is worth a page: leave out --quick, or --write")
+    return chosen
 
 
 def sections(chosen: argparse.Namespace) -> list[Section]:

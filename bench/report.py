@@ -20,7 +20,7 @@ from rich.table import Table
 
 from bench.load import Rate, Run
 
-FSYNCS = 50
+SYNCS = 50
 
 
 class Comparison(NamedTuple):
@@ -93,7 +93,7 @@ def machine(directory: Path, postgres: Mapping[str, str] | None) -> list[str]:
         settings = dict(postgres)
         told = ", ".join(f"{k}={v}" for k, v in settings.items() if k != "server_version")
         lines.append(f"PostgreSQL {settings['server_version']}: {told}")
-    lines.append(f"fsync of a 4 KiB append takes {fsync_seconds(directory) * 1000:.2f} ms (median)")
+    lines.append(f"fdatasync of a 4 KiB append takes {sync_seconds(directory) * 1000:.2f} ms (median)")
     if hasattr(os, "getloadavg"):
         lines.append(f"load average before the first run: {os.getloadavg()[0]:.2f}; above 0.3 somebody else is at work")
     return lines
@@ -118,14 +118,14 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def fsync_seconds(directory: Path) -> float:
+def sync_seconds(directory: Path) -> float:
     """A commit costs at least this. Microseconds mean memory, or a disk that pretends."""
     taken = []
     with tempfile.TemporaryFile(dir=directory) as file:
-        for _ in range(FSYNCS):
+        for _ in range(SYNCS):
             file.write(bytes(4096))
             file.flush()
             begun = time.perf_counter()
-            os.fsync(file.fileno())
+            os.fdatasync(file.fileno())
             taken.append(time.perf_counter() - begun)
     return statistics.median(taken)

@@ -109,7 +109,17 @@ def targets(found: Findings, system: str) -> list[Target]:
         else:
             value = found.median(workload.label, system)
             aim = BOTH_EACH_WAY_AIM
-            made.append(Target(workload.label, system, value, BOTH_EACH_WAY_MIN, "/s", aim=aim, basis="each way"))
+            made.append(
+                Target(
+                    workload.label,
+                    system,
+                    value,
+                    BOTH_EACH_WAY_MIN,
+                    "/s",
+                    aim=aim,
+                    basis="each way, by the slower of both",
+                )
+            )
     return made
 
 

@@ -120,6 +120,7 @@ HTTP = Section(
     "http",
     "HTTP",
     f"wrk on the same machine, {CONNECTIONS} connections, 98-byte payloads, 100 partitions, dedup window of a day, "
-    "durable answers; client is wrk, and times are those of one request. Pops drain a backlog.",
+    "durable answers; client is wrk, and times are those of one request. Pops drain one backlog, first a group with "
+    "auto-ack, then one that acks.",
     run,
 )

@@ -7,7 +7,7 @@ import time
 from bench import yardsticks
 from bench.figures import Findings, Run
 from bench.load import Load
-from bench.report import fsync_seconds
+from bench.report import sync_seconds
 from bench.suite import STORES, Section, Suite
 from bench.systems import Running
 
@@ -22,7 +22,7 @@ async def run(suite: Suite) -> Findings:
     backlog = Load(64, suite.scale.seconds, suite.scale.backlog // 5)
     for number in range(suite.scale.rounds):
         suite.say(f"limits, round {number + 1}")
-        found.add("fdatasync of 4 KiB", "the disk", Run(rate=1 / fsync_seconds(suite.directory)), unit="calls")
+        found.add("fdatasync of a 4 KiB append", "the disk", Run(rate=1 / sync_seconds(suite.directory)), unit="calls")
         for kind in STORES:
             server = suite.server if kind == "postgres" else None
             running = Running("", (), (server.pid,) if server else (), server)

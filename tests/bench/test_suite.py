@@ -38,6 +38,14 @@ def test_a_section_is_measured_and_told_in_json_and_markdown(tmp_path: Path) -> 
     assert "0 of 0 targets hold" in ran.stdout
 
 
+def test_a_try_is_not_written_to_the_page() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "bench", "--quick", "--write"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ran.returncode == 2
+    assert "leave out --quick, or --write" in ran.stderr
+
+
 @pytest.mark.parametrize(
     ("value", "at_most", "said"),
     [
