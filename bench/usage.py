@@ -17,17 +17,14 @@ class Usage(NamedTuple):
 
 
 def usage_of(pids: Iterable[int]) -> dict[int, Usage]:
-    """Of these processes and all that descend from them, each since it began."""
+    """Of these processes and all that descend from them, each since it began, with its children that ended."""
     return {one: used for pid in pids for one in _family(pid) if (used := _of_one(one)) is not None}
 
 
 def difference(before: dict[int, Usage], after: dict[int, Usage]) -> Usage:
-    """Of the processes that are there afterwards: one that ended took its account along."""
-    cpu, written = 0.0, 0
-    for pid, used in after.items():
-        was = before.get(pid, Usage(0.0, 0, 0))
-        cpu += used.cpu_seconds - was.cpu_seconds
-        written += used.written_bytes - was.written_bytes
+    """Of all of them: what one used that ended meanwhile is in the account of its parent."""
+    cpu = sum(used.cpu_seconds for used in after.values()) - sum(used.cpu_seconds for used in before.values())
+    written = sum(used.written_bytes for used in after.values()) - sum(used.written_bytes for used in before.values())
     return Usage(cpu, written, sum(used.peak_bytes for used in after.values()))
 
 
@@ -56,4 +53,4 @@ def _of_one(pid: int) -> Usage | None:
     except OSError:
         return None
     peak = next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0)
-    return Usage(sum(map(int, fields[11:13])) / _TICKS, int(written), peak)
+    return Usage(sum(map(int, fields[11:15])) / _TICKS, int(written), peak)
