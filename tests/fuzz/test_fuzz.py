@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.broker_process import broker_process
-from tests.fuzz.run import LIVE, fuzz
+from tests.fuzz.run import LIVE, fuzz, guarded_broker
 
 LETTERS = [
     *map(chr, range(256)),
@@ -33,6 +33,25 @@ def test_every_answer_is_one_that_the_description_knows(tmp_path: Path) -> None:
         done = fuzz(broker.url, cases=10, seed=1, phases=("fuzzing",))
     assert done.returncode == 0, done.stdout
     assert "generated" in done.stdout
+
+
+@pytest.mark.timeout(600)
+def test_a_broker_that_asks_for_credentials_answers_nobody_else_and_shows_no_tenant_what_another_made(
+    tmp_path: Path,
+) -> None:
+    with guarded_broker(tmp_path) as (url, callers):
+        done = fuzz(url, cases=1, seed=1, phases=("fuzzing",), callers=callers)
+    assert done.returncode == 0, done.stdout
+    assert "generated" in done.stdout
+
+
+@pytest.mark.timeout(600)
+def test_an_operation_that_answers_everybody_is_found(tmp_path: Path) -> None:
+    """By the same run, at a broker that was told to ask nobody."""
+    with guarded_broker(tmp_path, "--insecure-no-auth") as (url, callers):
+        done = fuzz(url, cases=1, seed=1, phases=("fuzzing",), callers=callers, only="/api/v1/whoami")
+    assert done.returncode == 1, done.stdout
+    assert "API accepts requests without authentication" in done.stdout
 
 
 def test_every_stream_begins_as_the_description_says(tmp_path: Path) -> None:

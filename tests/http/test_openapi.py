@@ -6,6 +6,13 @@ import json
 
 from fairlane.http.openapi import openapi
 from fairlane.http.routes import ROUTES
+from tests.http.test_access import OPEN, rules
+
+PUBLIC = {
+    *("GET /livez", "GET /", "GET /dashboard/{path}", "POST /api/v1/login", "POST /api/v1/logout"),
+    *("POST /hook/{name}", "POST /hook/{tenant}/{name}"),
+}
+"""A sign of life, the files of the dashboard and its login, and webhooks, which have their signature."""
 
 
 def references(value: object) -> set[str]:
@@ -42,3 +49,20 @@ def test_every_path_parameter_is_declared() -> None:
         for operation in methods.values():
             declared = {one["name"] for one in operation["parameters"] if one["in"] == "path"}
             assert declared == {part[1:-1] for part in path.split("/") if part.startswith("{")}
+
+
+def test_every_operation_says_what_its_caller_must_show_and_may() -> None:
+    document = openapi(ROUTES)
+    schemes = document["components"]["securitySchemes"]
+    for (method, path), rule in rules().items():
+        operation = document["paths"][path][method.lower()]
+        if rule.scopes[0] in OPEN:
+            assert operation["security"] == [], path
+            assert f"{method} {path}" in PUBLIC
+            continue
+        assert [list(one) for one in operation["security"]] == [[name] for name in schemes], path
+        assert operation["x-scope"] == " or ".join(rule.scopes)
+        assert f"{method} {path}" not in PUBLIC
+        assert "401" in operation["responses"]
+    assert schemes["key"]["scheme"] == "bearer"
+    assert (schemes["login"]["in"], schemes["login"]["name"]) == ("cookie", "fairlane_key")

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from fairlane.http.access import COOKIE
 from fairlane.http.router import ADMIN, EVENTS, JSON, Route
 from fairlane.model.access import PUBLIC, SIGNATURE
 from fairlane.model.moment import Moment
@@ -19,6 +20,7 @@ _EVENT = {  # of each event, as those who read the description take it
     "properties": {"event": {"enum": ["snapshot", "change", "problem"]}, "data": {"type": "string"}},
     "required": ["event", "data"],
 }
+_LOGIN = COOKIE.decode().removesuffix("=")
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
@@ -45,7 +47,10 @@ def openapi(routes: list[Route]) -> dict[str, Any]:
         "paths": dict(sorted(paths.items())),
         "components": {
             "schemas": components,
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "A key, or a token."}},
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer", "description": "A key, or a token."},
+                "login": {"type": "apiKey", "in": "cookie", "name": _LOGIN, "description": "Of a page that logged in."},
+            },
         },
     }
 
@@ -59,8 +64,10 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         "responses": {str(status): _response(status, route, schemas) for status in route.statuses},
     }
     if route.needs not in (PUBLIC, SIGNATURE):
-        operation["security"] = [{"key": []}]
+        operation["security"] = [{"key": []}, {"login": []}]
         operation["x-scope"] = route.needs.replace(" ", " or ")
+    else:
+        operation["security"] = []
     for status in (400, 401, 403, 404, 409, 413, 429, 500, 503):
         operation["responses"].setdefault(str(status), _problem(schemas))
     if route.body is not None:
