@@ -11,16 +11,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from fairlane import blocking
-from fairlane.config import load_settings
 from tests.broker_process import FAIRLANE, broker_process
 from tests.certificates import Certificates
 
@@ -43,7 +40,7 @@ def needs(program: str) -> str:
 
 
 def ran(*command: str, **more: Any) -> str:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100, **more)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600, **more)
     assert done.returncode == 0, done.stdout
     return done.stdout
 
@@ -62,44 +59,6 @@ def test_the_broker_has_few_rights_under_systemd() -> None:
         needs("systemd-analyze"), "security", "--offline=true", "--threshold=15", str(DEPLOY / "fairlane.service")
     )
     assert "OK" in said.splitlines()[-1]
-
-
-def manifests() -> Iterator[dict[str, Any]]:
-    for path in sorted(DEPLOY.glob("*.yaml")):
-        yield from yaml.safe_load_all(path.read_text())
-
-
-def test_manifests_name_what_they_have() -> None:
-    """Labels, ports, volumes and secrets that something refers to are there, under that name."""
-    found = {(one["kind"], one["metadata"]["name"]): one for one in manifests()}
-    assert {kind for kind, _ in found} == {"Deployment", "StatefulSet", "Service", "NetworkPolicy"}
-    broker = found["StatefulSet", "fairlane"]["spec"]
-    pod, [container] = broker["template"]["spec"], broker["template"]["spec"]["containers"]
-    labels = broker["template"]["metadata"]["labels"]
-    policy, service = found["NetworkPolicy", "fairlane"]["spec"], found["Service", "fairlane"]["spec"]
-    assert labels == broker["selector"]["matchLabels"] == service["selector"] == policy["podSelector"]["matchLabels"]
-    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
-    assert {one["targetPort"]: one["port"] for one in service["ports"]} == ports
-    assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == set(ports)
-    volumes = {one["name"] for one in (*pod["volumes"], *(one["metadata"] for one in broker["volumeClaimTemplates"]))}
-    assert {one["name"] for one in container["volumeMounts"]} == volumes
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        assert container[probe]["httpGet"] == {"path": "/livez", "port": "hooks", "scheme": "HTTPS"}
-    flags = dict(one.removeprefix("--").split("=", 1) for one in container["args"][1:])
-    settings = load_settings({name.replace("-", "_"): value for name, value in flags.items()})
-    assert settings.hooks_listen == f"{settings.host}:{ports['hooks']}"
-    assert settings.port == ports["api"]
-
-
-def test_pods_of_brokers_have_few_rights() -> None:
-    [broker] = [one["spec"]["template"]["spec"] for one in manifests() if one["kind"] == "StatefulSet"]
-    assert broker["securityContext"]["runAsNonRoot"] is True
-    assert broker["automountServiceAccountToken"] is False
-    assert broker["containers"][0]["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
 
 
 def test_the_caddyfile_is_understood_by_caddy(tmp_path: Path) -> None:
@@ -187,57 +146,6 @@ def connect(port: int) -> Any:
         except ConnectionRefusedError:
             time.sleep(0.01)
     raise AssertionError("nginx did not begin")
-
-
-def test_the_steps_of_the_dockerfile_make_a_broker_in_a_clean_directory(tmp_path: Path) -> None:
-    """Its COPY and RUN lines as a script: / is a directory, and the build context is this tree. Packages come as they
-    are installed here instead of over the network; the lock has been checked when those were."""
-    lines = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
-    steps = [line.split(" ", 1) for line in lines if line and not line.startswith("#")]
-    assert [what for what, _ in steps if what == "FROM"] == ["FROM", "FROM"]
-    assert ["USER", "65532:65532"] in steps
-    source, home = tmp_path / "src", tmp_path / "opt/fairlane"
-    source.mkdir()
-
-    def here(words: str) -> list[str]:
-        return [
-            word.replace("/opt/fairlane", str(home)).replace("/data", str(tmp_path / "data"))
-            for word in shlex.split(words)
-        ]
-
-    for what, rest in steps:
-        if what == "COPY" and "--from" not in rest:
-            *names, target = rest.split()
-            for name in names:
-                copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-                copy(ROOT / name, source / (Path(name).name if target == "./" else target))
-        elif what == "RUN" and "--require-hashes" in rest:
-            assert (source / "server.txt").read_bytes() == (ROOT / "requirements/server.txt").read_bytes()
-            packages = next((home / "lib").glob("python3*/site-packages"))
-            others = Path(sys.executable).parents[1] / f"lib/{packages.parent.name}/site-packages"
-            (packages / "installed.pth").write_text(f"{others}\n")
-        elif what == "RUN":
-            command = here(rest)
-            if command[0] == "python":
-                command = [sys.executable, *command[1:]]
-            if command[0] == "install":
-                command = [word for word in command if word not in ("--owner", "--group", "65532")]
-            ran(*command, cwd=source)
-    version = ran(str(home / "bin/fairlane"), "--version", cwd=tmp_path)
-    assert version.startswith("fairlane ")
-    [entry] = [msgspec.json.decode(rest) for what, rest in steps if what == "ENTRYPOINT"]
-    assert here(entry[0]) == [str(home / "bin/fairlane")]
-    [command] = [msgspec.json.decode(rest) for what, rest in steps if what == "CMD"]
-    store = f"sqlite:///{tmp_path}/data/fairlane.db"
-    refused = subprocess.run(
-        [str(home / "bin/fairlane"), *command, "--port", "0"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={"FAIRLANE_STORE": store, "FAIRLANE_DATA_DIR": str(tmp_path / "data")},
-    )
-    assert refused.returncode == 2, "without a key it is for nobody outside"
-    assert "fairlane key create" in refused.stderr
 
 
 def test_the_list_of_what_a_release_consists_of_has_every_package_of_the_lock(tmp_path: Path) -> None:
