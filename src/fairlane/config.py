@@ -175,6 +175,14 @@ def _may_name(name: str, allowed: str) -> bool:
     return any(fnmatchcase(name, pattern.strip()) for pattern in allowed.split(","))
 
 
+def handed_on() -> dict[str, str]:
+    """The environment of the processes that a broker starts: all but its own settings, some of which are secret and
+    which it tells them itself."""
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_") or name.startswith(_OURS)
+    }
+
+
 def wants_otel(setting: str) -> bool:
     """Whether to make spans, and send them and metrics: as the setting says, or if OTEL_* in the environment name a
     collector or an exporter, as for any other service."""

@@ -3,6 +3,7 @@ and an outage; then everything that they wrote, said and were started with is se
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -10,6 +11,7 @@ import json
 import os
 import secrets
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -38,6 +40,10 @@ poller Shop { url: "%(api)s/id"  queue: Polled  token_env: "CANARY_POLL_SECRET" 
 queue Polled {}
 queue Commands { map_to: command Call { id: id } }
 """
+OF_SPECS = ("hook", "call", "poll")
+"""Secrets that specs name by environment variables: where a spec may run they are in the environment."""
+NAMED = {"queue": "Sealed", "partition": "Default", "group": "canary", "name": "Alert", "key": "canary", "version": "1"}
+"""Things that are there, for routes that ask for one."""
 
 
 class Canaries:
@@ -126,7 +132,7 @@ async def test_no_secret_is_found_where_it_does_not_belong(tmp_path: Path) -> No
             asking = Asking(session, url, token)
 
             await _set_up(asking, canaries, api.url)
-            user = {"FAIRLANE_KEY": canaries["key"], "FAIRLANE_SERVER": url}
+            user = {"FAIRLANE_KEY_FILE": str(_kept(tmp_path / "key", canaries["key"])), "FAIRLANE_SERVER": url}
             started = [
                 processes.enter_context(
                     running(logs / "worker", "worker", "tests.faults.canary_app:app", environment=user)
@@ -151,8 +157,16 @@ async def test_no_secret_is_found_where_it_does_not_belong(tmp_path: Path) -> No
                 assert canaries.found(_all_in(data)) == [], "the journal is sealed"
             await until(lambda: b"store available again" in log.read_bytes())
             await _look_around(asking, canaries)
-            for pid in [pid for process in (broker, *started) for pid in descendants(process.pid)]:
-                assert canaries.found(_started_with(pid)) == []
+            for process in (broker, *started):
+                for pid in descendants(process.pid):
+                    assert canaries.found(_started_with(pid)) == []
+                    # Whoever starts a broker may hand it secrets so. It hands none on but those that specs name.
+                    assert pid == broker.pid or canaries.found(_environment(pid), *OF_SPECS) == []
+            assert len(descendants(broker.pid)) == 3
+            for credential in (canaries["jwt"], canaries["key"][:-1] + "x"):
+                told = await asyncio.to_thread(_refused, user | {"FAIRLANE_KEY": credential})
+                assert credential.encode() not in told
+                assert canaries.found(told) == []
             processes.close()
             async with server.connect() as connection:
                 await connection.execute("CHECKPOINT")
@@ -164,6 +178,40 @@ async def test_no_secret_is_found_where_it_does_not_belong(tmp_path: Path) -> No
     for path in logs.iterdir():
         assert canaries.found(path.read_bytes()) == [], path.read_text()
     assert canaries.found(_all_in(data)) == []
+
+
+@pytest.fixture
+def passable() -> Iterator[Path]:
+    """PostgreSQL runs as another user, if we are root, and has to get to its directory."""
+    with tempfile.TemporaryDirectory(prefix="fairlane-canary-") as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory)
+
+
+@pytest.mark.may_block_loop
+@pytest.mark.timeout(300)
+async def test_secrets_in_files_are_in_no_environment_and_the_embedded_postgresql_is_handed_none(
+    passable: Path,
+) -> None:
+    """Where settings are in a file, only what specs name is in the environment of brokers."""
+    canaries = Canaries()
+    data, log = passable / "data", passable / "log"
+    kept = f'jwt_secret = "{canaries["jwt"]}"\nencryption_key = "{canaries["encryption"]}"\n'
+    config = _kept(passable / "fairlane.toml", kept)
+    environment = {"CANARY_HOOK_SECRET": canaries["hook"]}
+    words = ("serve", "--port", "0", "--store", "postgres", "--workers", "2", "--data-dir", str(data))
+    with running(log, *words, "--config", str(config), environment=environment) as broker:
+        await until(lambda: _ADDRESS.search(log.read_text()))
+        brokers = descendants(broker.pid)
+        [postmaster] = data.rglob("postmaster.pid")
+        servers = descendants(int(postmaster.read_text().split()[0]))
+        assert len(brokers) == 3
+        assert len(servers) > 1
+        for pid in brokers:
+            assert canaries.found(_environment(pid) + _started_with(pid)) == ["hook"]
+        for pid in servers:
+            assert canaries.found(_environment(pid) + _started_with(pid)) == []
+    assert canaries.found(log.read_bytes() + _all_in(data)) == []
 
 
 async def _set_up(asking: Asking, canaries: Canaries, api: str) -> None:
@@ -214,14 +262,38 @@ async def _fail(asking: Asking, canaries: Canaries) -> None:
 
 
 async def _look_around(asking: Asking, canaries: Canaries) -> None:
-    """Everything that can be asked for without a name: metrics, exports, settings, keys, the audit log, pages."""
+    """Everything that can be asked for: metrics, exports, settings, keys, the audit log, pages, and what has a name."""
+    asked = 0
     for route in ROUTES:
-        if route.method != "GET" or "{" in route.path or route.path in ("/api/v1/live", "/api/v1/pop"):
+        path = route.path
+        for name, value in NAMED.items():
+            path = path.replace(f"{{{name}}}", value)
+        if route.method != "GET" or "{" in path or path.startswith(("/api/v1/live", "/api/v1/pop")):
             continue
-        query = "?app=Canary" if route.path.endswith("export") else ""
-        _, answer = await asking.ask("GET", route.path + query)
+        query = "?app=Canary" if "/spec/" in path else ""
+        status, answer = await asking.ask("GET", path + query)
+        asked += status == 200
         shows_payloads = ("payload",) if "browse" in route.needs else ()
-        assert canaries.found(answer, *shows_payloads) == [], route.path
+        assert canaries.found(answer, *shows_payloads) == [], path
+    assert asked > 60, "most of them are there"
+
+
+def _refused(environment: dict[str, str]) -> bytes:
+    """What a command says whose credential is not good."""
+    done = subprocess.run([FAIRLANE, "queue", "list"], env=os.environ | environment, capture_output=True, timeout=60)
+    assert done.returncode != 0
+    return done.stdout + done.stderr
+
+
+def _kept(file: Path, text: str) -> Path:
+    """A file that its owner alone reads."""
+    file.touch(mode=0o600)
+    file.write_text(text)
+    return file
+
+
+def _environment(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
 
 
 def _started_with(pid: int) -> bytes:

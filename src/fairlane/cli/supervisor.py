@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from fairlane.config import Settings
+from fairlane.config import Settings, handed_on
 from fairlane.runtime.backoff import backoff
 
 READY = b"ready\n"
@@ -139,6 +139,7 @@ class Brokers(Supervisor):
             *(sys.executable, "-P", "-m", "fairlane.cli.broker_process"),
             stdin=PIPE,
             stdout=PIPE,
+            env=handed_on(),
             pass_fds=[one for numbers in self._sockets.values() for one in numbers],
         )
         assert process.stdin is not None
