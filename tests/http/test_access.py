@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -421,3 +422,39 @@ async def test_a_key_may_come_bare_or_with_any_case_of_bearer(world: World) -> N
     for header in (key, f"bearer {key}", f"BEARER  {key}"):
         found = (await world.wire.ask("GET", "/api/v1/whoami", headers={"authorization": header})).ok()
         assert (found["name"], found["open"]) == ("key:a", False)
+
+
+LOOKALIKES = [
+    *("/livez/", "//livez", "/./livez", "/LIVEZ", "/livez%2f", "/livez%00", "/livez.json", "/livez/api/v1/status"),
+    *(
+        "/livez/../api/v1/status",
+        "/livez/..%2fapi/v1/status",
+        "/livez%2f..%2fapi%2fv1%2fstatus",
+        "/livez;/api/v1/status",
+    ),
+    *(
+        "//api/v1/status",
+        "/api//v1/status",
+        "/api/v1/status/",
+        "/API/V1/STATUS",
+        "/%61pi/v1/status",
+        "/api/v1/%73tatus",
+    ),
+    *("/./api/v1/status", "/api/v1/../v1/status", "/api/v1/status;x", "/api/v1/status%20", "/api/v1/status%2f"),
+    *("/dashboard/../api/v1/status", "/dashboard/%2e%2e/api/v1/status", "/dashboard/..%2fapi%2fv1%2fstatus"),
+    *("/hook/../api/v1/status", "/hook/..%2fapi/v1/status", "/api/v1/login/../status", "/api/v1/login%2f..%2fstatus"),
+    *("/api/v1/status?/livez", "/api/v1/status?path=/livez", "/api/v1/status#/livez", "http://127.0.0.1/api/v1/status"),
+]
+
+
+@pytest.mark.parametrize("path", LOOKALIKES)
+async def test_no_other_spelling_of_a_path_leads_past_its_rule(world: World, path: str) -> None:
+    """A path is public if it is one of those, letter by letter, and not because it begins or ends like one."""
+    host = world.wire.base.removeprefix("http://")
+    reader, writer = await asyncio.open_connection(*host.split(":"))
+    writer.write(f"GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n".encode())
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+    assert int(head.split()[1]) in (400, 401, 403, 404, 405), (head, body)
+    assert b'"error":' in body

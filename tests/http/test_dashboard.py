@@ -39,9 +39,20 @@ async def test_its_answers_run_no_strangers_script_and_are_framed_by_nobody(wire
     for path in ("/", "/dashboard/index.html"):
         headers = (await wire.get(path)).headers
         policy = headers["Content-Security-Policy"].split("; ")
-        assert {"default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'"} <= set(policy)
+        assert set(policy) == {
+            *(
+                "default-src 'none'",
+                "script-src 'self'",
+                "style-src 'self'",
+                "connect-src 'self'",
+                "img-src 'self' data:",
+            ),
+            *("base-uri 'none'", "frame-ancestors 'none'", "form-action 'none'"),
+        }
         assert "unsafe" not in headers["Content-Security-Policy"]
         assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert headers["Cross-Origin-Opener-Policy"] == "same-origin", "no page that opened it holds on to its window"
 
 
 async def test_a_browser_that_has_it_is_not_sent_it_again(wire: Wire) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from datetime import datetime, tzinfo
+from typing import Any, Self
 
 import pytest
 from hypothesis import given
@@ -121,6 +122,22 @@ def test_times_are_compared_with_half_a_minute_to_spare() -> None:
     assert "not valid yet" in refused(token(nbf=now + 120))
     assert "not valid yet" in refused(token(iat=now + 120))
     assert "exp" in refused(token(exp=None))
+
+
+def test_half_a_minute_is_thirty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The edges, by a clock that stands still."""
+    now = int(time.time())
+
+    class Standing(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls.fromtimestamp(now, tz)
+
+    monkeypatch.setattr("jwt.api_jwt.datetime", Standing)
+    for times in ({"exp": now - 29}, {"nbf": now + 30}, {"iat": now + 30}):
+        assert verifier().verify(token(**times)).subject == "alice"
+    for times in ({"exp": now - 30}, {"exp": now - 31}, {"nbf": now + 31}, {"iat": now + 31}):
+        refused(token(**times))
 
 
 @pytest.mark.parametrize("exp", ["4102444800", True, "never", [4102444800], {}, -1, 0])

@@ -24,6 +24,7 @@ POLICY = (
         b"base-uri 'none'; frame-ancestors 'none'; form-action 'none'",
     ),
     (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
 )
 
 
