@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FAIRLANE = Path(sys.executable).with_name("fairlane")
-STOP_SECONDS_MAX = 15.0
+STOP_SECONDS_MAX = 60.0
+"""It gives up by itself long before, but a busy machine may take its time to say so."""
 _ADDRESS = re.compile(r" on (https?://\S+:\d+|unix:\S+), store ")
 
 

@@ -31,7 +31,7 @@ MAJORS = (16, 18)
 # runtime directory of the user and warns where there is none.
 INSTALLS: Mapping[int, str] = {16: "pginstall", 18: "pginstall18"}
 
-START_SECONDS_MAX = 30.0
+START_SECONDS_MAX = 120.0
 
 # Less free memory than this, and the servers go to disk.
 MEMORY_BYTES_MIN = 4 << 30

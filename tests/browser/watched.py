@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SCREENS = Path(__file__).parents[2] / "build" / "screens"
 """Screenshots, for people to look at."""
 SIZES = {"wide": (1440, 900), "phone": (390, 844)}
-PATIENCE_MILLISECONDS = 30_000
+PATIENCE_MILLISECONDS = 60_000
 """Far more than anything here takes on a busy machine."""
 _AT_FIRST = """
 window.__found = [];

@@ -18,7 +18,7 @@ import asyncpg
 import pytest
 
 from fairlane.store.postgres.embedded import EmbeddedPostgres
-from tests.broker_process import FAIRLANE, BrokerProcess
+from tests.broker_process import FAIRLANE, STOP_SECONDS_MAX, BrokerProcess
 from tests.e2e.conftest import StartBroker, connected
 
 
@@ -187,4 +187,4 @@ def test_a_broker_told_to_stop_while_it_starts_stops(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     process.stderr.read()
     process.stderr.close()
-    assert process.wait(10) == 0
+    assert process.wait(STOP_SECONDS_MAX) == 0

@@ -12,6 +12,7 @@ import pytest
 from tests.e2e.conftest import StartBroker, connected
 from tests.http.wire import Wire
 from tests.metrics import sample, samples
+from tests.until import SECONDS_MAX
 
 ROUNDS = 40
 SERIES_MAX = 3
@@ -23,7 +24,7 @@ comes after a push is durable."""
 
 async def waiting(wire: Wire) -> None:
     """Return when a poll waits at this broker."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SECONDS_MAX):
         while True:
             if samples((await wire.get("/metrics")).body)[sample("polls_waiting")] == 1:
                 return

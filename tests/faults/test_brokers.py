@@ -22,7 +22,7 @@ from tests.faults.producers import QUEUE, stored
 from tests.metrics import sample, samples
 from tests.postgres import PostgresServer, running_server
 
-SECONDS_MAX = 30
+SECONDS_MAX = 60
 
 
 @pytest.fixture(scope="module")

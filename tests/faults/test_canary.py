@@ -22,7 +22,7 @@ import jwt
 import pytest
 
 from fairlane.http.routes import ROUTES
-from tests.broker_process import _ADDRESS, FAIRLANE
+from tests.broker_process import _ADDRESS, FAIRLANE, STOP_SECONDS_MAX
 from tests.faults.outages import _children, crashed
 from tests.http.test_specs import document
 from tests.poller.api import Api
@@ -79,7 +79,7 @@ def running(log: Path, *arguments: str, environment: dict[str, str]) -> Iterator
         yield process
     finally:
         process.terminate()
-        assert process.wait(30) == 0, log.read_text()
+        assert process.wait(STOP_SECONDS_MAX) == 0, log.read_text()
 
 
 def descendants(pid: int) -> list[int]:

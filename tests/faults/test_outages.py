@@ -25,7 +25,7 @@ from tests.faults.outages import crashed, frozen
 from tests.faults.producers import QUEUE, Producers, check, drained, stored
 from tests.postgres import PostgresServer, running_server
 from tests.spec.samples import compiled
-from tests.until import until
+from tests.until import SECONDS_MAX, until
 from tests.worker.conftest import until_drained
 
 
@@ -242,11 +242,11 @@ async def test_entries_wait_for_room_in_a_full_queue_and_keep_their_order(
             items = [PushItem(queue=QUEUE, payload=str(number).encode()) for number in (1, 2, 3)]
             assert {outcome.status for outcome in await broker.push_many(items)} == {"buffered"}
             assert (await broker.push(QUEUE, 4)).status == "buffered"
-        assert await broker.route.watch.wait_back(20)
+        assert await broker.route.watch.wait_back(SECONDS_MAX)
         await asyncio.sleep(0.5)
         assert await stored(url) == {"Default": [0]}, "three do not fit behind the one, and the fourth may not overtake"
         got: list[int] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SECONDS_MAX):
             while len(got) < 5:
                 batch = await broker.pop(QUEUE, batch=10, wait=5)
                 got += [int(bytes(message.raw)) for message in batch]

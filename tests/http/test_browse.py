@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from tests.http.wire import Wire
-from tests.until import until
+from tests.until import SECONDS_MAX, until
 
 
 async def listed(wire: Wire, **query: Any) -> list[Any]:
@@ -165,10 +165,10 @@ async def test_deleting_the_message_a_lane_sleeps_for_wakes_a_waiting_poll(wire:
     await wire.push(queue, 1, 2, ids=["a", "b"])
     [message] = await wire.pop(queue, batch=1)
     await wire.ack([message], "failed", error="no")
-    waiting = asyncio.create_task(wire.pop(queue, wait="true", timeout=20_000))
+    waiting = asyncio.create_task(wire.pop(queue, wait="true", timeout=120_000))
     await until(wire.app.broker.waiters.counts)
     (await wire.delete("/api/v1/messages", message["partitionId"], "a")).ok()
-    [next_one] = await asyncio.wait_for(waiting, 10)
+    [next_one] = await asyncio.wait_for(waiting, SECONDS_MAX)
     assert next_one["data"] == 2
 
 

@@ -15,6 +15,7 @@ from fairlane.http.browsers import Hosts
 from fairlane.http.routes import ROUTES
 from tests.conformance.backends import SqliteBackend
 from tests.http.wire import Answer, Wire, serving
+from tests.until import SECONDS_MAX
 
 PAGE = "https://evil.example"
 PUSH = {"items": [{"queue": "orders", "payload": 1}]}
@@ -200,7 +201,7 @@ async def say(wire: Wire, text: str) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port(wire))
     writer.write(text.format(host=f"host: 127.0.0.1:{port(wire)}").replace("\n", "\r\n").encode())
     try:
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), SECONDS_MAX)
     finally:
         writer.close()
 

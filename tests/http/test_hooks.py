@@ -20,6 +20,7 @@ from fairlane.runtime.clock import wall_clock
 from tests.http.test_specs import document
 from tests.http.wire import Answer, Wire
 from tests.metrics import sample, samples
+from tests.until import SECONDS_MAX
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of more than 24 bytes").decode()
 OLD = "an old secret of more than 24 bytes"
@@ -343,7 +344,7 @@ async def speak(wire: Wire, text: str, body: bytes = b"") -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", int(wire.base.rpartition(":")[2]))
     writer.write(text.replace("\n", "\r\n").encode() + body)
     try:
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), SECONDS_MAX)
     finally:
         writer.close()
 

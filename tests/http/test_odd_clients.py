@@ -15,6 +15,7 @@ import pytest
 
 from fairlane.http.server import BACKLOG, Limits, Server, open_sockets
 from tests.http.test_server import FAST, Service, get, serving, talk
+from tests.until import SECONDS_MAX
 
 
 async def test_what_follows_a_request_and_is_none_is_refused_after_its_answer() -> None:
@@ -104,7 +105,7 @@ async def test_a_body_of_many_small_chunks_is_held_once() -> None:
         size = 20 * 5000
         post = CHUNKED.replace(b"/ ", b"/wait ") + b"14\r\naaaaaaaaaaaaaaaaaaaa\r\n" * 5000 + b"0\r\n\r\n"
         answer = asyncio.create_task(talk(port, post))
-        await asyncio.wait_for(service.waiting.wait(), 5)
+        await asyncio.wait_for(service.waiting.wait(), SECONDS_MAX)
         assert server.budget.used == size
         service.release.set()
         assert b"a" * size in await answer
@@ -115,13 +116,13 @@ async def test_a_body_that_stopped_behind_a_waiting_request_is_let_go_of_in_time
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(get("/wait", more=""))
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n" + b"x" * 500)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SECONDS_MAX):
             while server.budget.used != 500:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             while server.budget.used:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         service.release.set()
-        answers = await asyncio.wait_for(reader.read(), 5)
+        answers = await asyncio.wait_for(reader.read(), SECONDS_MAX)
         writer.close()
         assert answers.index(b"HTTP/1.1 200 ") < answers.index(b"HTTP/1.1 408 ")
 
@@ -148,7 +149,7 @@ async def test_answers_that_nobody_reads_are_held_in_the_same_budget_as_requests
         small = await talk(port, b"POST /x HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 2\r\n\r\nhi")
         assert small.startswith(b"HTTP/1.1 200 ")
         writer.transport.abort()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SECONDS_MAX):
             while server.budget.used:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
@@ -180,7 +181,7 @@ async def test_nothing_is_left_of_a_client_that_hung_up(how: str) -> None:
     async with serving(FAST) as (server, _, port):
         with no_collector():
             _, writer = await asyncio.open_connection("127.0.0.1", port)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(SECONDS_MAX):
                 while not server.connections:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
                 [known] = map(weakref.ref, server.connections)

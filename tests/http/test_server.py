@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fairlane.http.server import Limits, Request, Response, Server, json_response
+from tests.until import SECONDS_MAX
 
 FAST = Limits(
     header_bytes_max=2048,
@@ -62,7 +63,7 @@ async def talk(port: int, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(data)
     try:
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), SECONDS_MAX)
     finally:
         writer.close()
 
@@ -192,7 +193,7 @@ async def test_a_header_that_trickles_is_cut_off() -> None:
         trickling = asyncio.create_task(trickle())
         # What it sends after it was hung up on may cost it the answer that said so.
         with contextlib.suppress(ConnectionResetError):
-            assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 408 ")
+            assert (await asyncio.wait_for(reader.read(), SECONDS_MAX)).startswith(b"HTTP/1.1 408 ")
         trickling.cancel()
         writer.close()
         assert not server.connections
@@ -205,7 +206,7 @@ async def test_a_body_that_never_ends_is_cut_off() -> None:
 
 
 async def test_a_body_that_trickles_is_cut_off_long_before_its_time_is_up() -> None:
-    async with serving(Limits(body_seconds=60, body_grace_seconds=0.2)) as (server, _, port):
+    async with serving(Limits(body_seconds=600, body_grace_seconds=0.2)) as (server, _, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10000\r\n\r\n")
 
@@ -217,7 +218,7 @@ async def test_a_body_that_trickles_is_cut_off_long_before_its_time_is_up() -> N
         trickling = asyncio.create_task(trickle())
         # What it sends after it was hung up on may cost it the answer that said so.
         with contextlib.suppress(ConnectionResetError):
-            assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 408 ")
+            assert (await asyncio.wait_for(reader.read(), SECONDS_MAX)).startswith(b"HTTP/1.1 408 ")
         trickling.cancel()
         writer.close()
         assert not server.connections
@@ -229,7 +230,7 @@ async def test_a_client_that_does_not_read_its_answer_is_hung_up_on(reads: int) 
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
         writer.write(get("/large", more=""))
         assert await reader.read(1) == b"H"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SECONDS_MAX):
             while server.connections:
                 await asyncio.sleep(0.1)
                 if reads:
@@ -262,22 +263,22 @@ async def test_a_handler_whose_client_went_away_is_cancelled() -> None:
     async with serving() as (_, service, port):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(get("/wait"))
-        await asyncio.wait_for(service.waiting.wait(), 5)
+        await asyncio.wait_for(service.waiting.wait(), SECONDS_MAX)
         writer.close()
-        await asyncio.wait_for(service.cancelled.wait(), 5)
+        await asyncio.wait_for(service.cancelled.wait(), SECONDS_MAX)
 
 
 async def test_a_waiting_request_has_no_deadline_of_the_servers() -> None:
     async with serving() as (_, service, port):
         answer = asyncio.create_task(talk(port, get("/wait")))
-        await asyncio.wait_for(service.waiting.wait(), 5)
+        await asyncio.wait_for(service.waiting.wait(), SECONDS_MAX)
         await asyncio.sleep(1.2)  # longer than every deadline of a client
         service.release.set()
         assert b"200 OK" in await answer
 
 
 async def test_connections_beyond_the_limit_are_told_to_come_again() -> None:
-    async with serving() as (_, _, port):
+    async with serving(Limits(connections_max=3)) as (_, _, port):
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         answer = await talk(port, b"")
         assert answer.startswith(b"HTTP/1.1 503 ")
@@ -289,7 +290,7 @@ async def test_connections_beyond_the_limit_are_told_to_come_again() -> None:
 async def test_a_draining_server_answers_what_is_in_flight_and_takes_nothing_new() -> None:
     async with serving() as (server, service, port):
         answer = asyncio.create_task(talk(port, get("/wait", more="")))
-        await asyncio.wait_for(service.waiting.wait(), 5)
+        await asyncio.wait_for(service.waiting.wait(), SECONDS_MAX)
         server.stop_listening()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
@@ -309,7 +310,7 @@ async def test_past_the_cap_of_bytes_a_request_is_refused_before_its_body_is_rea
         # Its header alone is answered: nothing of the body was sent yet.
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 300\r\n\r\n")
-        refused = await asyncio.wait_for(reader.read(), 5)
+        refused = await asyncio.wait_for(reader.read(), SECONDS_MAX)
         assert refused.startswith(b"HTTP/1.1 429")
         assert b"retry-after: 1" in refused
         writer.write(b"b" * 300)
@@ -330,7 +331,7 @@ async def test_the_bytes_of_a_client_that_went_away_are_not_held() -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 900\r\n\r\n" + b"a" * 500)
         await writer.drain()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SECONDS_MAX):
             while server.budget.used != 500:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             writer.close()

@@ -18,7 +18,7 @@ from fairlane.config import Settings
 from fairlane.http.server import Proxies
 from tests.conformance.backends import SqliteBackend
 from tests.http.wire import Wire, serving
-from tests.until import until
+from tests.until import SECONDS_MAX, until
 
 MIB = 1024 * 1024
 STRANGER, PROXY = "127.0.0.2", "127.0.0.3"
@@ -83,7 +83,7 @@ async def statuses(streams: list[Stream]) -> list[int]:
     """Of the first answer on each connection."""
     found = []
     for reader, _ in streams:
-        found.append(int((await asyncio.wait_for(reader.readuntil(b"\r\n"), 20)).split(b" ")[1]))
+        found.append(int((await asyncio.wait_for(reader.readuntil(b"\r\n"), SECONDS_MAX)).split(b" ")[1]))
     return found
 
 

@@ -13,7 +13,7 @@ import pytest
 from fairlane.errors import StoreUnavailable
 from tests.http.wire import Wire
 from tests.metrics import sample, samples
-from tests.until import until
+from tests.until import SECONDS_MAX, until
 
 _SAMPLE = re.compile(r'fairlane_\w+(\{(\w+="(?:[^"\\\n]|\\.)*",?)+\})? [-+0-9.eInf]+')
 
@@ -224,11 +224,11 @@ async def test_a_poll_that_waits_when_pops_are_paused_ends_empty(wire: Wire) -> 
     queue = wire.name()
     await wire.configure(queue)
     path = "/api/v1/system/maintenance/pop"
-    waiting = asyncio.create_task(wire.get("/api/v1/pop/queue", queue, wait="true", timeout=30_000))
+    waiting = asyncio.create_task(wire.get("/api/v1/pop/queue", queue, wait="true", timeout=120_000))
     await until(wire.app.broker.waiters.counts)
     (await wire.post(path, body={"enabled": True})).ok()
     try:
-        assert (await asyncio.wait_for(waiting, 10)).status == 204
+        assert (await asyncio.wait_for(waiting, SECONDS_MAX)).status == 204
     finally:
         (await wire.post(path, body={"enabled": False})).ok()
 

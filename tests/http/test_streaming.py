@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fairlane.http.server import Limits, Request, Response, Server
-from tests.until import until
+from tests.until import SECONDS_MAX, until
 
 
 class Stream:
@@ -109,7 +109,7 @@ async def test_it_ends_when_its_client_leaves() -> None:
         async with asking(port, "GET / HTTP/1.1\nhost: x\n\n") as (reader, _):
             await reader.readuntil(b"\r\n\r\n")
             await until(lambda: stream.begun)
-        await asyncio.wait_for(stream.ended.wait(), 30)
+        await asyncio.wait_for(stream.ended.wait(), SECONDS_MAX)
         await until(lambda: not server.connections)
 
 
@@ -122,7 +122,7 @@ async def test_for_a_client_that_does_not_read_little_is_made_and_then_it_is_hun
     ):
         await until(lambda: stream.made)
         await until(lambda: not server.connections)
-        await asyncio.wait_for(stream.ended.wait(), 30)
+        await asyncio.wait_for(stream.ended.wait(), SECONDS_MAX)
         assert stream.made < 1000  # as much as the system takes, and a part more
         assert server.budget.used == 0
         writer.transport.abort()

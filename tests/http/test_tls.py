@@ -14,7 +14,7 @@ import pytest
 from fairlane.errors import InvalidRequest
 from fairlane.http.server import Limits, Request, Response, Server, Tls, json_response, open_sockets
 from tests.certificates import Certificates
-from tests.until import until
+from tests.until import SECONDS_MAX, until
 
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 LARGE = 20_000_000
@@ -53,7 +53,7 @@ async def talk(port: int, context: ssl.SSLContext | None, sent: bytes = GET) -> 
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     try:
         writer.write(sent)
-        return await asyncio.wait_for(reader.read(), 20)
+        return await asyncio.wait_for(reader.read(), SECONDS_MAX)
     finally:
         writer.close()
 
@@ -89,7 +89,7 @@ async def test_a_refusal_reaches_a_client_that_is_still_sending(certificates: Ce
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=certificates.trusting())
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % LARGE)
         writer.write(b"x" * LARGE)
-        assert (await asyncio.wait_for(reader.readuntil(b"}"), 20)).startswith(b"HTTP/1.1 413 ")
+        assert (await asyncio.wait_for(reader.readuntil(b"}"), SECONDS_MAX)).startswith(b"HTTP/1.1 413 ")
         writer.transport.abort()
 
 
@@ -135,7 +135,7 @@ async def test_agreeing_takes_no_longer_than_a_header_may_and_counts_as_a_connec
         assert not await heard(port, certificates.trusting())
         for reader, writer in slow:
             with contextlib.suppress(ConnectionError):
-                await asyncio.wait_for(reader.read(), 20)
+                await asyncio.wait_for(reader.read(), SECONDS_MAX)
             writer.close()
         assert asyncio.get_running_loop().time() - began > 0.29
         await until(lambda: not server.connections)
@@ -147,7 +147,7 @@ async def test_a_header_is_due_when_it_would_be_without_tls(certificates: Certif
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=certificates.trusting())
         writer.write(b"GET / HT")
         with contextlib.suppress(ConnectionError):
-            assert (await asyncio.wait_for(reader.read(), 20)).startswith(b"HTTP/1.1 408 ")
+            assert (await asyncio.wait_for(reader.read(), SECONDS_MAX)).startswith(b"HTTP/1.1 408 ")
         writer.close()
         await until(lambda: not server.connections)
 

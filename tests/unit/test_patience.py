@@ -87,7 +87,7 @@ async def test_a_store_that_refuses_is_given_up_at_once_when_asked_and_is_back_w
     assert not await store.watch.check("a push failed", 10.0)
     assert not store.watch.up
     store._refuses = False
-    assert await store.watch.wait_back(10.0)
+    assert await store.watch.wait_back(60.0)
     assert store.watch.up
     await store.watch.stop()
 
