@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import aiohttp
 import msgspec
 import pytest
 
@@ -30,6 +32,7 @@ SECRET = "the-secret-of-another-tenant"
 SPEC = {"app": "shop", "queues": {"typed": {"options": {}}}, "webhooks": {"Hook": {"queue": "typed"}}}
 WORKER = {"app": "shop", "hostname": SECRET, "pid": 1, "queues": []}
 GROUP = "readers"
+PUSH = {"items": [{"queue": "q", "payload": 1}]}
 
 
 @pytest.fixture(params=["sqlite", "postgres18"])
@@ -289,6 +292,44 @@ async def test_a_tenant_may_send_so_many_requests_a_second(wire: Wire) -> None:
     assert {answer.status for answer in answers} == {200, 429}
     (await other.ask("GET", "/api/v1/tenant")).ok()
     answers[-1].refused(429, "over_quota") if answers[-1].status == 429 else answers[-1].ok()
+
+
+async def test_a_tenant_may_have_so_many_connections(wire: Wire) -> None:
+    """Each session is a client with a connection of its own."""
+    mine, other = await tenant(wire, Quotas(connections=2)), await tenant(wire)
+    assert wire.app is not None
+    counted = wire.app.connections
+
+    async def ask(session: aiohttp.ClientSession, who: Tenant | None, **more: Any) -> Answer:
+        asked = Wire(None, session, wire.base)
+        return await asked.ask("POST", "/api/v1/push", body=PUSH, headers=who.headers if who else None, **more)
+
+    async with AsyncExitStack() as stack:
+        first, second, third, fourth = [
+            await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)))
+            for _ in range(4)
+        ]
+        for session in (first, second, first):
+            (await ask(session, mine)).ok(201)
+        refused = await ask(third, mine)
+        why = refused.refused(429, "over_quota")["error"]
+        assert f"tenant {mine.broker.tenant!r} has 2 connections here already, and may have 2" in why
+        assert refused.headers["Connection"] == "close", "what is refused holds no connection either"
+        assert "Retry-After" in refused.headers
+        status = await Wire(None, third, wire.base).get("/api/v1/tenant", headers=mine.headers)
+        status.refused(429, "over_quota")
+        (await ask(third, other)).ok(201)
+        (await ask(fourth, other)).ok(201)
+        (await ask(first, mine)).ok(201)
+        assert (counted[mine.broker.tenant], counted[other.broker.tenant]) == (2, 2)
+        # A connection is that of its last caller, as behind a proxy.
+        (await ask(first, other)).ok(201)
+        assert (counted[mine.broker.tenant], counted[other.broker.tenant]) == (1, 3)
+        (await ask(fourth, mine)).ok(201)
+        (await ask(first, mine)).refused(429)
+        (await ask(second, None)).refused(401)
+        (await ask(first, mine)).ok(201)
+    await until(lambda: not counted[mine.broker.tenant] and not counted[other.broker.tenant])
 
 
 async def test_metrics_name_the_tenant_of_a_queue(wire: Wire) -> None:

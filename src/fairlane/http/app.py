@@ -7,12 +7,16 @@ import asyncio
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Awaitable, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fairlane import tracing
 from fairlane.broker.broker import Broker
+from fairlane.broker.tenants import NONE
 from fairlane.errors import FairlaneError, NotFound, OverQuota
 from fairlane.http.access import Access, audited
 from fairlane.http.browsers import Cors, Hosts, check_origins, foreign, misfit
@@ -23,7 +27,7 @@ from fairlane.http.problems import problem
 from fairlane.http.router import Route, Router
 from fairlane.http.routes import ROUTES, hooks
 from fairlane.http.server import Limits, Proxies, Request, Response, Server, bad_request, overloaded, too_large
-from fairlane.model.access import ANYBODY, PUBLIC, SIGNATURE
+from fairlane.model.access import ANYBODY, NOBODY, PUBLIC, SIGNATURE, Caller
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.runtime.siblings import Siblings
 from fairlane.wire.system import Setting
@@ -54,6 +58,8 @@ class App:
         self.access = Access(broker, tokens)
         self._credentials = broker.credentials
         self._tenants = broker.tenants
+        self.connections: Counter[str] = Counter()
+        """By the tenants of their callers."""
         self.server: Server | None = None
         self.description: asyncio.Task[bytes] | None = None
         """Of the API, once somebody asked for it."""
@@ -107,7 +113,7 @@ class App:
     def admit(self, request: Request, *, has_body: bool) -> Response | int:
         """Let in what has a route that its caller may use, is asked under one of the broker's names, and was not asked
         by a page of another site."""
-        headers, budget = request.headers, self.broker.budget
+        headers, budget, before = request.headers, self.broker.budget, request.caller
         refused = None if headers[b"host"] in self._hosts.met else self._hosts.refusal(headers[b"host"])
         if refused is None and (b"origin" in headers or b"sec-fetch-site" in headers):
             refused = foreign(request, self._origins)
@@ -117,6 +123,8 @@ class App:
         request.caller = self._credentials.anybody
         if request.caller is None and isinstance(found, Route):
             found = request.found = self.access.refusal(request, found) or found
+        if request.caller is not before:
+            found = request.found = self._joined(request, before) or found
         if self._tenants.rations and isinstance(found, Route) and found.needs not in (PUBLIC, SIGNATURE):
             found = request.found = self._over_quota(request) or found
         if isinstance(found, Route) and request.method == "GET" and budget.used > budget.bytes_max * 3 // 4:
@@ -133,6 +141,30 @@ class App:
             return hooks.body_bytes_max(self, request)
         misfits = None if headers.get(b"content-type") == b"application/json" else misfit(request)
         return misfits or found.body_bytes_max
+
+    def _joined(self, request: Request, before: Caller | None) -> Response | None:
+        """Count a connection for the tenant of its caller, and no more for that of the one before. The answer, which
+        ends the connection, if it is one too many."""
+        caller: Caller | None = request.caller
+        tenant = _tenant(caller)
+        if tenant == _tenant(before):
+            return None
+        if tenant is not None:
+            most = self._tenants.known.get(tenant, NONE).connections
+            if most is not None and self.connections[tenant] >= most:
+                request.caller = before
+                why = f"tenant {tenant!r} has {self.connections[tenant]} connections here already, and may have {most}"
+                refusal = problem(OverQuota(f"{why}; use those it has", retry_after=1.0), request)
+                return msgspec.structs.replace(refusal, close=True)
+            self.connections[tenant] += 1
+        self.left(before)
+        return None
+
+    def left(self, caller: Caller | None) -> None:
+        if (tenant := _tenant(caller)) is not None:
+            self.connections[tenant] -= 1
+            if not self.connections[tenant]:
+                del self.connections[tenant]
 
     def _over_quota(self, request: Request) -> Response | None:
         """The answer to a request that is one too many of its tenant in this second."""
@@ -185,3 +217,8 @@ class App:
     def http_load(self) -> tuple[int, int]:
         """Connections of clients, and requests being answered."""
         return (len(self.server.connections), self.server.active) if self.server else (0, 0)
+
+
+def _tenant(caller: Caller | None) -> str | None:
+    """Whose connections those of the caller are; None of strangers."""
+    return None if caller is None or caller is NOBODY else caller.tenant

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fairlane.errors import FairlaneError
 from fairlane.http.app import App
 from fairlane.http.problems import problem
@@ -34,6 +36,9 @@ class HooksDoor:
         if found.needs == PUBLIC:
             return bad_request(f"{found.method} {found.path} takes no body") if has_body else 0
         return hooks.body_bytes_max(self._app, request) if has_body else 0
+
+    def left(self, caller: Any) -> None:
+        pass
 
     def too_large(self, request: Request, bytes_max: int) -> Response:
         return self._app.too_large(request, bytes_max)

@@ -22,6 +22,8 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """Messages that some group has not finished, over all queues, as they were counted some seconds ago."""
     bytes: Quota = None
     """The same: bytes of all messages that are stored."""
+    connections: Quota = None
+    """Whose last request was one of the tenant, at each process."""
     polls: Quota = None
     """Pops that wait at once, at each process."""
     requests_per_second: Quota = None

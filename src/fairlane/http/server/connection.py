@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fairlane.http.server.message import (
     SOON_BYTES_MAX,
@@ -47,6 +47,8 @@ class Connection(asyncio.Protocol):
         self._share = NOBODY
         """Of its address, or that of the client whom a trusted proxy last sent a request for."""
         self._peer, self._proxied = "", False
+        self._caller: Any = None
+        """Who sent the last request; the door's own."""
         self.ended = False
         """A request was to be the last: nothing behind it is looked at."""
         self._transport: asyncio.Transport | None = None
@@ -87,9 +89,8 @@ class Connection(asyncio.Protocol):
         self._let_go(self._used_bytes + self._unread_bytes)
         self._used_bytes = self._unread_bytes = 0
         self._server.connections.discard(self)
-        self._share.connections -= 1
-        if not self._share.connections:
-            del self._server.shares[self._share.address]
+        self._door.left(self._caller)
+        self._server.shares.leave(self._share)
         self._closing = True
         if self._full is not None:
             self.resume_writing()
@@ -131,9 +132,6 @@ class Connection(asyncio.Protocol):
         elif parser.in_head and not was_in_head and self._task is None:
             self.deadline = self._loop.time() + self._limits.header_seconds
 
-    def eof_received(self) -> bool:
-        return False
-
     def pause_writing(self) -> None:
         self._full = self._full or self._loop.create_future()
 
@@ -156,7 +154,9 @@ class Connection(asyncio.Protocol):
         if share.requests >= share.requests_max or share.used > share.bytes_max:
             admitted = share_used()
         else:
+            request.caller = self._caller
             admitted = self._door.admit(request, has_body=length != 0)
+            self._caller = request.caller
         if length == 0:
             request.refusal = admitted if isinstance(admitted, Response) else None
             return

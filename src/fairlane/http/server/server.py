@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from fairlane.errors import BrokerFailed
 from fairlane.http.server.connection import Connection
@@ -26,7 +26,11 @@ class Door(Protocol):
         """Somebody reached the server at this address, so it is one of its own."""
 
     def admit(self, request: Request, *, has_body: bool) -> Response | int:
-        """How many bytes the body may have, or the answer that refuses the request."""
+        """How many bytes the body may have, or the answer that refuses the request. `request.caller` is whose the
+        connection is, and afterwards whose it is from now on."""
+
+    def left(self, caller: Any) -> None:
+        """A connection is lost that was this caller's, or nobody's yet (None)."""
 
     def too_large(self, request: Request, bytes_max: int) -> Response:
         """The answer to a body that has more than it may."""
@@ -46,6 +50,9 @@ class OpenDoor:
 
     def admit(self, request: Request, *, has_body: bool) -> Response | int:
         return self._bytes_max
+
+    def left(self, caller: Any) -> None:
+        pass
 
     def too_large(self, request: Request, bytes_max: int) -> Response:
         return too_large(bytes_max)
