@@ -16,6 +16,7 @@ from fairlane.commands.handling import Calls, Chaining, Commands
 from fairlane.errors import CommandFailed
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.names import COMMANDS
+from fairlane.model.tenant import Quotas
 from fairlane.runtime.consumer import Consumer
 from fairlane.spec import ir
 from fairlane.spec.check import problems
@@ -94,8 +95,8 @@ async def running(broker: Broker, queue: str, handling: Commands) -> AsyncIterat
         await consumer.end(grace_seconds=5)
 
 
-def calls(spec: ir.Spec, queue: str, recorder: Recorder, **options: int) -> Calls:
-    return Calls(CompiledQueue(spec, queue), recorder, CommandCounts(), **options)
+def calls(broker: Broker, spec: ir.Spec, queue: str, recorder: Recorder, **options: int) -> Calls:
+    return Calls(broker, CompiledQueue(spec, queue), recorder, CommandCounts(), **options)
 
 
 async def drained(broker: Broker, queue: str) -> None:
@@ -122,7 +123,7 @@ async def test_each_message_is_carried_out_in_order_and_its_result_is_kept(broke
     recorder = Recorder(lambda input: {"bill": input["order"]})
     await push(broker, "Orders", *range(20))
     await push(broker, "Orders", *range(100, 120), customer="bob")
-    async with running(broker, "Orders", calls(spec, "Orders", recorder)):
+    async with running(broker, "Orders", calls(broker, spec, "Orders", recorder)):
         await drained(broker, "Orders")
     assert [order for order in recorder.orders if order < 100] == list(range(20))
     assert [order for order in recorder.orders if order >= 100] == list(range(100, 120))
@@ -136,6 +137,27 @@ async def test_each_message_is_carried_out_in_order_and_its_result_is_kept(broke
     assert not await broker.dead_letters.list("Orders")
 
 
+async def test_a_command_waits_while_the_expressions_of_its_tenant_have_done_too_much(
+    broker: Broker, spec: ir.Spec
+) -> None:
+    recorder = Recorder(lambda input: None)
+    await broker.tenants.limit(broker.tenant, Quotas(expression_work_per_second=1))
+    await push(broker, "Orders", 1, 2, customer="ann" * 50)
+    async with running(broker, "Orders", calls(broker, spec, "Orders", recorder)):
+        await drained(broker, "Orders")
+        for _ in range(3):
+            assert recorder.orders == [1]
+            broker.clock.advance(60.0)  # type: ignore[attr-defined]
+            broker.waiters.wake_all()
+            await drained(broker, "Orders")
+        await broker.tenants.limit(broker.tenant, Quotas())
+        broker.clock.advance(60.0)  # type: ignore[attr-defined]
+        broker.waiters.wake_all()
+        await until(lambda: recorder.orders == [1, 2])
+        await drained(broker, "Orders")
+    assert not await broker.dead_letters.list("Orders"), "waiting took none of its two attempts"
+
+
 async def test_a_failed_command_is_tried_again_by_the_queues_backoff_and_then_given_up(
     broker: Broker, spec: ir.Spec
 ) -> None:
@@ -146,7 +168,7 @@ async def test_a_failed_command_is_tried_again_by_the_queues_backoff_and_then_gi
 
     recorder = Recorder(refuse)
     await push(broker, "Orders", 1, 2)
-    async with running(broker, "Orders", calls(spec, "Orders", recorder)):
+    async with running(broker, "Orders", calls(broker, spec, "Orders", recorder)):
         await drained(broker, "Orders")
         assert recorder.orders == [1]
         broker.clock.advance(1.0)  # type: ignore[attr-defined]
@@ -167,7 +189,7 @@ async def test_retry_after_is_honoured_instead_of_the_backoff(broker: Broker, sp
 
     recorder = Recorder(later)
     await push(broker, "Orders", 1)
-    async with running(broker, "Orders", calls(spec, "Orders", recorder)):
+    async with running(broker, "Orders", calls(broker, spec, "Orders", recorder)):
         await drained(broker, "Orders")
         [lane] = await broker.groups.lanes("Orders", COMMANDS)
         assert lane.ready_at is not None
@@ -182,7 +204,7 @@ async def test_what_is_no_use_to_repeat_is_dead_at_once_and_the_lane_goes_on(bro
 
     recorder = Recorder(refuse)
     await push(broker, "Orders", 1, 2)
-    async with running(broker, "Orders", calls(spec, "Orders", recorder)):
+    async with running(broker, "Orders", calls(broker, spec, "Orders", recorder)):
         await drained(broker, "Orders")
     assert recorder.orders == [1, 2]
     [letter] = await broker.dead_letters.list("Orders")
@@ -196,7 +218,7 @@ async def test_a_message_that_cannot_be_mapped_is_a_failed_attempt_with_the_expr
     await broker.push("Loose", {"nothing": 1})
     await broker.push("Loose", [1])
     await broker.push("Loose", {"id": 7})
-    async with running(broker, "Loose", calls(spec, "Loose", recorder)):
+    async with running(broker, "Loose", calls(broker, spec, "Loose", recorder)):
         await drained(broker, "Loose")
         for seconds in (1, 2, 4, 8):
             broker.clock.advance(seconds)  # type: ignore[attr-defined]
@@ -222,7 +244,7 @@ async def test_lanes_go_beside_each_other_and_so_do_the_messages_of_an_unordered
         for id, customer in enumerate(customers):
             await push(broker, queue, id, customer=customer)
         await push(broker, "Orders", 9, customer="a")
-        async with running(broker, queue, calls(spec, queue, recorder)):
+        async with running(broker, queue, calls(broker, spec, queue, recorder)):
             await until(lambda: recorder.running >= 3)  # noqa: B023
             gate.set()
             await drained(broker, queue)
@@ -239,7 +261,7 @@ async def test_a_runner_that_stops_ends_what_runs_and_gives_back_the_rest_withou
 
     recorder = Recorder(slowly)
     await push(broker, "Orders", *range(5))
-    runner = calls(spec, "Orders", recorder).consumer(broker, "Orders")
+    runner = calls(broker, spec, "Orders", recorder).consumer(broker, "Orders")
     runner.start()
     await until(lambda: recorder.running)
     stopping = asyncio.create_task(runner.end(grace_seconds=5))
@@ -260,7 +282,7 @@ async def test_commands_are_leased_for_as_long_as_their_queue_says(broker: Broke
     options = msgspec.structs.replace(queue.options, lease_seconds=7)
     await broker.queues.configure("Orders", **msgspec.structs.asdict(options))
     await push(broker, "Orders", 1)
-    async with running(broker, "Orders", calls(spec, "Orders", recorder)):
+    async with running(broker, "Orders", calls(broker, spec, "Orders", recorder)):
         await until(lambda: recorder.running)
         found = await broker.store.statistics.leases([queue.id], group=COMMANDS, ends_before=NEVER_AT, limit=9)
         assert [lease.expires_at - lease.leased_at for lease in found] == [7_000_000]
@@ -270,7 +292,7 @@ async def test_commands_are_leased_for_as_long_as_their_queue_says(broker: Broke
 async def test_a_call_that_outlasts_the_grace_is_given_back(broker: Broker, spec: ir.Spec) -> None:
     recorder = Recorder(lambda input: asyncio.sleep(60))
     await push(broker, "Orders", 1)
-    runner = calls(spec, "Orders", recorder).consumer(broker, "Orders")
+    runner = calls(broker, spec, "Orders", recorder).consumer(broker, "Orders")
     runner.start()
     await until(lambda: recorder.running)
     await runner.end(grace_seconds=0.01)
@@ -284,8 +306,8 @@ async def test_two_brokers_carry_out_each_message_once(broker: Broker, spec: ir.
     for customer in "abcdefgh":
         await push(broker, "Orders", *range(10), customer=customer)
     async with (
-        running(broker, "Orders", calls(spec, "Orders", recorder, concurrency=2)),
-        running(other, "Orders", calls(spec, "Orders", recorder, concurrency=2)),
+        running(broker, "Orders", calls(broker, spec, "Orders", recorder, concurrency=2)),
+        running(other, "Orders", calls(other, spec, "Orders", recorder, concurrency=2)),
     ):
         await drained(broker, "Orders")
     await other.stop()

@@ -31,6 +31,14 @@ from tests.until import until
 SECRET = "the-secret-of-another-tenant"
 SPEC = {"app": "shop", "queues": {"typed": {"options": {}}}, "webhooks": {"Hook": {"queue": "typed"}}}
 WORKER = {"app": "shop", "hostname": SECRET, "pid": 1, "queues": []}
+KEYED = {
+    "app": "shop",
+    "queues": {"keyed": {"key": "who", "options": {}}, "plain": {"options": {}}},
+    "webhooks": {
+        "Keyed": {"queue": "plain", "idempotency": {"by": "expression", "expression": "payload.id"}},
+        "Plain": {"queue": "plain"},
+    },
+}
 GROUP = "readers"
 PUSH = {"items": [{"queue": "q", "payload": 1}]}
 
@@ -330,6 +338,38 @@ async def test_a_tenant_may_have_so_many_connections(wire: Wire) -> None:
         (await ask(second, None)).refused(401)
         (await ask(first, mine)).ok(201)
     await until(lambda: not counted[mine.broker.tenant] and not counted[other.broker.tenant])
+
+
+async def test_expressions_of_a_tenant_do_so_much_work_a_second(wire: Wire) -> None:
+    """What is over the quota is waited for: here a minute and more."""
+    mine, other = await tenant(wire, Quotas(expression_work_per_second=100)), await tenant(wire)
+    for who in (mine, other):
+        await who.broker.specs.apply(encode(KEYED))
+
+    async def push(who: Tenant, count: int = 1, queue: str = "keyed", **more: str) -> Answer:
+        item = {"queue": queue, "payload": {"who": "ann", "text": "x" * 10_000}, **more}
+        return await who.ask("POST", "/api/v1/push", body={"items": [item] * count})
+
+    assert len((await push(mine, 3)).ok(201)) == 3, "what began is never refused half-way"
+    refused = await push(mine)
+    why = refused.refused(429, "over_quota")["error"]
+    assert f"the expressions of tenant {mine.broker.tenant!r}" in why
+    assert "100 bytes" in why
+    assert int(refused.headers["Retry-After"]) > 1
+    (await push(mine, 2)).refused(429, "over_quota")
+    transaction = {"operations": [{"type": "push", "items": [{"queue": "keyed", "payload": {"who": "bob"}}]}]}
+    (await mine.ask("POST", "/api/v1/transaction", body=transaction)).refused(429, "over_quota")
+    hook = ("/hook", mine.broker.tenant)
+    later = await wire.post(*hook, "Keyed", body={"id": 1})
+    assert "expressions" in later.refused(503, "over_quota")["error"], "senders of webhooks give up on 4xx"
+    # What no expression is evaluated for goes on, and so do others.
+    (await wire.post(*hook, "Plain", body={"id": 1})).ok(202)
+    (await push(mine, partition="chosen")).ok(201)
+    (await push(mine, queue="plain")).ok(201)
+    for _ in range(3):
+        (await push(other)).ok(201)
+    await mine.broker.tenants.limit(mine.broker.tenant, Quotas())
+    (await push(mine)).ok(201)
 
 
 async def test_metrics_name_the_tenant_of_a_queue(wire: Wire) -> None:

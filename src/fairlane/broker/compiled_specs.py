@@ -14,11 +14,13 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from fairlane.broker.push_batch import PushRequest
+from fairlane.broker.work import Spent, Work
 from fairlane.errors import CommandFailed, ExpressionFailed, InvalidRequest, PayloadInvalid
 from fairlane.hooks.hook import Hook, Secrets, check_command_secret
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.outbound.addresses import Allowed, check_url
+from fairlane.runtime.rate import Allowance
 from fairlane.spec import ir
 from fairlane.spec.compiled_queue import CompiledQueue, decoded
 from fairlane.store.contract.store import Store
@@ -68,13 +70,23 @@ class CompiledSpecs:
     `pollers` of all its apps."""
 
     def __init__(
-        self, store: Store, tenant: str, secrets: Secrets, allowed: Allowed, compiling: asyncio.Lock, *, loaded: bool
+        self,
+        store: Store,
+        tenant: str,
+        secrets: Secrets,
+        allowed: Allowed,
+        compiling: asyncio.Lock,
+        work: Work,
+        *,
+        loaded: bool,
     ) -> None:
         self._store = store
         self._tenant = tenant
         self._secrets = secrets
         self._allowed = allowed
         self._compiling = compiling
+        self.work = work
+        """Of its expressions, which whoever has them evaluated asks first."""
         self._apps: dict[str, tuple[SpecDetail, CompiledSpec]] = {}
         self.queues: dict[str, CompiledQueue] = {}
         self.hooks: dict[str, Hook | None] = {}
@@ -145,13 +157,14 @@ class CompiledSpecs:
 
     def admit(self, request: PushRequest) -> PushRequest:
         """The request with the partitions that keys name. PayloadInvalid or ExpressionFailed, and nothing is stored,
-        if a message does not fit."""
+        if a message does not fit; OverQuota if the tenant's expressions have done as much as they may."""
         if len(request.items) == 1:  # as of every webhook
             [item] = request.items
             compiled = self._doors.get(item.queue)
             if compiled is None:
                 return request
-            return PushRequest(request.tenant, [_admitted(item, compiled)], request.special, request.traced)
+            items = self.admit_steps([item]) if self.work.allowances else [_admitted(item, compiled)]
+            return PushRequest(request.tenant, items, request.special, request.traced)
         request.queues = {item.queue for item in request.items}
         if self._doors.keys().isdisjoint(request.queues):
             return request
@@ -161,13 +174,25 @@ class CompiledSpecs:
         """The same of pushes among the steps of a transaction."""
         if not self._doors:
             return steps
+        if not self.work.allowances or not any(map(self._evaluates, steps)):
+            return self._admit_steps(steps, None)
+        with self.work.request() as spent:
+            return self._admit_steps(steps, spent)
+
+    def _evaluates(self, step: object) -> bool:
+        """Whether an expression names the partition of what is pushed."""
+        if not isinstance(step, PushItem) or (compiled := self._doors.get(step.queue)) is None:
+            return False
+        return _is_keyed(step, compiled)
+
+    def _admit_steps(self, steps: Sequence[Step], spent: Spent | None) -> Sequence[Step]:
         admitted: list[Any] = list(steps)
         for index, step in enumerate(steps):
             if not isinstance(step, PushItem) or (compiled := self._doors.get(step.queue)) is None:
                 continue
             where = f"items[{index}]: " if len(steps) > 1 else ""
             try:
-                admitted[index] = _admitted(step, compiled)
+                admitted[index] = _admitted(step, compiled, spent)
             except PayloadInvalid as error:
                 raise PayloadInvalid(f"{where}{error}", path=error.path) from None
             except ExpressionFailed as error:
@@ -178,8 +203,9 @@ class CompiledSpecs:
 class AllSpecs:
     """The compiled specs of all tenants."""
 
-    def __init__(self, store: Store, secrets: Secrets, allowed: Allowed) -> None:
+    def __init__(self, store: Store, secrets: Secrets, allowed: Allowed, allowances: Mapping[str, Allowance]) -> None:
         self._store = store
+        self._allowances = allowances
         self._secrets = secrets
         self._allowed = allowed
         self._compiling = asyncio.Lock()
@@ -193,7 +219,13 @@ class AllSpecs:
         found = self._by_tenant.get(tenant)
         if found is None:
             found = self._by_tenant[tenant] = CompiledSpecs(
-                self._store, tenant, self._secrets, self._allowed, self._compiling, loaded=self.loaded
+                self._store,
+                tenant,
+                self._secrets,
+                self._allowed,
+                self._compiling,
+                Work(tenant, self._allowances),
+                loaded=self.loaded,
             )
         return found
 
@@ -240,10 +272,19 @@ def _check_url(name: str, command: ir.CommandSpec, allowed: Allowed) -> None:
             raise InvalidRequest(f"command {name!r:.80}: {error}") from None
 
 
-def _admitted(item: PushItem, compiled: CompiledQueue) -> PushItem:
+def _admitted(item: PushItem, compiled: CompiledQueue, spent: Spent | None = None) -> PushItem:
     payload = bytes(item.payload)
     compiled.check(payload)
-    # Who names the partition of those who name none is not told from who names none.
-    if not compiled.keyed or item.partition != DEFAULT_PARTITION:
+    if not _is_keyed(item, compiled):
         return item
-    return msgspec.structs.replace(item, partition=compiled.partition(decoded(payload)))
+    if spent is None:
+        partition = compiled.partition(decoded(payload))
+    else:
+        with spent.on(len(payload)):
+            partition = compiled.partition(decoded(payload))
+    return msgspec.structs.replace(item, partition=partition)
+
+
+def _is_keyed(item: PushItem, compiled: CompiledQueue) -> bool:
+    # Who names the partition of those who name none is not told from who names none.
+    return compiled.keyed and item.partition == DEFAULT_PARTITION

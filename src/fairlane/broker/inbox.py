@@ -17,6 +17,7 @@ from fairlane.errors import NotFound, Unavailable
 from fairlane.hooks.hook import Hook, Received
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import PushOutcome
+from fairlane.spec.compiled_queue import Command
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,13 +32,23 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 class Inbox(Part):
     async def take(self, hook: Hook, received: Received) -> Taken:
         """A webhook whose signature was found good. InvalidRequest if it cannot be taken as it is, QueueFull or
-        Unavailable if not now; then nothing was stored."""
+        Unavailable if not now, OverQuota if the tenant's expressions have done too much; then nothing was stored."""
         message = hook.message(received)
         if not hook.is_meant(message):
             return Taken(status="ignored")
-        key = hook.key(received, message)
-        if hook.spec.queue is None:
-            return await self._run(hook, key, message)
+        if not hook.evaluates:
+            return await self._queue(hook, received, message, hook.key(received, message))
+        with self._broker.compiled_specs.work.request() as spent:
+            with spent.on(len(message)):
+                key = hook.key(received, message)
+            if hook.spec.queue is not None:
+                return await self._queue(hook, received, message, key)
+            with spent.on(len(message)):
+                command = hook.command(message)
+            return await self._run(hook, key, command)
+
+    async def _queue(self, hook: Hook, received: Received, message: bytes, key: str) -> Taken:
+        assert hook.spec.queue is not None  # or it has a command, which is an expression
         item = PushItem(
             queue=hook.spec.queue,
             payload=message,
@@ -52,8 +63,7 @@ class Inbox(Part):
         status: Literal["queued", "buffered"] = "buffered" if outcome.status == "buffered" else "queued"
         return Taken(status=status, key=key, message_id=outcome.message_id)
 
-    async def _run(self, hook: Hook, key: str, message: bytes) -> Taken:
-        command = hook.command(message)
+    async def _run(self, hook: Hook, key: str, command: Command) -> Taken:
         if self._broker.all_specs.runner is None:
             raise Unavailable("this broker runs no commands")
         given, once = msgspec.json.encode(command.input), hook.transaction_id(key)

@@ -16,7 +16,7 @@ from fairlane.broker.counting import serves_seconds
 from fairlane.errors import AlreadyExists, NotFound, OverQuota, QuotaReached
 from fairlane.model.names import check_name
 from fairlane.model.tenant import Quotas
-from fairlane.runtime.rate import Ration
+from fairlane.runtime.rate import Allowance, Ration
 from fairlane.store.contract.store import Store
 from fairlane.store.families.queues import CATALOGUE
 from fairlane.wire.base import made
@@ -39,6 +39,8 @@ class Tenants:
         self.known: dict[str, Quotas] = {}
         self.rations: dict[str, Ration] = {}
         """Of requests, by those tenants that have a quota of them."""
+        self.allowances: dict[str, Allowance] = {}
+        """Of the work of expressions, by those tenants that have a quota of it. Always this very one."""
         self.rooms: WeakValueDictionary[str, Room] = WeakValueDictionary()
         """Of the tenants that are in memory."""
         self._used: dict[str, tuple[float, Counter[str]]] = {}
@@ -53,6 +55,13 @@ class Tenants:
             name: known if (known := self.rations.get(name)) and known.per_second == most else Ration(most)
             for name, most in limits.items()
         }
+        works = {name: most for name, one in self.known.items() if (most := one.expression_work_per_second) is not None}
+        for name in {*works, *self.allowances}:
+            allowance, most = self.allowances.get(name), works.get(name)
+            if most is None:
+                del self.allowances[name]
+            elif allowance is None or allowance.per_second != most:
+                self.allowances[name] = Allowance(most)
         self._used.clear()
 
     async def list(self) -> List[Tenant]:

@@ -12,7 +12,8 @@ import msgspec
 from fairlane import tracing
 from fairlane.broker.broker import Broker
 from fairlane.broker.transact import AckStep, Step
-from fairlane.errors import CommandFailed, ExpressionTooCostly, FairlaneError, InvalidRequest, OutcomeUnknown
+from fairlane.broker.work import Spent
+from fairlane.errors import CommandFailed, ExpressionTooCostly, FairlaneError, InvalidRequest, OutcomeUnknown, OverQuota
 from fairlane.model.idempotency import KEY_HEADER, idempotency_key
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NAME_CHARS_MAX
@@ -49,8 +50,9 @@ class Commands(Handling):
     stubborn = True
     verb = "command"
 
-    def __init__(self, compiled: CompiledQueue, counts: CommandCounts, *, concurrency: int) -> None:
+    def __init__(self, broker: Broker, compiled: CompiledQueue, counts: CommandCounts, *, concurrency: int) -> None:
         self.concurrency = concurrency
+        self._work = broker.compiled_specs.work
         self._compiled = compiled
         self._counts = counts
         self.called = compiled.mapping.command if compiled.mapping else ""
@@ -61,9 +63,11 @@ class Commands(Handling):
     def slot_each(self, *, ordered: bool) -> bool:
         return not ordered and not self.whole
 
-    def command(self, message: Message[Any]) -> tuple[str, Any]:
+    def command(self, message: Message[Any], spent: Spent) -> tuple[str, Any]:
         """The command that a message becomes, and its input."""
-        command = self._compiled.command(decoded(bytes(message.raw)))
+        raw = bytes(message.raw)
+        with spent.on(len(raw)):
+            command = self._compiled.command(decoded(raw))
         assert command is not None  # only queues with a mapping are carried out
         return command.name, command.input
 
@@ -74,6 +78,8 @@ class Commands(Handling):
         if not isinstance(error, FairlaneError):
             self.log.error("unexpected error in a command", exc_info=error)
             return failure(error)
+        if isinstance(error, OverQuota):  # the message is not to blame
+            return Retry(error.retry_after, str(error))
         if isinstance(error, CommandFailed) and error.retryable:
             return Fail(str(error), error.retry_after)
         if isinstance(error, CommandFailed | ExpressionTooCostly):  # it would be so at every attempt
@@ -85,9 +91,15 @@ class Calls(Commands):
     """Commands that somebody else carries out: one after another in a lane, lanes beside each other."""
 
     def __init__(
-        self, compiled: CompiledQueue, executor: Executor, counts: CommandCounts, *, concurrency: int = 32
+        self,
+        broker: Broker,
+        compiled: CompiledQueue,
+        executor: Executor,
+        counts: CommandCounts,
+        *,
+        concurrency: int = 32,
     ) -> None:
-        super().__init__(compiled, counts, concurrency=concurrency)
+        super().__init__(broker, compiled, counts, concurrency=concurrency)
         self._executor = executor
 
     def asks(self, consumer: Consumer) -> tuple[int, int]:
@@ -99,7 +111,8 @@ class Calls(Commands):
         [message] = messages
         began = perf_counter()
         try:
-            name, input = self.command(message)
+            with self._work.request() as spent:
+                name, input = self.command(message, spent)
             result = await self._executor.run(name, msgspec.json.encode(input), idempotency_key=key_of(message))
             verdict: Verdict = Done(msgspec.Raw(result))
         except Exception as error:  # the command's boundary: its failure is a verdict
@@ -119,7 +132,7 @@ class Chaining(Commands):
         self, broker: Broker, compiled: CompiledQueue, queue: str, counts: CommandCounts, *, concurrency: int = 4
     ) -> None:
         """Few at once: the store takes one transaction after the other anyway."""
-        super().__init__(compiled, counts, concurrency=concurrency)
+        super().__init__(broker, compiled, counts, concurrency=concurrency)
         self._broker = broker
         self._queue = queue
 
@@ -159,13 +172,15 @@ class Chaining(Commands):
         return None
 
     def _item(self, message: Message[Any]) -> PushItem:
-        name, input = self.command(message)
-        payload = msgspec.json.encode(input)
         partition = message.partition
-        target = self._broker.compiled_specs.queues.get(self._queue)
-        if target is not None:
-            target.check(payload)
-            partition = target.partition(input) or partition
+        with self._work.request() as spent:
+            name, input = self.command(message, spent)
+            payload = msgspec.json.encode(input)
+            target = self._broker.compiled_specs.queues.get(self._queue)
+            if target is not None:
+                target.check(payload)
+                with spent.on(len(payload)):
+                    partition = target.partition(input) or partition
         return PushItem(
             queue=self._queue,
             payload=payload,

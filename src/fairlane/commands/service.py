@@ -103,4 +103,4 @@ class CommandService(Service):
         run = mapped.declared.run
         if isinstance(run, ir.QueueRun):
             return Chaining(broker, mapped.compiled, run.queue, counts)
-        return Calls(mapped.compiled, await self._executors.of(broker, mapped.declared), counts)
+        return Calls(broker, mapped.compiled, await self._executors.of(broker, mapped.declared), counts)

@@ -90,6 +90,8 @@ class Hook:
         """What a redelivery has too. InvalidRequest if it is not there, or is no key."""
         self._headers = [(header.lower().encode("ascii"), header) for header in spec.headers]
         self._command = compile_command(app, spec.command) if spec.command else None
+        self.evaluates = self._command is not None or isinstance(spec.idempotency, ir.ExpressionKey)
+        """Whether it has expressions of its own."""
 
     def refusal(self, received: Received) -> Refusal | None:
         """Why the signature is not good; None if it is, or if none is asked for."""

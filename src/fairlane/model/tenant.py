@@ -28,6 +28,8 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """Pops that wait at once, at each process."""
     requests_per_second: Quota = None
     """At each process."""
+    expression_work_per_second: Quota = None
+    """Of the expressions of its specs, at each process: bytes that they read, copy or compare."""
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):

@@ -72,3 +72,25 @@ class Ration:
             return False
         self._left -= 1
         return True
+
+
+class Allowance:
+    """So much a second, and as much at once, of what is known only when it is spent: what was too much is waited
+    for."""
+
+    def __init__(self, per_second: int) -> None:
+        self.per_second = per_second
+        self._left = float(per_second)
+        self._at = 0.0
+
+    def lacks(self, now: float) -> float | None:
+        """The seconds until there is some again; None while there is."""
+        if now > self._at:
+            self._left = min(self.per_second, self._left + (now - self._at) * self.per_second)
+        self._at = now
+        if self._left > 0:
+            return None
+        return -self._left / self.per_second if self.per_second else inf
+
+    def spend(self, units: int) -> None:
+        self._left -= units

@@ -53,6 +53,11 @@ def spend(units: int) -> None:
         raise TooCostly("this takes too much work for one message")
 
 
+def spent() -> int:
+    """Since the evaluation began that was the last in this thread."""
+    return WORK_MAX - _budget.left
+
+
 def size_of(value: Any) -> int:
     """What to copy or to compare a value costs, without what is inside its items."""
     return len(value) if type(value) is str else ITEM * len(value) if isinstance(value, list | dict) else 1
