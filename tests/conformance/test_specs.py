@@ -89,7 +89,7 @@ async def test_versions_are_kept_and_the_latest_of_each_app_is_in_force(harness:
     assert await specs.get(DEFAULT_TENANT, second.version + 1) is None
     heads = [made(SpecHead, spec) for spec in (second, other, first)]
     assert await specs.versions(DEFAULT_TENANT, limit=3) == heads
-    assert await specs.versions(DEFAULT_TENANT, app=one) == [heads[0], heads[2]]
+    assert await specs.versions(DEFAULT_TENANT, apps=[one]) == [heads[0], heads[2]]
     assert await specs.versions(DEFAULT_TENANT, before=second.version, limit=1) == [heads[1]]
     assert await specs.versions(harness.name("tenant")) == []
 

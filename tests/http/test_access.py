@@ -21,8 +21,6 @@ WIDE = {
         GET /api/v1/scheduled/{queue}
         GET /admin/queues/{queue}/dlq
         GET /admin/queues/{queue}/dlq/{id}
-        GET /api/v1/traces/names
-        GET /api/v1/traces/by-name/{traceName}
         GET /api/v1/status/queues/{queue}/messages
     """,
     "browse push": """
@@ -84,11 +82,6 @@ WIDE = {
         POST /hook/{name}
         POST /hook/{tenant}/{name}
     """,
-    "spec status": """
-        GET /api/v1/spec/versions
-        GET /api/v1/spec/versions/{version}
-        GET /api/v1/spec/export
-    """,
     "status": """
         GET /api/v1/queues/{queue}/utilisation
         GET /api/v1/resources/queues/{queue}
@@ -110,7 +103,6 @@ WIDE = {
         GET /metrics/prometheus
         GET /api/v1/status
         GET /api/v1/status/analytics
-        GET /api/v1/status/queues
         GET /api/v1/status/queues/{queue}
         GET /api/v1/system/maintenance
         GET /api/v1/system/maintenance/pop
@@ -119,13 +111,8 @@ WIDE = {
         GET /internal/api/shared-state/stats
         GET /api/v1/analytics/system-metrics
         GET /api/v1/analytics/worker-metrics
-        GET /api/v1/analytics/queue-lag
-        GET /api/v1/analytics/queue-ops
-        GET /api/v1/analytics/queue-parked-replicas
-        GET /api/v1/analytics/retention
         GET /api/v1/analytics/postgres-stats
         GET /api/v1/operations/stats
-        GET /api/v1/retention/history
     """,
     "status push": """
         GET /api/v1/sources/{name}
@@ -147,6 +134,8 @@ WIDE = {
 """Routes by the scope they need: for the queue in their path, or for all queues."""
 EACH = {
     "browse": """
+        GET /api/v1/traces/names
+        GET /api/v1/traces/by-name/{traceName}
         GET /api/v1/messages
         GET /api/v1/messages/{partitionId}/{transactionId}
         GET /api/v1/dlq
@@ -206,7 +195,18 @@ EACH = {
     "spec status pop": """
         GET /api/v1/spec
     """,
+    "spec status": """
+        GET /api/v1/spec/versions
+        GET /api/v1/spec/versions/{version}
+        GET /api/v1/spec/export
+    """,
     "status": """
+        GET /api/v1/analytics/queue-lag
+        GET /api/v1/analytics/queue-ops
+        GET /api/v1/analytics/queue-parked-replicas
+        GET /api/v1/analytics/retention
+        GET /api/v1/retention/history
+        GET /api/v1/status/queues
         GET /api/v1/hooks
         GET /api/v1/leases
         GET /api/v1/resources/queues

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 import pytest
 
+from fairlane.runtime.clock import wall_clock
+from tests.clock import ManualClock
 from tests.conformance.backends import Backend
 from tests.http.wire import Answer, Wire, serving
 
@@ -34,8 +37,14 @@ class Narrow:
 
 @pytest.fixture
 async def narrow(backend: Backend) -> AsyncIterator[Narrow]:
+    async with narrowed(backend) as narrow:
+        yield narrow
+
+
+@asynccontextmanager
+async def narrowed(backend: Backend, clock: ManualClock | None = None) -> AsyncIterator[Narrow]:
     await backend.make()
-    async with serving(await backend.open(None)) as wire:
+    async with serving(await backend.open(clock)) as wire:
         assert wire.app is not None
         tag = wire.name("k").rpartition(" ")[2]
         mine, theirs = f"orders-{tag}", f"bills-{tag}"
@@ -157,6 +166,78 @@ async def test_lists_show_what_the_caller_may_see(narrow: Narrow) -> None:
     assert (await narrow.ask("GET", "/api/v1/resources/overview")).ok()["queues"] == 1
     admin = (await narrow.ask("GET", "/admin/queues")).ok()
     assert narrow.theirs.encode() not in msgspec.json.encode(admin)
+
+
+async def test_names_of_traces_are_those_of_queues_that_the_caller_may_browse(narrow: Narrow) -> None:
+    both, only = f"both-{narrow.mine}", f"only-{narrow.mine}"
+    for queue, names in ((narrow.mine, [both]), (narrow.theirs, [both, only])):
+        message = await narrow.message(queue)
+        trace = {name: message[name] for name in ("transactionId", "partitionId")}
+        (await narrow.ask("POST", "/api/v1/traces", {**trace, "traceNames": names, "data": queue}, admin=True)).ok(201)
+    listed = (await narrow.ask("GET", "/api/v1/traces/names?limit=1000")).ok()
+    assert [(one["trace_name"], one["trace_count"]) for one in listed["trace_names"]] == [(both, 1)]
+    assert listed["total"] == 1
+    found = (await narrow.ask("GET", f"/api/v1/traces/by-name/{both}")).ok()
+    assert [one["data"] for one in found["traces"]] == [narrow.mine]
+    assert found["total"] == 1
+    hidden = (await narrow.ask("GET", f"/api/v1/traces/by-name/{only}")).ok()
+    assert (hidden["traces"], hidden["total"]) == ([], 0)
+    assert (await narrow.ask("GET", f"/api/v1/traces/by-name/{both}", admin=True)).ok()["total"] == 2
+
+
+async def test_versions_of_specs_are_those_of_apps_that_the_caller_may_see(narrow: Narrow) -> None:
+    seen, hidden, versions = f"seen-{narrow.mine}", f"hidden-{narrow.mine}", {}
+    for app, queue in ((seen, narrow.mine), (hidden, narrow.theirs), ("shop", f"else-{narrow.theirs}")):
+        body = {"spec": {"app": app, "version": 1, "queues": {queue: {"options": {}}}}}
+        applied = await narrow.ask("POST", "/api/v1/spec/apply", body | {"consent": True}, admin=True)
+        versions[app] = applied.ok()["version"]
+    listed = (await narrow.ask("GET", "/api/v1/spec/versions?limit=1000")).ok()["versions"]
+    assert {one["app"] for one in listed} == {seen, "shop"}
+    assert [one["version"] for one in listed] == sorted((one["version"] for one in listed), reverse=True)
+    for app, version in versions.items():
+        listed = (await narrow.ask("GET", f"/api/v1/spec/versions?app={app}")).ok()["versions"]
+        assert [one["version"] for one in listed[:1]] == ([] if app == hidden else [version])
+        for path in (f"versions/{version}", f"export?app={app}"):
+            answer = await narrow.ask("GET", f"/api/v1/spec/{path}")
+            if app == hidden:
+                assert f"spec:{hidden}" in answer.refused(403, "forbidden")["error"]
+            else:
+                answer.ok()
+    (await narrow.ask("GET", "/api/v1/spec/export?app=nobody")).refused(404)
+
+
+async def test_analytics_tell_of_queues_that_the_caller_may_see(narrow: Narrow) -> None:
+    for queue in (narrow.mine, narrow.theirs):
+        await narrow.message(queue)
+    paths = ["analytics/queue-lag", "analytics/queue-ops", "analytics/queue-parked-replicas", "analytics/retention"]
+    paths += ["status/queues?limit=1000", "retention/history"]
+    shown = {}
+    for path in paths:
+        shown[path] = (await narrow.ask("GET", f"/api/v1/{path}")).ok()
+        assert narrow.theirs.encode() not in msgspec.json.encode(shown[path])
+    assert {one["queueName"] for one in shown["analytics/queue-lag"]} == {narrow.mine}
+    assert shown["analytics/queue-ops"]["queues"] == [narrow.mine]
+    assert [one["name"] for one in shown["status/queues?limit=1000"]["queues"]] == [narrow.mine]
+
+
+async def test_what_retention_deleted_is_told_of_queues_that_the_caller_may_see(backend: Backend) -> None:
+    clock = ManualClock(wall_clock() - 600_000_000)  # another test of this database has the real one
+    async with narrowed(backend, clock) as narrow:
+        assert narrow.wire.app is not None
+        for queue in (narrow.mine, narrow.theirs):
+            rules = {"retention_enabled": True, "retention_seconds": 60}
+            await narrow.wire.app.broker.queues.configure(queue, **rules)
+            await narrow.wire.app.broker.push(queue, 1)
+        clock.advance(60)
+        (await narrow.ask("POST", "/api/v1/retention/run", admin=True)).ok()
+
+        async def deleted(*, admin: bool) -> set[str]:
+            found = (await narrow.ask("GET", "/api/v1/retention/history", admin=admin)).ok()["history"]
+            return {one["queue"] for one in found} & {narrow.mine, narrow.theirs}
+
+        assert await deleted(admin=True) == {narrow.mine, narrow.theirs}
+        assert await deleted(admin=False) == {narrow.mine}
+        assert (await narrow.ask("GET", "/api/v1/analytics/retention")).ok()["totals"]["totalMsgs"] == 1
 
 
 async def test_a_wide_pop_takes_from_the_queues_it_may(narrow: Narrow) -> None:

@@ -49,6 +49,15 @@ class _Planned(msgspec.Struct, frozen=True, kw_only=True):
     there: There
 
 
+def may_see(caller: Caller, one: SpecDetail, *scopes: str) -> bool:
+    """Whether the caller may see a spec: by its app, or by a queue that it declares, with `status` or one of the
+    scopes."""
+    of = ("status", *scopes)
+    if caller.allows("spec", one.app) or any(map(caller.allows_all, of)):
+        return True
+    return any(caller.allows(scope, queue) for scope in of for queue in one.spec.get("queues", {}))
+
+
 class Specs(Part):
     """The specs of a tenant."""
 
@@ -67,10 +76,19 @@ class Specs(Part):
         )
         return SpecList(specs=shown, total=total)
 
-    async def versions(self, app: str | None = None, *, before: int | None = None, limit: int = 100) -> List[SpecHead]:
-        """Newest first, without their texts."""
-        app = name_or_none("app", app)
-        return await self._store.specs.versions(self._tenant, app=app, before=before, limit=limit)
+    async def versions(
+        self,
+        app: str | None = None,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+        caller: Caller = ANYBODY,
+    ) -> List[SpecHead]:
+        """Newest first, without their texts, of the apps whose spec in force the caller may see."""
+        apps = None if (app := name_or_none("app", app)) is None else [app]
+        if not (caller.allows_all("spec") or caller.allows_all("status")):
+            apps = [one.app for one in await self.list() if may_see(caller, one) and app in (None, one.app)]
+        return await self._store.specs.versions(self._tenant, apps=apps, before=before, limit=limit)
 
     async def get(self, version: int) -> SpecDetail:
         found = await self._store.specs.get(self._tenant, version)

@@ -7,6 +7,7 @@ import msgspec
 from fairlane.broker.messages import message_at
 from fairlane.broker.part import Part
 from fairlane.errors import InvalidRequest, NotFound
+from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.limits import POP_BYTES_MAX
 from fairlane.model.message import check_depth
@@ -47,10 +48,11 @@ class Traces(Part):
         found = await self._store.traces.of_message(partition, transaction_id)
         return [made(wire.TraceEntry, trace, data=msgspec.Raw(trace.data)) for trace in found]
 
-    async def named(self, name: str, query: wire.NamedTraceQuery) -> wire.NamedTraceList:
-        """Over all queues, oldest first."""
+    async def named(self, name: str, query: wire.NamedTraceQuery, caller: Caller = ANYBODY) -> wire.NamedTraceList:
+        """Over all queues, or those that the caller may browse, oldest first."""
         check_name("traceName", name)
-        traces = await self._store.traces.named(self._tenant, name, limit=query.limit, offset=query.offset)
+        of = await self._seen(caller)
+        traces = await self._store.traces.named(self._tenant, name, of=of, limit=query.limit, offset=query.offset)
         queues = {queue.id: queue.name for queue in await self._store.queues.list(self._tenant)}
         shown: list[wire.NamedTraceEntry] = []
         size = 0
@@ -71,7 +73,7 @@ class Traces(Part):
                     message_payload=payload,
                 )
             )
-        total = await self._store.traces.count_named(self._tenant, name)
+        total = await self._store.traces.count_named(self._tenant, name, of=of)
         return wire.NamedTraceList(
             traces=shown, total=total, pagination=Pagination(limit=query.limit, offset=query.offset)
         )
@@ -84,9 +86,18 @@ class Traces(Part):
         found = next(messages(segments, position, position + 1), None)
         return found.raw if found else NULL
 
-    async def names(self, query: wire.TraceNameQuery) -> wire.TraceNameList:
+    async def _seen(self, caller: Caller) -> list[int] | None:
+        """The ids of the queues that the caller may browse, None for all."""
+        if caller.allows_all("browse"):
+            return None
+        return [
+            queue.id for queue in await self._store.queues.list(self._tenant) if caller.allows("browse", queue.name)
+        ]
+
+    async def names(self, query: wire.TraceNameQuery, caller: Caller = ANYBODY) -> wire.TraceNameList:
         """The names that traces were given, latest seen first."""
-        found = await self._store.traces.names(self._tenant, limit=query.limit, offset=query.offset)
-        total = await self._store.traces.count_names(self._tenant)
+        of = await self._seen(caller)
+        found = await self._store.traces.names(self._tenant, of=of, limit=query.limit, offset=query.offset)
+        total = await self._store.traces.count_names(self._tenant, of=of)
         pagination = Pagination(limit=query.limit, offset=query.offset)
         return wire.TraceNameList(trace_names=found, total=total, pagination=pagination)

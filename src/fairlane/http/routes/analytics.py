@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fairlane.broker.broker import Broker
 from fairlane.broker.statistics import Bucket, Span
 from fairlane.http.router import Routes
+from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.telemetry import QueueCounts
 from fairlane.wire import queen as wire
@@ -86,10 +87,13 @@ async def worker_metrics(app: App, broker: Broker, query: wire.ReplicaQuery) -> 
     )
 
 
-async def _asked(broker: Broker, query: SpanQuery) -> tuple[Span, list[Bucket], dict[int, str]]:
-    """The time that is asked for, its buckets, and the names of the queues that are meant."""
+async def _asked(
+    broker: Broker, query: SpanQuery, caller: Caller = ANYBODY
+) -> tuple[Span, list[Bucket], dict[int, str]]:
+    """The time that is asked for, its buckets, and the names of the queues that are meant and may be seen."""
     span = await broker.statistics.span(query)
-    names = {queue.id: queue.name for queue, _ in await broker.statistics.queues(query)}
+    queues = [queue for queue, _ in await broker.statistics.queues(query)]
+    names = {queue.id: queue.name for queue in queues if caller.allows("status", queue.name)}
     return span, await broker.statistics.series(span), names
 
 
@@ -124,17 +128,17 @@ def _lag(name: str, counts: QueueCounts, at: int | None = None) -> Page:
     )
 
 
-@routes.get(f"{_ANALYTICS}/queue-lag", needs="status")
-async def queue_lag(broker: Broker, query: SpanQuery) -> list[Page]:
+@routes.get(f"{_ANALYTICS}/queue-lag", needs="status", each=True)
+async def queue_lag(broker: Broker, caller: Caller, query: SpanQuery) -> list[Page]:
     """How old messages were when popped, by queue."""
-    _, series, names = await _asked(broker, query)
+    _, series, names = await _asked(broker, query, caller)
     return [_lag(names[id], found, one.at) for one in series for id, found in one.queues.items() if id in names]
 
 
-@routes.get(f"{_ANALYTICS}/queue-ops", needs="status")
-async def queue_ops(broker: Broker, query: SpanQuery) -> Page:
+@routes.get(f"{_ANALYTICS}/queue-ops", needs="status", each=True)
+async def queue_ops(broker: Broker, caller: Caller, query: SpanQuery) -> Page:
     """Pushes, pops and acks over time, by queue."""
-    span, series, names = await _asked(broker, query)
+    span, series, names = await _asked(broker, query, caller)
     points = [_ops(names[id], found, one) for one in series for id, found in one.queues.items() if id in names]
     return page(
         time_range=span.shown(),
@@ -164,10 +168,10 @@ def _ops(name: str, counts: QueueCounts, bucket: Bucket) -> Page:
     )
 
 
-@routes.get(f"{_ANALYTICS}/queue-parked-replicas", needs="status")
-async def parked_replicas(app: App, broker: Broker, query: SpanQuery) -> Page:
+@routes.get(f"{_ANALYTICS}/queue-parked-replicas", needs="status", each=True)
+async def parked_replicas(app: App, broker: Broker, caller: Caller, query: SpanQuery) -> Page:
     """Long polls parked now, by queue."""
-    span, _, names = await _asked(broker, query)
+    span, _, names = await _asked(broker, query, caller)
     now = (await broker.statistics.span(SpanQuery())).until
     return page(
         time_range=span.shown(),
@@ -187,20 +191,21 @@ async def parked_replicas(app: App, broker: Broker, query: SpanQuery) -> Page:
     )
 
 
-@routes.get(f"{_ANALYTICS}/retention", needs="status")
-async def retention(broker: Broker, query: SpanQuery) -> Page:
+@routes.get(f"{_ANALYTICS}/retention", needs="status", each=True)
+async def retention(broker: Broker, caller: Caller, query: SpanQuery) -> Page:
     """Messages deleted by a retention rule."""
     found = await broker.retention.history(query, hours=1)
+    went = [one for one in found.history if caller.allows("status", one.queue)]
     span = Span(found.time_range.since, found.time_range.until)
     width = span.width_minutes * 60_000_000
     points: dict[int, list[WentAt]] = {}
-    for one in found.history:
+    for one in went:
         points.setdefault(one.at // width * width, []).append(one)
     return page(
         time_range=found.time_range,
         bucket_minutes=span.width_minutes,
         series=[page(bucket=Moment(at), **_sums(points[at])) for at in sorted(points)],
-        totals=page(**_sums(found.history)),
+        totals=page(**_sums(went)),
     )
 
 

@@ -12,6 +12,7 @@ from fairlane.broker.queues import partition_detail
 from fairlane.broker.statistics import Bucket, counts, summed
 from fairlane.http.router import Routes
 from fairlane.http.routes.analytics import worker
+from fairlane.model.access import Caller
 from fairlane.model.moment import Moment
 from fairlane.model.stats import PartitionStats
 from fairlane.telemetry import Telemetry, VerbStats
@@ -120,10 +121,10 @@ async def analytics(broker: Broker, query: wire.AnalyticsQuery) -> Page:
     )
 
 
-@status.get(_QUEUES, needs="status")
-async def list_queues(broker: Broker, query: wire.StatusQueuesQuery) -> Page:
+@status.get(_QUEUES, needs="status", each=True)
+async def list_queues(broker: Broker, caller: Caller, query: wire.StatusQueuesQuery) -> Page:
     """Queues with what they hold, page by page."""
-    found = await broker.queues.summaries(where=query)
+    found = [one for one in await broker.queues.summaries(where=query) if caller.allows("status", one.name)]
     some = found[query.offset : query.offset + query.limit]
     return page(queues=some, pagination=Pagination(limit=query.limit, offset=query.offset))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlane.broker.broker import Broker
+from fairlane.broker.specs import may_see
 from fairlane.errors import InvalidRequest
 from fairlane.http.router import Routes
 from fairlane.model.access import ANYBODY, Caller
@@ -37,32 +38,37 @@ async def apply(broker: Broker, caller: Caller, body: wire.SpecApplyBody) -> wir
 @routes.get(_ALL, needs="spec status pop", each=True, live=True)
 async def in_force(broker: Broker, caller: Caller, query: wire.SpecListQuery) -> wire.SpecList:
     """The specs in force, one of each app: all by app, or a page of those that are searched for."""
-    return await broker.specs.page(query, lambda one: _may_see(caller, one))
+    # A worker knows its messages by the specs of the queues that it pops from.
+    return await broker.specs.page(query, lambda one: may_see(caller, one, "pop"))
 
 
-@routes.get(f"{_ALL}/versions", needs="spec status", live=True)
-async def versions(broker: Broker, query: wire.SpecVersionsQuery) -> wire.SpecVersionList:
+@routes.get(f"{_ALL}/versions", needs="spec status", each=True, live=True)
+async def versions(broker: Broker, caller: Caller, query: wire.SpecVersionsQuery) -> wire.SpecVersionList:
     """Everything that was applied, newest first: who, when, and the hash of what."""
-    return wire.SpecVersionList(versions=await broker.specs.versions(query.app, before=query.before, limit=query.limit))
+    seen = await broker.specs.versions(query.app, before=query.before, limit=query.limit, caller=caller)
+    return wire.SpecVersionList(versions=seen)
 
 
-@routes.get(f"{_ALL}/versions/{{version}}", needs="spec status", live=True)
-async def version(broker: Broker, version: str) -> wire.SpecDetail:
+@routes.get(f"{_ALL}/versions/{{version}}", needs="spec status", each=True, live=True)
+async def version(broker: Broker, caller: Caller, version: str) -> wire.SpecDetail:
     """One version, with its text."""
     if not (version.isascii() and version.isdecimal() and len(version) <= 15):
         raise InvalidRequest(f"version is {version!r:.40}; it must be a whole number")
-    return await broker.specs.get(int(version))
+    found = await broker.specs.get(int(version))
+    _check(caller, found)
+    return found
 
 
-@routes.get(f"{_ALL}/export", needs="spec status")
-async def export(broker: Broker, query: wire.SpecExportQuery) -> wire.SpecExported:
+@routes.get(f"{_ALL}/export", needs="spec status", each=True)
+async def export(broker: Broker, caller: Caller, query: wire.SpecExportQuery) -> wire.SpecExported:
     """The spec of an app as its queues are now."""
+    for one in await broker.specs.list():
+        if one.app == query.app:
+            _check(caller, one)
     spec = await broker.specs.export(query.app)
     return wire.SpecExported(app=query.app, spec=msgspec.Raw(msgspec.json.encode(spec)))
 
 
-def _may_see(caller: Caller, one: wire.SpecDetail) -> bool:
-    """A worker knows its messages by the specs of the queues that it pops from."""
-    if caller.allows("spec", one.app) or caller.allows_all("status") or caller.allows_all("pop"):
-        return True
-    return any(caller.allows(scope, queue) for scope in ("status", "pop") for queue in one.spec.get("queues", {}))
+def _check(caller: Caller, one: wire.SpecDetail) -> None:
+    if not may_see(caller, one):
+        caller.check("spec", one.app)

@@ -19,16 +19,16 @@ async def add(broker: Broker, caller: Caller, body: wire.TraceBody) -> Response:
     return respond(wire.TraceAdded(trace_id=await broker.traces.add(body)), 201)
 
 
-@routes.get("/api/v1/traces/names", needs="browse", live=True)
-async def list_names(broker: Broker, query: wire.TraceNameQuery) -> wire.TraceNameList:
+@routes.get("/api/v1/traces/names", needs="browse", each=True, live=True)
+async def list_names(broker: Broker, caller: Caller, query: wire.TraceNameQuery) -> wire.TraceNameList:
     """The names that traces were given, latest seen first."""
-    return await broker.traces.names(query)
+    return await broker.traces.names(query, caller)
 
 
-@routes.get("/api/v1/traces/by-name/{traceName}", needs="browse", live=True)
-async def by_name(broker: Broker, traceName: str, query: wire.NamedTraceQuery) -> wire.NamedTraceList:
-    """Traces of one name over all queues, oldest first."""
-    return await broker.traces.named(traceName, query)
+@routes.get("/api/v1/traces/by-name/{traceName}", needs="browse", each=True, live=True)
+async def by_name(broker: Broker, caller: Caller, traceName: str, query: wire.NamedTraceQuery) -> wire.NamedTraceList:
+    """Traces of one name over all queues that the caller may browse, oldest first."""
+    return await broker.traces.named(traceName, query, caller)
 
 
 @routes.get("/api/v1/traces/{partitionId}/{transactionId}", needs="browse", each=True, live=True)

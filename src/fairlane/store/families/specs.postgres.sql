@@ -20,5 +20,6 @@ SELECT s.tenant, max(s.version) FROM fairlane.specs s GROUP BY s.tenant, s.app;
 
 -- name: versions
 SELECT s.version, s.app, s.hash, s.applied_by, s.applied_at FROM fairlane.specs s
-WHERE s.tenant = :tenant AND (:app::text IS NULL OR s.app = :app) AND (:before::bigint IS NULL OR s.version < :before)
+WHERE s.tenant = :tenant AND (:apps::text[] IS NULL OR s.app = ANY (:apps))
+  AND (:before::bigint IS NULL OR s.version < :before)
 ORDER BY s.version DESC LIMIT :limit;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from fairlane.errors import Conflict
@@ -80,8 +82,8 @@ class Specs(Family):
         return one(SpecDetail, await self._port.read("specs.get", tenant=tenant, version=version))
 
     async def versions(
-        self, tenant: str, *, app: str | None = None, before: int | None = None, limit: int = 100
+        self, tenant: str, *, apps: Sequence[str] | None = None, before: int | None = None, limit: int = 100
     ) -> list[SpecHead]:
-        """Of one app or of all, newest first, without their texts; `before` is the last one seen."""
-        rows = await self._port.read("specs.versions", tenant=tenant, app=app, before=before, limit=limit)
+        """Of some apps or of all, newest first, without their texts; `before` is the last one seen."""
+        rows = await self._port.read("specs.versions", tenant=tenant, apps=apps, before=before, limit=limit)
         return [struct(SpecHead, row) for row in rows]

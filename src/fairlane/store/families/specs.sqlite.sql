@@ -18,5 +18,6 @@ select tenant, max(version) from specs group by tenant, app
 
 -- name: versions
 select version, app, hash, applied_by, applied_at from specs
-where tenant = :tenant and (:app is null or app = :app) and (:before is null or version < :before)
+where tenant = :tenant and (:apps is null or app in (select value from json_each(:apps)))
+    and (:before is null or version < :before)
 order by version desc limit :limit

@@ -1,3 +1,8 @@
+-- part: seen
+(:queue_ids::bigint[] IS NULL OR EXISTS (
+    SELECT FROM fairlane.partitions p
+    WHERE p.shard = n.shard AND p.id = n.partition_id AND p.queue_id = ANY (:queue_ids)))
+
 -- name: tenant_of
 SELECT q.tenant_id FROM fairlane.partitions p JOIN fairlane.queues q ON q.id = p.queue_id
 WHERE p.shard = :shard AND p.id = :partition_id;
@@ -24,7 +29,7 @@ ORDER BY t.created_at, t.id LIMIT :limit;
 SELECT t.id, t.shard, t.partition_id, t.transaction_id, t.data, t.group_name, t.event_type, t.names, t.created_at
 FROM (SELECT n.* FROM fairlane.trace_names n
       WHERE n.shard = ANY (ARRAY(SELECT h.shard FROM fairlane.shards h)) AND n.name = :name
-        AND n.tenant_id = (SELECT o.id FROM fairlane.tenants o WHERE o.name = :tenant)
+        AND n.tenant_id = (SELECT o.id FROM fairlane.tenants o WHERE o.name = :tenant) AND {seen}
       ORDER BY n.created_at, n.trace_id LIMIT :limit OFFSET :offset) n
 JOIN fairlane.traces t ON t.shard = n.shard AND t.partition_id = n.partition_id AND t.transaction_id = n.transaction_id
                       AND t.id = n.trace_id
@@ -33,17 +38,17 @@ ORDER BY n.created_at, n.trace_id;
 -- name: count_named
 SELECT count(*) FROM fairlane.trace_names n
 WHERE n.shard = ANY (ARRAY(SELECT h.shard FROM fairlane.shards h)) AND n.name = :name
-  AND n.tenant_id = (SELECT o.id FROM fairlane.tenants o WHERE o.name = :tenant);
+  AND n.tenant_id = (SELECT o.id FROM fairlane.tenants o WHERE o.name = :tenant) AND {seen};
 
 -- name: names
 SELECT n.name, count(*) AS traces, count(DISTINCT (n.shard, n.partition_id, n.transaction_id)) AS messages,
        max(n.created_at) AS last_at
 FROM fairlane.trace_names n
 WHERE n.shard = ANY (ARRAY(SELECT h.shard FROM fairlane.shards h))
-  AND n.tenant_id = (SELECT o.id FROM fairlane.tenants o WHERE o.name = :tenant)
+  AND n.tenant_id = (SELECT o.id FROM fairlane.tenants o WHERE o.name = :tenant) AND {seen}
 GROUP BY n.name ORDER BY last_at DESC, n.name LIMIT :limit OFFSET :offset;
 
 -- name: count_names
 SELECT count(DISTINCT n.name) FROM fairlane.trace_names n
 WHERE n.shard = ANY (ARRAY(SELECT h.shard FROM fairlane.shards h))
-  AND n.tenant_id = (SELECT o.id FROM fairlane.tenants o WHERE o.name = :tenant);
+  AND n.tenant_id = (SELECT o.id FROM fairlane.tenants o WHERE o.name = :tenant) AND {seen};

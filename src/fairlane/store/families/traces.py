@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from fairlane.model.ids import PartitionId
@@ -34,22 +36,28 @@ class Traces(Family):
         found = await self._port.read("traces.of_message", transaction_id=transaction_id, **where)
         return [await self._trace(row) for row in found]
 
-    async def named(self, tenant: str, name: str, *, limit: int = 100, offset: int = 0) -> list[Trace]:
-        """Oldest first, over all queues."""
-        found = await self._port.read("traces.named", tenant=tenant, name=name, limit=limit, offset=offset)
+    async def named(
+        self, tenant: str, name: str, *, of: Sequence[int] | None = None, limit: int = 100, offset: int = 0
+    ) -> list[Trace]:
+        """Oldest first, over all queues, or over those whose ids are given."""
+        found = await self._port.read(
+            "traces.named", tenant=tenant, name=name, queue_ids=of, limit=limit, offset=offset
+        )
         return [await self._trace(row) for row in found]
 
-    async def count_named(self, tenant: str, name: str) -> int:
-        [[count]] = await self._port.read("traces.count_named", tenant=tenant, name=name)
+    async def count_named(self, tenant: str, name: str, *, of: Sequence[int] | None = None) -> int:
+        [[count]] = await self._port.read("traces.count_named", tenant=tenant, name=name, queue_ids=of)
         return int(count)
 
-    async def names(self, tenant: str, *, limit: int = 50, offset: int = 0) -> list[TraceNameEntry]:
-        """Latest seen first."""
-        found = await self._port.read("traces.names", tenant=tenant, limit=limit, offset=offset)
+    async def names(
+        self, tenant: str, *, of: Sequence[int] | None = None, limit: int = 50, offset: int = 0
+    ) -> list[TraceNameEntry]:
+        """Latest seen first, counted over all queues, or over those whose ids are given."""
+        found = await self._port.read("traces.names", tenant=tenant, queue_ids=of, limit=limit, offset=offset)
         return [struct(TraceNameEntry, row) for row in found]
 
-    async def count_names(self, tenant: str) -> int:
-        [[count]] = await self._port.read("traces.count_names", tenant=tenant)
+    async def count_names(self, tenant: str, *, of: Sequence[int] | None = None) -> int:
+        [[count]] = await self._port.read("traces.count_names", tenant=tenant, queue_ids=of)
         return int(count)
 
     async def _trace(self, row: Row) -> Trace:

@@ -1,3 +1,6 @@
+-- part: seen
+(:queue_ids is null or q.id in (select value from json_each(:queue_ids)))
+
 -- name: tenant_of
 select q.tenant_id from partitions p join queues q on q.id = p.queue_id where p.id = :partition_id and :shard = 0
 
@@ -27,7 +30,7 @@ join tenants o on o.id = n.tenant_id
 join partitions p on p.id = n.partition_id
 join queues q on q.id = p.queue_id
 join traces t on t.partition_id = n.partition_id and t.transaction_id = n.transaction_id and t.id = n.trace_id
-where o.name = :tenant and n.name = :name
+where o.name = :tenant and n.name = :name and {seen}
 order by n.created_at, n.trace_id
 limit :limit offset :offset
 
@@ -37,7 +40,7 @@ from trace_names n
 join tenants o on o.id = n.tenant_id
 join partitions p on p.id = n.partition_id
 join queues q on q.id = p.queue_id
-where o.name = :tenant and n.name = :name
+where o.name = :tenant and n.name = :name and {seen}
 
 -- name: names
 select n.name, count(*), count(distinct n.partition_id || ' ' || n.transaction_id), max(n.created_at) as last_at
@@ -45,7 +48,7 @@ from trace_names n
 join tenants o on o.id = n.tenant_id
 join partitions p on p.id = n.partition_id
 join queues q on q.id = p.queue_id
-where o.name = :tenant
+where o.name = :tenant and {seen}
 group by n.name
 order by last_at desc, n.name
 limit :limit offset :offset
@@ -56,4 +59,4 @@ from trace_names n
 join tenants o on o.id = n.tenant_id
 join partitions p on p.id = n.partition_id
 join queues q on q.id = p.queue_id
-where o.name = :tenant
+where o.name = :tenant and {seen}
