@@ -243,6 +243,36 @@ async def test_a_message_in_clear_is_not_believed_in_a_queue_that_is_always_seal
     assert await harness.drain(fresh) == [CANARY]
 
 
+async def test_a_dead_letter_in_clear_is_not_believed_in_a_queue_that_is_always_sealed(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue = await harness.queue("always", retry_limit=0)
+    await harness.push(queue, ["in clear"])
+    await harness.broker.ack(await harness.broker.pop(queue.name), "failed", error="no")
+    store = await opened(harness, OLD)
+    store.codec.always = ("always*",)
+    await harness.push(queue, [CANARY])
+    await harness.broker.ack(await harness.broker.pop(queue.name), "failed", error="no")
+    sealed, planted = await harness.broker.dead_letters.list(queue.name)
+    assert (sealed.data, sealed.locked) == (CANARY, None)
+    assert (planted.data, planted.trace_id, planted.producer_sub) == (None, None, None)
+    assert planted.locked is not None
+    assert "in clear in a queue that is always sealed: it is not believed" in planted.locked
+    assert await harness.broker.dead_letters.get(queue.name, planted.id) == planted
+    for payload in (None, b'"another"'):
+        with pytest.raises(SealError, match="not believed"):
+            await harness.broker.dead_letters.replay(queue.name, DeadFilter(ids=[planted.id]), payload=payload)
+    assert await harness.broker.dead_letters.replay(queue.name, DeadFilter(ids=[sealed.id]))
+    # It is not forwarded either, and keeps nothing back that is.
+    target, partition = harness.name("dead"), await harness.partition(queue)
+    await harness.broker.queues.configure(queue.name, retry_limit=0, dead_letter_queue=target)
+    marked = "UPDATE fairlane.dead_letters SET forward_at = failed_at WHERE partition_id = $1"
+    await harness.backend.sql(marked, partition.id.id)
+    await store.dead_letters.forward()
+    forwarded = [one.data["original_message"] for one in await harness.broker.pop(target, batch=10)]
+    assert forwarded == [CANARY]
+    assert await harness.broker.dead_letters.purge(queue.name, DeadFilter(ids=[planted.id])) == 1
+
+
 async def test_an_operation_cannot_take_anothers_place(harness: Harness) -> None:
     await no_operations(harness)
     await opened(harness, OLD)

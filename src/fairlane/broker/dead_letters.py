@@ -14,7 +14,7 @@ from fairlane.model.names import check_count, check_name, name_or_none
 from fairlane.model.queue import Queue
 from fairlane.model.segment import unpack
 from fairlane.store.contract.store import Store
-from fairlane.store.contract.values import DeadFilter, StoredLetter
+from fairlane.store.contract.values import DeadFilter, LockedLetter, StoredLetter
 from fairlane.wire import dead_letters as wire
 from fairlane.wire.base import NULL, Pagination, made
 
@@ -191,6 +191,7 @@ def _shown(letter: StoredLetter) -> wire.DeadLetter:
         partition_id=str(letter.partition),
         partition=letter.partition_name,
         raw=found.raw,
+        locked=letter.locked if isinstance(letter, LockedLetter) else None,
         trace_id=found.trace_id,
         producer_sub=found.producer_sub,
         created_at=Moment(letter.message_created_at),

@@ -22,7 +22,7 @@ _LETTERS = columns_of(
     data=lambda letter: _cut(bytes(letter.raw).decode(errors="replace")),
 )
 _FACTS = columns_of(
-    "id transaction_id partition group failed=failed_at attempts error replayed_as data",
+    "id transaction_id partition group failed=failed_at attempts error replayed_as locked data",
     data=lambda letter: bytes(letter.raw).decode(errors="replace"),
 )
 _ERRORS = columns_of("queue group error count replayed last=last_failed_at")

@@ -112,6 +112,12 @@ def ids_of(fragment: bytes) -> tuple[str, str]:
     return match[1].decode(), msgspec.json.decode(match[2], type=str)
 
 
+def bare(fragment: bytes) -> bytes:
+    """A fragment with nothing but its ids."""
+    id, transaction_id = ids_of(fragment)
+    return b'{"id":"%b","transactionId":%b,"data":null' % (id.encode(), msgspec.json.encode(transaction_id))
+
+
 def head_of(fragment: bytes) -> tuple[str, str, str | None, str | None]:
     """(id, transactionId, traceId, producerSub) of a fragment, of which HEAD_BYTES are enough."""
     match = _IDS.match(fragment)

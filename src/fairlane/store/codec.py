@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import os
 import re
 from collections import defaultdict
@@ -25,9 +26,9 @@ from fairlane.errors import SealError, StoreCorrupt
 from fairlane.model.ids import PartitionId
 from fairlane.model.operation import Operation
 from fairlane.model.queue import QueueOptions
-from fairlane.model.segment import SEALED, Segment, checksum, may_be_sealed, split_data
+from fairlane.model.segment import SEALED, Segment, bare, checksum, may_be_sealed, split_data
 from fairlane.store.contract.operations import Application, ClaimedBacklog, NewOperation
-from fairlane.store.contract.values import LaneAck, PopResult, ScheduledSlice, Slice, StoredLetter
+from fairlane.store.contract.values import LaneAck, LockedLetter, PopResult, ScheduledSlice, Slice, StoredLetter
 from fairlane.store.families.keys import Keys, WrappedKey
 from fairlane.store.keyring import KEY_BYTES, Cipher, Keyring
 
@@ -41,6 +42,7 @@ _VERSION: Final = b"\x01"
 _ID_BYTES: Final = 16
 _END = re.compile(rb',"sealed":"([A-Za-z0-9+/]+=*)"\Z')
 """A message in clear cannot end so: its last value is `data`, and a JSON string has no bare quotes inside."""
+_NOT_BELIEVED: Final = "a {} lies in clear in a queue that is always sealed: it is not believed"
 _BLOB: Final = b"\x00sealed"
 """Begins what is sealed outside of messages, where JSON begins otherwise."""
 _LOCKED_MS: Final = 10_000
@@ -258,7 +260,7 @@ class Codec:
                 fragments = segment.fragments(first, upto)
                 await self.know(fragments)
                 if always and None in map(key_of, fragments):
-                    raise SealError("a message lies in clear in a queue that is always sealed: it is not believed")
+                    raise SealError(_NOT_BELIEVED.format("message"))
                 clear = [self.open_message(partition, fragment) for fragment in fragments]
             except SealError as error:
                 found.append(Locked(**msgspec.structs.asdict(segment), reason=str(error)))
@@ -276,10 +278,26 @@ class Codec:
         return [self._opened(letter) for letter in letters]
 
     def _opened(self, letter: StoredLetter) -> StoredLetter:
+        message = letter.message
+        if not self.believes(letter):
+            with contextlib.suppress(StoreCorrupt):
+                message = bare(message)
         try:
-            return msgspec.structs.replace(letter, message=self.open_message(letter.partition, letter.message))
-        except SealError:
-            return letter
+            return msgspec.structs.replace(letter, message=self.open_letter(letter))
+        except SealError as error:
+            return LockedLetter(**{**msgspec.structs.asdict(letter), "message": message, "locked": str(error)})
+
+    def believes(self, letter: StoredLetter) -> bool:
+        """Whether its message is sealed, where all are."""
+        if not self.always or key_of(letter.message) is not None:
+            return True
+        return not any(fnmatchcase(letter.queue, pattern) for pattern in self.always)
+
+    def open_letter(self, letter: StoredLetter) -> bytes:
+        """The stored form of its message with its data in clear. SealError if it cannot be opened or believed."""
+        if not self.believes(letter):
+            raise SealError(_NOT_BELIEVED.format("dead letter"))
+        return self.open_message(letter.partition, letter.message)
 
     # What is written beside messages, and says as much: results, traces, states, effects, operations.
 

@@ -87,7 +87,7 @@ def _fill(part: Slice, letters: Sequence[StoredLetter], codec: Codec) -> None:
 
 def _item(letter: StoredLetter, codec: Codec) -> PushItem:
     """The message that tells of a letter: the payload as it was pushed, and beside it what became of it."""
-    clear = codec.open_message(letter.partition, letter.message)
+    clear = codec.open_letter(letter)
     try:
         old = unpack(clear, position=letter.position, created_at=letter.message_created_at)
     except StoreCorrupt:  # its bytes rotted, and its error says so

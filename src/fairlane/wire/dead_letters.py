@@ -69,7 +69,9 @@ class DeadLetter(Answer):
     error: str = msgspec.field(name="errorMessage")
     attempts: int = msgspec.field(name="retryCount")
     raw: msgspec.Raw = msgspec.field(name="data")
-    """The producer's bytes: JSON."""
+    """The producer's bytes: JSON; null of one that is locked."""
+    locked: str | None = None
+    """Why the message is not shown: this broker has not its key, or it is not believed."""
     producer_sub: str | None = None
     trace_id: str | None
     position: int = -1

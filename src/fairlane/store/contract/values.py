@@ -313,6 +313,12 @@ class StoredLetter(msgspec.Struct, frozen=True, kw_only=True):
         return [*self.history, FailedAttempt(at=Moment(self.failed_at), error=self.error)]
 
 
+class LockedLetter(StoredLetter, frozen=True, kw_only=True):
+    """A stored letter whose message is not shown, and why."""
+
+    locked: str
+
+
 class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
     """A filter of dead letters of a queue; None means any."""
 

@@ -154,8 +154,12 @@ class DeadLetters(Family):
         for shard in self._port.shards:
             rows = await self._port.read("dead_letters.pending", shard=shard, limit=limit - count)
             count += len(rows)
-            for tenant, target, *letter in rows:
-                targets[tenant, target].append(_letter(letter))
+            for tenant, target, *row in rows:
+                letter = _letter(row)
+                if target is None or self._port.codec.believes(letter):
+                    targets[tenant, target].append(letter)
+                else:
+                    await _postpone(self._port.write, [letter], AGAIN_SECONDS)
         appended: dict[int, int] = defaultdict(int)
         # Each queue's letters by themselves: one that cannot take them keeps no other's back.
         for (tenant, target), letters in targets.items():
@@ -266,7 +270,7 @@ def _letter(row: Row) -> StoredLetter:
 
 def _again(part: Slice, letter: StoredLetter, codec: Codec, payload: bytes | None) -> str:
     """Add a dead letter's message to a slice, as a new message, with another payload if there is one; its id."""
-    clear = codec.open_message(letter.partition, letter.message)
+    clear = codec.open_letter(letter)
     old = unpack(clear, position=letter.position, created_at=letter.message_created_at)
     item, id = replayed(old, letter.queue, letter.partition_name, payload), uuid7()
     part.add(id, codec.replayed(part, pack(id, id, item)))

@@ -73,8 +73,8 @@ export default {
     const letter = found(ctx);
     return letter
       ? [
-          !letter.replayedAt && button("Replay", { icon: "retry", kind: "primary", onclick: () => replay(ctx) }),
-          !letter.replayedAt && button("Edit and replay …", { icon: "edit", onclick: () => edit(ctx) }),
+          !letter.replayedAt && !letter.locked && button("Replay", { icon: "retry", kind: "primary", onclick: () => replay(ctx) }),
+          !letter.replayedAt && !letter.locked && button("Edit and replay …", { icon: "edit", onclick: () => edit(ctx) }),
           button("Purge …", { icon: "trash", kind: "danger", onclick: () => purge(ctx) }),
         ].filter(Boolean)
       : [];
@@ -82,7 +82,7 @@ export default {
   view: (ctx) => ctx.part("letter", ({ messages: [letter] }) => (letter === undefined
     ? empty("This dead letter is not there any more.", "It was purged, or its queue was deleted.", h("a.button", { href: link(["dead-letters"]) }, "All dead letters"))
     : split(
-      [card("Payload", {}, jsonTree(letter.data, letter.id)), attempts(letter)],
+      [card("Payload", {}, letter.locked ? h("p.is-critical.problem", letter.locked) : jsonTree(letter.data, letter.id)), attempts(letter)],
       [card("Message", {}, facts([
         ["Queue", queueLink(letter.queue)],
         ["Partition", laneLink(letter.queue, letter.partition, letter.consumerGroup)],
