@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 from fairlane import Client
-from fairlane.errors import Forbidden, Unauthenticated
+from fairlane.cli.serve import check
+from fairlane.config import Settings
+from fairlane.errors import Forbidden, InvalidRequest, Unauthenticated
+from fairlane.model.api_key import text_of
 from tests.broker_process import FAIRLANE
 from tests.e2e.conftest import StartBroker, connected
 from tests.http.wire import Wire
@@ -55,6 +58,53 @@ async def test_an_address_that_others_reach_is_refused_until_there_is_a_key(
         assert ("command line", "keys.create") in {(one.caller, one.action) for one in noted}
         assert (await admin.audit.verify()).whole
     assert key not in "".join(broker.log)
+
+
+async def test_a_broker_that_requires_keys_asks_for_one_before_there_is_any(
+    store_url: str, start: StartBroker, tmp_path: Path
+) -> None:
+    broker = await start(store_url, "--require-auth")
+    push = {"items": [{"queue": "orders", "payload": 1}]}
+    async with connected(broker) as wire:
+        (await wire.get("/livez")).ok()
+        for answer in (await wire.post("/api/v1/push", body=push), await wire.get("/readyz")):
+            assert "key create --role admin" in answer.refused(401, "unauthenticated")["error"]
+        (await wire.post("/hook", "unknown", body={})).refused(404)
+        if store_url.startswith("sqlite"):  # which one process has open at a time
+            await to_thread(broker.stop)
+        code, key, said = await command("key", "create", "--role", "admin", "--store", store_url, cwd=tmp_path)
+        assert code == 0, said
+        if not broker.running:
+            await to_thread(broker.start)
+        header = {"authorization": f"Bearer {key}"}
+
+        async def let_in() -> bool:
+            answer = await wire.ask("POST", "/api/v1/push", body=push, headers=header)
+            return answer.status == 201
+
+        await until(let_in)
+        assert "there is none yet" not in (await wire.get("/readyz")).refused(401)["error"]
+
+
+async def test_a_broker_that_requires_keys_lets_nobody_in_while_its_store_was_never_there(
+    start: StartBroker,
+) -> None:
+    broker = await start("postgresql://nobody@127.0.0.1:1/nothing", "--require-auth")
+    push = {"items": [{"queue": "orders", "payload": 1}]}
+    async with connected(broker) as wire:
+        (await wire.get("/livez")).ok()
+        for path in ("/readyz", "/api/v1/pop/queue/orders", "/api/v1/whoami", "/metrics"):
+            (await wire.get(path)).refused(401, "unauthenticated")
+        (await wire.post("/api/v1/push", body=push)).refused(401, "unauthenticated")
+        made = {"authorization": f"Bearer {text_of(os.urandom(32))}"}
+        answer = await wire.ask("POST", "/api/v1/push", body=push, headers=made)
+        answer.refused(503, "store_unavailable")
+        assert answer.headers["Retry-After"]
+
+
+def test_a_broker_cannot_require_keys_and_ask_nobody() -> None:
+    with pytest.raises(InvalidRequest, match="require_auth"):
+        check(Settings(require_auth=True, insecure_no_auth=True))
 
 
 async def expect_refused(client: Client) -> None:

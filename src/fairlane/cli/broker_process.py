@@ -87,7 +87,7 @@ async def _serve(settings: Settings, sockets: Sockets, ready: Callable[[], objec
             tokens=tokens,
         )
         broker.audit.keep_seconds = settings.audit_days * 86_400
-        required = tokens is not None or is_reached(settings)
+        required = tokens is not None or settings.require_auth or is_reached(settings)
         broker.credentials.ask(required=required, ignored=settings.insecure_no_auth)
         if siblings is not None:
             broker.processes.siblings = siblings

@@ -27,7 +27,7 @@ _LEAST = (
 GROUPS = {
     "Store": "store listen_url statement_cache allow_unsafe data_dir",
     "Where it listens": "host port socket hooks_listen workers",
-    "Who may call": "tls_cert tls_key tls_client_ca insecure_no_auth audit_days"
+    "Who may call": "tls_cert tls_key tls_client_ca require_auth insecure_no_auth audit_days"
     " allowed_hosts cors_origin trusted_proxies",
     "What specs may do": "secret_names outbound_allow pollers",
     "Limits": "connections_max polls_max peer_share inflight_bytes_max",
@@ -150,6 +150,8 @@ def check(settings: Settings) -> None:
         raise InvalidRequest(f"port is {settings.port}; it must be 0 to 65535")
     if settings.log_format not in ("text", "json"):
         raise InvalidRequest(f"log_format is {settings.log_format!r:.40}; it must be text or json")
+    if settings.require_auth and settings.insecure_no_auth:
+        raise InvalidRequest("require_auth asks everybody for a key, and insecure_no_auth nobody: leave out one")
     if not 0 < settings.peer_share <= 1:
         raise InvalidRequest(f"peer_share is {settings.peer_share}; it must be more than 0 and at most 1")
     wants_otel(settings.otel)

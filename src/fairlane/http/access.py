@@ -77,11 +77,16 @@ class Access:
             return self._credentials.caller(secret.decode("latin-1"))
         if secret and self._tokens is not None:
             return self._tokens.verify(secret)
+        if secret:
+            raise Unauthenticated("the credential is no key of this broker: those begin with fl_")
+        known = self._credentials.known
+        none = (
+            "; there is none yet: `fairlane key create --role admin --store ...` makes the first, in a SQLite file "
+            "while no broker has it open"
+        )
         raise Unauthenticated(
             "this broker asks for a key: send it as `Authorization: Bearer fl_...`; the command line and the clients "
-            "of Fairlane take it from FAIRLANE_KEY"
-            if not secret
-            else "the credential is no key of this broker: those begin with fl_"
+            f"of Fairlane take it from FAIRLANE_KEY{none if known and not known.count and not self._tokens else ''}"
         )
 
 
