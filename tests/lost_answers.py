@@ -12,8 +12,8 @@ AWAY = StoreUnavailable("the database does not answer")
 """And nothing was done."""
 
 
-def fails(family: Any, verb: str, *faults: FairlaneError) -> None:
-    """The next calls of a family's verb meet these, one each; those behind them go through."""
+def fails(family: Any, verb: str, *faults: FairlaneError | None) -> None:
+    """The next calls of a family's verb meet these, one each, None nothing; those behind them go through."""
     real = getattr(family, verb)
     left = list(faults)
 

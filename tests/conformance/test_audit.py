@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from fairlane.model.audit import AuditEntry
 from tests.conformance.harness import Harness
 
@@ -29,6 +31,26 @@ async def test_entries_are_joined_by_their_hashes(harness: Harness) -> None:
     assert [one.number for one in newest] == [number + 15, number + 14, number + 13]
     assert await audit.list(harness.name("other"), before=2**62, limit=3) == []
     assert [one.number for one in await audit.list(None, before=2**62, limit=1)] == [number + 16]
+
+
+async def test_an_action_is_listed_with_its_end_once_there_is_one(harness: Harness) -> None:
+    audit, tenant = harness.store.audit, harness.name("tenant")
+
+    async def listed() -> list[tuple[int, str, str | None]]:
+        return [(one.number, one.outcome, one.end) for one in await audit.list(tenant, before=2**62, limit=10)]
+
+    begun = [msgspec.structs.replace(an_entry(target, tenant), outcome="begun") for target in "ab"]
+    one, other = await audit.add(begun)
+    assert await listed() == [(other, "begun", None), (one, "begun", None)]
+    end = msgspec.structs.replace(an_entry("a", tenant), began=one)
+    [number] = await audit.add([end])
+    assert await listed() == [(other, "begun", None), (one, "begun", "done")]
+    assert await audit.add([end, an_entry("c", tenant)]) == [number, number + 1], "its answer may have been lost"
+    assert await listed() == [(number + 1, "done", None), (other, "begun", None), (one, "begun", "done")]
+    before = b""
+    for entry in await audit.after(one - 1, limit=4):
+        assert entry.number == one or entry.hashed(before) == entry
+        before = entry.hash
 
 
 async def test_old_entries_are_deleted_from_the_beginning(harness: Harness) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from fairlane.broker.audit import REFUSALS_MAX
 from tests.conformance.backends import SqliteBackend
 from tests.http.wire import Answer, Wire, serving
+from tests.lost_answers import APPLIED, AWAY, fails
 from tests.until import until
 
 
@@ -54,6 +56,54 @@ async def test_what_was_changed_is_noted_before_it_is_answered(world: World) -> 
     assert (await world.ask("GET", "/api/v1/audit/verify")).ok()["whole"]
 
 
+async def test_what_cannot_be_noted_is_not_done(world: World) -> None:
+    assert world.wire.app is not None
+    broker = world.wire.app.broker
+    fails(broker.store.audit, "add", AWAY)
+    refused = await world.ask("POST", "/api/v1/configure", body={"queue": "orders", "options": {}})
+    assert "audit log cannot be written" in refused.refused(503, "unavailable")["error"]
+    assert not await broker.queues.is_there("orders")
+    assert await world.entries() == []
+    (await world.ask("POST", "/api/v1/configure", body={"queue": "orders", "options": {}})).ok()
+    assert [one[3] for one in await world.entries()] == ["done"]
+
+
+async def test_an_end_that_cannot_be_noted_now_is_noted_later(world: World) -> None:
+    assert world.wire.app is not None
+    fails(world.wire.app.broker.store.audit, "add", None, AWAY, APPLIED)
+    (await world.ask("POST", "/api/v1/configure", body={"queue": "orders", "options": {}})).ok()
+
+    async def ended() -> bool:
+        return [one[3] for one in await world.entries()] == ["done"]
+
+    await until(ended)
+    assert (await world.ask("GET", "/api/v1/audit/verify")).ok()["whole"]
+
+
+async def test_an_action_without_an_end_is_listed_as_begun(world: World) -> None:
+    """As one whose client left, or whose broker died."""
+    assert world.wire.app is not None
+    broker = world.wire.app.broker
+    reached = asyncio.Event()
+
+    async def configure(*arguments: Any, **options: Any) -> Any:
+        reached.set()
+        await asyncio.Event().wait()
+
+    real, broker.store.queues.configure = broker.store.queues.configure, configure  # type: ignore[method-assign]
+    asking = asyncio.create_task(world.ask("POST", "/api/v1/configure", body={"queue": "orders", "options": {}}))
+    await reached.wait()
+    begun = ("key:root", "queues.configure", "/api/v1/configure orders", "begun")
+    assert await world.entries() == [begun], "noted before anything is done"
+    asking.cancel()
+    await asyncio.wait([asking])
+    broker.store.queues.configure = real  # type: ignore[method-assign]
+    (await world.ask("POST", "/api/v1/configure", body={"queue": "other", "options": {}})).ok()
+    assert (await world.entries())[1] == begun
+    [_, line] = (await world.ask("GET", "/api/v1/audit")).ok()["entries"]
+    assert line["endedAt"] is None
+
+
 async def test_refusals_are_noted_but_not_without_end(world: World) -> None:
     made = (await world.ask("POST", "/api/v1/keys", body={"name": "n", "scopes": ["push:orders"]})).ok(201)
     (await world.ask("DELETE", "/api/v1/resources/queues/orders", key=made["key"])).refused(403)
@@ -78,14 +128,14 @@ async def found(world: World, count: int) -> list[tuple[str, str, str, str]]:
     [
         ("UPDATE fairlane.audit_entries SET caller = 'nobody' WHERE number = 2", "entry 2 is not as it was written"),
         ("DELETE FROM fairlane.audit_entries WHERE number = 2", "entries 2 to 2 are missing"),
-        ("DELETE FROM fairlane.audit_entries WHERE number = 3", "the last entries are missing"),
+        ("DELETE FROM fairlane.audit_entries WHERE number = 6", "the last entries are missing"),
     ],
 )
 async def test_a_log_that_was_changed_is_found_out(world: World, statement: str, why: str) -> None:
     for name in ("a", "b", "c"):
         (await world.ask("POST", "/api/v1/configure", body={"queue": name, "options": {}})).ok()
     whole = (await world.ask("GET", "/api/v1/audit/verify")).ok()
-    assert (whole["whole"], whole["entries"], whole["first"], whole["last"]) == (True, 3, 1, 3)
+    assert (whole["whole"], whole["entries"], whole["first"], whole["last"]) == (True, 6, 1, 6), "beginnings and ends"
     await world.backend.sql(statement)
     changed = (await world.ask("GET", "/api/v1/audit/verify")).ok()
     assert (changed["whole"], why in changed["error"]) == (False, True), changed

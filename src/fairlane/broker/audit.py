@@ -1,7 +1,8 @@
 """The audit log: who did what, stored at the end of a chain that nobody can change unseen.
 
-What was done with a credential is stored before it is answered. Refusals are stored beside the requests and only so
-many of them, so that nobody fills the disk with them; those left out are counted."""
+What is done with a credential is stored twice: that it begins, before anything is done, and what came of it, before it
+is answered. So a broker that dies in between leaves an entry, and what cannot be noted is not done. Refusals are stored
+beside the requests and only so many of them, so that nobody fills the disk with them; those left out are counted."""
 
 from __future__ import annotations
 
@@ -13,13 +14,14 @@ from typing import Final, Literal
 
 from fairlane.errors import FairlaneError, Unavailable
 from fairlane.model.access import ANYBODY, Caller
-from fairlane.model.audit import AuditEntry
+from fairlane.model.audit import AuditAction, AuditEntry
+from fairlane.model.moment import moment_or_none
 from fairlane.runtime.service import Service
 from fairlane.store.contract.store import Store
 from fairlane.wire.audit import AuditLine, AuditPage, AuditQuery, AuditVerified
 from fairlane.wire.base import made
 
-Outcome = Literal["done", "refused", "failed"]
+Outcome = Literal["begun", "done", "refused", "failed"]
 KEEP_SECONDS: Final = 365 * 24 * 3600
 REFUSALS_MAX: Final = 20
 """At once, and in a minute from then on."""
@@ -40,16 +42,27 @@ class AuditLog(Service):
         super().__init__("audit log")
         self._store = store
         self.keep_seconds = KEEP_SECONDS
-        self._waiting: deque[tuple[AuditEntry, asyncio.Future[None] | None]] = deque()
+        self._waiting: deque[tuple[AuditEntry, asyncio.Future[int] | None]] = deque()
         self._room = float(REFUSALS_MAX)
         self._room_at = monotonic()
         self._left_out = 0
         self._forget_at = monotonic() + _FORGET_SECONDS
 
-    async def add(self, caller: Caller, action: str, target: str, outcome: Outcome, source: str) -> None:
+    async def begin(self, caller: Caller, action: str, target: str, source: str) -> int | None:
+        """Add an entry for what is about to be done, and return its number when it is stored; Unavailable if that
+        cannot be, and then it is not to be done. Of who has no credential only the end is noted (None)."""
+        if caller is ANYBODY:
+            return None
+        stored: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._put(_entry(caller, action, target, "begun", source), stored)
+        return await stored
+
+    async def add(
+        self, caller: Caller, action: str, target: str, outcome: Outcome, source: str, began: int | None = None
+    ) -> None:
         """Add an entry, and return when it is stored; of who has no credential it is stored soon. While the store does
-        not take it, it waits."""
-        entry = _entry(caller, action, target, outcome, source)
+        not take it, it waits. `began` is the number of the entry with which the action began."""
+        entry = _entry(caller, action, target, outcome, source, began)
         if caller is ANYBODY:
             self._put(entry, None)
             return
@@ -70,14 +83,17 @@ class AuditLog(Service):
             target, self._left_out = f"{target} ({self._left_out} refusals before it are not listed)", 0
         self._put(_entry(caller, action, target, "refused", source), None)
 
-    def _put(self, entry: AuditEntry, stored: asyncio.Future[None] | None) -> None:
+    def _put(self, entry: AuditEntry, stored: asyncio.Future[int] | None) -> None:
         if len(self._waiting) >= _WAITING_MAX:
+            if stored is not None and entry.outcome == "begun":
+                stored.set_exception(_not_noted())
+                return
             log.error(
                 "audit entry lost, too many wait for the store: %(action)s %(target)s by %(caller)s",
                 _fields(entry),
             )
             if stored is not None:
-                stored.set_result(None)
+                stored.set_result(0)
             return
         self._waiting.append((entry, stored))
         self.wake()
@@ -99,26 +115,32 @@ class AuditLog(Service):
     async def _write(self) -> None:
         while self._waiting:
             some = [self._waiting[index] for index in range(min(_AT_ONCE, len(self._waiting)))]
-            await self._store.audit.add([entry for entry, _ in some])
-            for _ in some:
+            numbers = await self._store.audit.add([entry for entry, _ in some])
+            for number in numbers:
                 _, stored = self._waiting.popleft()
                 if stored is not None and not stored.done():
-                    stored.set_result(None)
+                    stored.set_result(number)
 
     def _failed_to_store(self, error: FairlaneError) -> None:
-        """Nobody waits longer for an entry: what it says was done. It stays, and the log has it meanwhile."""
+        """Nobody waits longer for an entry. What it says was done stays, and the log has it meanwhile; what it says is
+        about to be done is not done."""
         if not isinstance(error, Unavailable):
             log.error("cannot store audit entries: %(error)s", {"error": error})
-        for index, (entry, stored) in enumerate(self._waiting):
+        waiting, self._waiting = self._waiting, deque()
+        for entry, stored in waiting:
+            if entry.outcome == "begun":
+                if stored is not None and not stored.done():
+                    stored.set_exception(_not_noted())
+                continue
             if stored is not None and not stored.done():
                 log.warning("audit entry waits for the store: %(action)s %(target)s by %(caller)s", _fields(entry))
-                stored.set_result(None)
-                self._waiting[index] = entry, None
+                stored.set_result(0)
+            self._waiting.append((entry, None))
 
     async def page(self, query: AuditQuery, tenant: str | None) -> AuditPage:
         """Entries of a tenant or of all, newest first."""
         found = await self._store.audit.list(tenant, before=query.before or _LAST, limit=query.limit)
-        return AuditPage(entries=[made(AuditLine, entry, hash=entry.hash.hex()) for entry in found])
+        return AuditPage(entries=[_line(entry) for entry in found])
 
     async def verify(self) -> AuditVerified:
         """Reckon every hash again. Entries that were deleted for their age are not missed, nor those to come."""
@@ -147,7 +169,18 @@ class AuditLog(Service):
         )
 
 
-def _entry(caller: Caller | None, action: str, target: str, outcome: Outcome, source: str) -> AuditEntry:
+def _line(one: AuditAction) -> AuditLine:
+    ended = moment_or_none(one.ended_at)
+    return made(AuditLine, one, hash=one.hash.hex(), outcome=one.end or one.outcome, ended_at=ended)
+
+
+def _not_noted() -> Unavailable:
+    return Unavailable("the audit log cannot be written now, and what it does not have is not done; try again")
+
+
+def _entry(
+    caller: Caller | None, action: str, target: str, outcome: Outcome, source: str, began: int | None = None
+) -> AuditEntry:
     return AuditEntry(
         tenant=ANYBODY.tenant if caller is None else caller.tenant,
         caller="nobody" if caller is None else caller.name,
@@ -155,6 +188,7 @@ def _entry(caller: Caller | None, action: str, target: str, outcome: Outcome, so
         target=target[:_FIELD_CHARS_MAX],
         outcome=outcome,
         source=source,
+        began=began,
     )
 
 

@@ -53,9 +53,9 @@ def key_verb(name: str) -> Callable[[Handler], Handler]:
     """Make a command of a coroutine function of keys and of options."""
 
     def decorate(handler: Handler) -> Handler:
-        noted = "" if name in ("list", "show") else f"keys.{name}"
-
         def command(server: str, json: bool, store: str | None, tenant: str, **options: Any) -> None:
+            named = options.get("key") or options.get("name") or (options.get("role") or "").partition(":")[0]
+            noted = None if name in ("list", "show") else (f"keys.{name}", named)
             print_shown(_with_keys(server, store, tenant, lambda keys: handler(keys, **options), noted), json)
 
         def parameters() -> list[Parameter]:
@@ -68,7 +68,7 @@ def key_verb(name: str) -> Callable[[Handler], Handler]:
 
 
 def _with_keys(
-    server: str, store: str | None, tenant: str, work: Callable[[Keys], Awaitable[Shown]], noted: str
+    server: str, store: str | None, tenant: str, work: Callable[[Keys], Awaitable[Shown]], noted: tuple[str, str] | None
 ) -> Shown:
     """What `work` comes to with the keys of a store or of a broker. A SQLite file that a broker has open is asked for
     by way of that broker; without a store and a broker it is the store that `fairlane serve` would use."""
@@ -88,8 +88,10 @@ def _with_keys(
     return _on_store(None, tenant, work, noted)
 
 
-def _on_store(store: str | None, tenant: str, work: Callable[[Keys], Awaitable[Shown]], noted: str) -> Shown:
-    """With `noted`, the audit log has it under that name."""
+def _on_store(
+    store: str | None, tenant: str, work: Callable[[Keys], Awaitable[Shown]], noted: tuple[str, str] | None
+) -> Shown:
+    """With `noted`, an action and what it is about, the audit log has it."""
     import asyncio
 
     import msgspec
@@ -106,11 +108,20 @@ def _on_store(store: str | None, tenant: str, work: Callable[[Keys], Awaitable[S
 
     async def worked(url: str) -> Shown:
         async with await open_store(url, **store_options(msgspec.structs.replace(settings, store=url))) as opened:
-            answer = await work(Keys(opened, tenant, Credentials(opened, 0)))
-            if noted:
-                what = {"action": noted, "target": answer.value.name, "outcome": "done"}
-                entry = AuditEntry(tenant=tenant, caller="command line", source="", **what)
-                await opened.audit.add([entry])
+            keys = Keys(opened, tenant, Credentials(opened, 0))
+            if noted is None:
+                return await work(keys)
+            action, target = noted
+            entry = AuditEntry(
+                tenant=tenant, caller="command line", action=action, target=target, outcome="begun", source=""
+            )
+            [began] = await opened.audit.add([entry])
+            try:
+                answer = await work(keys)
+            except Exception:  # whatever it is, it is noted and goes on
+                await opened.audit.add([msgspec.structs.replace(entry, outcome="failed", began=began)])
+                raise
+            await opened.audit.add([msgspec.structs.replace(entry, outcome="done", began=began)])
             return answer
 
     if settings.store != "postgres":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -148,16 +148,16 @@ def target_of(request: Request) -> str:
     return target
 
 
-async def audited(broker: Broker, request: Request, answer: Awaitable[Response]) -> Response:
-    """The answer to a request that changes something, when the audit log has what came of it."""
+async def audited(broker: Broker, request: Request, answer: Callable[[], Awaitable[Response]]) -> Response:
+    """The answer to a request that changes something: made when the audit log has that it begins, and given when the
+    log has what came of it. What came of one whose client left meanwhile is not known."""
+    what = request.caller, request.found.name, target_of(request)
+    began = await broker.audit.begin(*what, request.peer)
     try:
-        response = await answer
+        response = await answer()
     except Exception as error:  # whatever it is, it is noted and goes on
-        await _note(broker, request, "refused" if isinstance(error, Forbidden) else "failed")
+        outcome: Outcome = "refused" if isinstance(error, Forbidden) else "failed"
+        await broker.audit.add(*what, outcome, request.peer, began)
         raise
-    await _note(broker, request, "done" if response.status < 400 else "failed")
+    await broker.audit.add(*what, "done" if response.status < 400 else "failed", request.peer, began)
     return response
-
-
-async def _note(broker: Broker, request: Request, outcome: Outcome) -> None:
-    await broker.audit.add(request.caller, request.found.name, target_of(request), outcome, request.peer)

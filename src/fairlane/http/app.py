@@ -9,6 +9,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -193,7 +194,7 @@ class App:
         if request.query_string and request.query_string not in route.checked:
             route.check_query(request)
         if route.audited:
-            return audited(self.broker, request, route.endpoint(self, request))
+            return audited(self.broker, request, partial(route.endpoint, self, request))
         if route.long and request.caller is not ANYBODY:
             self._credentials.check_room(request.caller)
             return self._credentials.while_good(request.caller, route.endpoint(self, request))

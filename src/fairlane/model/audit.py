@@ -21,12 +21,21 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     """The queue, app, key or path that it was about."""
     outcome: str
-    """`done`, `refused` or `failed`."""
+    """`done`, `refused` or `failed`; `begun` of an action that another entry tells the end of."""
     source: str
     """The address that it came from."""
+    began: int | None = None
+    """Of the end of an action: the number of the entry that it began with."""
     hash: bytes = b""
 
     def hashed(self, before: bytes) -> AuditEntry:
         """The entry with its hash: over all its fields, and the hash of the one before it."""
         fields = [value for name, value in msgspec.structs.asdict(self).items() if name != "hash"]
         return msgspec.structs.replace(self, hash=hashlib.sha256(before + msgspec.json.encode(fields)).digest())
+
+
+class AuditAction(AuditEntry, frozen=True, kw_only=True):
+    """An audit entry as it is listed, with what the entry of its end says, if there is one."""
+
+    end: str | None
+    ended_at: int | None

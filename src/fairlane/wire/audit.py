@@ -26,6 +26,9 @@ class AuditLine(Answer):
     action: str
     target: str
     outcome: str
+    """`done`, `refused` or `failed`; `begun` of an action that is under way, or whose broker ended before it could say
+    what came of it."""
+    ended_at: Moment | None = None
     source: str
     hash: str
     """SHA-256 over the entry and the hash of the one before."""

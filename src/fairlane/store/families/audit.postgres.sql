@@ -1,5 +1,5 @@
 -- part: entry
-e.number, e.at, e.tenant, e.caller, e.action, e.target, e.outcome, e.source, e.hash
+e.number, e.at, e.tenant, e.caller, e.action, e.target, e.outcome, e.source, e.began, e.hash
 
 -- name: lock (lock)
 SELECT h.number FROM fairlane.audit_head h FOR UPDATE;
@@ -7,16 +7,20 @@ SELECT h.number FROM fairlane.audit_head h FOR UPDATE;
 -- name: head
 SELECT h.number, h.hash, coalesce(:now, clock_timestamp()) FROM fairlane.audit_head h;
 
+-- name: end
+SELECT e.number FROM fairlane.audit_entries e WHERE e.began = :began;
+
 -- name: add
-INSERT INTO fairlane.audit_entries (number, at, tenant, caller, action, target, outcome, source, hash)
-VALUES (:number, :at, :tenant, :caller, :action, :target, :outcome, :source, :hash);
+INSERT INTO fairlane.audit_entries (number, at, tenant, caller, action, target, outcome, source, began, hash)
+VALUES (:number, :at, :tenant, :caller, :action, :target, :outcome, :source, :began, :hash);
 
 -- name: set_head
 UPDATE fairlane.audit_head h SET number = :number, hash = :hash;
 
 -- name: list
-SELECT {entry} FROM fairlane.audit_entries e
-WHERE e.number < :before AND (:tenant::text IS NULL OR e.tenant = :tenant)
+SELECT {entry}, o.outcome, o.at FROM fairlane.audit_entries e
+LEFT JOIN fairlane.audit_entries o ON o.began = e.number
+WHERE e.number < :before AND e.began IS NULL AND (:tenant::text IS NULL OR e.tenant = :tenant)
 ORDER BY e.number DESC LIMIT :limit;
 
 -- name: after

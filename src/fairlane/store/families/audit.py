@@ -7,30 +7,37 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fairlane.model.audit import AuditEntry
+from fairlane.model.audit import AuditAction, AuditEntry
 from fairlane.store.families.port import Family, Transaction, struct
 
 
 class Audit(Family):
-    async def add(self, entries: Sequence[AuditEntry]) -> None:
-        """Add them in their order, with the store's time, all or none."""
+    async def add(self, entries: Sequence[AuditEntry]) -> List[int]:
+        """Add them in their order, with the store's time, all or none; their numbers. An action has one end: the same
+        again changes nothing."""
 
-        async def work(transaction: Transaction) -> None:
+        async def work(transaction: Transaction) -> List[int]:
             await transaction.lock("audit.lock")
             [[number, hash, at]] = await transaction.run("audit.head")
+            numbers = []
             for entry in entries:
+                if entry.began is not None and (known := await transaction.run("audit.end", began=entry.began)):
+                    numbers.append(known[0][0])
+                    continue
                 number += 1
+                numbers.append(number)
                 entry = msgspec.structs.replace(entry, number=number, at=at).hashed(hash)
                 hash = entry.hash
                 await transaction.run("audit.add", **msgspec.structs.asdict(entry))
             await transaction.run("audit.set_head", number=number, hash=hash)
+            return numbers
 
-        await self._port.transact(work)
+        return await self._port.transact(work)
 
-    async def list(self, tenant: str | None, *, before: int, limit: int) -> List[AuditEntry]:
-        """Entries below a number, newest first, of one tenant or of all."""
+    async def list(self, tenant: str | None, *, before: int, limit: int) -> List[AuditAction]:
+        """Entries below a number, newest first, of one tenant or of all; an action and its end are one."""
         rows = await self._port.read("audit.list", tenant=tenant, before=before, limit=limit)
-        return [struct(AuditEntry, row) for row in rows]
+        return [struct(AuditAction, row) for row in rows]
 
     async def after(self, number: int, *, limit: int) -> List[AuditEntry]:
         """Entries above a number, oldest first, of all tenants."""

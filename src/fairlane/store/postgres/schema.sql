@@ -404,8 +404,9 @@ CREATE UNIQUE INDEX api_keys_name ON fairlane.api_keys (tenant, name) WHERE revo
 -- Who did what. Nothing is changed, and only the oldest are deleted. `hash` is over the entry and the hash of the one before it.
 CREATE TABLE fairlane.audit_entries (
     number bigint PRIMARY KEY, at timestamptz NOT NULL, tenant text NOT NULL, caller text NOT NULL, action text NOT NULL,
-    target text NOT NULL, outcome text NOT NULL, source text NOT NULL, hash bytea NOT NULL
+    target text NOT NULL, outcome text NOT NULL, source text NOT NULL, began bigint, hash bytea NOT NULL
 );
+CREATE UNIQUE INDEX audit_entries_began ON fairlane.audit_entries (began) WHERE began IS NOT NULL;  -- The end of an action, and the entry that it began with.
 -- The last of them, the only row, which whoever adds some locks: entries that were taken from the end are missed.
 CREATE TABLE fairlane.audit_head (one boolean PRIMARY KEY DEFAULT true CHECK (one), number bigint NOT NULL, hash bytea NOT NULL);
 INSERT INTO fairlane.audit_head (number, hash) VALUES (0, '');

@@ -352,8 +352,9 @@ create unique index api_keys_name on api_keys (tenant, name) where revoked_at is
 -- Who did what. Nothing is changed, and only the oldest are deleted. `hash` is over the entry and the hash of the one before it.
 create table audit_entries (
     number integer primary key, at integer not null, tenant text not null, caller text not null, action text not null,
-    target text not null, outcome text not null, source text not null, hash blob not null
+    target text not null, outcome text not null, source text not null, began integer, hash blob not null
 ) strict;
+create unique index audit_entries_began on audit_entries (began) where began is not null;  -- The end of an action, and the entry that it began with.
 -- The last of them, the only row: entries that were taken from the end are missed.
 create table audit_head (one integer primary key check (one), number integer not null, hash blob not null) strict;
 insert into audit_head (one, number, hash) values (1, 0, x'');

@@ -8,7 +8,8 @@ import { badge, button, empty } from "../parts.js";
 import { where } from "../router.js";
 
 const LIMIT = 100;
-const KINDS = { done: "good", refused: "warning", failed: "critical" };
+const KINDS = { done: "good", refused: "warning", failed: "critical", begun: "warning" };
+const BEGUN = "It is under way, or its broker ended before it could say what came of it.";
 
 const verify = (ctx) => ctx.act(async () => {
   const found = await get("/api/v1/audit/verify");
@@ -18,7 +19,7 @@ const verify = (ctx) => ctx.act(async () => {
 
 const line = (one) => h("tr", { key: one.number },
   h("td.number", String(one.number)), h("td", time(one.at)), h("th", { scope: "row" }, one.caller), h("td", one.action), h("td.grow.clip", h("span.mono", { title: one.target }, one.target)),
-  h("td", badge(one.outcome, KINDS[one.outcome])), h("td.mono", one.source));
+  h("td", badge(one.outcome, KINDS[one.outcome], one.outcome === "begun" ? BEGUN : undefined)), h("td.mono", one.source));
 
 export default {
   title: () => "Audit log",
