@@ -134,3 +134,63 @@ async def test_a_message_may_have_attempts_of_its_own(wire: Wire) -> None:
     for wrong in (0, -1, "1", 1.5, 10**6):
         body = {"items": [{"queue": queue, "payload": 1, "maxAttempts": wrong}]}
         (await wire.post("/api/v1/push", body=body)).refused(400)
+
+
+async def of_lanes(wire: Wire, lanes: str, each: int = 3) -> tuple[str, list[Any]]:
+    queue = wire.name()
+    for lane in lanes:
+        await wire.push(queue, *[f"{lane}{n}" for n in range(each)], partition=lane)
+    messages = await wire.pop(queue, partitions=len(lanes))
+    assert len(messages) == each * len(lanes)
+    return queue, messages
+
+
+@pytest.mark.parametrize("order", ["lane by lane", "in turn", "some of each"])
+async def test_acks_of_many_lanes_at_once_are_answered_each_with_its_own_lane(wire: Wire, order: str) -> None:
+    queue, messages = await of_lanes(wire, "abc")
+    if order == "in turn":
+        messages.sort(key=lambda message: message["position"])
+    elif order == "some of each":
+        messages = [message for message in messages if message["position"] < 2]
+    elements = await wire.ack(messages)
+    assert elements == [
+        {
+            "index": index,
+            "transactionId": message["transactionId"],
+            "success": True,
+            "error": None,
+            "queueName": queue,
+            "partitionName": message["partition"],
+            "leaseReleased": order != "some of each",
+            "dlq": False,
+        }
+        for index, message in enumerate(messages)
+    ]
+    again = [] if order != "some of each" else ["a2", "b2", "c2"]
+    assert sorted(await left(wire, queue, messages[0]["leaseId"])) == again
+
+
+async def test_a_lane_whose_lease_ended_fails_alone_among_acks_of_many_lanes(wire: Wire) -> None:
+    queue, messages = await of_lanes(wire, "abc")
+    lost = [message for message in messages if message["partition"] == "b"]
+    await wire.ack(lost)
+    stale = [
+        {**message, "leaseId": message["leaseId"][:-1] + "x"} if message in lost else message for message in messages
+    ]
+    elements = await wire.ack(stale)
+    assert [(element["transactionId"], element["success"]) for element in elements] == [
+        (message["transactionId"], message not in lost) for message in messages
+    ]
+    assert await left(wire, queue, messages[0]["leaseId"]) == []
+
+
+async def test_ids_of_producers_come_back_as_they_were_sent_beside_those_of_the_broker(wire: Wire) -> None:
+    queue = wire.name()
+    ids = ["plain", 'with "quotes"', "back\\slash", "ünïcode", "tab\there"]
+    for some in (ids[:1], ids):
+        some = [f"{id} {len(some)}" for id in some]
+        items = [{"queue": queue, "payload": 1, "transactionId": id} for id in some] + [{"queue": queue, "payload": 2}]
+        elements = (await wire.post("/api/v1/push", body={"items": items})).ok(201)
+        assert [element["transaction_id"] for element in elements[:-1]] == some
+        assert elements[-1]["transaction_id"] == elements[-1]["message_id"]
+        assert [element["index"] for element in elements] == list(range(len(items)))

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import fairlane
+from fairlane.model.ids import uuid7
 from tests.conformance.backends import Backend
 from tests.http.wire import Wire, serving
 
@@ -24,9 +25,26 @@ PACKAGE = str(Path(fairlane.__file__).parent)
 ROUNDS = 12
 BATCH = 100
 TOLERANCE = 0.15
+LANES = "calls.lanes"
 CALLS = {
-    "sqlite": {"push 1": 236, "push 100": 740, "pop 100": 182, "ack 100": 174},
-    "postgres18": {"push 1": 273, "push 100": 778, "pop 100": 202, "ack 100": 248},
+    "sqlite": {
+        "push 1": 231,
+        "push 100": 747,
+        "pop 100": 185,
+        "ack 100": 189,
+        "push 100 with ids to 4 lanes": 1363,
+        "pop 100 of 4 lanes": 263,
+        "ack 100 of 4 lanes": 351,
+    },
+    "postgres18": {
+        "push 1": 276,
+        "push 100": 785,
+        "pop 100": 206,
+        "ack 100": 263,
+        "push 100 with ids to 4 lanes": 1513,
+        "pop 100 of 4 lanes": 294,
+        "ack 100 of 4 lanes": 425,
+    },
 }
 
 
@@ -94,5 +112,20 @@ async def measured(wire: Wire, counter: Counter) -> dict[str, int]:
         acks = [{**{name: one[name] for name in names}, "status": "completed"} for one in taken]
         (await wire.post("/api/v1/ack/batch", body={"acknowledgments": acks})).ok()
 
-    counts = await fewest(counter, push, push_batch, pop, ack)
-    return dict(zip(("push 1", "push 100", "pop 100", "ack 100"), counts, strict=True))
+    async def push_of_a_client() -> None:
+        own = [
+            {**item, "queue": LANES, "partition": str(n % 4), "transactionId": uuid7()} for n, item in enumerate(items)
+        ]
+        (await wire.post("/api/v1/push", body={"items": own})).ok(201)
+
+    async def pop_lanes() -> None:
+        taken[:] = await wire.pop(LANES, batch=BATCH, partitions=4)
+        assert len(taken) == BATCH
+
+    steps = {"push 1": push, "push 100": push_batch, "pop 100": pop, "ack 100": ack}
+    steps |= {
+        "push 100 with ids to 4 lanes": push_of_a_client,
+        "pop 100 of 4 lanes": pop_lanes,
+        "ack 100 of 4 lanes": ack,
+    }
+    return dict(zip(steps, await fewest(counter, *steps.values()), strict=True))

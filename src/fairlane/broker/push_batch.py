@@ -332,9 +332,20 @@ def _pack_given(
             if same != given_id:
                 key = id_key(given_id, salt=1)
         draft.keys[key] = given_id
-        fragment = pack(message_id, given_id, item)
-        id_time = NO_ID_TIME if id_time is None else id_time
-        draft.rows.append((fragment, given_id, key, id_time, True, message_id, owner))
+        if (  # an id that holds a time is a UUID, which needs no quoting
+            id_time is not None
+            and item.trace_id is None
+            and item.type is None
+            and item.headers is None
+            and item.max_attempts is None
+            and item.producer_sub is None
+        ):
+            fragment = PLAIN % (message_id.encode(), given_id.encode(), item.payload)
+        else:
+            fragment = pack(message_id, given_id, item)
+        draft.rows.append(
+            (fragment, given_id, key, NO_ID_TIME if id_time is None else id_time, True, message_id, owner)
+        )
 
 
 def _facts(given_ids: list[str | None]) -> Sequence[tuple[int, int | None]]:

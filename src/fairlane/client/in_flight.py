@@ -15,8 +15,8 @@ ITEMS_MAX = 10_000
 """As many as a broker takes in one request."""
 BYTES_MAX = 8 * 1024 * 1024
 _ITEM_BYTES = 200  # of an item besides its payload, about
-_SHARE_CALLS = 16
-"""From so many calls on, what waits is shared out over the requests that are free. Fewer gain more from travelling
+_SHARE_ITEMS = 16
+"""From so many items on, what waits is shared out over the requests that are free. Fewer gain more from travelling
 together."""
 _LOOK_MAX = 1_000
 """So many that have to wait are looked past for others that may go."""
@@ -33,6 +33,8 @@ class InFlight:
     def __init__(self, send: Callable[[list[list[Item]]], Awaitable[Sequence[Outcomes | Exception]]]) -> None:
         self._send = send
         self._waiting: deque[_Call] = deque()
+        self._items = 0
+        """Of the calls that wait."""
         self._lanes: set[_Lane] = set()
         """Of the requests in flight."""
         self._requests = 0
@@ -44,6 +46,7 @@ class InFlight:
         before it left."""
         future: asyncio.Future[Outcomes] = asyncio.get_running_loop().create_future()
         self._waiting.append((call, future))
+        self._items += len(call)
         if len(self._tasks) < REQUESTS_MAX and self._lanes.isdisjoint(_lanes_of(call)):
             self._start()
         return future
@@ -90,25 +93,28 @@ class InFlight:
         """The calls of the next request: those that wait longest, but for those whose lanes are in a request, or
         behind a call that is."""
         waiting, blocked = self._waiting, self._lanes.copy()
-        most = max(_SHARE_CALLS, -(-len(waiting) // (REQUESTS_MAX - self._requests)))
+        share = -(-self._items // (REQUESTS_MAX - self._requests))
+        most = min(ITEMS_MAX, max(_SHARE_ITEMS, share))
         taken: list[_Call] = []
         left: list[_Call] = []
         items = size = 0
         while waiting and len(left) < _LOOK_MAX:
             call, future = entry = waiting.popleft()
             if future.done():  # its caller has gone
+                self._items -= len(call)
                 continue
             if blocked and not blocked.isdisjoint(lanes := _lanes_of(call)):
                 blocked.update(lanes)
                 left.append(entry)
                 continue
-            items += len(call)
             size += sum([len(item.payload) for item in call]) + _ITEM_BYTES * len(call)
-            if taken and (len(taken) >= most or items > ITEMS_MAX or size > BYTES_MAX):
+            if taken and (items + len(call) > most or size > BYTES_MAX):
                 left.append(entry)
                 break
+            items += len(call)
             taken.append(entry)
         waiting.extendleft(reversed(left))
+        self._items -= items
         return taken
 
     async def drain(self) -> None:

@@ -19,6 +19,12 @@ def is_plain(name: object) -> bool:
     return type(name) is str and 0 < len(name) <= NAME_CHARS_MAX and name.isascii() and "\0" not in name
 
 
+def are_plain(names: list[str]) -> bool:
+    """Whether all of these are: one look at all of them joined is cheaper than many."""
+    joined = "".join(names)
+    return joined.isascii() and "\0" not in joined and all(names) and max(map(len, names), default=0) <= NAME_CHARS_MAX
+
+
 known_names: dict[str, None] = {}
 """Names that were found plain: a program uses the same ones again and again."""
 

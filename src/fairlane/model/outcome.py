@@ -193,6 +193,15 @@ class Outcomes(Sequence[AckOutcome]):
         self._added.append((indexes, outcome))
         self._made = None
 
+    def by_lane(self) -> Sequence[AckOutcome] | None:
+        """What the items of each lane came to, if they are alike and all of a lane came to the same."""
+        items = self._items
+        if not isinstance(items, Alike) or len(self._added) != len(items.lanes):
+            return None
+        found = {id(indexes): outcome for indexes, outcome in self._added}
+        outcomes = [found[id(indexes)] for indexes in items.lanes.values() if id(indexes) in found]
+        return outcomes if len(outcomes) == len(items.lanes) else None
+
     def copy(self) -> Outcomes:
         other = Outcomes(self._items)
         other._added, other.common = list(self._added), self.common

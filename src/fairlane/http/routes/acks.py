@@ -24,6 +24,7 @@ from fairlane.wire.ack import Ack, AckBatch
 from fairlane.wire.base import decoder
 
 if TYPE_CHECKING:
+    from fairlane.broker.broker import Broker
     from fairlane.http.app import App
 
 Names = tuple[str | None, str | None]
@@ -72,47 +73,69 @@ async def _ack(app: App, request: Request, bodies: list[Ack], group: str | None)
         ids = {body.partition_id for body in bodies}
         await scopes.check_partitions(broker, request.caller, "pop", ids)
     outcomes = await broker.ack_request(AckRequest(broker.tenant, _checked_group(group or QUEUE_MODE), items))
-    if type(items) is Alike and type(outcomes) is Outcomes and (common := outcomes.common) is not None:
-        [(partition, _)] = items.lanes
-        queue, name = broker.known_names(partition)
-        if name is not None and common.success and not common.noop and common.durability is None:
-            end = _done_json(queue, name, common.lease_released)
-            done = [f'{{"index":{index},"transactionId":"{id}",{end}' for index, id in enumerate(items.transaction_ids)]
-            return Response(200, f"[{','.join(done)}]".encode())
+    if type(items) is Alike and type(outcomes) is Outcomes and (answer := _all_done(broker, items, outcomes)):
+        return Response(200, answer)
     names = await broker.partition_names([item.partition for item in items])
     elements = map(ack_element, range(len(items)), items, outcomes, [names[item.partition] for item in items])
     deferred = any(outcome.durability is not None for outcome in outcomes)
     return Response(202 if deferred else 200, f"[{','.join(elements)}]".encode())
 
 
+def _all_done(broker: Broker, items: Alike, outcomes: Outcomes) -> bytes | None:
+    """The answer to acks of which all are done; None if it takes a look at each."""
+    lanes = outcomes.by_lane()
+    if lanes is None:
+        return None
+    elements: list[str] = []
+    for ((partition, _), indexes), outcome in zip(items.lanes.items(), lanes, strict=True):
+        queue, name = broker.known_names(partition)
+        if name is None or not outcome.success or outcome.noop or outcome.durability is not None:
+            return None
+        end = _done_json(queue, name, outcome.lease_released)
+        ids = items.transaction_ids[indexes[0] : indexes[-1] + 1]
+        elements += [f'{{"index":{index},"transactionId":"{id}",{end}' for index, id in zip(indexes, ids, strict=True)]
+    return f"[{','.join(elements)}]".encode()
+
+
 def _alike(bodies: list[Ack]) -> Alike | None:
-    """The acks as columns, if they say of messages of one lease in one lane that they are done and no more; None
+    """The acks as columns, if they say of messages that they are done and no more, one lane after the other; None
     otherwise, and where their ids need a closer look."""
     if not bodies:
         return None
-    partition, lease, cumulative = bodies[0].partition_id, bodies[0].lease_id, bool(bodies[0].cumulative)
-    for body in bodies:
-        if body.status != "completed" or body.partition_id != partition or body.lease_id != lease:
+    cumulative = bool(bodies[0].cumulative)
+    if cumulative and len(bodies) > 1:
+        return None
+    lanes: dict[tuple[PartitionId, str | None], range] = {}
+    partition, lease, start = bodies[0].partition_id, bodies[0].lease_id, 0
+    for index, body in enumerate([*bodies, _END]):
+        if body.partition_id != partition or body.lease_id != lease:
+            where = known_partition(partition)
+            if where is None or not lease or (where, lease) in lanes:
+                return None
+            lanes[where, lease] = range(start, index)
+            partition, lease, start = body.partition_id, body.lease_id, index
+        if body.status != "completed" or body.error is not None or body.delay_ms is not None or body.result:
             return None
-        if body.error is not None or body.delay_ms is not None or body.result:
-            return None
-        if body.cumulative and len(bodies) > 1:
+        if body.cumulative and index:
             return None
     ids = [body.transaction_id for body in bodies]
     text = "".join(ids)
     plain = text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
-    where = known_partition(partition)
-    if not lease or not plain or where is None or not all(ids) or max(map(len, ids)) > NAME_CHARS_MAX:
+    if not plain or not all(ids) or max(map(len, ids)) > NAME_CHARS_MAX:
         return None
     positions = [body.position for body in bodies if body.position is not None]
     if positions and not 0 <= min(positions) <= max(positions) <= COUNT_MAX:
         return None
     return Alike(
-        {(where, lease): range(len(ids))},
+        lanes,
         positions if len(positions) == len(ids) else None,
         lambda: ids,
         CUMULATIVE if cumulative else COMPLETED,
     )
+
+
+_END = Ack("", "")
+"""Of no lane: what comes after the last."""
 
 
 def ack_items(bodies: Sequence[Ack]) -> list[AckItem]:

@@ -20,7 +20,7 @@ from fairlane.model.access import ANYBODY
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, REQUEST_BYTES_MAX
 from fairlane.model.moment import timestamp
-from fairlane.model.names import DEFAULT_PARTITION, is_plain, known_names
+from fairlane.model.names import DEFAULT_PARTITION, are_plain, known_names
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.segment import encode
 from fairlane.wire.base import decoder
@@ -96,12 +96,13 @@ def check_wire_items(items: list[Item], nested: list[Nested], subject: str | Non
     if subject is not None:
         for item in items:
             item.producer_sub = subject
+    ids = [item.transaction_id for item in items if item.transaction_id is not None]
+    plain = not ids or are_plain(ids)
     for index, item in enumerate(items):
-        given = item.transaction_id
         if (  # as nearly all items are; the others get the long look
-            item.queue in known_names
+            (plain or item.transaction_id is None)
+            and item.queue in known_names
             and item.partition in known_names
-            and (given is None or is_plain(given))
             and item.trace_id is None
             and item.type is None
             and item.headers is None
@@ -131,14 +132,18 @@ def _check(item: Item) -> None:
 
 
 def _is_bare(items: list[Item], outcomes: list[PushOutcome]) -> bool:
-    """Whether few items brought no ids of their own, to queues without a limit: then there is nothing to quote."""
-    fields = [item.transaction_id for item in items]
-    fields += [item.trace_id for item in items]
-    fields += [outcome.capacity for outcome in outcomes]  # type: ignore[misc]
+    """Whether few items went to queues without a limit, with no id that would have to be quoted."""
+    given = "".join([item.transaction_id for item in items if item.transaction_id is not None])
+    fields: list[object] = [item.trace_id for item in items]
+    fields += [outcome.capacity for outcome in outcomes]
     return (
         len(items) <= len(_HEADS)
         and fields.count(None) == len(fields)
         and None not in [outcome.partition for outcome in outcomes]
+        and given.isascii()
+        and given.isprintable()
+        and '"' not in given
+        and "\\" not in given
     )
 
 

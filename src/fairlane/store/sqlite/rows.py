@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import apsw
 
-_TOGETHER: Final = (64, 16, 4, 1)
+_TOGETHER: Final = 64
+_STEP: Final = 8
 
 
 def rows(db: apsw.Connection, sql: str, *values: Any) -> list[Any]:
@@ -31,12 +32,14 @@ def value(db: apsw.Connection, sql: str, *values: Any) -> Any:
 
 def write_rows(db: apsw.Connection, sql: str, values: Sequence[tuple[Any, ...]]) -> None:
     """Run `sql`, which has one `values (?, ...)`, for all rows at once: a step for each row would hand the interpreter
-    to and fro between this thread and the loop's, which costs more than the row."""
-    start = 0
-    for size in _TOGETHER:
-        while len(values) - start >= size:
-            db.execute(_repeated(sql, size), tuple(chain.from_iterable(values[start : start + size])))
-            start += size
+    to and fro between this thread and the loop's, which costs more than the row. Statements are prepared for some
+    numbers of rows, so that two are enough for any of up to 71."""
+    start, left = 0, len(values)
+    while left:
+        size = min(left - left % _STEP, _TOGETHER) or left
+        db.execute(_repeated(sql, size), tuple(chain.from_iterable(values[start : start + size])))
+        start += size
+        left -= size
 
 
 @cache
