@@ -230,6 +230,7 @@ STORIES = {
         queue list
         use the key
         key create billing --scope push:orders --scope pop:orders --expires 90d
+        see it used
         key create billing --scope fly
         key list
         key show billing

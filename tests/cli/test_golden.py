@@ -20,6 +20,7 @@ from fairlane.wire.traces import TraceAdded, TraceBody
 from fairlane.wire.workers import WorkerQueue, WorkerReport
 from tests.cli.conftest import in_process
 from tests.cli.scenarios import STORIES
+from tests.until import until
 
 TRACE = "0198c2d1-7a34-7c11-b1f0-3d2f9c6a5e10"
 GOLDEN = Path(__file__).parent / "golden"
@@ -99,6 +100,12 @@ async def _beside(line: str, here: SimpleNamespace) -> bool:
             note = msgspec.Raw(b'{"text":"paid"}')
             body = TraceBody(transaction_id="first", partition_id="0-1", data=note, trace_names="checkout")
             await client._ask(TraceAdded, "POST", "traces", body=body)
+        case ["see", "it", "used"]:  # that is stored some time after
+
+            async def used() -> bool:
+                return any(key.used_at for key in await here.broker.keys.list())
+
+            await until(used)
         case _:
             return False
     return True
