@@ -227,13 +227,17 @@ async def test_a_start_without_the_store_goes_by_the_keys_beside_the_journal(
         (await wire.ask("GET", "/api/v1/whoami")).refused(401)
 
 
-async def test_whoever_must_know_its_callers_lets_nobody_in_before_it_knows_the_keys(world: World) -> None:
+async def test_whoever_must_know_its_callers_lets_nobody_in_before_it_knows_the_keys(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a broker that other machines reach, whose store was not there yet since the start."""
     made = await world.keys.create("app", role="admin")
     credentials = world.broker.credentials
+    monkeypatch.setattr(credentials, "load", lambda _: None)  # the watch may be about to
     credentials.known = None
     credentials.ask(required=True, ignored=False)
     (await world.ask(made.key, "GET", "/api/v1/whoami")).refused(503, "store_unavailable")
     (await world.wire.get("/api/v1/whoami")).refused(401)
+    monkeypatch.undo()
     await credentials.reload()
     (await world.ask(made.key, "GET", "/api/v1/whoami")).ok()

@@ -142,7 +142,7 @@ async def test_a_worker_and_the_broker_send_one_idempotency_key(header: str | No
         await test.push("Orders", {"id": 1, "customer": "ann"}, headers=headers)
         failing = Failing()
         queue = CompiledQueue(compiled(text).spec, "Orders")
-        runner = Calls(queue, failing, CommandCounts()).consumer(test.broker, "Orders")
+        runner = Calls(test.broker, queue, failing, CommandCounts()).consumer(test.broker, "Orders")
         runner.start()
         try:
             await until(lambda: bool(failing.keys))

@@ -99,7 +99,8 @@ async def test_a_worker_that_was_frozen_past_its_lease_cancels_its_handler_and_i
     frozen.terminate()
     assert await ended(frozen) == 0
     assert [(note.pid, note.attempt) for note in shop.notes("cancelled")] == [(frozen.pid, 1)]
-    assert len(re.findall(r"ack of \S+ of queue \S+ refused", shop.log(frozen))) == in_vain()
+    # What it was given again before it was frozen it may finish while it stops, past a lease that it knows has ended.
+    assert 1 <= len(re.findall(r"ack of \S+ of queue \S+ refused", shop.log(frozen))) <= in_vain()
     assert shop.log(frozen).count(": 1 messages of queue") >= 1
     elsewhere = [note.attempt for note in shop.notes("done") if note.pid == other.pid]
     assert len(elsewhere) == 2
