@@ -47,8 +47,7 @@ class Connection(asyncio.Protocol):
         self._share = NOBODY
         """Of its address, or that of the client whom a trusted proxy last sent a request for."""
         self._peer, self._proxied = "", False
-        self._caller: Any = None
-        """Who sent the last request; the door's own."""
+        self._caller: Any = None  # who sent the last request; the door's own
         self.ended = False
         """A request was to be the last: nothing behind it is looked at."""
         self._transport: asyncio.Transport | None = None
@@ -90,7 +89,9 @@ class Connection(asyncio.Protocol):
         self._used_bytes = self._unread_bytes = 0
         self._server.connections.discard(self)
         self._door.left(self._caller)
-        self._server.shares.leave(self._share)
+        self._share.connections -= 1
+        if not self._share.connections:
+            del self._server.shares[self._share.address]
         self._closing = True
         if self._full is not None:
             self.resume_writing()
