@@ -194,3 +194,15 @@ async def test_ids_of_producers_come_back_as_they_were_sent_beside_those_of_the_
         assert [element["transaction_id"] for element in elements[:-1]] == some
         assert elements[-1]["transaction_id"] == elements[-1]["message_id"]
         assert [element["index"] for element in elements] == list(range(len(items)))
+
+
+@pytest.mark.parametrize("partition", ["", "nonsense"])
+async def test_an_ack_of_no_partition_is_refused_also_behind_good_ones(wire: Wire, partition: str) -> None:
+    _, messages = await popped(wire, 1)
+    good = {key: messages[0][key] for key in ("transactionId", "partitionId", "leaseId")}
+    for acks in (
+        [{"transactionId": "x", "partitionId": partition}],
+        [good, {"transactionId": "x", "partitionId": partition}],
+    ):
+        problem = (await wire.post("/api/v1/ack/batch", body={"acknowledgments": acks})).refused(400)
+        assert f"acknowledgments[{len(acks) - 1}]" in problem["error"]

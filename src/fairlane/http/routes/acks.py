@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,7 +19,7 @@ from fairlane.http.server import Request, Response
 from fairlane.model.access import ANYBODY
 from fairlane.model.ids import PartitionId, known_partition
 from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, NAME_CHARS_MAX, REQUEST_BYTES_MAX
-from fairlane.model.names import QUEUE_MODE, check_name
+from fairlane.model.names import QUEUE_MODE, check_name, is_its_own_json
 from fairlane.model.outcome import COMPLETED, CUMULATIVE, AckItem, AckOutcome, Alike, Outcomes
 from fairlane.model.segment import encode
 from fairlane.wire.ack import Ack, AckBatch
@@ -103,25 +105,21 @@ def _alike(bodies: list[Ack]) -> Alike | None:
     if not bodies:
         return None
     cumulative = bool(bodies[0].cumulative)
-    if cumulative and len(bodies) > 1:
-        return None
-    lanes: dict[tuple[PartitionId, str | None], range] = {}
-    partition, lease, start = bodies[0].partition_id, bodies[0].lease_id, 0
-    for index, body in enumerate([*bodies, _END]):
-        if body.partition_id != partition or body.lease_id != lease:
-            where = known_partition(partition)
-            if where is None or not lease or (where, lease) in lanes:
-                return None
-            lanes[where, lease] = range(start, index)
-            partition, lease, start = body.partition_id, body.lease_id, index
+    for body in bodies:
         if body.status != "completed" or body.error is not None or body.delay_ms is not None or body.result:
             return None
-        if body.cumulative and index:
+        if body.cumulative and len(bodies) > 1:
             return None
+    lanes: dict[tuple[PartitionId, str | None], range] = {}
+    start = 0
+    for (partition, lease), some in groupby(bodies, key=attrgetter("partition_id", "lease_id")):
+        where, stop = known_partition(partition), start + len(list(some))
+        if where is None or not lease or (where, lease) in lanes:
+            return None
+        lanes[where, lease] = range(start, stop)
+        start = stop
     ids = [body.transaction_id for body in bodies]
-    text = "".join(ids)
-    plain = text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
-    if not plain or not all(ids) or max(map(len, ids)) > NAME_CHARS_MAX:
+    if not is_its_own_json("".join(ids)) or not all(ids) or max(map(len, ids)) > NAME_CHARS_MAX:
         return None
     positions = [body.position for body in bodies if body.position is not None]
     if positions and not 0 <= min(positions) <= max(positions) <= COUNT_MAX:
@@ -132,10 +130,6 @@ def _alike(bodies: list[Ack]) -> Alike | None:
         lambda: ids,
         CUMULATIVE if cumulative else COMPLETED,
     )
-
-
-_END = Ack("", "")
-"""Of no lane: what comes after the last."""
 
 
 def ack_items(bodies: Sequence[Ack]) -> list[AckItem]:

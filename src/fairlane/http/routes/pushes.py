@@ -20,7 +20,7 @@ from fairlane.model.access import ANYBODY
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, REQUEST_BYTES_MAX
 from fairlane.model.moment import timestamp
-from fairlane.model.names import DEFAULT_PARTITION, are_plain, known_names
+from fairlane.model.names import DEFAULT_PARTITION, are_plain, is_its_own_json, known_names
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.segment import encode
 from fairlane.wire.base import decoder
@@ -140,10 +140,7 @@ def _is_bare(items: list[Item], outcomes: list[PushOutcome]) -> bool:
         len(items) <= len(_HEADS)
         and fields.count(None) == len(fields)
         and None not in [outcome.partition for outcome in outcomes]
-        and given.isascii()
-        and given.isprintable()
-        and '"' not in given
-        and "\\" not in given
+        and is_its_own_json(given)
     )
 
 
