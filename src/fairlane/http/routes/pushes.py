@@ -140,7 +140,7 @@ def _is_bare(items: list[Item], outcomes: list[PushOutcome]) -> bool:
         len(items) <= len(_HEADS)
         and fields.count(None) == len(fields)
         and None not in [outcome.partition for outcome in outcomes]
-        and is_its_own_json(given)
+        and is_its_own_json(given) is not None
     )
 
 
