@@ -80,7 +80,7 @@ async def pop(
     if ack and batch:
         outcomes = await broker.ack(batch)
         assert not read or all(outcome.success for outcome in outcomes)
-    return len(batch), len(batch.lanes)  # type: ignore[attr-defined]
+    return len(batch), len(batch.runs)
 
 
 @asynccontextmanager

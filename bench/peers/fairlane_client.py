@@ -35,7 +35,7 @@ class Fairlane:
 
     async def consume(self, task: int) -> int:
         batch = await self._client.pop(self._task.name, batch=self._task.batch, partitions=4)
-        if batch:
+        if sum([len(message.raw) for message in batch]):  # looks at each, or they would not be decoded
             await self._client.ack(batch)
         return len(batch)
 

@@ -23,8 +23,9 @@ from fairlane.errors import (
     TransactionRefused,
     Unavailable,
 )
+from fairlane.model.batch import Batch
 from fairlane.model.group import Seek, Subscription
-from fairlane.model.message import Batch, Message, PushItem
+from fairlane.model.message import Message, PushItem
 from fairlane.model.outcome import AckItem
 from fairlane.model.verdict import Dead, Done, Fail, Retry
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from importlib.metadata import version
@@ -34,6 +34,7 @@ TYPES: Final = {
 LINKS_MAX: Final = 100
 SERVER: Final = SpanKind.SERVER
 CLIENT: Final = SpanKind.CLIENT
+S = TypeVar("S", bound=Sized)
 T = TypeVar("T")
 Sample = tuple[str, dict[str, str], int | float]
 Family = tuple[str, str, str, list[Sample]]
@@ -113,11 +114,11 @@ class Spans:
         return traced
 
     def acking(
-        self, queue: str, group: str, ack: Callable[[list[list[Any]]], Awaitable[T]]
-    ) -> Callable[[list[list[Any]]], Awaitable[T]]:
+        self, queue: str, group: str, ack: Callable[[list[S]], Awaitable[T]]
+    ) -> Callable[[list[S]], Awaitable[T]]:
         """`ack` of a client, which sends what several calls say, inside a span."""
 
-        async def traced(calls: list[list[Any]]) -> T:
+        async def traced(calls: list[S]) -> T:
             with self.span("ack", queue, SpanKind.CLIENT, queue=queue, group=group, count=sum(map(len, calls))):
                 return await ack(calls)
 

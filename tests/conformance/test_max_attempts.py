@@ -50,7 +50,7 @@ async def test_a_message_has_as_many_attempts_as_its_push_named(harness: Harness
     for position, attempts in ((0, 1), (1, 5), (2, 3)):
         for attempt in range(1, attempts + 1):
             taken = await harness.pop(queue)
-            assert (taken.positions[0], taken.lane.attempts) == (position, attempt - 1)
+            assert (taken.lane.first, taken.lane.attempts) == (position, attempt - 1)
             acked = await harness.nack(taken, position, upto=position)
             assert acked.dead == (attempt == attempts)
     assert await dead(harness, queue) == {0: 1, 1: 5, 2: 3}

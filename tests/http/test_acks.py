@@ -206,3 +206,142 @@ async def test_an_ack_of_no_partition_is_refused_also_behind_good_ones(wire: Wir
     ):
         problem = (await wire.post("/api/v1/ack/batch", body={"acknowledgments": acks})).refused(400)
         assert f"acknowledgments[{len(acks) - 1}]" in problem["error"]
+
+
+def row(messages: list[Any], **more: Any) -> dict[str, Any]:
+    """An ack of messages in a row."""
+    where = {key: messages[0][key] for key in ("partitionId", "leaseId", "position")}
+    return where | {"transactionId": "", "count": len(messages)} | more
+
+
+async def ack_rows(wire: Wire, *rows: dict[str, Any]) -> Any:
+    return await wire.post("/api/v1/ack/batch", body={"acknowledgments": list(rows)})
+
+
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+async def test_one_ack_finishes_messages_in_a_row(wire: Wire, ordering: str) -> None:
+    queue = wire.name()
+    await wire.configure(queue, ordering=ordering)
+    await wire.push(queue, *range(6))
+    messages = await wire.pop(queue)
+    [element] = (await ack_rows(wire, row(messages[1:4]))).ok()
+    assert (element["index"], element["count"], element["success"]) == (0, 3, True)
+    assert await left(wire, queue, messages[0]["leaseId"]) == [0, 4, 5]
+
+
+async def test_acks_of_rows_of_several_lanes_are_told_lane_by_lane(wire: Wire) -> None:
+    queue = wire.name()
+    for partition in "abc":
+        await wire.push(queue, *range(3), partition=partition)
+    messages = await wire.pop(queue, partitions=3)
+    lanes = [messages[at : at + 3] for at in (0, 3, 6)]
+    told = (await ack_rows(wire, *map(row, lanes))).ok()
+    assert [(one["index"], one["count"], one["leaseReleased"]) for one in told] == [
+        (0, 3, True),
+        (3, 3, True),
+        (6, 3, True),
+    ]
+    assert [one["partitionName"] for one in told] == [lane[0]["partition"] for lane in lanes]
+    assert not await wire.pop(queue)
+
+
+async def test_messages_of_a_row_that_came_to_different_ends_are_told_one_by_one(wire: Wire) -> None:
+    queue, messages = await popped(wire, 4)
+    await wire.ack(messages[:2])
+    told = (await ack_rows(wire, row(messages))).ok()
+    assert [(one["index"], one["success"], one.get("noop", False)) for one in told] == [
+        (0, True, True),
+        (1, True, True),
+        (2, True, False),
+        (3, True, False),
+    ]
+    assert not await wire.pop(queue)
+
+
+async def test_a_row_finishes_nothing_that_its_lease_was_not_given(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.push(queue, *range(6))
+    messages = await wire.pop(queue, batch=3)
+    told = (await ack_rows(wire, row(messages, count=6))).ok()
+    assert [one["success"] for one in told for _ in range(one.get("count", 1))] == [True] * 3 + [False] * 3
+    assert {one["code"] for one in told if not one["success"]} == {"unresolvable"}
+    assert [message["data"] for message in await wire.pop(queue)] == [3, 4, 5]
+
+
+async def test_a_row_of_a_lease_that_ended_is_told_so(wire: Wire) -> None:
+    queue, messages = await popped(wire, 3)
+    (await wire.post("/api/v1/lease", messages[0]["leaseId"], "release")).ok()
+    told = (await ack_rows(wire, row(messages))).ok()
+    assert {one["code"] for one in told} == {"lease_lost"}
+    assert [message["data"] for message in await wire.pop(queue)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"count": 0},
+        {"count": 10_001},
+        {"count": "3"},
+        {"position": None},
+        {"position": -1},
+        {"position": 2**63 - 2},
+        {"leaseId": None},
+        {"status": "failed"},
+        {"status": None},
+        {"result": {"a": 1}},
+        {"error": "why"},
+        {"delayMs": 5},
+        {"partitionId": ""},
+    ],
+)
+async def test_a_row_that_means_nothing_is_refused_and_finishes_nothing(wire: Wire, wrong: dict[str, Any]) -> None:
+    queue, messages = await popped(wire, 3)
+    (await ack_rows(wire, row(messages[:1]) | {"count": 1}, row(messages[1:], **wrong))).refused(400)
+    assert await left(wire, queue, messages[0]["leaseId"]) == [0, 1, 2]
+
+
+async def test_rows_have_as_many_messages_together_as_an_ack_may(wire: Wire) -> None:
+    _, messages = await popped(wire, 3)
+    answer = await ack_rows(wire, *[row(messages, count=4_000)] * 3)
+    assert "12000" in answer.refused(400)["error"]
+
+
+async def test_a_single_ack_is_about_one_message(wire: Wire) -> None:
+    _, messages = await popped(wire, 3)
+    body = {key: messages[0][key] for key in ("transactionId", "partitionId", "leaseId", "position")} | {"count": 2}
+    assert "count" in (await wire.post("/api/v1/ack", body=body)).refused(400)["error"]
+
+
+async def test_a_pop_by_lane_says_once_what_the_messages_of_a_lane_share(wire: Wire) -> None:
+    queue = wire.name()
+    for partition in ("a", "b"):
+        await wire.push(queue, *range(2), partition=partition)
+        await wire.push(queue, 2, partition=partition)
+    usual = (await wire.get("/api/v1/pop/queue", queue, batch=100, partitions=2, consumerGroup="usual")).ok()
+    asked = {"batch": 100, "partitions": 2, "consumerGroup": "g", "byLane": "true"}
+    answer = (await wire.get("/api/v1/pop/queue", queue, **asked)).ok()
+    assert (answer["queue"], answer["consumerGroup"], answer["ordered"]) == (queue, "g", True)
+    assert "messages" not in answer
+    assert {lane["partition"] for lane in answer["lanes"]} == {"a", "b"}
+    for lane in answer["lanes"]:
+        assert (lane["first"], [count for count, _ in lane["createdAt"]]) == (0, [2, 1])
+        assert [message["data"] for message in lane["messages"]] == [0, 1, 2]
+        others = [message for message in usual["messages"] if message["partition"] == lane["partition"]]
+        assert [message["id"] for message in lane["messages"]] == [message["id"] for message in others]
+        assert {message["partitionId"] for message in others} == {lane["partitionId"]}
+    rows = [
+        {"partitionId": lane["partitionId"], "leaseId": answer["leaseId"], "position": lane["first"], "count": 3}
+        for lane in answer["lanes"]
+    ]
+    body = {"acknowledgments": [one | {"transactionId": ""} for one in rows], "consumerGroup": "g"}
+    told = (await wire.post("/api/v1/ack/batch", body=body)).ok()
+    assert [(one["success"], one["leaseReleased"]) for one in told] == [(True, True)] * 2
+    assert (await wire.get("/api/v1/pop/queue", queue, **asked)).status == 204
+
+
+async def test_a_pop_by_lane_tells_of_failed_attempts(wire: Wire) -> None:
+    queue, messages = await popped(wire, 2)
+    await wire.ack(messages[:1], "failed")
+    answer = (await wire.get("/api/v1/pop/queue", queue, batch=10, byLane="true")).ok()
+    [lane] = answer["lanes"]
+    assert (lane["failedAttempts"], lane["messages"][0]["data"]) == (1, 0)

@@ -12,7 +12,11 @@ _A, _B = PartitionId(0, 1), PartitionId(0, 2)
 
 
 def test_acks_that_say_the_same_are_a_sequence_of_items() -> None:
-    acks = Alike({(_A, "1.lease"): [0, 2], (_B, None): [1]}, [10, 20, 11], lambda: ["a", "b", "c"])
+    acks = Alike(
+        {(_A, "1.lease"): [0, 2], (_B, None): [1]},
+        {(_A, "1.lease"): [10, 11], (_B, None): [20]},
+        lambda: ["a", "b", "c"],
+    )
     items = [
         AckItem(transaction_id="a", partition=_A, lease="1.lease", position=10),
         AckItem(transaction_id="b", partition=_B, position=20),
@@ -26,7 +30,7 @@ def test_acks_that_say_the_same_are_a_sequence_of_items() -> None:
         acks[3]
     verdict = AckItem(transaction_id="any", partition=_B, status="failed", error="no\0 luck", delay_ms=5)
     verdict.check()
-    failed = Alike({(_A, None): range(1)}, [10], lambda: ["a"], verdict)
+    failed = Alike({(_A, None): range(1)}, {(_A, None): [10]}, lambda: ["a"], verdict)
     assert failed[0] == AckItem(
         transaction_id="a", partition=_A, status="failed", error="no\ufffd luck", delay_ms=5, position=10
     )
@@ -35,7 +39,7 @@ def test_acks_that_say_the_same_are_a_sequence_of_items() -> None:
 
 
 def test_the_last_word_on_an_item_counts_and_the_others_are_not_answered() -> None:
-    acks = Alike({(_A, "1.lease"): range(3)}, range(10, 13), lambda: ["a", "b", "c"])
+    acks = Alike({(_A, "1.lease"): range(3)}, {(_A, "1.lease"): range(10, 13)}, lambda: ["a", "b", "c"])
     outcomes = Outcomes(acks)
     outcomes.add(range(2), AckOutcome(True, "", lease_released=True))
     before = outcomes.copy()
@@ -55,7 +59,7 @@ def test_the_last_word_on_an_item_counts_and_the_others_are_not_answered() -> No
 
 def test_ids_of_completed_acks_are_asked_for_when_an_outcome_is_looked_at() -> None:
     asked = []
-    acks = Alike({(_A, "1.lease"): range(1)}, range(10, 11), lambda: asked.append(True) or ["a"])
+    acks = Alike({(_A, "1.lease"): range(1)}, {(_A, "1.lease"): range(10, 11)}, lambda: asked.append(True) or ["a"])
     outcomes = Outcomes(acks)
     outcomes.add(range(1), AckOutcome(True, ""))
     assert len(outcomes) == 1

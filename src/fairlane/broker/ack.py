@@ -16,6 +16,7 @@ from fairlane.broker.ack_plan import (
     Plan,
     add_verdicts,
     after_a_late_nack,
+    bounds,
     given_positions,
     lanes_of,
     outcome_of,
@@ -246,7 +247,7 @@ class Acker:
             if found is None or group_id is None:
                 outcomes.add(indexes, UNRESOLVABLE)
                 continue
-            known, positions = await self._resolve(items, indexes, partition, lease)
+            known, positions = await self._resolve(items, (partition, named), indexes, lease)
             if len(known) < len(indexes):
                 unknown = sorted(set(indexes).difference(known))
                 outcomes.add(unknown, await self._unknown(partition, lease))
@@ -265,14 +266,18 @@ class Acker:
         return UNRESOLVABLE if known else LOST
 
     async def _resolve(
-        self, items: Sequence[AckItem], indexes: Sequence[int], partition: PartitionId, lease: LeaseId | None
+        self,
+        items: Sequence[AckItem],
+        lane: tuple[PartitionId, str | None],
+        indexes: Sequence[int],
+        lease: LeaseId | None,
     ) -> tuple[Sequence[int], Sequence[int]]:
         """The items that name a message of the lease, or one that was finished before, and the positions of those."""
-        given = given_positions(items, indexes)
+        given, (partition, _) = given_positions(items, lane, indexes), lane
         found = {}
         if len(given) == len(indexes):
             spans = await self._leases.holds(lease, partition) if lease else []
-            least, most = min(given), max(given)
+            least, most = bounds(given)
             # Of a lease that ended the store says whether these were its last acks, repeated.
             if not spans or any(least in span and most in span for span in spans):
                 return indexes, given
@@ -310,8 +315,7 @@ class Acker:
         if acked.state != "ok" or acked.finished or acked.lost or acked.died or ack.dead_letters:
             return False
         if not ack.unordered:
-            rising = type(positions) is range
-            least, most = (positions[0], positions[-1]) if rising else (min(positions), max(positions))
+            least, most = bounds(positions)
             if ack.nacks or least < acked.before or most >= acked.limit:
                 return False
         outcomes.add(plan.indexes, _RELEASED if acked.released else _DONE)

@@ -70,14 +70,12 @@ def lanes_of(items: Sequence[AckItem]) -> Mapping[tuple[PartitionId, str | None]
     return lanes
 
 
-def given_positions(items: Sequence[AckItem], indexes: Sequence[int]) -> Sequence[int]:
-    """The positions that the caller gave."""
+def given_positions(
+    items: Sequence[AckItem], lane: tuple[PartitionId, str | None], indexes: Sequence[int]
+) -> Sequence[int]:
+    """The positions that the caller gave of its items of a lane."""
     if isinstance(items, Alike):
-        if items.positions is None:
-            return ()
-        if isinstance(indexes, range):
-            return items.positions[indexes.start : indexes.stop]
-        return [items.positions[index] for index in indexes]
+        return items.positions_of(lane)
     return [position for index in indexes if (position := items[index].position) is not None]
 
 
@@ -142,9 +140,14 @@ def add_verdicts(
 _NO_REASON = "no reason given"
 
 
+def bounds(positions: Sequence[int]) -> tuple[int, int]:
+    """The least and the greatest."""
+    return (positions[0], positions[-1]) if type(positions) is range else (min(positions), max(positions))
+
+
 def ranges(positions: Iterable[int]) -> list[Span]:
     """Positions as ranges without gaps: from the first to below the second."""
-    if isinstance(positions, range):
+    if isinstance(positions, range) and positions:
         return [(positions.start, positions.stop)]
     rising = sorted(set(positions))
     if rising and rising[-1] - rising[0] == len(rising) - 1:

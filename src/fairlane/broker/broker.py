@@ -17,7 +17,7 @@ from fairlane.broker.ack import AckRequest
 from fairlane.broker.admission import PATIENT, Kind, Limit
 from fairlane.broker.deferral.drain import FAILED_SECONDS
 from fairlane.broker.deferral.patience import PATIENCE_SECONDS
-from fairlane.broker.delivery import Popped, PoppedBatch, alike
+from fairlane.broker.delivery import Popped
 from fairlane.broker.parts import Parts
 from fairlane.broker.push_batch import PushRequest
 from fairlane.broker.transact import AckStep, Outcome, Step
@@ -25,13 +25,21 @@ from fairlane.broker.transaction import Transaction, item_of
 from fairlane.config import SECRET_NAMES
 from fairlane.errors import InvalidRequest
 from fairlane.model.access import ANYBODY, Caller
+from fairlane.model.batch import Batch, acks_of
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId, PopOptions, PopRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, POLLS_MAX, RENEW_SECONDS
-from fairlane.model.message import Batch, Message, PushItem, PushOptions, check_items, check_payload, check_payloads
+from fairlane.model.message import (
+    Message,
+    PushItem,
+    PushOptions,
+    check_items,
+    check_payload,
+    check_payloads,
+    decoder_of,
+)
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import (
-    COMPLETED,
     AckItem,
     AckOutcome,
     AckStatus,
@@ -41,7 +49,6 @@ from fairlane.model.outcome import (
     check_acks,
 )
 from fairlane.model.stream import StateChange
-from fairlane.model.verdict import ack_item
 from fairlane.outbound.addresses import Allowed
 from fairlane.runtime.clock import Clock
 from fairlane.store.contract.values import Renewal
@@ -146,7 +153,8 @@ class Broker(Parts):
     async def pop(self, queue: str, *, type: Any = Any, **options: Unpack[PopOptions]) -> Batch[Any]:
         """Lease up to `batch` messages from up to `partitions` lanes, waiting up to `wait` seconds for the first. The
         payloads are decoded as `type`, anything msgspec can decode."""
-        return PoppedBatch(await self.pop_request(PopRequest.of(queue, options, self.tenant)), type)
+        popped = await self.pop_request(PopRequest.of(queue, options, self.tenant))
+        return popped.batch(decoder_of(type))
 
     async def ack(
         self,
@@ -158,20 +166,8 @@ class Broker(Parts):
         result: Any = msgspec.UNSET,
     ) -> Sequence[AckOutcome]:
         """Say the same of some messages of one group; one outcome each."""
-        some = _messages(messages)
-        lanes = [lane for lane, _ in some.lanes] if isinstance(some, PoppedBatch) else [one.lane for one in some]
-        groups = {lane.group for lane in lanes}
-        if len(groups) > 1:
-            raise InvalidRequest("one ack is about messages of one group")
-        items: Sequence[AckItem]
-        if result is msgspec.UNSET:
-            verdict = msgspec.structs.replace(COMPLETED, status=status, error=error, delay_ms=delay_ms)
-            verdict.check()
-            items = alike(some, verdict)
-        else:
-            items = [ack_item(message, status, error, delay_ms, result) for message in some]
-            check_acks(items)
-        return await self.ack_request(AckRequest(self.tenant, groups.pop() if groups else QUEUE_MODE, items))
+        _, group, items = acks_of(messages, status, error, delay_ms, result)
+        return await self.ack_request(AckRequest(self.tenant, group or QUEUE_MODE, items))
 
     async def ack_many(
         self, items: Sequence[AckItem], *, group: str = QUEUE_MODE, queue: str = ""
@@ -302,15 +298,6 @@ class Broker(Parts):
         self.admission.check_running()
         self.admission.defers("pop")
         return await self._wide_popper.pop(request, namespace, task, caller)
-
-
-def _messages(given: Message[Any] | Sequence[Message[Any]]) -> Sequence[Message[Any]]:
-    if isinstance(given, PoppedBatch):
-        return given
-    some = [given] if isinstance(given, Message) else list(given or ())
-    if given is None or set(map(type, some)) - {Message}:
-        raise InvalidRequest("an ack is about what a pop delivered; use ack_many for anything else")
-    return some
 
 
 def _lease(lease: str | Batch[Any]) -> str:

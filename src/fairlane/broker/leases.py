@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from fairlane.broker.ack_plan import bounds
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import Alike
@@ -101,11 +102,11 @@ class Leases:
         if len(batches) != 1:
             return None
         [batch] = batches
-        span, positions = batch.range, acks.positions
-        if positions is not None:
-            positions = _pick(positions, indexes)
-            inside = span.start <= min(positions) and max(positions) < span.stop
-            return (batch.lease, positions) if inside else None
+        span = batch.range
+        if acks.positions is not None:
+            positions = acks.positions[partition, id]
+            least, most = bounds(positions)
+            return (batch.lease, positions) if span.start <= least and most < span.stop else None
         ids = _pick(acks.transaction_ids, indexes)
         if len(ids) == len(span):
             return (batch.lease, span) if batch.names(ids) else None

@@ -10,8 +10,9 @@ import msgspec
 from fairlane import tracing
 from fairlane.broker.broker import Broker
 from fairlane.broker.transaction import item_of
+from fairlane.model.batch import Batch
 from fairlane.model.lease import PopOptions
-from fairlane.model.message import Batch, Message, PushItem
+from fairlane.model.message import Message, PushItem
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome
 from fairlane.otel import CLIENT, Spans

@@ -5,7 +5,8 @@ from fairlane.client.client import Client
 from fairlane.client.consume import Batched
 from fairlane.client.operations import QueuedPush
 from fairlane.client.transactions import Transaction
-from fairlane.model.message import Batch, Message
+from fairlane.model.batch import Batch
+from fairlane.model.message import Message
 from fairlane.model.names import DEFAULT_SERVER
 from fairlane.model.verdict import Dead, Done, Fail, Retry, Verdict
 from fairlane.runtime.consumer import Consumer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -12,7 +12,7 @@ from fairlane.client.part import decode
 from fairlane.client.pops import affinity
 from fairlane.client.transport import Transport, path_of
 from fairlane.errors import BrokerFailed, FairlaneError
-from fairlane.model.outcome import AckItem, AckOutcome
+from fairlane.model.outcome import AckItem, AckOutcome, Alike, Outcomes
 from fairlane.runtime.batcher import Batcher, BatchPolicy, Weight
 from fairlane.wire.ack import Ack, AckBatch, AckElement
 from fairlane.wire.base import encode
@@ -28,15 +28,26 @@ QueueGroup = tuple[str, str]
 """(queue, group); the queue may be unknown, and is then empty."""
 
 
+class _Call(msgspec.Struct):
+    """A call on its way: its acks, of so many messages; the n-th of those is item `indexes[n]`."""
+
+    items: Sequence[AckItem]
+    acks: list[Ack]
+    indexes: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.indexes)
+
+
 class Acks:
     """The acks of a client on their way, by group."""
 
     def __init__(self, transport: Transport, *, batching: bool) -> None:
         self._transport = transport
         self._batching = batching
-        self._batchers: dict[QueueGroup, Batcher[list[Ack], list[AckOutcome]]] = {}
+        self._batchers: dict[QueueGroup, Batcher[_Call, Sequence[AckOutcome]]] = {}
 
-    async def send(self, group: QueueGroup, items: Sequence[AckItem]) -> list[AckOutcome]:
+    async def send(self, group: QueueGroup, items: Sequence[AckItem]) -> Sequence[AckOutcome]:
         """One outcome for each item; together with what else waits for the same group."""
         if not items:
             return []
@@ -46,18 +57,18 @@ class Acks:
             batcher = self._batchers[group] = Batcher(
                 send if spans is None else spans.acking(*group, send),
                 _ONE_REQUEST,
-                weigh=lambda call: Weight(len(call), 300 * len(call)),
+                weigh=lambda call: Weight(len(call), 300 * len(call.acks)),
                 together=self._batching,
             )
         try:
-            return await batcher.submit([_ack(item) for item in items])
+            return await batcher.submit(_call(items))
         finally:
             if batcher.idle and self._batchers.get(group) is batcher:
                 del self._batchers[group]
 
-    async def _request(self, group: QueueGroup, calls: list[list[Ack]]) -> list[list[AckOutcome] | Exception]:
+    async def _request(self, group: QueueGroup, calls: list[_Call]) -> list[Sequence[AckOutcome] | Exception]:
         """One request for all calls, or one for each if they are refused as a whole."""
-        acks = [ack for call in calls for ack in call]
+        acks = [ack for call in calls for ack in call.acks]
         try:
             body = await self._transport.ask("POST", _ACK, key=affinity(*group), body=encode(AckBatch(acks, group[1])))
         except FairlaneError as error:
@@ -66,11 +77,64 @@ class Acks:
                 return [error] * len(calls)
             return [(await self._request(group, [call]))[0] for call in calls]
         found = iter(decode(body, list[AckElement]))
-        return [[_outcome(next(found)) for _ in call] for call in calls]
+        return [_outcomes(call, found) for call in calls]
 
     async def drain(self) -> None:
         for batcher in list(self._batchers.values()):
             await batcher.drain()
+
+
+def _call(items: Sequence[AckItem]) -> _Call:
+    """The acks of a call. Those that say of messages in a row that they are done are one."""
+    acks: list[Ack] = []
+    if not isinstance(items, Alike) or items.verdict.status != "completed":
+        _add(acks, items)
+        return _Call(items, acks, range(len(items)))
+    order: list[int] = []
+    for (partition, lease), indexes in items.lanes.items():
+        positions = items.positions_of((partition, lease))
+        if lease and type(positions) is range:
+            acks.append(Ack("", str(partition), lease_id=lease, position=positions.start, count=len(positions)))
+        else:
+            _add(acks, [items[index] for index in indexes])
+        order += indexes
+    return _Call(items, acks, order)
+
+
+def _add(acks: list[Ack], items: Sequence[AckItem]) -> None:
+    last: AckItem | None = None
+    """The one before, if others may be in a row with it."""
+    for item in items:
+        done = _is_done(item)
+        if done and last is not None and _follows(item, last):
+            acks[-1].transaction_id, acks[-1].count = "", (acks[-1].count or 1) + 1
+        else:
+            acks.append(_ack(item))
+        last = item if done else None
+
+
+def _follows(item: AckItem, last: AckItem) -> bool:
+    return item.position == (last.position or 0) + 1 and item.partition == last.partition and item.lease == last.lease
+
+
+def _is_done(item: AckItem) -> bool:
+    """Whether an ack says that a message is done, and no more."""
+    if item.status != "completed" or item.position is None or not item.lease or item.cumulative:
+        return False
+    return item.result is None and item.error is None and item.delay_ms is None
+
+
+def _outcomes(call: _Call, found: Iterator[AckElement]) -> Outcomes:
+    """The outcomes of a call, of which the next elements of the answer tell."""
+    outcomes, start = Outcomes(call.items), 0
+    while start < len(call):
+        element = next(found, None)
+        if element is None or start + element.count > len(call):
+            raise FairlaneError("the server's answer is not what a Fairlane broker says: it tells of other acks")
+        stop = start + element.count
+        outcomes.add(call.indexes[start:stop], _outcome(element))
+        start = stop
+    return outcomes
 
 
 def _ack(item: AckItem) -> Ack:

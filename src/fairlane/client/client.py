@@ -45,15 +45,15 @@ from fairlane.client.transport import Transport, path_of
 from fairlane.client.trust import Trust
 from fairlane.client.workers import Workers
 from fairlane.errors import CommandFailed, FairlaneError, InvalidRequest, Unavailable
+from fairlane.model.batch import Batch, acks_of
 from fairlane.model.group import Subscription
 from fairlane.model.lease import PopOptions, PopRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, RENEW_SECONDS
-from fairlane.model.message import Batch, Message, PushItem, PushOptions, decoder_of
+from fairlane.model.message import Message, PushItem, PushOptions, decoder_of
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_SERVER, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome, RenewOutcome, check_acks
 from fairlane.model.queue import PRIORITY_MAX
-from fairlane.model.verdict import ack_items
 from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.consumer import Consumer
 from fairlane.wire.leases import ExtendBody, Released, Renewed
@@ -199,7 +199,7 @@ class Client(Part):
         since, key = 0 if spans is None else wall_clock(), affinity(queue, asked.group)
         wait, query = asked.wait_seconds, query_of(asked)
         body = await self._transport.ask("GET", path_of("pop", *path), key=key, query=query, wait=wait)
-        found = batch_of(body, queue, read)
+        found = batch_of(body, read)
         if spans is not None and found:
             spans.received(found, queue, asked.group, since=since)
         return found
@@ -212,24 +212,20 @@ class Client(Part):
         error: str | None = None,
         delay_ms: int | None = None,
         result: Any = msgspec.UNSET,
-    ) -> list[AckOutcome]:
+    ) -> Sequence[AckOutcome]:
         """Say the same of some messages of one group; one outcome each. A lease that ended is an outcome."""
-        some = [messages] if isinstance(messages, Message) else list(messages)
-        if not all(isinstance(message, Message) for message in some):
-            raise InvalidRequest("an ack is about what a pop delivered; use ack_many for anything else")
-        groups = {message.group: message.queue for message in some}
-        if len(groups) > 1:
-            raise InvalidRequest("one ack is about messages of one group")
-        items = ack_items(some, status, error, delay_ms, result)
-        return await self._acks.send(groups.popitem()[::-1], items) if items else []
+        queue, group, items = acks_of(messages, status, error, delay_ms, result)
+        return await self._acks.send((queue, group), items)
 
     async def nack(
         self, messages: Message[Any] | Sequence[Message[Any]], *, error: str | None = None, delay_ms: int | None = None
-    ) -> list[AckOutcome]:
+    ) -> Sequence[AckOutcome]:
         """These failed: the first of each lane comes again, by the queue's backoff or after `delay_ms`."""
         return await self.ack(messages, "failed", error=error, delay_ms=delay_ms)
 
-    async def ack_many(self, items: Sequence[AckItem], *, group: str = QUEUE_MODE, queue: str = "") -> list[AckOutcome]:
+    async def ack_many(
+        self, items: Sequence[AckItem], *, group: str = QUEUE_MODE, queue: str = ""
+    ) -> Sequence[AckOutcome]:
         """Say different things of messages of one group; one outcome each. If they are all of one `queue`, naming
         it sends the acks where its pops went."""
         check_name("group", group)

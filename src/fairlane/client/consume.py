@@ -14,9 +14,10 @@ from typing import Any, Generic, TypeVar
 
 from fairlane import tracing
 from fairlane.errors import InvalidRequest
+from fairlane.model.batch import Batch
 from fairlane.model.lease import ReadOptions
 from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, LEASE_SECONDS_MAX
-from fairlane.model.message import Batch, Message
+from fairlane.model.message import Message
 from fairlane.model.names import QUEUE_MODE, check_count
 from fairlane.model.verdict import Verdict, settled
 from fairlane.runtime.claim import Claim

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import msgspec
+
 from fairlane.client.part import decode, timestamp
+from fairlane.model.batch import Batch, Run
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import PopRequest
-from fairlane.model.message import Batch, Decode, Lane, Message
+from fairlane.model.message import Decode, Lane
 from fairlane.model.names import QUEUE_MODE
-from fairlane.wire.pop import Origin, PopAnswer
+from fairlane.wire.pop import PopAnswer
 
 
-def batch_of(body: bytes, queue: str, read: Decode) -> Batch[Any]:
+def batch_of(body: bytes, read: Decode) -> Batch[Any]:
     if not body:
-        return Batch("", [])
+        return Batch("")
     answer = decode(body, PopAnswer)
     lanes: dict[str, Lane] = {}
-    messages = decode(answer.messages, list[Message[Any]])
-    for message, origin in zip(messages, decode(answer.messages, list[Origin]), strict=True):
-        lane = lanes.get(origin.partition_id)
+    runs = []
+    for one in answer.lanes:
+        lane = lanes.get(one.partition_id)
         if lane is None:
-            partition = PartitionId.parse(origin.partition_id)
-            lane = Lane(answer.queue or queue, origin.consumer_group, origin.lease_id, origin.partition, partition)
-            lanes[origin.partition_id] = lane
-        message.lane, message.decode = lane, read
-    for index, count in answer.failed_attempts.items():
-        if index < len(messages):
-            messages[index].failed_attempts = count
-    batch = Batch(answer.lease_id or "", messages, ordered=answer.ordered, lease_seconds=answer.lease_seconds)
+            partition = PartitionId.parse(one.partition_id)
+            lane = Lane(answer.queue, answer.consumer_group, answer.lease_id or None, one.partition, partition)
+            lanes[one.partition_id] = lane
+        runs.append(Run(lane, one.first, one.created_at, partial(_text, one.messages), one.failed_attempts))
+    batch: Batch[Any] = Batch(
+        answer.lease_id or "", runs, read, ordered=answer.ordered, lease_seconds=answer.lease_seconds
+    )
     batch.retry_delay_ms = answer.retry_delay
     return batch
+
+
+def _text(messages: msgspec.Raw) -> msgspec.Raw:
+    return messages
 
 
 def affinity(queue: str, group: str) -> str:
@@ -40,7 +47,7 @@ def affinity(queue: str, group: str) -> str:
 
 def query_of(asked: PopRequest) -> dict[str, str | int]:
     """The query of a pop."""
-    subscription, query = asked.subscription, dict[str, str | int](batch=asked.batch)
+    subscription, query = asked.subscription, dict[str, str | int](batch=asked.batch, byLane="true")
     if asked.partitions != 1:
         query["partitions"] = asked.partitions
     if asked.group != QUEUE_MODE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, Generic, TypedDict, TypeVar, overload
+from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
 
@@ -17,7 +17,6 @@ from fairlane.model.limits import (
     HEADERS_MAX,
     JSON_DEPTH_MAX,
     MESSAGE_BYTES_MAX,
-    RENEW_SECONDS,
     REQUEST_BYTES_MAX,
     SECONDS_MAX,
     TYPE_CHARS_MAX,
@@ -26,7 +25,6 @@ from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name, is_known, is_plain, known_names
 from fairlane.model.queue import PRIORITY_MAX
 
-T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -350,38 +348,3 @@ class Message(msgspec.Struct, Generic[T_co], rename="camel"):
 
     def __repr__(self) -> str:
         return f"Message({self.id!r}, queue={self.queue!r}, partition={self.partition!r})"
-
-
-class Batch(Sequence[Message[T]]):
-    """A batch: the messages of one pop, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack.
-    `ordered`: nobody else is given messages of its partitions meanwhile. `lease_seconds`: how long the lease is."""
-
-    def __init__(
-        self, lease: str, messages: list[Message[T]], *, ordered: bool = False, lease_seconds: int = RENEW_SECONDS
-    ) -> None:
-        self.lease = lease
-        self.lease_seconds = lease_seconds
-        self.retry_delay_ms = 0
-        """The queue's backoff; 0 if it has none."""
-        self.ordered = ordered
-        self._messages = messages
-
-    @property
-    def messages(self) -> list[Message[T]]:
-        return self._messages
-
-    @overload
-    def __getitem__(self, index: int) -> Message[T]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Message[T]]: ...
-    def __getitem__(self, index: int | slice) -> Message[T] | list[Message[T]]:
-        return self.messages[index]
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    def __iter__(self) -> Iterator[Message[T]]:
-        return iter(self.messages)
-
-    def __repr__(self) -> str:
-        return f"Batch({len(self)} messages, lease={self.lease!r})"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Literal, get_args, overload
+from itertools import repeat
+from typing import Any, Literal, get_args, overload
 
 import msgspec
 
@@ -95,13 +96,13 @@ CUMULATIVE = AckItem(transaction_id="any", partition=PartitionId(0, 0), cumulati
 
 class Alike(Sequence[AckItem]):
     """Acks with one verdict, as columns: there are many of them, so that each is made only where one is looked at.
-    `lanes` has the indexes of the messages by partition and lease. Without `positions` they are found by their ids.
-    `verdict` is like each of them, but for what they are about."""
+    `lanes` has the indexes of the messages by partition and lease, `positions` where those are in their lane; without,
+    they are found by their ids. `verdict` is like each of them, but for what they are about."""
 
     def __init__(
         self,
         lanes: Mapping[tuple[PartitionId, str | None], Sequence[int]],
-        positions: Sequence[int] | None,
+        positions: Mapping[tuple[PartitionId, str | None], Sequence[int]] | None,
         transaction_ids: Callable[[], list[str]],
         verdict: AckItem = COMPLETED,
     ) -> None:
@@ -116,8 +117,17 @@ class Alike(Sequence[AckItem]):
         return self._ids()
 
     @cached_property
-    def _lane_of(self) -> dict[int, tuple[PartitionId, str | None]]:
-        return {index: lane for lane, indexes in self.lanes.items() for index in indexes}
+    def _wheres(self) -> dict[int, dict[str, Any]]:
+        """What each is about."""
+        return {
+            index: {"partition": lane[0], "lease": lane[1], "position": position}
+            for lane, indexes in self.lanes.items()
+            for index, position in zip(indexes, self.positions_of(lane) or repeat(None), strict=False)
+        }
+
+    def positions_of(self, lane: tuple[PartitionId, str | None]) -> Sequence[int]:
+        """Of its messages in a lane; none if they are not known."""
+        return () if self.positions is None else self.positions[lane]
 
     def __len__(self) -> int:
         return self.size
@@ -130,10 +140,7 @@ class Alike(Sequence[AckItem]):
         if isinstance(index, slice):
             return [self[one] for one in range(*index.indices(len(self)))]
         index = range(len(self))[index]
-        partition, lease = self._lane_of[index]
-        position = None if self.positions is None else self.positions[index]
-        where = {"transaction_id": self.transaction_ids[index], "position": position}
-        return msgspec.structs.replace(self.verdict, partition=partition, lease=lease, **where)
+        return msgspec.structs.replace(self.verdict, transaction_id=self.transaction_ids[index], **self._wheres[index])
 
 
 def check_acks(items: Sequence[AckItem]) -> None:

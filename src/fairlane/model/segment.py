@@ -2,9 +2,10 @@
 
 Each message is a JSON object without its closing brace,
 `{"id":"..","transactionId":"..","traceId":null,"maxAttempts":3,"producerSub":"..","type":"..","headers":{..},"data":..`
-with the bytes pushed, so that a pop appends what only it knows (createdAt, partition, lease) and a `}`. `ends` holds
-the offset after each message, `keys` the 64-bit key of each transactionId. A message of an encrypted queue ends with
-`"sealed":"<base64>"` instead of its data.
+with the bytes pushed, so that a pop appends what only it knows (createdAt, partition, lease) and a `}`. One that has
+nothing but its data is `{"id":"..","transactionId":"..","data":..`. `ends` holds the offset after each message, `keys`
+the 64-bit key of each transactionId. A message of an encrypted queue ends with `"sealed":"<base64>"` instead of its
+data.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
         and item.max_attempts is None
         and item.producer_sub is None
     ):
-        return f'{{"id":"{message_id}","transactionId":{quoted},"traceId":null,"data":'.encode() + item.payload
+        return f'{{"id":"{message_id}","transactionId":{quoted},"data":'.encode() + item.payload
     head = f'{{"id":"{message_id}","transactionId":{quoted}'.encode()
     head += b',"traceId":null' if item.trace_id is None else b',"traceId":"%b"' % item.trace_id.encode()
     if item.max_attempts is not None:
@@ -74,8 +75,9 @@ def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
     return b'%b,"data":%b' % (head, item.payload)
 
 
-PLAIN = b'{"id":"%b","transactionId":"%b","traceId":null,"data":%b'
-"""`pack` of a message whose only id is the broker's, twice, and which has nothing but a payload."""
+PLAIN = b'{"id":"%b","transactionId":"%b","data":%b'
+"""`pack` of a message whose ids need no quoting, and which has nothing but a payload."""
+TRACE = b',"traceId":'
 SEALED = b',"sealed":"'
 PRODUCER = b',"producerSub":'
 
@@ -135,8 +137,8 @@ def head_of(fragment: bytes) -> tuple[str, str, str | None, str | None]:
 
 def retry_limit_of(fragment: bytes) -> int | None:
     """The failed attempts of a message that are followed by another, if it names its own. Its head alone says so: no
-    string before it can hold this key, in which quotes are not escaped."""
-    _, key, rest = fragment.partition(b',"traceId":')
+    string before it can hold these keys, in which quotes are not escaped."""
+    _, key, rest = fragment.partition(b'","data":')[0].partition(TRACE)
     match = _MAX_ATTEMPTS.match(rest) if key else None
     return int(match[1]) - 1 if match else None
 
@@ -155,9 +157,13 @@ def traces_of(fragments: Sequence[bytes]) -> list[tuple[int, str]]:
     ]
 
 
-def names_producer(fragment: bytes) -> bool:
-    """Whether a message in clear says by whom it was pushed."""
-    return PRODUCER in fragment and head_of(fragment)[3] is not None
+def unsaid(fragment: bytes) -> bytes:
+    """What every message of a pop has and this one does not name, as `"name":null,` each."""
+    match = _IDS.match(fragment)
+    named = match is not None and fragment.startswith(TRACE, match.end())
+    if not named:
+        return b'"traceId":null,"producerSub":null,'
+    return b"" if PRODUCER in fragment and head_of(fragment)[3] is not None else b'"producerSub":null,'
 
 
 def closed(fragments: Sequence[bytes]) -> bytes:
@@ -215,8 +221,16 @@ class Segment(msgspec.Struct, frozen=True):
         low, high = max(0, first - self.first), min(len(ends), upto - self.first)
         if low >= high:
             return []
-        starts = [ends[low - 1] if low else 0, *ends[low : high - 1]]
-        return [body[start:end] for start, end in zip(starts, ends[low:high], strict=True)]
+        if len(ends) == 1:
+            return [body]
+        start = ends[low - 1] if low else 0
+        if low or high < len(ends):
+            ends = ends[low:high]
+        cuts = []
+        for end in ends:
+            cuts.append(body[start:end])
+            start = end
+        return cuts
 
 
 def messages(segments: Sequence[Segment], first: int, upto: int) -> Iterator[Message[Any]]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from fairlane.errors import InvalidRequest
-from fairlane.model.limits import BATCH_ITEMS_MAX
 from fairlane.model.message import Message
 from fairlane.model.outcome import AckItem, AckStatus
 
@@ -67,35 +65,6 @@ def ack_item(
         result=None if result is msgspec.UNSET else _encode(result),
         position=None if message.position < 0 else message.position,
     )
-
-
-def ack_items(
-    messages: Sequence[Message[Any]],
-    status: AckStatus = "completed",
-    error: str | None = None,
-    delay_ms: int | None = None,
-    result: Any = msgspec.UNSET,
-) -> list[AckItem]:
-    """The same ack of messages that pops delivered. It is checked once: only what it is about differs."""
-    if not messages:
-        return []
-    if len(messages) > BATCH_ITEMS_MAX:
-        raise InvalidRequest(f"an ack may have {BATCH_ITEMS_MAX} items, not {len(messages)}")
-    verdict = ack_item(messages[0], status, error, delay_ms, result)
-    verdict.check()
-    return [
-        AckItem(
-            transaction_id=message.transaction_id,
-            partition=message.partition_id,
-            status=verdict.status,
-            lease=message.lease or None,
-            error=verdict.error,
-            delay_ms=verdict.delay_ms,
-            result=verdict.result,
-            position=None if message.position < 0 else message.position,
-        )
-        for message in messages
-    ]
 
 
 def _encode(result: Any) -> bytes:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from fairlane.model.limits import BATCH_ITEMS_MAX
 from fairlane.model.outcome import AckOutcome
 
 
@@ -22,6 +25,8 @@ class Ack(msgspec.Struct, rename="camel", gc=False, omit_defaults=True, forbid_u
     """Finish what the lease was given before this message too: unless false for a single ack, if true in a batch."""
     position: int | None = None
     """Of the message, as its pop told it; then its id is not looked up."""
+    count: Annotated[int, msgspec.Meta(ge=1, le=BATCH_ITEMS_MAX)] | None = None
+    """So many messages in a row are completed, from the one at `position` on, whatever their ids; only in a batch."""
 
 
 class AckBatch(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -36,3 +41,5 @@ class AckElement(AckOutcome, gc=False, kw_only=True):
     reason: str | None = None  # type: ignore[assignment]
     durability: str | None = None  # type: ignore[assignment]
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # type: ignore[assignment]
+    count: int = 1
+    """Messages of which this is said: of an ack that names several, which came to the same."""

@@ -32,6 +32,8 @@ class PopQuery(msgspec.Struct, rename="camel"):
     """Leave `batch` and `partitions` to the broker where they are not given."""
     conflation: bool = False
     """Of each partition only the newest message: decided at the group's first pop, and kept."""
+    by_lane: bool = False
+    """Answer with `lanes` instead of `messages`: less to read, for what the messages of a lane share is said once."""
     look: bool = False
     """A person's: a group that it makes takes no place in a limited queue that consumers read."""
 
@@ -41,25 +43,29 @@ class PopAnyQuery(PopQuery, rename="camel"):
     task: str = ""
 
 
-class Origin(msgspec.Struct, rename="camel"):
-    """Where a message of a pop comes from; the rest of it is `model.message.Message`."""
+class PoppedLane(msgspec.Struct, rename="camel"):
+    """Messages in a row of one lane, as a pop by lanes is answered."""
 
-    partition_id: str
     partition: str
-    lease_id: str | None = None
-    consumer_group: str = ""
+    partition_id: str
+    first: int
+    """The position of the first message."""
+    created_at: list[tuple[int, int]]
+    """(number of messages, when they were stored, in microseconds since 1970), in order."""
+    messages: msgspec.Raw
+    failed_attempts: int = 0
+    """Of the first message."""
 
 
 class PopAnswer(msgspec.Struct, rename="camel"):
-    queue: str = ""
+    """The answer of a pop by lanes."""
+
+    queue: str
+    consumer_group: str
+    lanes: list[PoppedLane]
     lease_id: str | None = None
-    consumer_group: str = ""
-    messages: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"[]"))
-    """Each its stored bytes, and its origin."""
     ordered: bool = False
     """Nobody else is given messages of these partitions meanwhile."""
-    failed_attempts: dict[int, int] = {}
-    """By the number of the message; of those that have any."""
     lease_seconds: int = RENEW_SECONDS
     """How long the lease is."""
     retry_delay: int = 0

@@ -19,7 +19,7 @@ from fairlane.http.server import Request, Response
 from fairlane.model.access import ANYBODY
 from fairlane.model.ids import PartitionId, known_partition
 from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, NAME_CHARS_MAX, REQUEST_BYTES_MAX
-from fairlane.model.names import QUEUE_MODE, check_name, is_its_own_json
+from fairlane.model.names import QUEUE_MODE, check_count, check_name, is_its_own_json
 from fairlane.model.outcome import COMPLETED, CUMULATIVE, AckItem, AckOutcome, Alike, Outcomes
 from fairlane.model.segment import encode
 from fairlane.wire.ack import Ack, AckBatch
@@ -41,6 +41,8 @@ async def ack(app: App, request: Request) -> Response:
         body = _decode(request.body) if request.body.isascii() else decode(request.body, Ack)
     except (msgspec.MsgspecError, RecursionError):
         body = decode(request.body, Ack)  # which takes some of these, and says what is wrong with others
+    if body.count is not None:
+        raise InvalidRequest("`count` is for acks of a batch")
     if body.cumulative is None:
         body.cumulative = True  # as the published clients' own tests have it
     return await _ack(app, request, [body], body.consumer_group)
@@ -66,8 +68,9 @@ _checked_group = lru_cache(maxsize=1000)(partial(check_name, "consumerGroup"))
 
 async def _ack(app: App, request: Request, bodies: list[Ack], group: str | None) -> Response:
     broker = app.broker_of(request)
-    if len(bodies) > BATCH_ITEMS_MAX:
-        raise InvalidRequest(f"an ack may have {BATCH_ITEMS_MAX} items, not {len(bodies)}")
+    messages = len(bodies) + sum([body.count - 1 for body in bodies if body.count is not None])
+    if messages > BATCH_ITEMS_MAX:
+        raise InvalidRequest(f"an ack may have {BATCH_ITEMS_MAX} items, not {messages}")
     items: Sequence[AckItem] | None = _alike(bodies)
     if items is None:
         items = ack_items(bodies)
@@ -75,7 +78,7 @@ async def _ack(app: App, request: Request, bodies: list[Ack], group: str | None)
         ids = {body.partition_id for body in bodies}
         await scopes.check_partitions(broker, request.caller, "pop", ids)
     outcomes = await broker.ack_request(AckRequest(broker.tenant, _checked_group(group or QUEUE_MODE), items))
-    if type(items) is Alike and type(outcomes) is Outcomes and (answer := _all_done(broker, items, outcomes)):
+    if type(items) is Alike and type(outcomes) is Outcomes and (answer := _all_done(broker, bodies, items, outcomes)):
         return Response(200, answer)
     names = await broker.partition_names([item.partition for item in items])
     elements = map(ack_element, range(len(items)), items, outcomes, [names[item.partition] for item in items])
@@ -83,17 +86,21 @@ async def _ack(app: App, request: Request, bodies: list[Ack], group: str | None)
     return Response(202 if deferred else 200, f"[{','.join(elements)}]".encode())
 
 
-def _all_done(broker: Broker, items: Alike, outcomes: Outcomes) -> bytes | None:
+def _all_done(broker: Broker, bodies: list[Ack], items: Alike, outcomes: Outcomes) -> bytes | None:
     """The answer to acks of which all are done; None if it takes a look at each."""
     lanes = outcomes.by_lane()
     if lanes is None:
         return None
     elements: list[str] = []
+    rows = len(bodies) < len(items)
     for ((partition, _), indexes), outcome in zip(items.lanes.items(), lanes, strict=True):
         queue, name = broker.known_names(partition)
         if name is None or not outcome.success or outcome.noop or outcome.durability is not None:
             return None
         end = _done_json(queue, name, outcome.lease_released)
+        if rows:
+            elements.append(f'{{"index":{indexes[0]},"count":{len(indexes)},"transactionId":"",{end}')
+            continue
         ids = items.transaction_ids[indexes[0] : indexes[-1] + 1]
         elements += [f'{{"index":{index},"transactionId":"{id}",{end}' for index, id in zip(indexes, ids, strict=True)]
     return f"[{','.join(elements)}]".encode()
@@ -108,28 +115,41 @@ def _alike(bodies: list[Ack]) -> Alike | None:
     for body in bodies:
         if body.status != "completed" or body.error is not None or body.delay_ms is not None or body.result:
             return None
-        if body.cumulative and len(bodies) > 1:
+        if (body.cumulative and len(bodies) > 1) or (body.count is not None and body.position is None):
             return None
-    lanes: dict[tuple[PartitionId, str | None], range] = {}
-    start = 0
-    for (partition, lease), some in groupby(bodies, key=attrgetter("partition_id", "lease_id")):
-        where, stop = known_partition(partition), start + len(list(some))
-        if where is None or not lease or (where, lease) in lanes:
-            return None
-        lanes[where, lease] = range(start, stop)
-        start = stop
-    ids = [body.transaction_id for body in bodies]
+    ids = [body.transaction_id or ("row" if body.count is not None else "") for body in bodies]
     if not is_its_own_json("".join(ids)) or not all(ids) or max(map(len, ids)) > NAME_CHARS_MAX:
         return None
-    positions = [body.position for body in bodies if body.position is not None]
-    if positions and not 0 <= min(positions) <= max(positions) <= COUNT_MAX:
+    given = [body.position for body in bodies if body.position is not None]
+    if given and not 0 <= min(given) <= max(given) <= COUNT_MAX:
         return None
-    return Alike(
-        lanes,
-        positions if len(positions) == len(ids) else None,
-        lambda: ids,
-        CUMULATIVE if cumulative else COMPLETED,
-    )
+    lanes: dict[tuple[PartitionId, str | None], range] = {}
+    positions: dict[tuple[PartitionId, str | None], Sequence[int]] = {}
+    start = 0
+    for (partition, lease), some in groupby(bodies, key=attrgetter("partition_id", "lease_id")):
+        where, acks = known_partition(partition), list(some)
+        if where is None or not lease or (where, lease) in lanes:
+            return None
+        mine = _positions(acks)
+        if len(given) == len(bodies):
+            positions[where, lease] = mine
+        lanes[where, lease] = range(start, start + len(mine))
+        start += len(mine)
+    verdict = CUMULATIVE if cumulative else COMPLETED
+    return Alike(lanes, positions or None, lambda: _ids(bodies), verdict)
+
+
+def _positions(bodies: list[Ack]) -> Sequence[int]:
+    """Of the messages that acks of a lane are about."""
+    if len(bodies) == 1:
+        first = bodies[0].position or 0
+        return range(first, first + (bodies[0].count or 1))
+    return [(body.position or 0) + nth for body in bodies for nth in range(body.count or 1)]
+
+
+def _ids(bodies: list[Ack]) -> list[str]:
+    """The transactionIds of the messages; those of messages in a row are not known here."""
+    return [id for body in bodies for id in ([body.transaction_id] if body.count is None else [""] * body.count)]
 
 
 def ack_items(bodies: Sequence[Ack]) -> list[AckItem]:
@@ -141,6 +161,9 @@ def ack_items(bodies: Sequence[Ack]) -> list[AckItem]:
             partition = partitions.get(body.partition_id)
             if partition is None:
                 partition = partitions[body.partition_id] = PartitionId.parse(body.partition_id)
+            if body.count is not None:
+                items += _in_a_row(body, partition, body.count)
+                continue
             item = AckItem(
                 transaction_id=body.transaction_id,
                 partition=partition,
@@ -154,10 +177,23 @@ def ack_items(bodies: Sequence[Ack]) -> list[AckItem]:
             if body.result:
                 item.result = bytes(body.result)
             item.check()
+            items.append(item)
         except InvalidRequest as error:
             raise InvalidRequest(f"acknowledgments[{index}]: {error}") from None
-        items.append(item)
     return items
+
+
+def _in_a_row(body: Ack, partition: PartitionId, count: int) -> list[AckItem]:
+    """The acks of messages in a row, whose ids nobody says."""
+    if body.position is None or not body.lease_id:
+        raise InvalidRequest("`count` needs the position of the first message, and the leaseId")
+    if body.status != "completed" or body.error is not None or body.delay_ms is not None or body.result:
+        raise InvalidRequest("`count` is for messages that are completed, without a result")
+    check_count("position", body.position, least=0, most=COUNT_MAX - count)
+    return [
+        AckItem(transaction_id="", partition=partition, lease=body.lease_id, position=position)
+        for position in range(body.position, body.position + count)
+    ]
 
 
 @lru_cache(maxsize=10_000)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlane.broker.delivery import Popped
+from fairlane.broker.delivery import Popped, Taken
 from fairlane.errors import InvalidRequest
 from fairlane.http import scopes
 from fairlane.http.decode import read
@@ -18,7 +19,7 @@ from fairlane.model.group import Mode, Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import PopRequest
 from fairlane.model.moment import Moment, second_text
-from fairlane.model.segment import PRODUCER, encode, names_producer
+from fairlane.model.segment import TRACE, encode, unsaid
 from fairlane.wire.pop import PopAnyQuery, PopQuery
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 routes = Routes("messages")
 _AUTOPILOT_BATCH = 200
 _STATUSES = (200, 204)
-_NOBODY = '"producerSub":null,'
 
 
 class _Question(msgspec.Struct, frozen=True):
@@ -36,6 +36,7 @@ class _Question(msgspec.Struct, frozen=True):
     request: PopRequest
     more: str
     """Further keys of the answer."""
+    by_lane: bool
 
 
 _questions: dict[tuple[str, bytes, bytes], _Question] = {}
@@ -97,7 +98,7 @@ def _question(tenant: str, request: Request, queue: str) -> _Question:
         subscription=_subscription(query),
     ).check()
     more = f',"autopilot":{{"partitions":{asked.partitions},"batch":{asked.batch}}}' if query.autopilot else ""
-    return _Question(asked, more)
+    return _Question(asked, more, query.by_lane)
 
 
 def _subscription(query: PopQuery) -> Subscription:
@@ -127,36 +128,12 @@ def _names_json(queue: str, group: str) -> tuple[str, str]:
 
 
 def _answer(app: App, question: _Question, popped: Popped, *, named: bool = False) -> Response:
-    """The answer in pieces of stored bytes: each message is its fragment and what only this pop knows; if `named` also
-    its queue."""
-    lanes, wanted = popped.lanes, question.request.subscription.conflation
+    """The answer in pieces of stored bytes; if `named` each message tells its queue."""
+    lanes, asked = popped.lanes, question.request
+    wanted = asked.subscription.conflation
     if not lanes and not wanted:
         return Response(204)
     queue, group = _names_json(popped.queue, popped.group)
-    end = f'"leaseId":"{popped.lease_id}","consumerGroup":{group},{_NOBODY}'
-    end += f'"queue":{queue},"position":' if named else '"position":'
-    parts: list[bytes] = []
-    failed: dict[int, int] = {}
-    for taken in lanes:
-        lane = taken.lane
-        if lane.attempts:  # only the first one of a lane can have failed before
-            failed[len(parts) // 2] = lane.attempts
-        where, position = _lane_json(lane.partition, lane.name)[0], lane.first
-        for segment in lane.segments:
-            body, ends = segment.body, segment.ends
-            second, micros = divmod(segment.created_at, 1_000_000)
-            tail = f',"createdAt":"{second_text(second)}.{micros:06d}Z",{where},{end}'.encode()
-            stamped = tail.replace(_NOBODY.encode(), b"") if PRODUCER in body else None
-            skip = position - segment.first
-            start = ends[skip - 1] if skip else 0
-            for stop in ends[skip : lane.upto - segment.first]:
-                fragment = body[start:stop]
-                its = tail if stamped is None or not names_producer(fragment) else stamped
-                parts += fragment, b"%b%d}," % (its, position)
-                start = stop
-                position += 1
-    if parts:
-        parts[-1] = parts[-1][:-1]
     more = ""
     if wanted or popped.conflation:  # who asks for it must see in every answer that it was understood
         more = ',"conflation":true' if popped.conflation else ""
@@ -168,6 +145,13 @@ def _answer(app: App, question: _Question, popped: Popped, *, named: bool = Fals
         more += f',"retryDelay":{popped.retry_delay_ms}'
     if popped.ordered:
         more += ',"ordered":true'
+    unsent = partial(app.broker.give_back, popped.lease) if popped.lease is not None else None
+    if question.by_lane:
+        head = f'{{"success":true,"queue":{queue},"leaseId":"{popped.lease_id}","consumerGroup":{group}{more},"lanes":['
+        return Response(200, head.encode(), parts=_lane_parts(lanes), unsent=unsent)
+    end = f'"leaseId":"{popped.lease_id}","consumerGroup":{group},'
+    end += f'"queue":{queue},"position":' if named else '"position":'
+    parts, failed = _message_parts(lanes, end.encode())
     if failed:
         more += f',"failedAttempts":{encode(failed).decode()}'
     where = '"partition":"","partitionId":null'
@@ -177,5 +161,47 @@ def _answer(app: App, question: _Question, popped: Popped, *, named: bool = Fals
         f'{{"success":true,"queue":{queue},{where},"leaseId":"{popped.lease_id}","consumerGroup":{group},'
         f'"partitionsClaimed":{len(lanes)}{more},"messages":['
     )
-    unsent = partial(app.broker.give_back, popped.lease) if popped.lease is not None else None
-    return Response(200, head.encode(), parts=[*parts, b"]}"], unsent=unsent)
+    return Response(200, head.encode(), parts=parts, unsent=unsent)
+
+
+def _lane_parts(lanes: Sequence[Taken]) -> list[bytes]:
+    """The lanes of an answer, each with its messages as they are stored."""
+    parts: list[bytes] = []
+    for taken in lanes:
+        lane = taken.lane
+        failed = f',"failedAttempts":{lane.attempts}' if lane.attempts else ""
+        where = f'{{{_lane_json(lane.partition, lane.name)[1]},"first":{lane.first}{failed}'
+        times = ",".join([f"[{count},{at}]" for count, at in taken.created_at])
+        parts += f'{where},"createdAt":[{times}],"messages":'.encode(), taken.text(), b"},"
+    parts[-1:] = [b"}]}"] if parts else [b"]}"]
+    return parts
+
+
+def _message_parts(lanes: Sequence[Taken], end: bytes) -> tuple[list[bytes], dict[int, int]]:
+    """The messages of an answer, each its fragment and what only this pop knows; and failed attempts by their
+    numbers."""
+    parts: list[bytes] = []
+    failed: dict[int, int] = {}
+    number = 0
+    for taken in lanes:
+        lane = taken.lane
+        if lane.attempts:  # only the first one of a lane can have failed before
+            failed[number] = lane.attempts
+        number += lane.upto - lane.first
+        where, position = _lane_json(lane.partition, lane.name)[0].encode(), lane.first
+        tail = b'Z",%b,%b%b' % (where, unsaid(b""), end)
+        for segment in lane.segments:
+            second, micros = divmod(segment.created_at, 1_000_000)
+            created = b',"createdAt":"%b.%06d' % (second_text(second).encode(), micros)
+            fragments = segment.cut(position, lane.upto)
+            if TRACE in segment.body:  # some may name what the others do not
+                parts += [
+                    b'%b%bZ",%b,%b%b%d},' % (fragment, created, where, unsaid(fragment), end, at)
+                    for at, fragment in enumerate(fragments, position)
+                ]
+            else:
+                created += tail
+                parts += [b"%b%b%d}," % (fragment, created, at) for at, fragment in enumerate(fragments, position)]
+            position += len(fragments)
+    text = b"".join(parts)
+    return [text[:-1], b"]}"], failed

@@ -11,10 +11,11 @@ import msgspec
 
 from fairlane.errors import OutcomeUnknown, Unavailable
 from fairlane.model.ids import PartitionId
+from fairlane.model.limits import COUNT_MAX
 from fairlane.model.segment import Segment
 from fairlane.store.contract.values import Claim, Lane, PopCall, PopResult
 from fairlane.store.postgres.connection import MINUS_INFINITY, Database
-from fairlane.store.postgres.sent import SentArray, sent_time
+from fairlane.store.postgres.sent import sent_numbers, sent_time
 from fairlane.store.postgres.shards import shard_of
 
 _ROUNDS_MAX = 8
@@ -88,6 +89,8 @@ class Popper:
         self._shards = shards
         self._statement = statement
         self._floors = Floors()
+        self._deep: set[int] = set()
+        """Groups whose lanes last filled each claim by one: then no more are locked and looked at to begin with."""
 
     async def __call__(self, call: PopCall) -> PopResult:
         result = PopResult([[] for _ in call.claims])
@@ -103,7 +106,11 @@ class Popper:
 
     async def _fill(self, call: PopCall, result: PopResult) -> None:
         left = {index: (claim.batch, claim.partitions) for index, claim in enumerate(call.claims)}
-        end = await self._pop_some(call, left, result)
+        deep = call.partition is None and call.group_id in self._deep
+        end = await self._pop_some(call, left, result, lanes_max=1 if deep else COUNT_MAX)
+        if deep and left and all(result.lanes):
+            end = await self._pop_some(call, left, result)
+        self._learn(call, result)
         for _ in range(_ROUNDS_MAX):
             if result.gone or not left:
                 return
@@ -113,6 +120,20 @@ class Popper:
         if end["at"] is not None:
             result.next_at = sent_time(end["at"])
 
+    def _learn(self, call: PopCall, result: PopResult) -> None:
+        """Whether the lanes of a group hold as much as is asked for at once."""
+        filled = [
+            len(lanes) == 1 and lanes[0].upto - lanes[0].first == claim.batch
+            for claim, lanes in zip(call.claims, result.lanes, strict=True)
+            if lanes
+        ]
+        if filled and all(filled):
+            if len(self._deep) > 10_000:
+                self._deep.clear()
+            self._deep.add(call.group_id)
+        elif filled:
+            self._deep.discard(call.group_id)
+
     async def expire(self, queue_id: int, group_id: int) -> int:
         """A claim of no messages: what it meets expires or is left."""
         claim = Claim(UUID(int=0), batch=0, partitions=_EXPIRE_LANES)
@@ -121,9 +142,16 @@ class Popper:
         return expired
 
     async def _pop_some(
-        self, call: PopCall, left: dict[int, tuple[int, int]], result: PopResult, *, whole: bool = False
+        self,
+        call: PopCall,
+        left: dict[int, tuple[int, int]],
+        result: PopResult,
+        *,
+        lanes_max: int = COUNT_MAX,
+        whole: bool = False,
     ) -> asyncpg.Record:
-        """Fill what is left of the claims; the closing row of the answer. `whole`: by a scan of everything."""
+        """Fill what is left of the claims, each by so many lanes at most; the closing row of the answer. `whole`: by a
+        scan of everything."""
         indexes = list(left)
         shard = shard_of(self._shards, call.queue_id)
         key = call.group_id
@@ -136,7 +164,7 @@ class Popper:
             call.group_id,
             [call.claims[index].token for index in indexes],
             [left[index][0] for index in indexes],
-            [left[index][1] for index in indexes],
+            [min(left[index][1], lanes_max) for index in indexes],
             call.auto_ack,
             call.lease_seconds or 0,
             call.partition.id if call.partition else 0,
@@ -167,7 +195,7 @@ class Popper:
             if min(left[index]) <= 0 or (call.partition is not None and result.lanes[index]):
                 del left[index]
         if left and scans and self._floors.again(key, floor):
-            return await self._pop_some(call, left, result, whole=True)
+            return await self._pop_some(call, left, result, lanes_max=lanes_max, whole=True)
         return end
 
 
@@ -175,7 +203,7 @@ def _lanes(shard: int, rows: Sequence[asyncpg.Record]) -> list[tuple[int, Lane]]
     found: list[tuple[int, Lane]] = []
     last = (-1, -1)
     for claim, partition, name, first, upto, attempts, ends_at, seg_first, at, checksum, ends, body, _ in rows:
-        segment = Segment(seg_first, sent_time(at), SentArray(ends), body, checksum)
+        segment = Segment(seg_first, sent_time(at), sent_numbers(ends), body, checksum)
         if (partition, first) == last:
             found[-1][1].segments.append(segment)
             continue

@@ -1,10 +1,8 @@
-"""Values as PostgreSQL sends them, decoded here where the driver would be slower or nobody may look at them."""
+"""Values as PostgreSQL sends them, decoded here where the driver would be slower."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import overload
 
 from fairlane.store.postgres.connection import EPOCH_2000
 
@@ -19,23 +17,7 @@ def sent_time(sent: bytes) -> int:
     return micros + EPOCH_2000
 
 
-class SentArray(Sequence[int]):
-    """The `array_send` of an int[] without nulls."""
-
-    __slots__ = ("_sent", "_values")
-
-    def __init__(self, sent: bytes) -> None:
-        self._sent = sent
-        self._values: tuple[int, ...] | None = None
-
-    def __len__(self) -> int:
-        return max(0, len(self._sent) - _HEADER_BYTES) // _ITEM_BYTES
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[int]: ...
-    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
-        if self._values is None:
-            self._values = struct.unpack(f">{2 * len(self)}i", self._sent[_HEADER_BYTES:])[1::2]
-        return self._values[index]
+def sent_numbers(sent: bytes) -> tuple[int, ...]:
+    """An `array_send` of an int[] without nulls."""
+    count = max(0, len(sent) - _HEADER_BYTES) // _ITEM_BYTES
+    return struct.unpack_from(f">{2 * count}i", sent, _HEADER_BYTES)[1::2] if count else ()

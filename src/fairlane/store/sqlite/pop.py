@@ -31,7 +31,7 @@ from fairlane.store.sqlite.lanes import (
 from fairlane.store.sqlite.log import SQL, Popping, Want
 from fairlane.store.sqlite.rows import first, rows, value
 
-LANES_AT_ONCE: Final = 64  # a claim may take many lanes, or fill up on its first: look at a few before more
+LANES_AT_ONCE: Final = 64  # a claim may take many lanes, or fill up on its first: look at one for each before more
 
 
 def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
@@ -89,11 +89,12 @@ class _Popping(Popping):
         options = self.options
         by_time = options.ttl_seconds or options.max_wait_seconds or options.delay_seconds or options.window_seconds
         plain = not by_time and not self.conflating and not self.call.auto_ack
-        served = True
+        served, more = True, 1
         while wants and served:
             served = False
             # A lane finished at delivery may be ready again at once, in front of one not looked at yet.
-            limit = max(LANES_AT_ONCE, len(wants)) + len(wants[0].looked_at)
+            limit = len(wants) + more + len(wants[0].looked_at)
+            more = LANES_AT_ONCE
             if self.call.partition is None:
                 found: list[Any] = self.db.execute(SQL["ready_lanes"], (self.call.group_id, self.now, limit)).fetchall()
                 ready = [LaneRow(*row) for row in found]

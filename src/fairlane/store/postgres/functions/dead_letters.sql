@@ -1,9 +1,9 @@
--- The failed attempts of a message that are followed by another, if it names its own: in its head, behind the traceId. No string before
--- it can hold that key, in which quotes are not escaped.
+-- The failed attempts of a message that are followed by another, if it names its own: in its head, behind the traceId, before
+-- its data. No string before these can hold their keys, in which quotes are not escaped.
 CREATE OR REPLACE FUNCTION fairlane.own_retry_limit(p_shard int, p_partition bigint, p_position bigint) RETURNS int
 LANGUAGE sql STABLE AS $$
-    SELECT substring(split_part(encode(substring(s.body FROM coalesce(s.ends[p_position - s.first_pos], 0) + 1 FOR 2400), 'escape'),
-                                ',"traceId":', 2) FROM '^(?:null|"[0-9A-Fa-f-]*"),"maxAttempts":([0-9]+)')::int - 1
+    SELECT substring(split_part(split_part(encode(substring(s.body FROM coalesce(s.ends[p_position - s.first_pos], 0) + 1 FOR 2400), 'escape'),
+                                           '","data":', 1), ',"traceId":', 2) FROM '^(?:null|"[0-9A-Fa-f-]*"),"maxAttempts":([0-9]+)')::int - 1
     FROM (SELECT x.first_pos, x.ends, x.body FROM fairlane.segments x
           WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.first_pos <= p_position
           ORDER BY x.first_pos DESC LIMIT 1) s;

@@ -1,0 +1,156 @@
+"""A batch: the messages of one pop, and the acks that say the same of many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, groupby, pairwise, repeat
+from operator import attrgetter
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from fairlane.errors import InvalidRequest
+from fairlane.model.ids import PartitionId
+from fairlane.model.limits import BATCH_ITEMS_MAX, RENEW_SECONDS
+from fairlane.model.message import Decode, Lane, Message
+from fairlane.model.moment import Moment
+from fairlane.model.outcome import COMPLETED, AckItem, AckStatus, Alike, check_acks
+from fairlane.model.verdict import ack_item
+
+T = TypeVar("T")
+_decode_messages = msgspec.json.Decoder(list[Message[Any]]).decode
+
+
+class Run(msgspec.Struct):
+    """Messages in a row of one lane, as a pop delivered them."""
+
+    lane: Lane
+    first: int
+    """The position of the first."""
+    created_at: list[tuple[int, int]]
+    """(number of messages, their created_at), segment by segment."""
+    text: Callable[[], bytes | msgspec.Raw]
+    """Their stored form, as a JSON array."""
+    failed_attempts: int = 0
+    """Of the first; no other can have failed before."""
+
+    @property
+    def positions(self) -> range:
+        return range(self.first, self.first + sum([count for count, _ in self.created_at]))
+
+    def messages(self, decode: Decode) -> list[Message[Any]]:
+        found = _decode_messages(self.text())
+        times = chain.from_iterable(repeat(Moment(at), count) for count, at in self.created_at)
+        for message, position, created_at in zip(found, self.positions, times, strict=True):
+            message.position, message.created_at, message.lane = position, created_at, self.lane
+            message.decode = decode
+        found[0].failed_attempts = self.failed_attempts
+        return found
+
+
+class Batch(Sequence[Message[T]]):
+    """A batch: the messages of one pop, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack.
+    `ordered`: nobody else is given messages of its partitions meanwhile. `lease_seconds`: how long the lease is."""
+
+    def __init__(
+        self,
+        lease: str,
+        runs: Sequence[Run] = (),
+        decode: Decode | None = None,
+        *,
+        ordered: bool = False,
+        lease_seconds: int = RENEW_SECONDS,
+    ) -> None:
+        self.lease = lease
+        self.lease_seconds = lease_seconds
+        self.retry_delay_ms = 0
+        """The queue's backoff; 0 if it has none."""
+        self.ordered = ordered
+        self.runs = runs
+        """Where the messages come from."""
+        self._decode = decode
+        self._count = sum([len(run.positions) for run in runs])
+        self._messages: list[Message[T]] | None = None
+
+    @property
+    def messages(self) -> list[Message[T]]:
+        """Decoded when the first of them is looked at: counting and acking them needs none of that."""
+        if self._messages is None:
+            self._messages = (
+                [] if self._decode is None else [one for run in self.runs for one in run.messages(self._decode)]
+            )
+        return self._messages
+
+    @overload
+    def __getitem__(self, index: int) -> Message[T]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message[T]]: ...
+    def __getitem__(self, index: int | slice) -> Message[T] | list[Message[T]]:
+        return self.messages[index]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Message[T]]:
+        return iter(self.messages)
+
+    def __repr__(self) -> str:
+        return f"Batch({len(self)} messages, lease={self.lease!r})"
+
+
+def acks_of(
+    given: Message[Any] | Sequence[Message[Any]],
+    status: AckStatus = "completed",
+    error: str | None = None,
+    delay_ms: int | None = None,
+    result: Any = msgspec.UNSET,
+) -> tuple[str, str, Sequence[AckItem]]:
+    """The same ack of messages that pops delivered: (queue, group, acks). Names are empty if there are none."""
+    some = given if isinstance(given, Batch) else [given] if isinstance(given, Message) else list(given or ())
+    if given is None or (not isinstance(some, Batch) and set(map(type, some)) - {Message}):
+        raise InvalidRequest("an ack is about what a pop delivered; use ack_many for anything else")
+    if len(some) > BATCH_ITEMS_MAX:
+        raise InvalidRequest(f"an ack may have {BATCH_ITEMS_MAX} items, not {len(some)}")
+    lanes = {run.lane for run in some.runs} if isinstance(some, Batch) else {message.lane for message in some}
+    groups = {lane.group: lane.queue for lane in lanes}
+    if len(groups) > 1:
+        raise InvalidRequest("one ack is about messages of one group")
+    [(group, queue)] = groups.items() or [("", "")]
+    if result is not msgspec.UNSET:
+        items = [ack_item(message, status, error, delay_ms, result) for message in some]
+        check_acks(items)
+        return queue, group, items
+    verdict = msgspec.structs.replace(COMPLETED, status=status, error=error, delay_ms=delay_ms)
+    verdict.check()
+    return queue, group, alike(some, verdict)
+
+
+def alike(messages: Sequence[Message[Any]], verdict: AckItem) -> Alike:
+    """The acks of messages of one group that say the same of all of them."""
+    runs: list[tuple[Lane, Sequence[int]]]
+    if isinstance(messages, Batch):  # as it came, so that its lanes need not be found again
+        runs = [(run.lane, run.positions) for run in messages.runs]
+    else:
+        runs = [(lane, _row([one.position for one in some])) for lane, some in groupby(messages, attrgetter("lane"))]
+    lanes: dict[tuple[PartitionId, str | None], tuple[Sequence[int], Sequence[int]]] = {}
+    start = 0
+    for lane, positions in runs:
+        key, indexes = (lane.partition_id, lane.lease), range(start, start + len(positions))
+        if key in lanes:  # a lane may come twice, as an unordered one does: what failed before, and what is new
+            lanes[key] = [*lanes[key][0], *indexes], [*lanes[key][1], *positions]
+        else:
+            lanes[key] = indexes, positions
+        start = indexes.stop
+    return Alike(
+        {key: indexes for key, (indexes, _) in lanes.items()},
+        {key: positions for key, (_, positions) in lanes.items()},
+        lambda: [message.transaction_id for message in messages],
+        verdict,
+    )
+
+
+def _row(positions: list[int]) -> Sequence[int]:
+    """As a range, if they are one."""
+    if all(after - before == 1 for before, after in pairwise(positions)):
+        return range(positions[0], positions[-1] + 1)
+    return positions
