@@ -202,9 +202,14 @@ class Intake:
 
     def push(self, request: PushRequest, deferred: bool | None = None) -> Awaitable[list[PushOutcome]]:
         """Push what a request brings; `deferred` is what admission said of it, if it was asked."""
-        if request.special or not self._compiled_specs.idle or self._room.quotas is not NONE:
+        if request.special or not self.takes_as_is:
             return self._push_special(request, deferred)
         return self._push(request, deferred)
+
+    @property
+    def takes_as_is(self) -> bool:
+        """Whether neither a spec nor a quota has a say in what is pushed."""
+        return self._compiled_specs.idle and self._room.quotas is NONE
 
     async def _push(self, request: PushRequest, deferred: bool | None) -> list[PushOutcome]:
         items, admission, began = request.items, self._admission, perf_counter()

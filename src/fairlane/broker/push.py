@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Sequence
-from itertools import groupby
-from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from fairlane.broker.capacity import Capacity, make_room
 from fairlane.broker.catalogue import Catalogue, Refused
-from fairlane.broker.push_batch import Draft, Flush, PushRequest, doubt, pack_items
+from fairlane.broker.push_batch import Draft, Flush, PushRequest, by_partition, doubt, pack_items
 from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.broker.waiters import NOT_MADE_YET, Waiters
 from fairlane.errors import (
@@ -205,12 +203,14 @@ class Pusher:
         """Find or make every partition, then pack every message. A request that names what cannot be had, or too much
         that is new, fails alone."""
         accepted = list(enumerate(flush.requests))
-        found = self._catalogue.known(_wanted(flush.requests))
+        where = by_partition(flush.requests)
+        found = self._catalogue.known(where)
         if found is None:
             refused: Refused = {}
             accepted = await self._too_many(flush, accepted)
-            found = await self._catalogue.find(_wanted([request for _, request in accepted]), refused)
+            found = await self._catalogue.find(by_partition([request for _, request in accepted]), refused)
             accepted = [one for one in accepted if not _refuse(flush, *one, refused)] if refused else accepted
+            where = by_partition([request for _, request in accepted])
         traced = bool([1 for request in flush.requests if request.traced])
         by_queue = {}
         for (tenant, name), (queue, partitions) in found.items():
@@ -220,7 +220,7 @@ class Pusher:
                 )
                 for label, partition in partitions.items()
             }
-        for draft in pack_items(accepted, by_queue, self._ids.many):
+        for draft in pack_items(accepted, where, by_queue, self._ids.many):
             flush.drafts[draft.partition] = draft
 
     async def _too_many(self, flush: Flush, requests: list[tuple[int, PushRequest]]) -> list[tuple[int, PushRequest]]:
@@ -307,20 +307,6 @@ async def _outcome(flush: Flush, number: int, decided: Awaitable[None]) -> list[
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
-
-
-def _wanted(requests: Sequence[PushRequest]) -> dict[tuple[str, str], dict[str, None]]:
-    """The partitions that requests name, by tenant and queue, in the order they come."""
-    wanted: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-    for tenant, some in groupby(requests, key=attrgetter("tenant")):
-        items = [item for request in some for item in request.items]
-        queues = {item.queue for item in items}
-        if len(queues) == 1:  # as nearly always
-            wanted[tenant, queues.pop()] |= dict.fromkeys([item.partition for item in items])
-        else:
-            for item in items:
-                wanted[tenant, item.queue][item.partition] = None
-    return wanted
 
 
 def _refuse(flush: Flush, number: int, request: PushRequest, refused: Refused) -> bool:

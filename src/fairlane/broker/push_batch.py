@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, groupby, pairwise
 from operator import itemgetter
+from typing import Any
 
 import msgspec
 
@@ -33,6 +34,8 @@ class PushRequest(msgspec.Struct):
     """Some items have a traceId, to be found by."""
     queues: set[str] | None = None
     """Those that the items name, if somebody has looked."""
+    plain: bool = False
+    """No item has more than its payload and perhaps its transactionId."""
     patient: bool = False
     """What meets operations in its partition is told so (`MetOperations`), and does not become one."""
 
@@ -53,12 +56,8 @@ class Draft(msgspec.Struct, eq=False):
     slice: Slice
     owners: list[tuple[int, int]] = []
     message_ids: list[str] = []
-    keys: dict[int, str] = {}
-    """Given ids by their keys: each id needs its own."""
     repeats: dict[str, list[tuple[int, int]]] = {}
     """Given transactionId -> further items of this flush that carry it."""
-    rows: list[tuple[bytes, str, int, int, bool, str, tuple[int, int]]] = []
-    """What the columns of the slice are made of."""
 
     def by_request(self) -> list[Draft]:
         """What each request brought, as a draft of its own, in the order they came."""
@@ -226,53 +225,126 @@ Drafts = dict[tuple[str, str], dict[str, Draft]]
 """By tenant and queue, then by partition."""
 
 
+Where = dict[tuple[str, str], dict[str, list[int]]]
+"""Which items belong to each partition, by tenant and queue: their numbers, counted over all requests."""
+
+
+def by_partition(requests: Iterable[PushRequest]) -> Where:
+    """Where the items of requests belong, in the order they come."""
+    found: Where = {}
+    start = 0
+    for request in requests:
+        if not request.items:
+            continue
+        tenant, names = request.tenant, [item.partition for item in request.items]
+        queues = [item.queue for item in request.items]
+        stop = start + len(names)
+        if queues.count(queues[0]) < len(queues):  # else, as nearly always, all are of one queue
+            for number, queue, name in zip(range(start, stop), queues, names, strict=True):
+                found.setdefault((tenant, queue), {}).setdefault(name, []).append(number)
+        elif names.count(names[0]) == len(names):
+            found.setdefault((tenant, queues[0]), {}).setdefault(names[0], []).extend(range(start, stop))
+        else:
+            numbers = found.setdefault((tenant, queues[0]), {})
+            for number, name in zip(range(start, stop), names, strict=True):
+                if name in numbers:
+                    numbers[name].append(number)
+                else:
+                    numbers[name] = [number]
+        start = stop
+    return found
+
+
+class _Columns(msgspec.Struct):
+    """Columns of messages to store. `ids` are their transactionIds."""
+
+    fragments: list[bytes]
+    ids: list[str]
+    keys: list[int]
+    times: list[int]
+    given: list[bool]
+    message_ids: list[str]
+    owners: list[tuple[int, int]]
+
+    def pick(self, numbers: list[int]) -> list[list[Any]]:
+        """Those of some messages."""
+        first, end = numbers[0], numbers[-1] + 1
+        columns = (self.fragments, self.ids, self.keys, self.times, self.given, self.message_ids, self.owners)
+        if len(numbers) == 1:
+            return [[column[first]] for column in columns]
+        if end - first == len(numbers):
+            return [column[first:end] for column in columns]
+        some = itemgetter(*numbers)
+        return [list(some(column)) for column in columns]
+
+
 def pack_items(
     numbered: Sequence[tuple[int, PushRequest]],
+    where: Where,
     by_queue: Drafts,
     mint: Callable[[int], tuple[list[str], list[int], int]],
 ) -> list[Draft]:
     """Put each item of a flush's requests, which come with their numbers in it, into its partition's draft; those that
-    got some. `mint` makes ids, with their facts: their keys, and their time. Neighbours are packed together, for many
-    requests are small."""
-    kinds = [  # whose the request is, and whether none of its items brings an id
-        (request.tenant, [item.transaction_id for item in request.items].count(None) == len(request.items))
-        for _, request in numbered
-    ]
-    for (tenant, minted), some in groupby(zip(kinds, numbered, strict=True), key=itemgetter(0)):
-        requests = [one for _, one in some]
-        items = [item for _, request in requests for item in request.items]
-        owners = [(number, index) for number, request in requests for index in range(len(request.items))]
-        ids, keys, made_at = mint(len(items))
-        if not minted:
-            _pack_given(tenant, items, owners, by_queue, (ids, keys, made_at))
-            continue
-        fragments = [  # of messages whose only ids are the broker's
-            PLAIN % (id.encode(), id.encode(), item.payload)
-            if item.trace_id is None
-            and item.type is None
-            and item.headers is None
-            and item.max_attempts is None
-            and item.producer_sub is None
-            else pack(id, id, item)
-            for id, item in zip(ids, items, strict=True)
-        ]
-        times, given = [made_at] * len(items), [False] * len(items)
-        rows = zip(fragments, ids, keys, times, given, ids, owners, strict=True)
-        queue: str | None = None
-        drafts: dict[str, Draft] = {}
-        for item, row in zip(items, rows, strict=True):
-            if item.queue is not queue:  # neighbours are mostly of one queue
-                queue = item.queue
-                drafts = by_queue[tenant, queue]
-            drafts[item.partition].rows.append(row)
-    packed = [draft for drafts in by_queue.values() for draft in drafts.values() if draft.rows]
-    for draft in packed:
-        columns = map(list, zip(*draft.rows, strict=True))
-        part = draft.slice
-        part.fragments, part.transaction_ids, part.keys, part.id_times, part.given, *rest = columns
-        draft.message_ids, draft.owners = rest
-        draft.rows.clear()
+    got some. `where` are the items, counted over all requests. `mint` makes ids, with their facts: their keys, and
+    their time."""
+    columns = _columns(numbered, mint)
+    packed = []
+    for queue, partitions in where.items():
+        for name, numbers in partitions.items():
+            draft = by_queue[queue][name]
+            part = draft.slice
+            part.fragments, part.transaction_ids, part.keys, part.id_times, part.given, *rest = columns.pick(numbers)
+            draft.message_ids, draft.owners = rest
+            if True in part.given and len(set(part.keys)) < len(part.keys):
+                _settle_repeats(draft)
+            packed.append(draft)
     return packed
+
+
+def _columns(
+    numbered: Sequence[tuple[int, PushRequest]], mint: Callable[[int], tuple[list[str], list[int], int]]
+) -> _Columns:
+    items = [item for _, request in numbered for item in request.items]
+    owners = [(number, index) for number, request in numbered for index in range(len(request.items))]
+    made_ids, keys, made_at = mint(len(items))
+    count, ids = len(items), made_ids
+    times, given = [made_at] * count, [False] * count
+    given_ids = [item.transaction_id for item in items]
+    if given_ids.count(None) < count:
+        given = [one is not None for one in given_ids]
+        facts = _facts(given_ids)
+        ids = [made if one is None else one for one, made in zip(given_ids, made_ids, strict=True)]
+        keys = [key if its else made for its, (key, _), made in zip(given, facts, keys, strict=True)]
+        times = [
+            made_at if not its else NO_ID_TIME if at is None else at for its, (_, at) in zip(given, facts, strict=True)
+        ]
+    plain = [1 for _, request in numbered if not request.plain] == []
+    if plain and ids is made_ids:  # as of producers that leave ids to the broker
+        quoted = list(map(str.encode, ids))
+        fragments = [PLAIN % (id, id, item.payload) for id, item in zip(quoted, items, strict=True)]
+    elif plain and NO_ID_TIME not in times:  # an id that holds a time is a UUID, which needs no quoting
+        both = zip(map(str.encode, made_ids), map(str.encode, ids), items, strict=True)
+        fragments = [PLAIN % (made, id, item.payload) for made, id, item in both]
+    else:
+        fragments = list(map(pack, made_ids, ids, items))
+    return _Columns(fragments, ids, keys, times, given, made_ids, owners)
+
+
+def _settle_repeats(draft: Draft) -> None:
+    """An id may come twice in one flush: it is stored once, where ids are known. Two ids with one key get two."""
+    part, known, again = draft.slice, dict[int, str](), list[int]()
+    for index, (given, id, key) in enumerate(zip(part.given, part.transaction_ids, part.keys, strict=True)):
+        same = known.get(key) if given else None
+        if same == id and part.options.dedup_seconds:
+            draft.repeats.setdefault(id, []).append(draft.owners[index])
+            again.append(index)
+        elif same is not None and same != id:
+            part.keys[index] = id_key(id, salt=1)
+            known[part.keys[index]] = id
+        elif given:
+            known[key] = id
+    for index in reversed(again):
+        draft.drop(index)
 
 
 def pack_by_name(
@@ -294,58 +366,11 @@ def pack_by_name(
                 by_queue[tenant, queue][partition] = Draft((tenant, queue, partition), part)
         numbered.append((len(origins), PushRequest(tenant, items)))
         origins.append([(number, index) for index in indexes])
-    drafts = pack_items(numbered, by_queue, mint)
+    drafts = pack_items(numbered, by_partition(request for _, request in numbered), by_queue, mint)
     for draft in drafts:
         draft.owners = [origins[number][index] for number, index in draft.owners]
         draft.repeats = {id: [origins[n][index] for n, index in again] for id, again in draft.repeats.items()}
     return drafts
-
-
-def _pack_given(
-    tenant: str,
-    items: Sequence[PushItem],
-    owners: Sequence[tuple[int, int]],
-    by_queue: Drafts,
-    made: tuple[list[str], list[int], int],
-) -> None:
-    """Items of which some bring their ids: an id may come twice in one flush."""
-    given_ids = [item.transaction_id for item in items]
-    message_ids, keys, made_at = made
-    queue: str | None = None
-    drafts: dict[str, Draft] = {}
-    for item, given_id, message_id, made_key, (key, id_time), owner in zip(
-        items, given_ids, message_ids, keys, _facts(given_ids), owners, strict=True
-    ):
-        if item.queue is not queue:  # neighbours are mostly of one queue
-            queue = item.queue
-            drafts = by_queue[tenant, queue]
-        draft = drafts[item.partition]
-        if given_id is None:
-            fragment = pack(message_id, message_id, item)
-            draft.rows.append((fragment, message_id, made_key, made_at, False, message_id, owner))
-            continue
-        same = draft.keys.get(key)
-        if same is not None:
-            if same == given_id and draft.slice.options.dedup_seconds:
-                draft.repeats.setdefault(given_id, []).append(owner)
-                continue
-            if same != given_id:
-                key = id_key(given_id, salt=1)
-        draft.keys[key] = given_id
-        if (  # an id that holds a time is a UUID, which needs no quoting
-            id_time is not None
-            and item.trace_id is None
-            and item.type is None
-            and item.headers is None
-            and item.max_attempts is None
-            and item.producer_sub is None
-        ):
-            fragment = PLAIN % (message_id.encode(), given_id.encode(), item.payload)
-        else:
-            fragment = pack(message_id, given_id, item)
-        draft.rows.append(
-            (fragment, given_id, key, NO_ID_TIME if id_time is None else id_time, True, message_id, owner)
-        )
 
 
 def _facts(given_ids: list[str | None]) -> Sequence[tuple[int, int | None]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -23,8 +23,31 @@ class Item(PushItem, rename="camel", kw_only=True, gc=False, omit_defaults=True,
     """Published clients send it, and nobody believes it: `check_wire_items` puts the caller's own in its stead."""
 
 
+class PlainItem(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):
+    """An `Item` that has nothing but this, as nearly all have: it is read in half the time, and needs fewer looks."""
+
+    queue: str
+    payload: msgspec.Raw
+    partition: str = DEFAULT_PARTITION
+    transaction_id: str | None = None
+
+    trace_id: ClassVar[None] = None
+    type: ClassVar[None] = None
+    headers: ClassVar[None] = None
+    deliver_at: ClassVar[None] = None
+    delay_ms: ClassVar[None] = None
+    priority: ClassVar[None] = None
+    max_attempts: ClassVar[None] = None
+    producer_sub: ClassVar[None] = None
+    special: ClassVar[bool] = False
+
+
 class PushBody(msgspec.Struct, forbid_unknown_fields=True):
     items: list[Item]
+
+
+class PlainBody(msgspec.Struct, forbid_unknown_fields=True):
+    items: list[PlainItem]
 
 
 class PushElement(Problem, kw_only=True):

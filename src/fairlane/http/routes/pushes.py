@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -24,14 +24,16 @@ from fairlane.model.names import DEFAULT_PARTITION, are_plain, is_its_own_json, 
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.segment import encode
 from fairlane.wire.base import decoder
-from fairlane.wire.push import Item, PushBody
+from fairlane.wire.push import Item, PlainBody, PushBody
 
 if TYPE_CHECKING:
+    from fairlane.broker.broker import Broker
     from fairlane.http.app import App
 
 
 routes = Routes("messages")
 _decode = decoder(PushBody).decode
+_decode_plain = decoder(PlainBody).decode
 
 
 @routes.post(
@@ -47,6 +49,49 @@ async def push(app: App, request: Request) -> Response:
     """Store messages; queues and partitions are made when first named."""
     broker = app.broker_of(request)
     deferred = broker.admission.defers("push")  # before the body is looked at
+    items = _plain_items(request.body) if _may_be_plain(broker, request) else None
+    if items is not None:
+        pushed = PushRequest(broker.tenant, items, plain=True)
+    else:
+        pushed = await _pushed(broker, request)
+        items = cast(list[Item], pushed.items)
+    outcomes = await broker.intake.push(pushed, deferred)
+    if len(items) == 1 and outcomes[0].status == "queued":  # as of producers that push when something happens
+        return Response(201, f"[{push_element(0, items[0], outcomes[0])}]".encode())
+    statuses = {outcome.status for outcome in outcomes}
+    if statuses == {"queued"} and _is_bare(items, outcomes):
+        return Response(201, _bare_elements(items, outcomes))
+    elements = f"[{','.join(map(push_element, range(len(items)), items, outcomes))}]".encode()
+    if "refused" in statuses:
+        return _refusal(outcomes, elements, whole=len(statuses) == 1)
+    return Response(202 if "buffered" in statuses else 201, elements)
+
+
+def _may_be_plain(broker: Broker, request: Request) -> bool:
+    """Whether nothing is to be added to the messages of a request."""
+    return request.caller is ANYBODY and broker.intake.takes_as_is and b"traceparent" not in request.headers
+
+
+def _plain_items(body: bytes) -> list[Item] | None:
+    """The items of a push that need no closer look; None if they, or some of them, do."""
+    if not body.isascii():
+        return None
+    try:
+        items = _decode_plain(body).items
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    if not 0 < len(items) <= BATCH_ITEMS_MAX:
+        return None
+    names = {item.partition for item in items}
+    names.update([item.queue for item in items])
+    ids = [item.transaction_id for item in items if item.transaction_id is not None]
+    if not names <= known_names.keys() or max([len(item.payload) for item in items]) > SHALLOW_BYTES:
+        return None
+    return cast(list[Item], items) if not ids or are_plain(ids) else None
+
+
+async def _pushed(broker: Broker, request: Request) -> PushRequest:
+    """What a request brings, whatever it is, checked."""
     try:
         if not request.body.isascii():
             request.body.decode()
@@ -61,16 +106,7 @@ async def push(app: App, request: Request) -> Response:
         await scopes.check_pushes(broker, request.caller, [item.queue for item in items])
     if b"traceparent" in request.headers:
         tracing.give(items, tracing.of_request(request.headers))
-    outcomes = await broker.intake.push(PushRequest(broker.tenant, items, special), deferred)
-    if len(items) == 1 and outcomes[0].status == "queued":  # as of producers that push when something happens
-        return Response(201, f"[{push_element(0, items[0], outcomes[0])}]".encode())
-    statuses = {outcome.status for outcome in outcomes}
-    if statuses == {"queued"} and _is_bare(items, outcomes):
-        return Response(201, _bare_elements(items, outcomes))
-    elements = f"[{','.join(map(push_element, range(len(items)), items, outcomes))}]".encode()
-    if "refused" in statuses:
-        return _refusal(outcomes, elements, whole=len(statuses) == 1)
-    return Response(202 if "buffered" in statuses else 201, elements)
+    return PushRequest(broker.tenant, items, special)
 
 
 def _refusal(outcomes: list[PushOutcome], elements: bytes, *, whole: bool) -> Response:

@@ -77,7 +77,7 @@ def make_durable(db: apsw.Connection) -> None:
     db.pragma("synchronous", "full")
     db.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
     db.pragma("journal_size_limit", LOG_BYTES_MAX)
-    db.pragma("cache_size", -64 * 1024)
+    db.pragma("cache_size", -48 * 1024)
     check_durable(db)
 
 
