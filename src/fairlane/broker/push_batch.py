@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from fairlane.errors import LaneLocked, OutcomeUnknown
-from fairlane.model.ids import PartitionId, id_facts, id_key, ids_facts
+from fairlane.model.ids import PartitionId, id_key, ids_facts
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.queue import QueueOptions
@@ -312,12 +312,7 @@ def _columns(
     given_ids = [item.transaction_id for item in items]
     if given_ids.count(None) < count:
         given = [one is not None for one in given_ids]
-        facts = _facts(given_ids)
-        ids = [made if one is None else one for one, made in zip(given_ids, made_ids, strict=True)]
-        keys = [key if its else made for its, (key, _), made in zip(given, facts, keys, strict=True)]
-        times = [
-            made_at if not its else NO_ID_TIME if at is None else at for its, (_, at) in zip(given, facts, strict=True)
-        ]
+        ids, keys, times = _given_facts(given_ids, made_ids, keys, made_at)
     plain = [1 for _, request in numbered if not request.plain] == []
     if plain and ids is made_ids:  # as of producers that leave ids to the broker
         quoted = list(map(str.encode, ids))
@@ -373,11 +368,16 @@ def pack_by_name(
     return drafts
 
 
-def _facts(given_ids: list[str | None]) -> Sequence[tuple[int, int | None]]:
-    """`id_facts` of each id, of (0, None) where none was given."""
+def _given_facts(
+    given_ids: list[str | None], made_ids: list[str], made_keys: list[int], made_at: int
+) -> tuple[list[str], list[int], list[int]]:
+    """The ids of messages, of which some were given, their keys and their times."""
+    ids = [made if given is None else given for given, made in zip(given_ids, made_ids, strict=True)]
+    keys, times = ids_facts(ids)
     if None in given_ids:
-        return [(0, None) if given is None else id_facts(given) for given in given_ids]
-    return ids_facts(given_ids)  # type: ignore[arg-type]
+        keys = [made if given is None else key for given, made, key in zip(given_ids, made_keys, keys, strict=True)]
+        times = [made_at if given is None else at for given, at in zip(given_ids, times, strict=True)]
+    return ids, keys, [NO_ID_TIME if at is None else at for at in times] if None in times else times  # type: ignore[return-value]
 
 
 def doubt(drafts: Iterable[Draft]) -> None:

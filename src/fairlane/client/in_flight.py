@@ -22,8 +22,8 @@ _LOOK_MAX = 1_000
 """So many that have to wait are looked past for others that may go."""
 
 Outcomes = list[PushOutcome]
-_Call = tuple[list[Item], "asyncio.Future[Outcomes]"]
 _Lane = tuple[str, str | None]
+_Call = tuple[list[Item], set[_Lane], "asyncio.Future[Outcomes]"]
 
 
 class InFlight:
@@ -45,9 +45,10 @@ class InFlight:
         """The outcomes of a call, which travels with whatever else waits. It is taken back if the future is cancelled
         before it left."""
         future: asyncio.Future[Outcomes] = asyncio.get_running_loop().create_future()
-        self._waiting.append((call, future))
+        lanes = _lanes_of(call)
+        self._waiting.append((call, lanes, future))
         self._items += len(call)
-        if len(self._tasks) < REQUESTS_MAX and self._lanes.isdisjoint(_lanes_of(call)):
+        if len(self._tasks) < REQUESTS_MAX and self._lanes.isdisjoint(lanes):
             self._start()
         return future
 
@@ -61,27 +62,27 @@ class InFlight:
                 await self._fly(calls)
                 await asyncio.sleep(0)  # those who were answered may have more
         except asyncio.CancelledError:  # the loop is being torn down
-            for _, future in self._waiting:
+            for *_, future in self._waiting:
                 future.cancel()
             raise
         finally:
             self._tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
 
     async def _fly(self, calls: list[_Call]) -> None:
-        lanes = {lane for call, _ in calls for lane in _lanes_of(call)}
+        lanes = set().union(*[mine for _, mine, _ in calls])
         self._lanes |= lanes
         self._requests += 1
         if self._waiting and len(self._tasks) < REQUESTS_MAX:
             self._start()
         outcomes: Sequence[Outcomes | Exception]
         try:
-            outcomes = await self._send([call for call, _ in calls])
+            outcomes = await self._send([call for call, _, _ in calls])
         except Exception as error:  # the boundary of a request: its callers get it
             outcomes = [error] * len(calls)
         finally:
             self._requests -= 1
             self._lanes -= lanes
-        for (_, future), outcome in zip(calls, outcomes, strict=True):
+        for (*_, future), outcome in zip(calls, outcomes, strict=True):
             if future.done():  # its caller has gone
                 continue
             if isinstance(outcome, Exception):
@@ -99,11 +100,11 @@ class InFlight:
         left: list[_Call] = []
         items = size = 0
         while waiting and len(left) < _LOOK_MAX:
-            call, future = entry = waiting.popleft()
+            call, lanes, future = entry = waiting.popleft()
             if future.done():  # its caller has gone
                 self._items -= len(call)
                 continue
-            if blocked and not blocked.isdisjoint(lanes := _lanes_of(call)):
+            if blocked and not blocked.isdisjoint(lanes):
                 blocked.update(lanes)
                 left.append(entry)
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, cast
 
 import msgspec
@@ -17,13 +18,21 @@ from fairlane.client.transport import Answer, Call, Transport, path_of
 from fairlane.errors import FairlaneError, InvalidRequest, Overloaded, QueueFull
 from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.limits import JSON_DEPTH_MAX
-from fairlane.model.message import PushItem, PushOptions, check_depth, check_items, check_options, check_payloads
+from fairlane.model.message import (
+    PushItem,
+    PushOptions,
+    are_plain_items,
+    check_depth,
+    check_items,
+    check_options,
+    check_payloads,
+)
 from fairlane.model.moment import Moment
 from fairlane.model.outcome import PushOutcome
 from fairlane.wire.base import encode
-from fairlane.wire.push import Item, PushBody, PushElement, PushRefusal
+from fairlane.wire.push import Item, PlainItem, PushBody, PushedIds, PushElement, PushRefusal
 
-_PUSH = path_of("push")
+_PUSH = f"{path_of('push')}?brief=true"
 _ROUNDS_MAX = 3  # others may take the room meanwhile
 
 
@@ -59,6 +68,8 @@ class Pushes:
 
     async def _settled(self, outcomes: list[PushOutcome], own: Sequence[bool]) -> list[PushOutcome]:
         """Wait for those that are operations, or give them a handle."""
+        if {outcome.status for outcome in outcomes} == {"queued"}:  # as nearly always
+            return outcomes
         if any(outcome.status == "buffered" for outcome in outcomes):
             if self._wait:
                 outcomes = await self._queued.look_all(outcomes)
@@ -118,10 +129,13 @@ class Pushes:
         else's."""
         items = [item for call in calls for item in call]
         answer = await self._transport.exchange(Call("POST", _PUSH, self._transport.own_key, encode(PushBody(items))))
+        if answer.body[:1] == b"{" and answer.status == 201:
+            found = iter(_stored(answer, items))
+            return [list(islice(found, len(call))) for call in calls]
         elements = _elements(answer, items)
         if elements is not None:
-            found = iter(elements)
-            return [[_outcome(item, next(found)) for item in call] for call in calls]
+            told = iter(elements)
+            return [[_outcome(item, next(told)) for item in call] for call in calls]
         error = answer.error()
         if isinstance(error, Overloaded):
             return [[_refused(item, error) for item in call] for call in calls]
@@ -135,9 +149,15 @@ class Pushes:
 
 def prepare(items: Sequence[PushItem]) -> list[Item]:
     """Items as they are sent, each with a transactionId. InvalidRequest names the first bad one's index."""
-    check_items(items)
+    if not (plain := are_plain_items(items)):
+        check_items(items)
     check_payloads(items)
     ids, _, _ = uuid7.many(len(items))
+    if plain:
+        return [
+            PlainItem(item.queue, msgspec.Raw(item.payload), item.partition, item.transaction_id or id)  # type: ignore[misc]
+            for item, id in zip(items, ids, strict=True)
+        ]
     return [
         Item(
             queue=item.queue,
@@ -172,6 +192,18 @@ def item_of(queue: str, data: Any, options: PushOptions) -> Item:
     return item
 
 
+def _stored(answer: Answer, items: list[Item]) -> list[PushOutcome]:
+    """The outcomes of items that were all stored in queues without a limit, as nearly always."""
+    pushed = decode(answer.body, PushedIds)
+    partitions = [one for text, count in pushed.partitions for one in [PartitionId.parse(text)] * count]
+    if not len(items) == len(pushed.message_ids) == len(partitions):
+        raise FairlaneError("the server's answer is not what a Fairlane broker says: it tells of other messages")
+    return [
+        PushOutcome("queued", item.transaction_id or "", id, partition)
+        for item, id, partition in zip(items, pushed.message_ids, partitions, strict=True)
+    ]
+
+
 def _elements(answer: Answer, items: list[Item]) -> list[PushElement] | None:
     """What the answer says of each item; None if it speaks of the request as a whole."""
     try:
@@ -187,8 +219,6 @@ def _elements(answer: Answer, items: list[Item]) -> list[PushElement] | None:
 def _outcome(item: Item, element: PushElement) -> PushOutcome:
     status: Any = element.status
     partition = None if element.partition_id is None else PartitionId.parse(element.partition_id)
-    if status == "queued" and element.remaining_capacity is None:  # as nearly always
-        return PushOutcome(status, item.transaction_id or "", element.message_id, partition)
     if status in ("queued", "duplicate", "scheduled", "buffered"):
         depth, remaining = element.queue_depth, element.remaining_capacity
         return PushOutcome(

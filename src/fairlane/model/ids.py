@@ -16,6 +16,7 @@ from uuid import UUID
 from fairlane.errors import InvalidRequest
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_VARIANT = frozenset("89ab")
 _PARTITION = re.compile(r"(0|[1-9]\d{0,9})-([1-9]\d{0,18})", re.ASCII)
 
 
@@ -129,18 +130,19 @@ def id_facts(text: str) -> tuple[int, int | None]:
     return low, high >> 16 if high & 0xF000 == 0x7000 and low < 0 else None
 
 
-_HALVES = struct.Struct(">Qq")
-_halves = _HALVES.unpack
+_halves = struct.Struct(">Qq").unpack
 
 
-def ids_facts(texts: list[str]) -> list[tuple[int, int | None]]:
-    """`id_facts` of each text, quickly if all of them are UUIDs."""
+def ids_facts(texts: list[str]) -> tuple[list[int], list[int | None]]:
+    """`id_facts` of all texts, as the keys and the times: quickly if all of them are UUIDv7s."""
     joined, count = "".join(texts), len(texts)
     # With a dash in its four places everywhere, no other dash, no blank and no capital, each text is a UUID.
     dashes = "-" * count
     if (
         set(map(len, texts)) == {36}
         and all(joined[index::36] == dashes for index in (8, 13, 18, 23))
+        and joined[14::36] == "7" * count
+        and set(joined[19::36]) <= _VARIANT
         and joined == joined.lower()
     ):
         try:
@@ -148,11 +150,10 @@ def ids_facts(texts: list[str]) -> list[tuple[int, int | None]]:
         except ValueError:
             raw = b""
         if len(raw) == 16 * count:
-            return [
-                (low, high >> 16 if high & 0xF000 == 0x7000 and low < 0 else None)
-                for high, low in _HALVES.iter_unpack(raw)
-            ]
-    return list(map(id_facts, texts))
+            keys = list(struct.unpack(f">{2 * count}q", raw)[1::2])
+            return keys, [high >> 16 for high in struct.unpack(f">{2 * count}Q", raw)[::2]]
+    facts = list(map(id_facts, texts))
+    return [key for key, _ in facts], [at for _, at in facts]
 
 
 def id_key(text: str, *, salt: int = 0) -> int:

@@ -22,7 +22,7 @@ from fairlane.model.limits import (
     TYPE_CHARS_MAX,
 )
 from fairlane.model.moment import Moment
-from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name, is_known, is_plain, known_names
+from fairlane.model.names import DEFAULT_PARTITION, are_plain, check_count, check_name, is_known, is_plain, known_names
 from fairlane.model.queue import PRIORITY_MAX
 
 T_co = TypeVar("T_co", covariant=True)
@@ -128,17 +128,18 @@ def check_headers(headers: object) -> None:
         raise InvalidRequest(f"headers have {total} characters in all; at most {HEADER_CHARS_MAX} are allowed")
 
 
-def _is_plain_item(item: object) -> bool:
-    """Whether an item is of the kind that nearly all are: names met before, a plain id, nothing else but a payload."""
-    if type(item) is not PushItem:
+def are_plain_items(items: Sequence[object]) -> bool:
+    """Whether items are of the kind that nearly all are, and may be one request: names met before, plain ids, nothing
+    else but a payload."""
+    if not isinstance(items, Sequence) or not 0 < len(items) <= BATCH_ITEMS_MAX:
         return False
-    given = item.transaction_id
-    return (
-        type(item.queue) is str
-        and item.queue in known_names
+    plain: list[PushItem] = [
+        item
+        for item in items
+        if type(item) is PushItem
+        and type(item.queue) is str
         and type(item.partition) is str
-        and item.partition in known_names
-        and (given is None or is_plain(given))
+        and type(item.payload) is bytes
         and item.trace_id is None
         and item.type is None
         and item.headers is None
@@ -147,14 +148,26 @@ def _is_plain_item(item: object) -> bool:
         and item.priority is None
         and item.max_attempts is None
         and item.producer_sub is None
-        and type(item.payload) is bytes
-        and len(item.payload) <= MESSAGE_BYTES_MAX
+    ]
+    if len(plain) < len(items):
+        return False
+    names = {item.queue for item in plain}
+    names.update([item.partition for item in plain])
+    ids = [item.transaction_id for item in plain if item.transaction_id is not None]
+    sizes = [len(item.payload) for item in plain]
+    return (
+        names <= known_names.keys()
+        and max(sizes) <= MESSAGE_BYTES_MAX
+        and sum(sizes) <= REQUEST_BYTES_MAX
+        and (not ids or (set(map(type, ids)) == {str} and are_plain(ids)))
     )
 
 
 def check_items(items: Sequence[PushItem]) -> bool:
     """InvalidRequest unless these items can be one request; it names the first bad item's index. Whether any of them
     asks for more than to be stored."""
+    if are_plain_items(items):
+        return False
     if not isinstance(items, Sequence):
         raise InvalidRequest("a push takes a list of PushItem")
     if len(items) > BATCH_ITEMS_MAX:
@@ -162,14 +175,13 @@ def check_items(items: Sequence[PushItem]) -> bool:
     size = 0
     special = False
     for index, item in enumerate(items):
-        if not _is_plain_item(item):
-            if not isinstance(item, PushItem):
-                raise InvalidRequest(f"item {index} is not a PushItem but {type(item).__name__}")
-            try:
-                item.check()
-            except InvalidRequest as error:
-                raise InvalidRequest(f"item {index}: {error}") from None
-            special = special or item.special
+        if not isinstance(item, PushItem):
+            raise InvalidRequest(f"item {index} is not a PushItem but {type(item).__name__}")
+        try:
+            item.check()
+        except InvalidRequest as error:
+            raise InvalidRequest(f"item {index}: {error}") from None
+        special = special or item.special
         size += len(item.payload)
     if size > REQUEST_BYTES_MAX:
         raise InvalidRequest(f"a push may have {REQUEST_BYTES_MAX} bytes of payload, not {size}")

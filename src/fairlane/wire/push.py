@@ -66,6 +66,19 @@ class PushElement(Problem, kw_only=True):
     deliver_at: Moment | None = msgspec.field(name="deliverAt", default=None)
 
 
+class PushQuery(msgspec.Struct, rename="camel"):
+    brief: bool = False
+    """Where all items were stored, in queues without a limit, say so by `PushedIds` instead of an element for each."""
+
+
+class PushedIds(msgspec.Struct, rename="camel"):
+    """The brief answer to a push."""
+
+    message_ids: list[str]
+    partitions: list[tuple[str, int]]
+    """The partitionId of so many items in a row each."""
+
+
 class PushRefusal(msgspec.Struct):
     """A push of which nothing was stored."""
 

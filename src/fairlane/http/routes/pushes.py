@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -12,7 +13,7 @@ from fairlane import tracing
 from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import InvalidRequest, Overloaded, QueueFull
 from fairlane.http import scopes
-from fairlane.http.decode import SHALLOW_BYTES, Nested, check_depths, decode
+from fairlane.http.decode import SHALLOW_BYTES, Nested, check_depths, decode, read
 from fairlane.http.problems import problem, public_text
 from fairlane.http.router import Routes
 from fairlane.http.server import Request, Response
@@ -24,7 +25,7 @@ from fairlane.model.names import DEFAULT_PARTITION, are_plain, is_its_own_json, 
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.segment import encode
 from fairlane.wire.base import decoder
-from fairlane.wire.push import Item, PlainBody, PushBody
+from fairlane.wire.push import Item, PlainBody, PushBody, PushQuery
 
 if TYPE_CHECKING:
     from fairlane.broker.broker import Broker
@@ -41,6 +42,7 @@ _decode_plain = decoder(PlainBody).decode
     needs="push",
     each=True,
     audited=False,
+    query=PushQuery,
     body=PushBody,
     body_bytes_max=REQUEST_BYTES_MAX,
     statuses=(201, 202, 422, 429),
@@ -56,11 +58,14 @@ async def push(app: App, request: Request) -> Response:
         pushed = await _pushed(broker, request)
         items = cast(list[Item], pushed.items)
     outcomes = await broker.intake.push(pushed, deferred)
-    if len(items) == 1 and outcomes[0].status == "queued":  # as of producers that push when something happens
+    if (
+        len(items) == 1 and not request.query_string and outcomes[0].status == "queued"
+    ):  # as of producers that push when something happens
         return Response(201, f"[{push_element(0, items[0], outcomes[0])}]".encode())
     statuses = {outcome.status for outcome in outcomes}
     if statuses == {"queued"} and _is_bare(items, outcomes):
-        return Response(201, _bare_elements(items, outcomes))
+        brief = request.query_string != b"" and read(request.query, PushQuery).brief
+        return Response(201, _pushed_ids(outcomes) if brief else _bare_elements(items, outcomes))
     elements = f"[{','.join(map(push_element, range(len(items)), items, outcomes))}]".encode()
     if "refused" in statuses:
         return _refusal(outcomes, elements, whole=len(statuses) == 1)
@@ -182,6 +187,13 @@ def _is_bare(items: list[Item], outcomes: list[PushOutcome]) -> bool:
 
 _HEADS = [f'{{"index":{index},"transaction_id":"' for index in range(1000)]
 _tails: dict[tuple[PartitionId | None, str], str] = {}
+
+
+def _pushed_ids(outcomes: list[PushOutcome]) -> bytes:
+    ids = '","'.join([outcome.message_id or "" for outcome in outcomes])
+    rows = groupby([outcome.partition for outcome in outcomes])
+    partitions = ",".join([f'["{partition}",{len(list(some))}]' for partition, some in rows])
+    return f'{{"messageIds":["{ids}"],"partitions":[{partitions}]}}'.encode()
 
 
 def _bare_elements(items: list[Item], outcomes: list[PushOutcome]) -> bytes:
