@@ -9,7 +9,8 @@ import pytest
 
 from fairlane.broker.broker import Broker
 from fairlane.errors import InvalidRequest
-from fairlane.model.message import Batch, Message
+from fairlane.model.batch import Batch
+from fairlane.model.message import Message
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus
 from tests.conformance.harness import Harness
 

@@ -11,8 +11,8 @@ import pytest
 
 from fairlane.broker.broker import Broker
 from fairlane.errors import ShuttingDown
+from fairlane.model.batch import Batch
 from fairlane.model.group import Seek, Subscription
-from fairlane.model.message import Batch
 from fairlane.model.names import DEFAULT_TENANT
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness

@@ -6,8 +6,8 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple, cast
 
 from fairlane.errors import OutcomeUnknown
+from fairlane.model.batch import Batch as Handed
 from fairlane.model.group import Subscription
-from fairlane.model.message import Batch as Handed
 from fairlane.model.message import Message as Delivered
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus

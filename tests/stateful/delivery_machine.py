@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
+from fairlane.model.batch import Batch
 from fairlane.model.group import Seek, Subscription
-from fairlane.model.message import Batch
 from fairlane.model.message import Message as Delivered
 from tests.stateful.backends import Backend
 from tests.stateful.delivery_model import SECOND, Message, Queue, Waiting

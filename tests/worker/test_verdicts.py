@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fairlane.model.batch import Batch
 from fairlane.model.ids import PartitionId
-from fairlane.model.message import Batch
 from fairlane.model.outcome import AckItem, AckStatus
 from fairlane.runtime.claim import Claim, Report
 from fairlane.runtime.settler import needed

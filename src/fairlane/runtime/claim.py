@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from fairlane.errors import FairlaneError
 from fairlane.model.outcome import AckItem, RenewOutcome
 
 RENEW_SECONDS_MAX = 30.0
+PARTS_AT_ONCE = 32
+"""Handled by one task before others have their turn."""
 _NEVER = float("inf")
+Leave = Callable[[int], None]
 
 
 class Claim:
@@ -36,9 +40,49 @@ class Claim:
         self.unhandled = 0
         """Messages without a verdict: they come again."""
         self.tasks: set[asyncio.Task[None]] = set()
+        self.parts: deque[deque[Any]] = deque()
+        """Messages that no task has taken yet; those of a part are handled one after another."""
+        self._hand_comes = False
+        """A task was made that has not begun."""
+        self._work: Callable[[Claim, deque[Any]], Awaitable[None]]
+        self._leave: Leave
         self.beat = min(batch.lease_seconds / 8, RENEW_SECONDS_MAX / 2)
         """The lease is renewed after two of them, or after one if another is renewed then."""
         self.renew_at = _NEVER
+
+    def begin(
+        self, parts: Iterable[deque[Any]], work: Callable[[Claim, deque[Any]], Awaitable[None]], leave: Leave
+    ) -> None:
+        """Have the parts worked off; when nobody will take the rest, `leave` is told how many messages that are."""
+        self.parts.extend(parts)
+        self._work, self._leave = work, leave
+        self._add_hand()
+
+    def _add_hand(self) -> None:
+        self._hand_comes = True
+        task = asyncio.ensure_future(self._work_off())
+        self.tasks.add(task)
+        task.add_done_callback(self._hand_left)
+
+    def _hand_left(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if self.cancelled and self.parts and not self.tasks:
+            left = sum(map(len, self.parts))
+            self.parts.clear()
+            self._leave(left)
+
+    async def _work_off(self) -> None:
+        """Take part after part. Who takes one makes sure that somebody comes for the next: a handler that waits holds
+        up no other, and one that does not is called without a task of its own."""
+        self._hand_comes, done = False, 0
+        while self.parts:
+            part = self.parts.popleft()
+            if self.parts and not self._hand_comes:
+                self._add_hand()
+            await self._work(self, part)
+            done += 1
+            if done % PARTS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # others have their turn too
 
     def cancel(self) -> None:
         """End the handlers that run. A plain function cannot be ended: it may look at `cancelled`."""

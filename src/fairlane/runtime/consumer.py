@@ -279,10 +279,8 @@ class Consumer:
             self.handling.loop.call_soon_threadsafe(call, *arguments)
 
     def _begin(self, claim: Claim) -> None:
-        for part in [deque(claim.batch)] if self.handling.whole else self.handling.parts(claim):
-            task = asyncio.ensure_future(self._work(claim, part))
-            claim.tasks.add(task)
-            task.add_done_callback(claim.tasks.discard)
+        parts = [deque(claim.batch)] if self.handling.whole else self.handling.parts(claim)
+        claim.begin(parts, self._work, lambda left: self._report(Report(claim, left, left=left)))
 
     async def _work(self, claim: Claim, part: deque[Any]) -> None:
         """One after the other, until one of them comes again: then so do those behind it."""

@@ -127,7 +127,9 @@ class Handlers(Handling):
 
     async def _called(self, binding: Binding, data: Any, context: Context) -> Any:
         """The handler inside the middlewares."""
-        arguments = binding.arguments(data, context)
+        arguments, limit = binding.arguments(data, context), binding.handler.timeout
+        if limit is None and not self._app.middlewares:
+            return await self._stage.call(binding, arguments, self.concurrency)
 
         async def innermost() -> Any:
             return await self._stage.call(binding, arguments, self.concurrency)
@@ -135,7 +137,6 @@ class Handlers(Handling):
         call: Next = innermost
         for middleware in reversed(self._app.middlewares):
             call = _around(middleware, context, call)
-        limit = binding.handler.timeout
         if limit is None:
             return await call()
         calling = asyncio.ensure_future(call())
