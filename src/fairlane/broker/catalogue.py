@@ -284,6 +284,11 @@ class Catalogue:
                 self._add(tenant, known)
         return known
 
+    def met(self, queue: Queue, id: PartitionId, name: str) -> None:
+        """A pop gave messages of this partition, whose acks need not ask for it."""
+        if (queue.tenant, id) not in self.by_id:
+            self._add(queue.tenant, Partition(id, queue.id, name, queue.options.ordering == "unordered"))
+
     async def names(self, tenant: str, id: PartitionId) -> tuple[str | None, str | None]:
         """Names of a partition's queue and of the partition itself, as far as they are known."""
         partition = await self.partition(tenant, id)

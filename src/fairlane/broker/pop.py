@@ -215,6 +215,7 @@ class Popper:
                 taken.append(_opened(lane))
                 if lease_id:
                     self._leases.remember(lease_id, lease, lane)
+                    self._catalogue.met(queue, lane.partition, lane.name)
             except StoreCorrupt as error:
                 log.error(
                     "cannot read partition %(partition)r (%(partition_id)s): %(error)s",
