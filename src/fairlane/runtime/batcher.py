@@ -93,6 +93,7 @@ class Batcher(Generic[Op, Out]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._late: set[LateAnswer] = set()
         self._stopped = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def idle(self) -> bool:
@@ -140,7 +141,9 @@ class Batcher(Generic[Op, Out]):
         """The same of a caller who wants no outcome that comes when it has gone."""
         if self._stopped:
             raise ShuttingDown("the broker is stopping")
-        future: asyncio.Future[Out] = asyncio.get_running_loop().create_future()
+        if self._loop is None:  # asked for each time, it would ask the system for the process every time
+            self._loop = asyncio.get_running_loop()
+        future: asyncio.Future[Out] = self._loop.create_future()
         self._items += items
         self.waiting.append((op, items, bytes, future))
         if len(self._tasks) < self._policy.flushes:
