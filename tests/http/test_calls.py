@@ -28,20 +28,20 @@ TOLERANCE = 0.15
 LANES = "calls.lanes"
 CALLS = {
     "sqlite": {
-        "push 1": 231,
-        "push 100": 747,
+        "push 1": 225,
+        "push 100": 459,
         "pop 100": 185,
         "ack 100": 189,
-        "push 100 with ids to 4 lanes": 1363,
+        "push 100 with ids to 4 lanes": 1094,
         "pop 100 of 4 lanes": 263,
         "ack 100 of 4 lanes": 351,
     },
     "postgres18": {
-        "push 1": 276,
-        "push 100": 785,
+        "push 1": 270,
+        "push 100": 497,
         "pop 100": 206,
         "ack 100": 263,
-        "push 100 with ids to 4 lanes": 1513,
+        "push 100 with ids to 4 lanes": 1233,
         "pop 100 of 4 lanes": 294,
         "ack 100 of 4 lanes": 425,
     },

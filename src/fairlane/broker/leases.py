@@ -47,18 +47,19 @@ class LeasedBatch(msgspec.Struct):
         """Whether these are its messages, all and in order, as far as the stored bytes tell without being decoded."""
         if self.segments is None:
             return self.ids_in_order == ids
-        index = 0
+        quoted = "".join([f'{id}"' for id in ids])
+        if quoted.count('"') > len(ids):  # a quote inside of an id is not stored as such
+            return False
+        if not quoted.isascii():
+            return False
+        starts: list[tuple[bytes, int]] = []
         for segment in self.segments:
-            body, ends = segment.body, segment.ends
             skip = max(0, self.range.start - segment.first)
-            start = ends[skip - 1] if skip else 0
-            for end in ends[skip : self.range.stop - segment.first]:
-                quoted = b'%b"' % ids[index].encode(errors="replace")
-                if quoted.count(b'"') > 1 or not body.startswith(quoted, start + ID_AT, end):
-                    return False
-                start = end
-                index += 1
-        return True
+            ends = segment.ends[skip : self.range.stop - segment.first]
+            first = segment.ends[skip - 1] if skip else 0
+            starts += [(segment.body, start + ID_AT) for start in (first, *ends[:-1])]
+        found = [body[start : start + len(id) + 1] for (body, start), id in zip(starts, ids, strict=True)]
+        return b"".join(found) == quoted.encode()
 
     def positions(self) -> dict[str, int]:
         if self.by_id is None:  # asked for once for each message, where they are acked one by one

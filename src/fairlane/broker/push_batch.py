@@ -236,6 +236,14 @@ def by_partition(requests: Iterable[PushRequest]) -> Where:
     for request in requests:
         if not request.items:
             continue
+        if len(request.items) == 1:
+            [item] = request.items
+            queue_key = request.tenant, item.queue
+            if queue_key not in found:
+                found[queue_key] = {}
+            found[queue_key].setdefault(item.partition, []).append(start)
+            start += 1
+            continue
         tenant, names = request.tenant, [item.partition for item in request.items]
         queues = [item.queue for item in request.items]
         stop = start + len(names)

@@ -134,8 +134,8 @@ class Pushes:
             return [list(islice(found, len(call))) for call in calls]
         elements = _elements(answer, items)
         if elements is not None:
-            told = iter(elements)
-            return [[_outcome(item, next(told)) for item in call] for call in calls]
+            following = iter(elements)
+            return [[_outcome(item, next(following)) for item in call] for call in calls]
         error = answer.error()
         if isinstance(error, Overloaded):
             return [[_refused(item, error) for item in call] for call in calls]

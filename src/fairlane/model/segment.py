@@ -78,6 +78,7 @@ def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
 PLAIN = b'{"id":"%b","transactionId":"%b","data":%b'
 """`pack` of a message whose ids need no quoting, and which has nothing but a payload."""
 TRACE = b',"traceId":'
+UNSAID = b'"traceId":null,"producerSub":null,'
 SEALED = b',"sealed":"'
 PRODUCER = b',"producerSub":'
 
@@ -162,7 +163,7 @@ def unsaid(fragment: bytes) -> bytes:
     match = _IDS.match(fragment)
     named = match is not None and fragment.startswith(TRACE, match.end())
     if not named:
-        return b'"traceId":null,"producerSub":null,'
+        return UNSAID
     return b"" if PRODUCER in fragment and head_of(fragment)[3] is not None else b'"producerSub":null,'
 
 
@@ -218,19 +219,13 @@ class Segment(msgspec.Struct, frozen=True):
     def cut(self, first: int, upto: int) -> list[bytes]:
         """The same of a segment that was checked."""
         body, ends = self.body, self.ends
-        low, high = max(0, first - self.first), min(len(ends), upto - self.first)
-        if low >= high:
-            return []
-        if len(ends) == 1:
-            return [body]
-        start = ends[low - 1] if low else 0
-        if low or high < len(ends):
-            ends = ends[low:high]
-        cuts = []
-        for end in ends:
-            cuts.append(body[start:end])
-            start = end
-        return cuts
+        count, start = len(ends), 0
+        if first > self.first or upto < self.first + count:
+            low, high = max(0, first - self.first), min(count, upto - self.first)
+            if low >= high:
+                return []
+            start, ends = ends[low - 1] if low else 0, ends[low:high]
+        return [body[low:high] for low, high in zip((start, *ends[:-1]), ends, strict=True)]
 
 
 def messages(segments: Sequence[Segment], first: int, upto: int) -> Iterator[Message[Any]]:

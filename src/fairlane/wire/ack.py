@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -27,6 +27,23 @@ class Ack(msgspec.Struct, rename="camel", gc=False, omit_defaults=True, forbid_u
     """Of the message, as its pop told it; then its id is not looked up."""
     count: Annotated[int, msgspec.Meta(ge=1, le=BATCH_ITEMS_MAX)] | None = None
     """So many messages in a row are completed, from the one at `position` on, whatever their ids; only in a batch."""
+
+
+class PlainAck(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):
+    """An `Ack` that says no more than that messages are done, as nearly all do: it is read in less time, and needs
+    fewer looks."""
+
+    transaction_id: str
+    partition_id: str
+    lease_id: str
+    status: Literal["completed"] = "completed"
+    position: int | None = None
+    count: Annotated[int, msgspec.Meta(ge=1, le=BATCH_ITEMS_MAX)] | None = None
+
+
+class PlainAcks(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    acknowledgments: list[PlainAck]
+    consumer_group: str | None = None
 
 
 class AckBatch(msgspec.Struct, rename="camel", forbid_unknown_fields=True):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -22,7 +23,7 @@ from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, NAME_CHARS_MAX, RE
 from fairlane.model.names import QUEUE_MODE, check_count, check_name, is_its_own_json
 from fairlane.model.outcome import COMPLETED, CUMULATIVE, AckItem, AckOutcome, Alike, Outcomes
 from fairlane.model.segment import encode
-from fairlane.wire.ack import Ack, AckBatch
+from fairlane.wire.ack import Ack, AckBatch, PlainAck, PlainAcks
 from fairlane.wire.base import decoder
 
 if TYPE_CHECKING:
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
     from fairlane.http.app import App
 
 Names = tuple[str | None, str | None]
+Acks = list[Ack] | list[PlainAck]
 routes = Routes("messages")
 _decode = decoder(Ack).decode
+_decode_plain = decoder(PlainAcks).decode
 
 
 @routes.post("/api/v1/ack", needs="pop", each=True, audited=False, body=Ack, statuses=(200, 202))
@@ -45,7 +48,7 @@ async def ack(app: App, request: Request) -> Response:
         raise InvalidRequest("`count` is for acks of a batch")
     if body.cumulative is None:
         body.cumulative = True  # as the published clients' own tests have it
-    return await _ack(app, request, [body], body.consumer_group)
+    return await _ack(app, request, [body], body.consumer_group, _alike([body]))
 
 
 @routes.post(
@@ -59,21 +62,26 @@ async def ack(app: App, request: Request) -> Response:
 )
 async def ack_batch(app: App, request: Request) -> Response:
     """Say what became of many messages of one group, of exactly those."""
+    plain: PlainAcks | None = None
+    if request.body.isascii():
+        with suppress(msgspec.MsgspecError, RecursionError):
+            plain = _decode_plain(request.body)
+    if plain is not None and (items := _rows(plain.acknowledgments)) is not None:
+        return await _ack(app, request, plain.acknowledgments, plain.consumer_group, items)
     body = decode(request.body, AckBatch)
-    return await _ack(app, request, body.acknowledgments, body.consumer_group)
+    return await _ack(app, request, body.acknowledgments, body.consumer_group, _alike(body.acknowledgments))
 
 
 _checked_group = lru_cache(maxsize=1000)(partial(check_name, "consumerGroup"))
 
 
-async def _ack(app: App, request: Request, bodies: list[Ack], group: str | None) -> Response:
+async def _ack(
+    app: App, request: Request, bodies: Acks, group: str | None, items: Sequence[AckItem] | None
+) -> Response:
+    """Carry out what `bodies` say, which are `items` if they are alike."""
     broker = app.broker_of(request)
-    messages = len(bodies) + sum([body.count - 1 for body in bodies if body.count is not None])
-    if messages > BATCH_ITEMS_MAX:
-        raise InvalidRequest(f"an ack may have {BATCH_ITEMS_MAX} items, not {messages}")
-    items: Sequence[AckItem] | None = _alike(bodies)
     if items is None:
-        items = ack_items(bodies)
+        items = ack_items(cast(list[Ack], bodies))
     if request.caller is not ANYBODY:
         ids = {body.partition_id for body in bodies}
         await scopes.check_partitions(broker, request.caller, "pop", ids)
@@ -86,7 +94,7 @@ async def _ack(app: App, request: Request, bodies: list[Ack], group: str | None)
     return Response(202 if deferred else 200, f"[{','.join(elements)}]".encode())
 
 
-def _all_done(broker: Broker, bodies: list[Ack], items: Alike, outcomes: Outcomes) -> bytes | None:
+def _all_done(broker: Broker, bodies: Acks, items: Alike, outcomes: Outcomes) -> bytes | None:
     """The answer to acks of which all are done; None if it takes a look at each."""
     lanes = outcomes.by_lane()
     if lanes is None:
@@ -111,12 +119,19 @@ def _alike(bodies: list[Ack]) -> Alike | None:
     otherwise, and where their ids need a closer look."""
     if not bodies:
         return None
-    cumulative = bool(bodies[0].cumulative)
     for body in bodies:
         if body.status != "completed" or body.error is not None or body.delay_ms is not None or body.result:
             return None
         if (body.cumulative and len(bodies) > 1) or (body.count is not None and body.position is None):
             return None
+    return _rows(bodies, CUMULATIVE if bodies[0].cumulative else COMPLETED)
+
+
+def _rows(bodies: Acks, verdict: AckItem = COMPLETED) -> Alike | None:
+    """The same of acks of which that is known."""
+    _check_size(bodies)
+    if not bodies or [1 for body in bodies if body.count is not None and body.position is None]:
+        return None
     ids = [body.transaction_id or ("row" if body.count is not None else "") for body in bodies]
     if not is_its_own_json("".join(ids)) or not all(ids) or max(map(len, ids)) > NAME_CHARS_MAX:
         return None
@@ -130,16 +145,21 @@ def _alike(bodies: list[Ack]) -> Alike | None:
         where, acks = known_partition(partition), list(some)
         if where is None or not lease or (where, lease) in lanes:
             return None
-        mine = _positions(acks)
         if len(given) == len(bodies):
-            positions[where, lease] = mine
-        lanes[where, lease] = range(start, start + len(mine))
-        start += len(mine)
-    verdict = CUMULATIVE if cumulative else COMPLETED
+            positions[where, lease] = _positions(acks)
+        stop = start + (len(positions[where, lease]) if positions else len(acks))
+        lanes[where, lease] = range(start, stop)
+        start = stop
     return Alike(lanes, positions or None, lambda: _ids(bodies), verdict)
 
 
-def _positions(bodies: list[Ack]) -> Sequence[int]:
+def _check_size(bodies: Acks) -> None:
+    messages = len(bodies) + sum([body.count - 1 for body in bodies if body.count is not None])
+    if messages > BATCH_ITEMS_MAX:
+        raise InvalidRequest(f"an ack may have {BATCH_ITEMS_MAX} items, not {messages}")
+
+
+def _positions(bodies: Sequence[Any]) -> Sequence[int]:
     """Of the messages that acks of a lane are about."""
     if len(bodies) == 1:
         first = bodies[0].position or 0
@@ -147,13 +167,14 @@ def _positions(bodies: list[Ack]) -> Sequence[int]:
     return [(body.position or 0) + nth for body in bodies for nth in range(body.count or 1)]
 
 
-def _ids(bodies: list[Ack]) -> list[str]:
+def _ids(bodies: Acks) -> list[str]:
     """The transactionIds of the messages; those of messages in a row are not known here."""
     return [id for body in bodies for id in ([body.transaction_id] if body.count is None else [""] * body.count)]
 
 
-def ack_items(bodies: Sequence[Ack]) -> list[AckItem]:
+def ack_items(bodies: list[Ack]) -> list[AckItem]:
     """Checked items; InvalidRequest names the index."""
+    _check_size(bodies)
     partitions: dict[str, PartitionId] = {}
     items = []
     for index, body in enumerate(bodies):

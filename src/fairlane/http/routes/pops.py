@@ -19,7 +19,7 @@ from fairlane.model.group import Mode, Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import PopRequest
 from fairlane.model.moment import Moment, second_text
-from fairlane.model.segment import TRACE, encode, unsaid
+from fairlane.model.segment import TRACE, UNSAID, encode, unsaid
 from fairlane.wire.pop import PopAnyQuery, PopQuery
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _message_parts(lanes: Sequence[Taken], end: bytes) -> tuple[list[bytes], dic
             failed[number] = lane.attempts
         number += lane.upto - lane.first
         where, position = _lane_json(lane.partition, lane.name)[0].encode(), lane.first
-        tail = b'Z",%b,%b%b' % (where, unsaid(b""), end)
+        tail = b'Z",%b,%b%b' % (where, UNSAID, end)
         for segment in lane.segments:
             second, micros = divmod(segment.created_at, 1_000_000)
             created = b',"createdAt":"%b.%06d' % (second_text(second).encode(), micros)

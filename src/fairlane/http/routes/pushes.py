@@ -21,7 +21,7 @@ from fairlane.model.access import ANYBODY
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, REQUEST_BYTES_MAX
 from fairlane.model.moment import timestamp
-from fairlane.model.names import DEFAULT_PARTITION, are_plain, is_its_own_json, known_names
+from fairlane.model.names import DEFAULT_PARTITION, are_plain, is_its_own_json, is_plain, known_names
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.segment import encode
 from fairlane.wire.base import decoder
@@ -51,7 +51,8 @@ async def push(app: App, request: Request) -> Response:
     """Store messages; queues and partitions are made when first named."""
     broker = app.broker_of(request)
     deferred = broker.admission.defers("push")  # before the body is looked at
-    items = _plain_items(request.body) if _may_be_plain(broker, request) else None
+    as_is = request.caller is ANYBODY and broker.intake.takes_as_is and b"traceparent" not in request.headers
+    items = _plain_items(request.body) if as_is else None
     if items is not None:
         pushed = PushRequest(broker.tenant, items, plain=True)
     else:
@@ -72,13 +73,8 @@ async def push(app: App, request: Request) -> Response:
     return Response(202 if "buffered" in statuses else 201, elements)
 
 
-def _may_be_plain(broker: Broker, request: Request) -> bool:
-    """Whether nothing is to be added to the messages of a request."""
-    return request.caller is ANYBODY and broker.intake.takes_as_is and b"traceparent" not in request.headers
-
-
 def _plain_items(body: bytes) -> list[Item] | None:
-    """The items of a push that need no closer look; None if they, or some of them, do."""
+    """The items of a push to which nothing is to be added, if they need no closer look; None if some of them do."""
     if not body.isascii():
         return None
     try:
@@ -87,6 +83,11 @@ def _plain_items(body: bytes) -> list[Item] | None:
         return None
     if not 0 < len(items) <= BATCH_ITEMS_MAX:
         return None
+    if len(items) == 1:
+        [item] = items
+        known = item.queue in known_names and item.partition in known_names and len(item.payload) <= SHALLOW_BYTES
+        plain = item.transaction_id is None or is_plain(item.transaction_id)
+        return cast(list[Item], items) if known and plain else None
     names = {item.partition for item in items}
     names.update([item.queue for item in items])
     ids = [item.transaction_id for item in items if item.transaction_id is not None]

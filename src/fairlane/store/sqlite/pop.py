@@ -31,7 +31,8 @@ from fairlane.store.sqlite.lanes import (
 from fairlane.store.sqlite.log import SQL, Popping, Want
 from fairlane.store.sqlite.rows import first, rows, value
 
-LANES_AT_ONCE: Final = 64  # a claim may take many lanes, or fill up on its first: look at one for each before more
+LANES_EACH: Final = 4  # a claim may take many lanes, or fill up on its first: look at a few for each before more
+LANES_AT_ONCE: Final = 64
 
 
 def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
@@ -89,12 +90,10 @@ class _Popping(Popping):
         options = self.options
         by_time = options.ttl_seconds or options.max_wait_seconds or options.delay_seconds or options.window_seconds
         plain = not by_time and not self.conflating and not self.call.auto_ack
-        served, more = True, 1
+        served, some = True, LANES_EACH if [1 for want in wants if want.partitions > 1] else 1
+        limit = some * len(wants) + 1
         while wants and served:
             served = False
-            # A lane finished at delivery may be ready again at once, in front of one not looked at yet.
-            limit = len(wants) + more + len(wants[0].looked_at)
-            more = LANES_AT_ONCE
             if self.call.partition is None:
                 found: list[Any] = self.db.execute(SQL["ready_lanes"], (self.call.group_id, self.now, limit)).fetchall()
                 ready = [LaneRow(*row) for row in found]
@@ -117,6 +116,8 @@ class _Popping(Popping):
                         wants.popleft()
                         if not wants:
                             return
+            # A lane finished at delivery may be ready again at once, in front of one not looked at yet.
+            limit = len(wants) + LANES_AT_ONCE + len(wants[0].looked_at)
 
     def _named(self) -> LaneRow | None:
         partition = self.call.partition
