@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from fairlane import Client, InvalidRequest, PushItem, QueueFull
+from fairlane import Client, FairlaneError, InvalidRequest, PushItem, QueueFull
 from fairlane.model.group import Subscription
 from tests.client.rogue import Answer, Rogue
 
@@ -134,6 +135,81 @@ async def test_acks_of_one_group_share_a_request_and_groups_do_not_mix(rogue: Ro
     groups = [seen.body["consumerGroup"] for seen in rogue.requests(ACK)]
     assert set(groups) == {"a", "b"}
     assert len(groups) <= 4
+
+
+async def test_an_ack_of_another_lane_does_not_wait_for_the_request_in_flight_and_one_of_the_same_does(
+    rogue: Rogue, queue: str
+) -> None:
+    async with Client(rogue.url) as client:
+        for lane in "ab":
+            await client.push_many([PushItem(queue=queue, payload=b"%d" % n, partition=lane) for n in range(2)])
+        first, second = [await client.pop(queue, batch=9, partition=lane) for lane in "ab"]
+        rogue.hold = asyncio.Event()
+        calls = [asyncio.create_task(client.ack(first[0]))]
+        await rogue.until(ACK, 1)
+        calls.append(asyncio.create_task(client.ack(first[1])))
+        calls.append(asyncio.create_task(client.ack(second)))
+        await rogue.until(ACK, 2)  # though the first is held
+        rogue.hold.set()
+        assert all(outcome.success for outcomes in await asyncio.gather(*calls) for outcome in outcomes)
+    named = [[one["partitionId"] for one in seen.body["acknowledgments"]] for seen in rogue.requests(ACK)]
+    assert named == [[str(first[0].partition_id)], [str(second[0].partition_id)], [str(first[0].partition_id)]]
+
+
+async def test_what_is_acked_in_a_row_is_one_element_and_told_of_each_message(rogue: Rogue, queue: str) -> None:
+    async with Client(rogue.url) as client:
+        for lane in "ab":
+            await client.push_many([PushItem(queue=queue, payload=b"%d" % n, partition=lane) for n in range(5)])
+        batch = await client.pop(queue, batch=10, partitions=2)
+        assert [message.data for message in batch] == [0, 1, 2, 3, 4] * 2
+        some = [*batch[0:2], *batch[3:5], *batch[5:10]]
+        outcomes = await client.ack(some)
+        assert [outcome.transaction_id for outcome in outcomes] == [message.transaction_id for message in some]
+        assert all(outcome.success for outcome in outcomes)
+        [again] = await client.ack(batch[2])
+        assert again.lease_released
+    [seen, _] = rogue.requests(ACK)
+    assert [one.get("count", 1) for one in seen.body["acknowledgments"]] == [2, 2, 5]
+
+
+async def test_messages_in_a_row_of_which_one_is_done_already_are_told_apart(rogue: Rogue, queue: str) -> None:
+    async with Client(rogue.url) as client:
+        await client.push_many([PushItem(queue=queue, payload=b"%d" % n) for n in range(3)])
+        batch = await client.pop(queue, batch=3)
+        await client.ack(batch[1])
+        outcomes = await client.ack(batch)
+    assert [(outcome.success, outcome.noop) for outcome in outcomes] == [(True, False), (True, True), (True, False)]
+    assert [outcome.transaction_id for outcome in outcomes] == [message.transaction_id for message in batch]
+
+
+@pytest.mark.parametrize("elements", [[], [{"success": True, "transactionId": "", "count": 4}]])
+async def test_an_answer_that_tells_of_other_acks_is_not_believed(
+    rogue: Rogue, queue: str, elements: list[dict[str, Any]]
+) -> None:
+    async with Client(rogue.url, attempts=1) as client:
+        await client.push_many([PushItem(queue=queue, payload=b"%d" % n) for n in range(3)])
+        batch = await client.pop(queue, batch=3)
+        rogue.do(Answer(200, elements))  # type: ignore[arg-type]
+        with pytest.raises(FairlaneError, match="other acks"):
+            await client.ack(batch)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"messageIds": ["1"], "partitions": [["0-1", 2]]},
+        {"messageIds": ["1", "2"], "partitions": [["0-1", 1]]},
+        {"messageIds": ["1", "2"], "partitions": []},
+        {"messageIds": ["1", "2"]},
+    ],
+)
+async def test_an_answer_that_tells_of_other_messages_is_not_believed(
+    rogue: Rogue, queue: str, answer: dict[str, Any]
+) -> None:
+    async with Client(rogue.url, attempts=1) as client:
+        rogue.do(Answer(201, answer))
+        with pytest.raises(FairlaneError, match="not what a Fairlane broker says"):
+            await client.push_many([PushItem(queue=queue, payload=b"1")] * 2)
 
 
 async def test_one_callers_bad_push_does_not_fail_its_neighbours(rogue: Rogue, queue: str) -> None:

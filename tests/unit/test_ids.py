@@ -23,14 +23,15 @@ _ODD = [
 ]
 
 
-@pytest.mark.parametrize("odd", _ODD)
 def columns(texts: list[str]) -> list[tuple[int, int | None]]:
     return list(zip(*ids_facts(texts), strict=True))
 
 
+@pytest.mark.parametrize("odd", [*_PLAIN, *_ODD])
 def test_facts_of_many_are_the_facts_of_each(odd: str) -> None:
     assert columns(_PLAIN) == [id_facts(text) for text in _PLAIN]
-    for texts in ([odd], [*_PLAIN, odd], [odd, *_PLAIN]):
+    newest = [_PLAIN[0], "019a8b1c-1111-7fff-bfff-ffffffffffff"]
+    for texts in ([odd], [*_PLAIN, odd], [odd, *_PLAIN], [*newest, odd], [odd, *newest]):
         assert columns(texts) == [id_facts(text) for text in texts]
 
 

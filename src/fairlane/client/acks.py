@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any, cast
 
 import msgspec
 
-from fairlane.client.in_flight import BYTES_MAX, ITEMS_MAX
+from fairlane.client.in_flight import InFlight
 from fairlane.client.part import decode
 from fairlane.client.pops import affinity
 from fairlane.client.transport import Transport, path_of
 from fairlane.errors import BrokerFailed, FairlaneError
 from fairlane.model.outcome import AckItem, AckOutcome, Alike, Outcomes
-from fairlane.runtime.batcher import Batcher, BatchPolicy, Weight
 from fairlane.wire.ack import Ack, AckBatch, AckElement
 from fairlane.wire.base import encode
 
 _ACK = path_of("ack", "batch")
 _FIELDS = AckOutcome.__struct_fields__
 
-_ONE_REQUEST = BatchPolicy(
-    requests_max=ITEMS_MAX, items_max=ITEMS_MAX, bytes_max=BYTES_MAX, share_items=ITEMS_MAX
-)  # in flight at a time: acks of a group are carried out in the order they were called
+_ACK_BYTES = 300  # of an ack, about
 
 QueueGroup = tuple[str, str]
 """(queue, group); the queue may be unknown, and is then empty."""
@@ -45,26 +43,29 @@ class Acks:
     def __init__(self, transport: Transport, *, batching: bool) -> None:
         self._transport = transport
         self._batching = batching
-        self._batchers: dict[QueueGroup, Batcher[_Call, Sequence[AckOutcome]]] = {}
+        self._in_flight: dict[QueueGroup, InFlight[_Call, Sequence[AckOutcome]]] = {}
 
     async def send(self, group: QueueGroup, items: Sequence[AckItem]) -> Sequence[AckOutcome]:
         """One outcome for each item; together with what else waits for the same group."""
         if not items:
             return []
-        batcher = self._batchers.get(group)
-        if batcher is None:
-            send, spans = partial(self._request, group), self._transport.spans
-            batcher = self._batchers[group] = Batcher(
-                send if spans is None else spans.acking(*group, send),
-                _ONE_REQUEST,
-                weigh=lambda call: Weight(len(call), 300 * len(call.acks)),
-                together=self._batching,
-            )
+        call, spans = _call(items), self._transport.spans
+        send: Any = partial(self._request, group)
+        if spans is not None:
+            send = spans.acking(*group, send)
+        if not self._batching:
+            [outcomes] = await send([call])
+            if isinstance(outcomes, Exception):
+                raise outcomes
+            return cast(Sequence[AckOutcome], outcomes)
+        in_flight = self._in_flight.get(group)
+        if in_flight is None:
+            in_flight = self._in_flight[group] = InFlight(send)
         try:
-            return await batcher.submit(_call(items))
+            return await in_flight.put(call, {ack.partition_id for ack in call.acks}, _ACK_BYTES * len(call.acks))
         finally:
-            if batcher.idle and self._batchers.get(group) is batcher:
-                del self._batchers[group]
+            if in_flight.idle and self._in_flight.get(group) is in_flight:
+                del self._in_flight[group]
 
     async def _request(self, group: QueueGroup, calls: list[_Call]) -> list[Sequence[AckOutcome] | Exception]:
         """One request for all calls, or one for each if they are refused as a whole."""
@@ -80,8 +81,8 @@ class Acks:
         return [_outcomes(call, found) for call in calls]
 
     async def drain(self) -> None:
-        for batcher in list(self._batchers.values()):
-            await batcher.drain()
+        for in_flight in list(self._in_flight.values()):
+            await in_flight.drain()
 
 
 def _call(items: Sequence[AckItem]) -> _Call:

@@ -1,52 +1,51 @@
-"""Push requests in flight: several at a time, so that client and broker work at once, each lane in order."""
+"""Requests in flight: several at a time, so that client and broker work at once, each lane in order."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import cast
-
-from fairlane.model.outcome import PushOutcome
-from fairlane.wire.push import Item
+from collections.abc import Awaitable, Callable, Sequence, Sized
+from typing import Any, Generic, TypeVar, cast
 
 REQUESTS_MAX = 2
 ITEMS_MAX = 10_000
 """As many as a broker takes in one request."""
 BYTES_MAX = 8 * 1024 * 1024
-_ITEM_BYTES = 200  # of an item besides its payload, about
 _SHARE_ITEMS = 16
 """From so many items on, what waits is shared out over the requests that are free. Fewer gain more from travelling
 together."""
 _LOOK_MAX = 1_000
 """So many that have to wait are looked past for others that may go."""
 
-Outcomes = list[PushOutcome]
-_Lane = tuple[str, str | None]
-_Call = tuple[list[Item], set[_Lane], "asyncio.Future[Outcomes]"]
+Call = TypeVar("Call", bound=Sized)
+Outcome = TypeVar("Outcome")
+Lanes = set[Any]
 
 
-class InFlight:
-    """Push requests in flight, and the calls that wait for one. No two requests have a lane in common: what was called
-    first for a lane is stored first."""
+class InFlight(Generic[Call, Outcome]):
+    """Requests in flight, and the calls that wait for one. No two requests have a lane in common: what was called first
+    for a lane is carried out first. `send` makes one request of calls; it says what came of each."""
 
-    def __init__(self, send: Callable[[list[list[Item]]], Awaitable[Sequence[Outcomes | Exception]]]) -> None:
+    def __init__(self, send: Callable[[list[Call]], Awaitable[Sequence[Outcome | Exception]]]) -> None:
         self._send = send
-        self._waiting: deque[_Call] = deque()
+        self._waiting: deque[tuple[Call, Lanes, int, asyncio.Future[Outcome]]] = deque()
         self._items = 0
         """Of the calls that wait."""
-        self._lanes: set[_Lane] = set()
+        self._lanes: Lanes = set()
         """Of the requests in flight."""
         self._requests = 0
         self._tasks: set[asyncio.Task[None]] = set()
         """Of the requests in flight, and of those that are about to be made."""
 
-    def put(self, call: list[Item]) -> asyncio.Future[Outcomes]:
-        """The outcomes of a call, which travels with whatever else waits. It is taken back if the future is cancelled
-        before it left."""
-        future: asyncio.Future[Outcomes] = asyncio.get_running_loop().create_future()
-        lanes = _lanes_of(call)
-        self._waiting.append((call, lanes, future))
+    @property
+    def idle(self) -> bool:
+        return not (self._waiting or self._requests)
+
+    def put(self, call: Call, lanes: Lanes, size: int) -> asyncio.Future[Outcome]:
+        """What comes of a call, of so many bytes, which travels with whatever else waits. It is taken back if the
+        future is cancelled before it left."""
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._waiting.append((call, lanes, size, future))
         self._items += len(call)
         if len(self._tasks) < REQUESTS_MAX and self._lanes.isdisjoint(lanes):
             self._start()
@@ -68,15 +67,15 @@ class InFlight:
         finally:
             self._tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
 
-    async def _fly(self, calls: list[_Call]) -> None:
-        lanes = set().union(*[mine for _, mine, _ in calls])
+    async def _fly(self, calls: list[tuple[Call, Lanes, int, asyncio.Future[Outcome]]]) -> None:
+        lanes = set().union(*[mine for _, mine, _, _ in calls])
         self._lanes |= lanes
         self._requests += 1
         if self._waiting and len(self._tasks) < REQUESTS_MAX:
             self._start()
-        outcomes: Sequence[Outcomes | Exception]
+        outcomes: Sequence[Outcome | Exception]
         try:
-            outcomes = await self._send([call for call, _, _ in calls])
+            outcomes = await self._send([call for call, *_ in calls])
         except Exception as error:  # the boundary of a request: its callers get it
             outcomes = [error] * len(calls)
         finally:
@@ -90,17 +89,17 @@ class InFlight:
             else:
                 future.set_result(outcome)
 
-    def _take(self) -> list[_Call]:
+    def _take(self) -> list[tuple[Call, Lanes, int, asyncio.Future[Outcome]]]:
         """The calls of the next request: those that wait longest, but for those whose lanes are in a request, or
         behind a call that is."""
         waiting, blocked = self._waiting, self._lanes.copy()
         share = -(-self._items // (REQUESTS_MAX - self._requests))
         most = min(ITEMS_MAX, max(_SHARE_ITEMS, share))
-        taken: list[_Call] = []
-        left: list[_Call] = []
+        taken: list[tuple[Call, Lanes, int, asyncio.Future[Outcome]]] = []
+        left: list[tuple[Call, Lanes, int, asyncio.Future[Outcome]]] = []
         items = size = 0
         while waiting and len(left) < _LOOK_MAX:
-            call, lanes, future = entry = waiting.popleft()
+            call, lanes, bytes, future = entry = waiting.popleft()
             if future.done():  # its caller has gone
                 self._items -= len(call)
                 continue
@@ -108,7 +107,7 @@ class InFlight:
                 blocked.update(lanes)
                 left.append(entry)
                 continue
-            size += sum([len(item.payload) for item in call]) + _ITEM_BYTES * len(call)
+            size += bytes
             if taken and (items + len(call) > most or size > BYTES_MAX):
                 left.append(entry)
                 break
@@ -122,9 +121,3 @@ class InFlight:
         """Return when everybody who waits was answered."""
         while self._tasks:
             await asyncio.wait(self._tasks)
-
-
-def _lanes_of(call: list[Item]) -> set[_Lane]:
-    if len(call) == 1:
-        return {(call[0].queue, call[0].partition)}
-    return {(item.queue, item.partition) for item in call}

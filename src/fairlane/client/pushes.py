@@ -33,6 +33,7 @@ from fairlane.wire.base import encode
 from fairlane.wire.push import Item, PlainItem, PushBody, PushedIds, PushElement, PushRefusal
 
 _PUSH = f"{path_of('push')}?brief=true"
+_ITEM_BYTES = 200  # of an item besides its payload, about
 _ROUNDS_MAX = 3  # others may take the room meanwhile
 
 
@@ -46,12 +47,12 @@ class Pushes:
         self._store = self._stored if transport.spans is None else transport.spans.pushing(self._stored)
         self._batching = batching
         self._direct = batching and transport.spans is None
-        self._in_flight = InFlight(self._send)
+        self._in_flight: InFlight[list[Item], list[PushOutcome]] = InFlight(self._send)
 
     async def one(self, item: Item, *, own: bool) -> PushOutcome:
         """The outcome of one item, whose transactionId was made for this call if it is `own`. Raises its error."""
         if self._direct:  # nearly always; each coroutine on the way would cost every message
-            [outcome] = outcomes = await self._in_flight.put([item])
+            [outcome] = outcomes = await self._put([item])
             if outcome.status == "queued":
                 return outcome
             if isinstance(outcome.error, Overloaded):
@@ -87,11 +88,15 @@ class Pushes:
 
     async def _submit(self, items: list[Item]) -> list[PushOutcome]:
         if self._batching:
-            return await self._in_flight.put(items)
+            return await self._put(items)
         [outcomes] = await self._send([items])
         if isinstance(outcomes, Exception):
             raise outcomes
         return outcomes
+
+    def _put(self, items: list[Item]) -> asyncio.Future[list[PushOutcome]]:
+        lanes = {(item.queue, item.partition) for item in items}
+        return self._in_flight.put(items, lanes, sum([len(item.payload) + _ITEM_BYTES for item in items]))
 
     async def _again(self, items: list[Item], outcomes: list[PushOutcome]) -> list[PushOutcome]:
         refusals = 1
