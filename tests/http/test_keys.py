@@ -154,6 +154,29 @@ async def test_one_key_never_takes_all_the_room_that_polls_have(tmp_path: Path) 
         assert not world.broker.credentials._waiting_of
 
 
+async def test_keys_that_were_read_earlier_do_not_replace_those_read_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that was made meanwhile would be refused again, one that was revoked be good again."""
+    credentials, store = world.broker.credentials, world.broker.store
+    read, slow, go_on = store.api_keys.known, asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> Any:
+        found = await read()
+        slow.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(store.api_keys, "known", slowly)
+    earlier = asyncio.create_task(credentials.reload())
+    await slow.wait()
+    monkeypatch.setattr(store.api_keys, "known", read)
+    made = await world.keys.create("app", role="admin")
+    go_on.set()
+    await earlier
+    assert world.caller(made.key).name == "key:app"
+
+
 async def test_a_rotated_key_has_two_secrets_for_a_while(world: World) -> None:
     made = await world.keys.create("app", role="read-write")
     rotated = await world.keys.rotate("app", grace_seconds=60)

@@ -36,6 +36,8 @@ class Credentials:
         """The caller of every request, None where credentials are asked for."""
         self.known: KnownKeys | None = None
         """None until they were read."""
+        self._reads = self._loaded = 0
+        """Numbers of the last read that began, and of the last one that was loaded."""
         self.version = 0
         """Rises when a caller that was found may not be one any more, and every minute."""
         self.used: set[str] = set()
@@ -59,7 +61,12 @@ class Credentials:
         self.anybody = ANYBODY if self.ignored or not (self.required or some) else None
 
     async def reload(self) -> None:
-        self.load(await self._store.api_keys.known())
+        """Read the keys. What a read that began earlier finds counts no more once a later one has loaded its own."""
+        self._reads = number = self._reads + 1
+        known = await self._store.api_keys.known()
+        if number > self._loaded:
+            self._loaded = number
+            self.load(known)
 
     def load(self, known: KnownKeys) -> None:
         self.known = known
