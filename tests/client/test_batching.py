@@ -97,7 +97,7 @@ async def test_many_callers_in_disorder_leave_every_lane_in_order(rogue: Rogue, 
             assert [message.data for message in batch] == list(range(lane, 600, 7))
 
 
-async def test_at_most_two_requests_are_in_flight_however_many_callers_go_on(rogue: Rogue, queue: str) -> None:
+async def test_at_most_four_requests_are_in_flight_however_many_callers_go_on(rogue: Rogue, queue: str) -> None:
     async with Client(rogue.url) as client:
 
         async def caller(number: int) -> None:
@@ -107,7 +107,7 @@ async def test_at_most_two_requests_are_in_flight_however_many_callers_go_on(rog
         await asyncio.gather(*[caller(number) for number in range(40)])
         batches = [await client.pop(queue, batch=20, partition=f"p{number}") for number in range(40)]
     assert [[message.data for message in batch] for batch in batches] == [list(range(20))] * 40
-    assert rogue.at_once_most == 2
+    assert 2 <= rogue.at_once_most <= 4
 
 
 async def test_a_caller_that_gives_up_before_its_push_left_takes_it_back(rogue: Rogue, queue: str) -> None:

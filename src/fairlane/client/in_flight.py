@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence, Sized
 from typing import Any, Generic, TypeVar, cast
 
-REQUESTS_MAX = 2
+REQUESTS_MAX = 4
 ITEMS_MAX = 10_000
 """As many as a broker takes in one request."""
 BYTES_MAX = 8 * 1024 * 1024
-_SHARE_ITEMS = 16
+_SHARE_ITEMS = 32
 """From so many items on, what waits is shared out over the requests that are free. Fewer gain more from travelling
 together."""
 _LOOK_MAX = 1_000
