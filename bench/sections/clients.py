@@ -130,6 +130,7 @@ CLIENTS = Section(
     "appendfsync always, NATS with sync_interval always where its version has that, RabbitMQ with confirms of a "
     "quorum queue, PostgreSQL and SQLite with synchronous commits. 98-byte payloads unless it says otherwise. Fairlane "
     "spreads over 200 partitions (with one message per call 64) and keeps order in each; in and out at once each of "
-    "its messages has an id of its producer's, known for a day. Times are those of one call.",
+    "its messages has an id of its producer's, known for a day. Consumers look at each payload. Times are those of "
+    "one call.",
     run,
 )

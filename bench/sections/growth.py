@@ -135,6 +135,7 @@ GROWTH = Section(
     "A broker process, wrk with 64 connections, 98-byte payloads. Partitions: pops of up to 10 messages of one "
     "partition that wait for their turn, then the ack, with the same pops of queues that differ in their partitions. "
     "Backlog: 100 partitions; both queues are measured in turns. Fan-out: the connections push 100 to one partition "
-    "and then pop 100 for each group, with auto-ack, over and over; what all groups together got counts.",
+    "and then pop 100 for each group, with auto-ack, over and over; what all groups together got counts. All cores are "
+    "busy then: by the CPU of each, ten groups get ten times (push + pop) / (push + ten pops) of what one gets.",
     run,
 )

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from fairlane.errors import Conflict, InvalidRequest
 from fairlane.model.group import Group, Seek
+from fairlane.model.lease import LeaseId
 from fairlane.model.queue import Queue, queue_options
-from fairlane.store.contract.values import AckResult, Dead, DeadFilter, Full, LaneAck, Nack, Stored
+from fairlane.model.segment import messages
+from fairlane.store.contract.values import AckResult, Claim, Dead, DeadFilter, Full, LaneAck, Nack, PopCall, Stored
 from tests.conformance.harness import Harness, Taken
 
 
@@ -57,6 +60,40 @@ async def test_consumers_share_a_partition_and_no_message_is_in_two_hands(harnes
     assert (lane.committed, lane.head) == (0, 11)
     await finish(harness, one)
     assert (await harness.lane(one.group)).committed == 8
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 9])
+@pytest.mark.parametrize("batch", [1, 3, 4, 100])
+async def test_claims_of_one_call_share_out_lanes_of_any_length(harness: Harness, batch: int, partitions: int) -> None:
+    """A lane serves several claims, a claim takes of several lanes: each message is in one hand, each lane in order."""
+    queue = await unordered(harness)
+    group = await harness.group(queue)
+    sizes = {"a": 1, "b": 7, "c": 3, "d": 4, "e": 2}
+    for name, size in sizes.items():
+        await harness.push(queue, list(range(size)), partition=name)
+    taken: dict[str, list[tuple[int, int]]] = {name: [] for name in sizes}
+    while True:
+        claims = [Claim(uuid4(), batch, partitions) for _ in range(3)]
+        result = await harness.store.messages.pop(PopCall(queue_id=queue.id, group_id=group.id, claims=claims))
+        if not any(result.lanes):
+            break
+        for claim, lanes in zip(claims, result.lanes, strict=True):
+            assert sum(lane.upto - lane.first for lane in lanes) <= batch
+            assert len({lane.partition for lane in lanes}) <= partitions
+            held = await harness.store.messages.leased(LeaseId(group.id, claim.token))
+            assert sorted((one.partition, one.first, one.upto) for one in held) == sorted(
+                (lane.partition, lane.first, lane.upto) for lane in lanes
+            )
+            for lane in lanes:
+                taken[lane.name].append((lane.first, lane.upto))
+                found = [bytes(message.raw) for message in messages(lane.segments, lane.first, lane.upto)]
+                assert found == [b"%d" % number for number in range(lane.first, lane.upto)]
+    for name, size in sizes.items():
+        rising = sorted(taken[name])
+        assert [first for first, _ in rising] == [0, *(upto for _, upto in rising[:-1])]
+        assert rising[-1][1] == size
+    await harness.push(queue, ["more"], partition="c")
+    assert (await harness.pop(queue, group)).data == ["more"], "a lane that was emptied wakes up again"
 
 
 async def test_each_message_is_acked_for_itself_in_any_order(harness: Harness) -> None:

@@ -10,10 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from fairlane import Client
+from fairlane import AckItem, Client
 from fairlane.broker.push_batch import PushRequest
 from fairlane.client import QueuedPush
-from fairlane.model.ids import uuid7_ms
+from fairlane.model.ids import PartitionId, uuid7_ms
 from fairlane.model.message import PushItem
 from fairlane.store.opening import open_journal
 from tests.conformance.backends import Backend
@@ -196,6 +196,34 @@ async def test_an_ack_that_is_an_operation_says_where_and_why(wire: Wire) -> Non
     assert (two["queuePosition"], two["reason"]) == (2, "maintaining_order")
     wire.app.broker.operation_drain.start()
     assert (await completed(wire, two["operationId"]))["result"]["items"][0]["success"]
+
+
+async def test_an_ack_of_messages_in_a_row_may_become_an_operation(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.push(queue, *range(4))
+    messages = await wire.pop(queue)
+    await wire.app.broker.operation_drain.stop()
+    make_busy(wire)
+    async with Client(wire.base) as client:
+        row = {key: messages[1][key] for key in ("partitionId", "leaseId", "position")}
+        body = {"acknowledgments": [row | {"transactionId": "", "count": 2}]}
+        accepted = (await wire.post("/api/v1/ack/batch", body=body)).ok(202)
+        assert [(one["index"], one["status"]) for one in accepted] == [(0, "buffered"), (1, "buffered")]
+        assert len({one["operationId"] for one in accepted}) == 1
+        make_calm(wire)
+        rest = [AckItem(**_named(messages[at])) for at in (0, 3)]
+        outcomes = await client.ack_many(rest)
+        assert [outcome.reason for outcome in outcomes] == ["maintaining_order"] * 2
+    wire.app.broker.operation_drain.start()
+    result = (await completed(wire, accepted[0]["operationId"]))["result"]
+    assert [one["success"] for one in result["items"]] == [True, True]
+    await completed(wire, outcomes[0].operation_id)
+    assert not await wire.pop(queue)
+
+
+def _named(message: Any) -> dict[str, Any]:
+    where = {"partition": PartitionId.parse(message["partitionId"]), "lease": message["leaseId"]}
+    return where | {"transaction_id": message["transactionId"], "position": message["position"]}
 
 
 async def test_every_answer_to_a_push_names_the_trace_of_its_item(wire: Wire) -> None:
