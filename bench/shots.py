@@ -42,12 +42,15 @@ async def push_shot(url: str, bodies: list[bytes], *, seconds: int, connections:
     return shot
 
 
+LAST_ACKS_SECONDS_MAX = 5
+
+
 async def pop_shot(
     url: str, path: str, *, ack: bool = True, seconds: int, connections: int = CONNECTIONS, stay: bool = False
 ) -> Shot:
-    """Until there is nothing left; with `stay` for the whole time."""
-    told = ["stay" if stay else "pop", path, *(["ack"] if ack else [])]
-    return await shoot(url, told, connections=connections, seconds=seconds)
+    """Until there is nothing left; with `stay` for the whole time. What was popped is acked in the end."""
+    told = ["stay" if stay else "pop", path, *(["ack", str(seconds)] if ack else [])]
+    return await shoot(url, told, connections=connections, seconds=seconds + LAST_ACKS_SECONDS_MAX if ack else seconds)
 
 
 async def fan_shot(url: str, bodies: list[bytes], paths: list[str], *, seconds: int) -> Shot:

@@ -5,8 +5,8 @@
 --                                          each request has a delivery id of its own, which ends with the microseconds
 --                                          at which it was sent; with a number behind FILE, so many
 --   wrk -s wrk.lua URL -- pop PATH         pops until there is nothing left
---   wrk -s wrk.lua URL -- pop PATH ack     the same, and acks each batch
---   wrk -s wrk.lua URL -- stay PATH [ack]  the same for the whole time, whatever there is
+--   wrk -s wrk.lua URL -- pop PATH ack SECONDS  the same, and acks each batch; after so long only what was popped is acked
+--   wrk -s wrk.lua URL -- stay PATH [ack SECONDS]  the same for the whole time, whatever there is
 --   wrk -s wrk.lua URL -- fan PATH FILE POP...  posts a line of FILE to PATH, then gets each POP, over and over
 
 local EMPTY_MAX = 5  -- a lane may be in other hands for a moment; more than that is the end of the backlog
@@ -22,8 +22,9 @@ end
 -- Globals are what `thread:get` can reach.
 function init(args)
   messages, empty, stays = 0, 0, args[1] ~= "pop"
+  ends, busy = nil, -1  -- pops that are not acked yet; wrk asks for one request before it begins
   requests, turn, acks = {}, 0, {}
-  acking = args[3] == "ack"
+  acking, lasts = args[3] == "ack", tonumber(args[4])
   if args[1] == "post" then
     for line in io.lines(args[3]) do
       table.insert(requests, wrk.format("POST", args[2], nil, line))
@@ -49,10 +50,22 @@ function init(args)
   end
 end
 
+local function now()
+  ffi.C.gettimeofday(clock, nil)
+  return tonumber(clock.seconds) + tonumber(clock.us) / 1e6
+end
+
 function request()
   local ack = table.remove(acks)
   if ack then
     return wrk.format("POST", "/api/v1/ack/batch", nil, ack)
+  end
+  if acking then
+    ends = ends or now() + lasts
+    if now() > ends then
+      return wrk.format("GET", "/livez")  -- until the others have acked: what is not would be leased for a long time
+    end
+    busy = busy + 1
   end
   turn = turn % #requests + 1
   return requests[turn]
@@ -99,14 +112,18 @@ end
 
 function response(status, headers, body)
   if status == 204 then
-    empty = empty + 1
+    empty, busy = empty + 1, busy - 1
     if empty == EMPTY_MAX and not stays then
       stop()
     end
   elseif status == 200 and body:byte(1) == 91 then  -- [
-    messages = messages + count(body, 'success":true')
+    messages, busy = messages + count(body, 'success":true'), busy - 1
   elseif status == 200 and acking then
-    table.insert(acks, ack_of(body))
+    if body:find('"leaseId"', 1, true) then
+      table.insert(acks, ack_of(body))
+    elseif busy <= 0 then
+      stop()
+    end
   elseif status == 200 then
     messages = messages + count(body, '{"id":')
   end

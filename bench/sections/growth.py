@@ -101,9 +101,23 @@ async def grown(suite: Suite, kind: str, found: Findings) -> None:
                 Target(label, system, share, BACKLOG_SHARE_MIN, "x", basis="of that without a backlog")
             )
     size = sizes[1]
-    each = quotient(disk[size] - disk[0], size)
-    bound, basis = len(PAYLOAD) + DISK_MORE_MAX, f"{size:,} messages pushed in hundreds, payload of {len(PAYLOAD)} B"
+    spread = quotient(disk[size] - disk[0], size)
+    found.notes.append(f"{system}: {spread:.0f} B of disk a message where hundreds are pushed over 100 partitions.")
+    size = suite.scale.backlog
+    each = quotient(await disk_of_hundreds(suite, kind, size), size)
+    basis = f"{size:,} messages pushed in hundreds, each to one partition, payload of {len(PAYLOAD)} B"
+    bound = len(PAYLOAD) + DISK_MORE_MAX
     found.targets.append(Target("disk per message retained", system, each, bound, " B", at_most=True, basis=basis))
+
+
+async def disk_of_hundreds(suite: Suite, kind: str, messages: int) -> int:
+    """Bytes that so many messages take, pushed a hundred at a time to one partition after the other."""
+    async with suite.store(kind) as url:
+        async with subscribed(url) as broker:
+            before = await disk_bytes(url)
+            for turn in range(messages // BATCH):
+                assert await push(broker, batch_over([f"lane-{turn % FEW}"] * BATCH)) == BATCH
+        return await disk_bytes(url) - before
 
 
 def size_label(what: str, size: int) -> str:
