@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.load import BATCH, PAYLOAD
-from fairlane.http.decode import decode
 from fairlane.http.server import Request, Response, Server
 from fairlane.runtime.memory import ease_collector
 from fairlane.runtime.process import new_event_loop
-from fairlane.wire.ack import AckBatch
-from fairlane.wire.push import PushBody
+from fairlane.wire.ack import PlainAcks
+from fairlane.wire.base import decoder
+from fairlane.wire.push import PlainBody
 
+_decode_items, _decode_acks = decoder(PlainBody).decode, decoder(PlainAcks).decode
 ROOT = Path(__file__).resolve().parents[1]
 _ID = b"01890a5d-ac96-774b-bcce-b302099a8057"
 _LEASE = b"1.00000000-0000-7000-8000-000000000000"
@@ -44,11 +45,13 @@ _POPPED = b'{"success":true,"queue":"bench","partition":"lane-1",%b,"partitionsC
 async def handle(request: Request) -> Response:
     """Answers as long as the broker's, of requests decoded as the broker does."""
     if request.path == b"/api/v1/push":
-        items = decode(request.body, PushBody).items
+        items = _decode_items(request.body).items
         return Response(201, b"[%b]" % b",".join([_PUSHED] * len(items)))
     if request.path == b"/api/v1/ack/batch":
-        acks = decode(request.body, AckBatch).acknowledgments
+        acks = _decode_acks(request.body).acknowledgments
         return Response(200, b"[%b]" % b",".join([_ACKED] * len(acks)))
+    if request.path == b"/livez":
+        return Response(200, b"{}")
     if not request.query:
         return Response(400)
     return Response(200, _POPPED)
