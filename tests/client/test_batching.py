@@ -212,6 +212,18 @@ async def test_an_answer_that_tells_of_other_messages_is_not_believed(
             await client.push_many([PushItem(queue=queue, payload=b"1")] * 2)
 
 
+@pytest.mark.parametrize("messages", [[], [{"data": 1}], [{"id": "1", "transactionId": "1", "data": 1}] * 2])
+async def test_messages_that_are_not_what_their_lane_says_are_not_believed(
+    rogue: Rogue, queue: str, messages: list[dict[str, Any]]
+) -> None:
+    lane = {"partition": "p", "partitionId": "0-1", "first": 0, "createdAt": [[1, 1]], "messages": messages}
+    async with Client(rogue.url, attempts=1) as client:
+        rogue.do(Answer(200, {"queue": queue, "consumerGroup": "g", "lanes": [lane]}))
+        batch = await client.pop(queue)
+        with pytest.raises(FairlaneError, match="not what a Fairlane broker says"):
+            list(batch)
+
+
 async def test_one_callers_bad_push_does_not_fail_its_neighbours(rogue: Rogue, queue: str) -> None:
     async with Client(rogue.url) as client:
         await client.queues.configure(queue, ordering="fifo")

@@ -385,7 +385,7 @@ def _given_facts(
     if None in given_ids:
         keys = [made if given is None else key for given, made, key in zip(given_ids, made_keys, keys, strict=True)]
         times = [made_at if given is None else at for given, at in zip(given_ids, times, strict=True)]
-    return ids, keys, [NO_ID_TIME if at is None else at for at in times] if None in times else times  # type: ignore[return-value]
+    return ids, keys, [NO_ID_TIME if at is None else at for at in times]
 
 
 def doubt(drafts: Iterable[Draft]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
-from fairlane.errors import InvalidRequest
+from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, RENEW_SECONDS
 from fairlane.model.message import Decode, Lane, Message
@@ -39,12 +39,16 @@ class Run(msgspec.Struct):
         return range(self.first, self.first + sum([count for count, _ in self.created_at]))
 
     def messages(self, decode: Decode) -> list[Message[Any]]:
-        found = _decode_messages(self.text())
         times = chain.from_iterable(repeat(Moment(at), count) for count, at in self.created_at)
-        for message, position, created_at in zip(found, self.positions, times, strict=True):
-            message.position, message.created_at, message.lane = position, created_at, self.lane
-            message.decode = decode
-        found[0].failed_attempts = self.failed_attempts
+        try:
+            found = _decode_messages(self.text())
+            for message, position, created_at in zip(found, self.positions, times, strict=True):
+                message.position, message.created_at, message.lane = position, created_at, self.lane
+                message.decode = decode
+        except ValueError as error:  # of which msgspec's are
+            raise FairlaneError(f"these messages are not what a Fairlane broker says: {error}") from None
+        if found:
+            found[0].failed_attempts = self.failed_attempts
         return found
 
 

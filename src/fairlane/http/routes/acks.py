@@ -122,7 +122,7 @@ def _alike(bodies: list[Ack]) -> Alike | None:
     for body in bodies:
         if body.status != "completed" or body.error is not None or body.delay_ms is not None or body.result:
             return None
-        if (body.cumulative and len(bodies) > 1) or (body.count is not None and body.position is None):
+        if body.cumulative and len(bodies) > 1:
             return None
     return _rows(bodies, CUMULATIVE if bodies[0].cumulative else COMPLETED)
 
