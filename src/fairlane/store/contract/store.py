@@ -115,8 +115,11 @@ class Store(Families, ABC):
     """Seals what is written for encrypted queues, and opens what is read; all verbs call it."""
     id_time: Callable[[], int]
     """Milliseconds for new ids, known without asking: at or a little before the store's clock."""
-    alone: bool
-    """No other broker can have this store open: there is nobody to tell or to hear from."""
+
+    @property
+    @abstractmethod
+    def alone(self) -> bool:
+        """No other broker has this store open, as far as is known now: there is nobody to tell."""
 
     @property
     def seals(self) -> bool:

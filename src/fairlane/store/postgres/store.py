@@ -33,7 +33,6 @@ class PostgresStore(Store):
     """The store on PostgreSQL: `open` connects, migrates and checks that the server keeps what it commits."""
 
     kind = "postgresql"
-    alone = False
 
     def __init__(self, database: Database, hints: Hints, question: Question, shards: list[int]) -> None:
         self._database = database
@@ -100,6 +99,10 @@ class PostgresStore(Store):
             "tables": [dict(row) for row in tables],
             "activity": [dict(row) for row in activity],
         }
+
+    @property
+    def alone(self) -> bool:
+        return self._hints.alone
 
     def listen(self, wake: Callable[[int], None]) -> None:
         self._hints.listen(wake)
