@@ -34,6 +34,7 @@ class _HeldDatabase(Database):
 
     def __init__(self, database: Database) -> None:
         super().__init__(database._pool, database._clock)
+        self._at_hand = database._at_hand
         self.arrived = asyncio.Event()
         self.leave = asyncio.Event()
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from fairlane.broker.broker import Broker
+from fairlane.errors import OutcomeUnknown
 from fairlane.store.postgres.connection import Database
 from tests.conftest import FreshDatabase
 from tests.postgres import PostgresServer
@@ -34,15 +35,15 @@ async def test_the_verbs_of_a_consumer_cost_the_same_however_many_lanes_there_ar
         """The call inside a plan that tells its blocks, undone, and then the call."""
         for verb in ("push", "pop", "renew", "release", "ack", "ack_unordered"):
             if f"fairlane.{verb}(" in sql:
-                connection = await database._pool.acquire()
-                try:
+
+                async def explain(connection: asyncpg.Connection[Any]) -> str:
                     transaction = connection.transaction()
                     await transaction.start()
-                    plan = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", *values)
+                    plan: str = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", *values)
                     await transaction.rollback()
-                finally:
-                    await database._pool.release(connection)
-                [found] = msgspec.json.decode(plan)
+                    return plan
+
+                [found] = msgspec.json.decode(await database._run(explain, OutcomeUnknown))
                 blocks[verb].append(found["Plan"]["Shared Hit Blocks"])
         return await write(database, sql, *values)
 

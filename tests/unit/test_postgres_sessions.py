@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from typing import Any
 
 import asyncpg
+import pytest
 
 # Imported here, for a broker imports them when it opens, on the event loop of the test.
 import fairlane.store.postgres.store  # noqa: F401
 from fairlane.broker.broker import Broker
+from fairlane.errors import OutcomeUnknown
+from fairlane.store.postgres import connection
 from tests.conftest import FreshDatabase
 from tests.postgres import PostgresServer
+from tests.until import until
 
 NAMES = ["idle_in_transaction_session_timeout", "client_connection_check_interval"]
 SETTINGS = "SELECT name, setting FROM pg_settings WHERE name = ANY ($1) AND source <> 'default' ORDER BY name"
@@ -49,3 +55,56 @@ async def test_a_question_gets_its_answer_while_every_connection_waits(
         await transaction.rollback()
         await asyncio.gather(*waiting)
     await stranger.close()
+
+
+async def test_a_connection_that_ended_while_nobody_used_it_is_replaced(
+    postgres18: PostgresServer, fresh_database: FreshDatabase
+) -> None:
+    url = await fresh_database(postgres18)
+    stranger: asyncpg.Connection[Any] = await asyncpg.connect(url)
+    async with Broker.open(url, connections=1) as broker:
+        database = broker.store._database  # type: ignore[attr-defined]
+        [(pid,)] = await database.read("SELECT pg_backend_pid()")
+        await stranger.execute("SELECT pg_terminate_backend($1)", pid)
+        await until(lambda: not database._pool.get_size())
+        [(other,)] = await database.read("SELECT pg_backend_pid()")
+        assert other != pid
+        await until(lambda: database.in_use() == (1, 0))
+    await stranger.close()
+
+
+async def test_whoever_waits_for_a_connection_gets_the_next_that_is_free(
+    postgres18: PostgresServer, fresh_database: FreshDatabase
+) -> None:
+    async with Broker.open(await fresh_database(postgres18), connections=2) as broker:
+        database = broker.store._database  # type: ignore[attr-defined]
+        found = await asyncio.gather(*(database.read("SELECT pg_backend_pid()") for _ in range(50)))
+        assert len({pid for [(pid,)] in found}) <= 2
+        await until(lambda: database.in_use() == (2, 0))  # the broker asks for something now and then
+        # A call that was given up on leaves its connection to the next, when the server has ended it.
+        late = [asyncio.create_task(database.read("SELECT pg_sleep(60)")) for _ in range(2)]
+        await until(lambda: database.in_use() == (2, 2))
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*(database.read("SELECT 1") for _ in range(4)))
+        await until(lambda: database.in_use()[1] == 0)
+
+
+async def test_a_session_that_does_not_even_end_is_told_as_an_unknown_outcome(
+    postgres18: PostgresServer, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the driver comes out, though giving the connection back fails too."""
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.5)
+    database = await connection.open_database(
+        await fresh_database(postgres18), connections=1, statement_cache=True, clock=None
+    )
+    monkeypatch.setattr(connection, "STATEMENT_SECONDS", 0.2)
+    [(pid,)] = await database.read("SELECT pg_backend_pid()")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(OutcomeUnknown):
+            await database.write("SELECT 1")
+        assert database.in_use()[1] == 0
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    await database.close()

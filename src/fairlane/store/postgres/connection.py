@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
@@ -65,6 +65,9 @@ _REFUSED = ("53", "57P03", "25006", "28", "3D", "42501", "58")
 _UNKNOWN_SETTINGS = ("08P01", "22023", "42704", "55P02")
 """How poolers and servers refuse to be told of a session what they do not know."""
 
+_LOST = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""What the driver raises when a connection is gone, or was not there in time."""
+
 log = logging.getLogger(__name__)
 
 
@@ -75,6 +78,10 @@ class Database:
         self._pool = pool
         self._clock = clock
         self._closed = False
+        self._at_hand: list[asyncpg.Connection[Any]] = []
+        """Connections of the pool that nobody uses. Given back to it, each would cost a task and a reset."""
+        self._wanted = self._busy = 0
+        """How many wait for a connection of the pool, and how many have one."""
         self.codec: Codec
         """Of the store that this is the database of, and its families call."""
         # Transactions may wait for locks: they leave some connections to others.
@@ -86,8 +93,7 @@ class Database:
 
     def in_use(self) -> tuple[int, int]:
         """Connections that are open, and how many of them are at work."""
-        size = int(self._pool.get_size())
-        return size, size - int(self._pool.get_idle_size())
+        return int(self._pool.get_size()), self._busy
 
     def time(self) -> int | None:
         """What statements take as `p_now`: NULL, for the database's clock, unless a test owns the time."""
@@ -134,38 +140,56 @@ class Database:
         self, work: Callable[[asyncpg.Connection[Any]], Awaitable[T]], lost: type[StoreUnavailable | OutcomeUnknown]
     ) -> T:
         for pause in (*RETRY_SECONDS, None):
+            connection = await self._take()
+            self._busy += 1
+            good = False
             try:
-                async with self._connection() as connection:
-                    return await asyncio.wait_for(work(connection), STATEMENT_SECONDS)
+                async with asyncio.timeout(STATEMENT_SECONDS):
+                    result = await work(connection)
+                good = True
+                return result
             except asyncpg.PostgresError as error:
                 if error.sqlstate not in _TRANSIENT or pause is None:
                     raise _translated(error, lost) from error
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
-            except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+            except _LOST as error:
+                if isinstance(error, asyncpg.InternalClientError):
+                    connection.terminate()  # its protocol is in a state that nothing can follow
                 raise lost(f"the connection to the database was lost during a statement: {error!r}") from error
+            finally:
+                self._busy -= 1
+                if good and not (self._wanted or self._closed):
+                    self._at_hand.append(connection)
+                else:
+                    with suppress(*_LOST):  # the pool has ended it then, and that says nothing of the statement
+                        await self._pool.release(connection)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
         raise AssertionError("unreachable")
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[asyncpg.Connection[Any]]:
+    async def _take(self) -> asyncpg.Connection[Any]:
         if self._closed:
             raise ShuttingDown("the store is closed")
+        while self._at_hand:
+            connection = self._at_hand.pop()
+            with suppress(asyncpg.InterfaceError):  # the server ended it, and the pool has it back
+                if not connection.is_closed():
+                    return connection
+            await self._pool.release(connection)
+        self._wanted += 1
         try:
-            connection = await self._pool.acquire(timeout=CONNECT_SECONDS)
+            return await self._pool.acquire(timeout=CONNECT_SECONDS)
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise StoreUnavailable(f"the database does not answer: {error!r}") from error
-        try:
-            yield connection
-        except asyncpg.InternalClientError:
-            connection.terminate()  # its protocol is in a state that nothing can follow
-            raise
         finally:
-            await self._pool.release(connection)
+            self._wanted -= 1
 
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
             try:
-                await asyncio.wait_for(self._pool.close(), CONNECT_SECONDS)
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    while self._at_hand:
+                        await self._pool.release(self._at_hand.pop())
+                    await self._pool.close()
             except TimeoutError:
                 self._pool.terminate()
 
