@@ -25,8 +25,12 @@ def arguments(
     keys: list[int] = []
     times: list[int] = []
     ends: list[int] = []
-    segments: list[tuple[int, int, int, int, bytes]] = []
-    """Number of their slice, index of their first message, how many, checksum, body."""
+    cuts_of: list[int] = []
+    firsts: list[int] = []
+    counts: list[int] = []
+    checksums: list[int] = []
+    bodies: list[bytes] = []
+    """Of each segment: number of its slice, index of its first message, how many, checksum, body."""
     for number, part in enumerate(slices, 1):
         lengths = list(map(len, part.fragments))
         bytes_max.append(max(lengths))
@@ -39,25 +43,21 @@ def arguments(
         for low, high in cuts(lengths):
             body = b"".join(part.fragments[low:high])
             ends += accumulate(lengths[low:high])
-            segments.append((number, len(keys) + low + 1, high - low, checksum(body), body))
+            cuts_of.append(number)
+            firsts.append(len(keys) + low + 1)
+            counts.append(high - low)
+            checksums.append(checksum(body))
+            bodies.append(body)
         keys += part.keys
         times += part.id_times
         upto.append(len(keys))
+    ids, queues = [part.partition.id for part in slices], [part.queue_id for part in slices]
+    windows = [part.options.dedup_seconds for part in slices]
+    by_slice = (limited, ids, queues, upto, bytes_max, oldest, newest, given_oldest, windows)
     return (
         shard,
-        limited,
-        [part.partition.id for part in slices],
-        [part.queue_id for part in slices],
-        upto,
-        bytes_max,
-        oldest,
-        newest,
-        given_oldest,
-        [part.options.dedup_seconds for part in slices],
-        _array(keys),
-        _array(times),
-        _array(ends),
-        *map(list, zip(*segments, strict=True)),
+        *map(_array, (*by_slice, keys, times, ends, cuts_of, firsts, counts, checksums)),
+        bodies,
         [fragment[7:43].decode() for part in slices for fragment in part.fragments] if texts else [],
         [text for part in slices for text in part.transaction_ids] if texts else [],
         now,
