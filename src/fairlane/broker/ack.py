@@ -16,13 +16,12 @@ from fairlane.broker.ack_plan import (
     Plan,
     add_verdicts,
     after_a_late_nack,
-    bounds,
     given_positions,
     lanes_of,
     outcome_of,
 )
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.leases import Leases
+from fairlane.broker.leases import Leases, bounds
 from fairlane.broker.unknown import still_unknown
 from fairlane.broker.waiters import Waiters
 from fairlane.errors import BrokerFailed, LaneLocked, Unavailable

@@ -140,11 +140,6 @@ def add_verdicts(
 _NO_REASON = "no reason given"
 
 
-def bounds(positions: Sequence[int]) -> tuple[int, int]:
-    """The least and the greatest."""
-    return (positions[0], positions[-1]) if type(positions) is range else (min(positions), max(positions))
-
-
 def ranges(positions: Iterable[int]) -> list[Span]:
     """Positions as ranges without gaps: from the first to below the second."""
     if isinstance(positions, range) and positions:

@@ -285,9 +285,8 @@ class Catalogue:
         return known
 
     def met(self, queue: Queue, id: PartitionId, name: str) -> None:
-        """A pop gave messages of this partition, whose acks need not ask for it."""
-        if (queue.tenant, id) not in self.by_id:
-            self._add(queue.tenant, Partition(id, queue.id, name, queue.options.ordering == "unordered"))
+        """A pop gave messages of a partition that is not in `by_id`: their acks need not ask for it."""
+        self._add(queue.tenant, Partition(id, queue.id, name, queue.options.ordering == "unordered"))
 
     async def names(self, tenant: str, id: PartitionId) -> tuple[str | None, str | None]:
         """Names of a partition's queue and of the partition itself, as far as they are known."""

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TypeVar
 
 import msgspec
 
-from fairlane.broker.ack_plan import bounds
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import Alike
@@ -19,7 +17,6 @@ from fairlane.model.segment import ID_AT, Segment, transaction_ids
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Lane
 
-T = TypeVar("T")
 _BYTES_MAX = 64 * 1024 * 1024
 _LANE_OVERHEAD = 500
 
@@ -67,10 +64,9 @@ class LeasedBatch(msgspec.Struct):
         return self.by_id
 
 
-def _pick(values: Sequence[T], indexes: Sequence[int]) -> Sequence[T]:
-    if len(indexes) == len(values):  # mostly; an index comes once
-        return values
-    return values[indexes.start : indexes.stop] if isinstance(indexes, range) else [values[index] for index in indexes]
+def bounds(positions: Sequence[int]) -> tuple[int, int]:
+    """The least and the greatest."""
+    return (positions[0], positions[-1]) if type(positions) is range else (min(positions), max(positions))
 
 
 class Leases:
@@ -108,7 +104,9 @@ class Leases:
             positions = acks.positions[partition, id]
             least, most = bounds(positions)
             return (batch.lease, positions) if span.start <= least and most < span.stop else None
-        ids = _pick(acks.transaction_ids, indexes)
+        ids = acks.transaction_ids
+        if len(indexes) < len(ids):  # an index comes once
+            ids = [ids[index] for index in indexes]
         if len(ids) == len(span):
             return (batch.lease, span) if batch.names(ids) else None
         position = batch.positions().get(ids[0]) if len(ids) == 1 else None

@@ -215,7 +215,8 @@ class Popper:
                 taken.append(_opened(lane))
                 if lease_id:
                     self._leases.remember(lease_id, lease, lane)
-                    self._catalogue.met(queue, lane.partition, lane.name)
+                    if (queue.tenant, lane.partition) not in self._catalogue.by_id:
+                        self._catalogue.met(queue, lane.partition, lane.name)
             except StoreCorrupt as error:
                 log.error(
                     "cannot read partition %(partition)r (%(partition_id)s): %(error)s",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, groupby, pairwise, repeat
+from itertools import chain, groupby, repeat
 from operator import attrgetter
 from typing import Any, TypeVar, overload
 
@@ -115,8 +115,8 @@ def acks_of(
         raise InvalidRequest("an ack is about what a pop delivered; use ack_many for anything else")
     if len(some) > BATCH_ITEMS_MAX:
         raise InvalidRequest(f"an ack may have {BATCH_ITEMS_MAX} items, not {len(some)}")
-    lanes = {run.lane for run in some.runs} if isinstance(some, Batch) else {message.lane for message in some}
-    groups = {lane.group: lane.queue for lane in lanes}
+    runs = _runs(some)
+    groups = {lane.group: lane.queue for lane, _ in runs}
     if len(groups) > 1:
         raise InvalidRequest("one ack is about messages of one group")
     [(group, queue)] = groups.items() or [("", "")]
@@ -126,16 +126,20 @@ def acks_of(
         return queue, group, items
     verdict = msgspec.structs.replace(COMPLETED, status=status, error=error, delay_ms=delay_ms)
     verdict.check()
-    return queue, group, alike(some, verdict)
+    return queue, group, _alike(runs, lambda: [message.transaction_id for message in some], verdict)
 
 
-def alike(messages: Sequence[Message[Any]], verdict: AckItem) -> Alike:
-    """The acks of messages of one group that say the same of all of them."""
-    runs: list[tuple[Lane, Sequence[int]]]
+def _runs(messages: Sequence[Message[Any]]) -> list[tuple[Lane, Sequence[int]]]:
+    """Neighbours of one lane, and their positions."""
     if isinstance(messages, Batch):  # as it came, so that its lanes need not be found again
-        runs = [(run.lane, run.positions) for run in messages.runs]
-    else:
-        runs = [(lane, _row([one.position for one in some])) for lane, some in groupby(messages, attrgetter("lane"))]
+        return [(run.lane, run.positions) for run in messages.runs]
+    return [(lane, _row([one.position for one in some])) for lane, some in groupby(messages, attrgetter("lane"))]
+
+
+def _alike(
+    runs: Sequence[tuple[Lane, Sequence[int]]], transaction_ids: Callable[[], list[str]], verdict: AckItem
+) -> Alike:
+    """The acks of messages of one group that say the same of all of them."""
     lanes: dict[tuple[PartitionId, str | None], tuple[Sequence[int], Sequence[int]]] = {}
     start = 0
     for lane, positions in runs:
@@ -148,13 +152,12 @@ def alike(messages: Sequence[Message[Any]], verdict: AckItem) -> Alike:
     return Alike(
         {key: indexes for key, (indexes, _) in lanes.items()},
         {key: positions for key, (_, positions) in lanes.items()},
-        lambda: [message.transaction_id for message in messages],
+        transaction_ids,
         verdict,
     )
 
 
 def _row(positions: list[int]) -> Sequence[int]:
     """As a range, if they are one."""
-    if all(after - before == 1 for before, after in pairwise(positions)):
-        return range(positions[0], positions[-1] + 1)
-    return positions
+    row = range(positions[0], positions[-1] + 1)
+    return row if len(row) == len(positions) and positions == list(row) else positions
