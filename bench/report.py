@@ -6,6 +6,7 @@ import os
 import platform
 import statistics
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -88,7 +89,7 @@ def machine(directory: Path, postgres: Mapping[str, str] | None) -> list[str]:
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} x {_cpu_model()}, {_memory()}, {platform.platform()}"
     ]
     versions = ", ".join(f"{name} {_version(name)}" for name in ("fairlane", "apsw", "asyncpg", "msgspec", "uvloop"))
-    lines.append(f"Python {platform.python_version()}, {versions}, SQLite {apsw.sqlite_lib_version()}")
+    lines.append(f"Python {platform.python_version()}{_build()}, {versions}, SQLite {apsw.sqlite_lib_version()}")
     if postgres is not None:
         settings = dict(postgres)
         told = ", ".join(f"{k}={v}" for k, v in settings.items() if k != "server_version")
@@ -97,6 +98,14 @@ def machine(directory: Path, postgres: Mapping[str, str] | None) -> list[str]:
     if hasattr(os, "getloadavg"):
         lines.append(f"load average before the first run: {os.getloadavg()[0]:.2f}; above 0.3 somebody else is at work")
     return lines
+
+
+def _build() -> str:
+    """How the interpreter was built, as far as it tells. A distribution's own is, whatever its arguments were."""
+    if sys.base_prefix == "/usr":
+        return " of the distribution"
+    optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    return " (built with optimisations)" if optimised else " (built WITHOUT optimisations)"
 
 
 def _memory() -> str:
