@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -73,6 +74,7 @@ async def _interrupt_when_dry(process: asyncio.subprocess.Process, errors: async
     """wrk itself sleeps to the end of its time, unless it is told to stop."""
     async for line in errors:
         if line == b"dry\n":
-            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(ProcessLookupError):  # it may have ended meanwhile
+                process.send_signal(signal.SIGINT)
         else:
             print(line.decode(), end="")
