@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +60,8 @@ class PostgresServer:
     directory: Path
     process: subprocess.Popen[bytes]
     templates: set[str] = field(default_factory=set)
+    used: Counter[str] = field(default_factory=Counter)
+    """How many tests used the databases of a name."""
 
     @property
     def pid(self) -> int:

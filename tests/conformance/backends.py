@@ -29,6 +29,8 @@ from tests.postgres import PostgresServer
 from tests.until import until
 
 ARRIVAL_SECONDS_MAX = 10.0
+TESTS_EACH = 50
+"""So many use one database."""
 
 
 class Arrived(Protocol):
@@ -177,13 +179,15 @@ class _OneTransaction:
 
 
 class PostgresBackend:
-    """One database for all tests of a configuration in this process: making one takes longer than most tests."""
+    """One database for many tests of a configuration in this process: making one takes longer than most tests. Then
+    comes the next: what counts or shows all queues would take longer with each test."""
 
     many_brokers = True
 
     def __init__(self, server: PostgresServer, configuration: Configuration) -> None:
         self._server = server
-        self._name = configuration.name
+        self._name = f"{configuration.name}_{server.used[configuration.name] // TESTS_EACH}"
+        server.used[configuration.name] += 1
         self.options: dict[str, Any] = {
             "shards": configuration.shards,
             "statement_cache": configuration.statement_cache,

@@ -144,5 +144,5 @@ async def serving(
         await asyncio.sleep(0)
     finally:
         await broker.stop()
-        await server.close(grace_seconds=2)
+        await server.close(grace_seconds=30)  # a busy machine may take that long to end what it asked the store
         await broker.close()
