@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from fairlane.broker.broker import Broker
+from fairlane.broker.pop import Popper
+from fairlane.broker.pop_chores import PopChores
 from fairlane.errors import ShuttingDown
 from fairlane.model.batch import Batch
 from fairlane.model.group import Seek, Subscription
+from fairlane.model.lease import PopRequest
 from fairlane.model.names import DEFAULT_TENANT
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness
@@ -204,6 +207,30 @@ async def test_what_was_claimed_for_a_caller_that_is_gone_is_given_back_without_
     [delivery] = await harness.broker.pop(queue, wait=LONG)
     assert (delivery.data, delivery.failed_attempts) == (1, 0)
     assert await harness.broker.dead_letters.list(queue) == []
+
+
+async def test_a_poll_that_looks_for_its_queue_while_the_broker_stops_is_answered(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = harness.name("orders")
+    await harness.broker.queues.configure(queue)
+    await harness.broker.pop(queue)
+    looked, stopped = asyncio.Event(), asyncio.Event()
+    target = PopChores.target
+
+    async def held(chores: PopChores, request: PopRequest) -> object:
+        found = await target(chores, request)
+        looked.set()
+        await stopped.wait()
+        return found
+
+    monkeypatch.setattr(PopChores, "target", held)
+    monkeypatch.setattr(Popper, "_known_target", lambda *_: None)
+    poll = asyncio.create_task(harness.broker.pop(queue, wait=LONG))
+    await looked.wait()
+    await harness.broker.stop()
+    stopped.set()
+    assert len(await poll) == 0
 
 
 async def test_a_broker_that_stops_answers_everybody(harness: Harness) -> None:

@@ -133,7 +133,8 @@ class Popper:
             parked = self._waiters.park(queue.id, key) if request.wait_seconds else None
             began = perf_counter()
             try:
-                popped = await self._take(request, queue, group, partition)
+                # It may be so since the target was looked for.
+                popped = None if self.stopping else await self._take(request, queue, group, partition)
                 if popped is None:
                     continue
                 left = give_up_at - monotonic()
