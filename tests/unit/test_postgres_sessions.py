@@ -108,3 +108,36 @@ async def test_a_session_that_does_not_even_end_is_told_as_an_unknown_outcome(
     finally:
         os.kill(pid, signal.SIGCONT)
     await database.close()
+
+
+async def test_the_server_is_asked_for_its_own_types_by_one_connection_only(
+    postgres18: PostgresServer, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[frozenset[int]] = []
+    ask = asyncpg.Connection._introspect_types
+
+    async def counted(self: object, typeoids: frozenset[int], seconds: float | None) -> object:
+        asked.append(typeoids)
+        return await ask(self, typeoids, seconds)
+
+    monkeypatch.setattr(asyncpg.Connection, "_introspect_types", counted)
+    monkeypatch.setattr(connection._Connection, "_types", {})
+    url = await fresh_database(postgres18)
+    own = "SELECT $1::bigint[] || 3::bigint, $2::boolean[]"
+    for statement_cache in (True, False):
+        for _ in range(2):
+            database = await connection.open_database(url, connections=1, statement_cache=statement_cache, clock=None)
+            assert [tuple(row) for row in await database.read(own, [1, 2], [True])] == [([1, 2, 3], [True])]
+            assert [tuple(row) for row in await database.read(own, [4], [False])] == [([4, 3], [False])]
+            await database.close()
+    assert len(asked) == 1
+    # Somebody's own type may be another one tomorrow.
+    stranger: asyncpg.Connection[Any] = await asyncpg.connect(url)
+    await stranger.execute("CREATE TYPE pair AS (a int, b int)")
+    await stranger.close()
+    for _ in range(2):
+        database = await connection.open_database(url, connections=1, statement_cache=True, clock=None)
+        [[pair]] = await database.read("SELECT ROW(1, 2)::pair")
+        assert tuple(pair) == (1, 2)
+        await database.close()
+    assert len(asked) == 3

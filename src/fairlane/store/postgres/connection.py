@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import asyncpg
 
@@ -65,6 +65,8 @@ _REFUSED = ("53", "57P03", "25006", "28", "3D", "42501", "58")
 _UNKNOWN_SETTINGS = ("08P01", "22023", "42704", "55P02")
 """How poolers and servers refuse to be told of a session what they do not know."""
 
+_OWN_OIDS_END = 16384
+"""Below are the types that every PostgreSQL has, from here on those that somebody made."""
 _LOST = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """What the driver raises when a connection is gone, or was not there in time."""
 
@@ -213,6 +215,29 @@ def _translated(error: asyncpg.PostgresError, lost: type[StoreUnavailable | Outc
     return StoreUnavailable(f"the database refused a statement: {error} ({state})")
 
 
+class _Asked(NamedTuple):
+    """Stands for the statement that asks for types, where none ran: one with a name, which took no other's place."""
+
+    name: str = "asked before"
+
+
+class _Connection(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
+    """A connection that need not ask the server for PostgreSQL's own types: the driver asks on each connection for each
+    kind of array, which takes the server longer than all else of a first push, pop and ack. Their numbers are the same
+    on every server, so that one answer is good for all connections of the process."""
+
+    _types: ClassVar[dict[frozenset[int], Any]] = {}
+
+    async def _introspect_types(self, typeoids: Iterable[int], seconds: float | None) -> tuple[Any, Any]:
+        asked = frozenset(typeoids)
+        if asked in self._types:
+            return self._types[asked], _Asked()
+        types, statement = await super()._introspect_types(asked, seconds)
+        if max(asked) < _OWN_OIDS_END:
+            self._types[asked] = types
+        return types, statement
+
+
 async def open_database(url: str, *, connections: int, statement_cache: bool, clock: Clock | None) -> Database:
     """A pool that is connected, or StoreUnavailable."""
 
@@ -228,6 +253,7 @@ async def open_database(url: str, *, connections: int, statement_cache: bool, cl
             init=prepare,
             reset=_keep,
             server_settings=settings,
+            connection_class=_Connection,
         )
 
     return Database(await _with_session(open_pool), clock)
@@ -237,7 +263,13 @@ async def connect(url: str) -> asyncpg.Connection[Any]:
     """A connection beside the pool, or StoreUnavailable."""
 
     async def open_one(settings: dict[str, str]) -> asyncpg.Connection[Any]:
-        return await asyncpg.connect(url, timeout=CONNECT_SECONDS, statement_cache_size=0, server_settings=settings)
+        return await asyncpg.connect(
+            url,
+            timeout=CONNECT_SECONDS,
+            statement_cache_size=0,
+            server_settings=settings,
+            connection_class=_Connection,
+        )
 
     return await _with_session(open_one)
 
