@@ -8,6 +8,8 @@ ifndef PYTHON
 PYTHON := $(shell for one in python3 /usr/bin/python3; do \
 	$$one -c '$(OPTIMISED)' 2>/dev/null && echo $$one && exit; done; echo python3)
 endif
+# Set where containers are built, it would have every process compile the whole broker anew: a test run starts hundreds.
+unexport PYTHONDONTWRITEBYTECODE
 # Worker processes of the test run, twice as many as two cores because some tests mostly wait; 0 runs the tests in one
 # process, for a debugger. Each gets neighbouring tests, which share servers and brokers, and whoever is done takes over
 # from the others.
