@@ -147,6 +147,13 @@ def never_blocked(request: pytest.FixtureRequest, loop_watch: LoopWatch) -> Iter
 @pytest.fixture(autouse=True)
 async def nothing_left_behind(never_blocked: None, loop_watch: LoopWatch) -> AsyncIterator[None]:
     """Runs around all fixtures of the test, so that what they clean up in time is not held against it."""
+    async with looked_after(loop_watch):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def looked_after(loop_watch: LoopWatch) -> AsyncIterator[None]:
+    """What runs on this loop meanwhile leaves no task behind, and no error nobody asked for."""
     loop = asyncio.get_running_loop()
     problems: list[str] = []
     loop.set_exception_handler(lambda _, context: problems.append(_describe(context)))

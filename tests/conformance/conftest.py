@@ -6,11 +6,35 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from tests.clock import ManualClock
 from tests.conformance.backends import Backend, PostgresBackend, SqliteBackend
 from tests.conformance.configurations import CONFIGURATIONS, Configuration
 from tests.conformance.harness import Harness
+from tests.conformance.sessions import KeptSessions
+from tests.guards import LoopWatch, looked_after
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One loop for all of these tests, so that sessions with the server can be kept from one to the next."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and pytest_asyncio.is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+@pytest_asyncio.fixture(loop_scope="session", autouse=True)
+async def nothing_left_behind(never_blocked: None, loop_watch: LoopWatch) -> AsyncIterator[None]:
+    """The guard of all tests, on the loop of these."""
+    async with looked_after(loop_watch):
+        yield
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def kept_sessions() -> AsyncIterator[KeptSessions]:
+    kept = KeptSessions()
+    yield kept
+    await kept.close()
 
 
 @pytest.fixture(params=CONFIGURATIONS, ids=lambda configuration: configuration.name)
@@ -22,8 +46,11 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     return PostgresBackend(request.getfixturevalue(f"postgres{configuration.postgres}"), configuration)
 
 
-@pytest.fixture
-async def harness(backend: Backend) -> AsyncIterator[Harness]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def harness(
+    backend: Backend, kept_sessions: KeptSessions, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Harness]:
+    monkeypatch.setattr("fairlane.store.postgres.store.open_database", kept_sessions.open_database)
     await backend.make()
     deadlocks = backend.deadlocks()
     clock = ManualClock()

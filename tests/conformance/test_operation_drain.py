@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
+import pytest_asyncio
 
 from fairlane.broker.admission import Limit
 from fairlane.broker.broker import Broker
@@ -24,7 +25,7 @@ BUSY = -1.0
 """A threshold that every use is past."""
 
 
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(loop_scope="session", autouse=True)
 async def alone(harness: Harness) -> AsyncIterator[None]:
     await no_operations(harness)
     yield

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
-import pytest
+import pytest_asyncio
 
 from fairlane.model.operation import Operation
 from fairlane.model.queue import Queue
@@ -25,7 +25,7 @@ from tests.conformance.operation_driver import (
 )
 
 
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(loop_scope="session", autouse=True)
 async def alone(harness: Harness) -> AsyncIterator[None]:
     await no_operations(harness)
     yield

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
-import pytest
+import pytest_asyncio
 
 from fairlane.model.operation import TIMEOUT_SECONDS, read_push
 from fairlane.store.contract.operations import Enqueued, Lost
@@ -25,7 +25,7 @@ from tests.conformance.operation_driver import (
 )
 
 
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(loop_scope="session", autouse=True)
 async def alone(harness: Harness) -> AsyncIterator[None]:
     await no_operations(harness)
     yield

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
+import pytest_asyncio
 
 from fairlane.broker.broker import Broker
 from fairlane.errors import Conflict, InvalidRequest, NotFound
@@ -25,7 +26,7 @@ def micros(*when: int, zone: Any = UTC) -> int:
     return int(datetime(*when, tzinfo=zone).timestamp()) * 1_000_000  # type: ignore[misc,arg-type]
 
 
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(loop_scope="session", autouse=True)
 async def none_left(harness: Harness) -> None:
     """Of schedules that an earlier test defined in the same database."""
     for schedule in await harness.store.schedules.list(DEFAULT_TENANT):

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import pytest_asyncio
 
 from fairlane.broker import sources
 from fairlane.broker.broker import Broker
@@ -66,7 +67,7 @@ class Reader:
         return sorted(found)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def reader(harness: Harness) -> Reader:
     found = Reader(harness.broker, harness.name("source"), harness.name("queue"))
     await found.lease()

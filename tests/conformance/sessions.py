@@ -1,0 +1,59 @@
+"""Sessions with PostgreSQL that outlive a store, for the next one on the same database."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import asyncpg
+
+from fairlane.runtime.clock import Clock
+from fairlane.store.postgres.connection import Database, open_database
+
+KEPT_MAX = 8
+"""Pools that no store uses; tests go on to another database now and then, and do not come back."""
+_Key = tuple[str, int, bool]
+
+
+class _Pool:
+    """A pool that stays open when its store is closed."""
+
+    def __init__(self, pool: asyncpg.Pool[Any], kept: OrderedDict[_Pool, _Key], key: _Key) -> None:
+        self.pool = pool
+        self._kept = kept
+        self._key = key
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.pool, name)
+
+    async def close(self) -> None:
+        """Keep it for another store; the one kept longest goes."""
+        self._kept[self] = self._key
+        if len(self._kept) > KEPT_MAX:
+            oldest, _ = self._kept.popitem(last=False)
+            await oldest.pool.close()
+
+
+class KeptSessions:
+    """Sessions that are kept: in a new one the server reads its catalogue, compiles every function that is called and
+    plans each of its statements, which takes it longer than most tests."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[_Pool, _Key] = OrderedDict()
+
+    async def open_database(
+        self, url: str, *, connections: int, statement_cache: bool, clock: Clock | None
+    ) -> Database:
+        """What a store opens, with the sessions of one before it on the same database."""
+        key = url, connections, statement_cache
+        pool = next((pool for pool, its in self._kept.items() if its == key), None)
+        if pool is None:
+            opened = await open_database(url, connections=connections, statement_cache=statement_cache, clock=clock)
+            pool = _Pool(opened._pool, self._kept, key)
+        else:
+            del self._kept[pool]
+        return Database(pool, clock)
+
+    async def close(self) -> None:
+        for pool in self._kept:
+            await pool.pool.close()
