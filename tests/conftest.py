@@ -22,8 +22,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 WAITING = ("tests/queen/test_own_suite.py", "tests/faults/", "tests/queen/", "tests/e2e/")
 """Tests that mostly wait, longest first. One worker begins with them while the others keep the cores busy."""
-LONG = "tests/stateful/"
-"""Tests that work for long. A second worker begins with them, so that none is left alone with one at the end."""
+LONG = ("tests/stateful/", "tests/browser/")
+"""Tests that work for long. A second and a third worker begin with them, so that none is left alone with one at the
+end."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,11 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def order(item: pytest.Item) -> int:
         return next((n for n, path in enumerate(WAITING) if item.nodeid.startswith(path)), len(WAITING))
 
-    long = [item for item in items if item.nodeid.startswith(LONG)]
     rest = sorted((item for item in items if not item.nodeid.startswith(LONG)), key=order)
     # The workers get equal shares of this list, and take from each other's ends when theirs is done.
     share = len(items) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    items[:] = [*rest[:share], *long, *rest[share:]]
+    for number, path in enumerate(LONG, 1):
+        rest[number * share : number * share] = [item for item in items if item.nodeid.startswith(path)]
+    items[:] = rest
 
 
 @pytest.fixture

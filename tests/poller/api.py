@@ -6,8 +6,10 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
+
+from tests.small_server import SmallServer
 
 
 class Asked(NamedTuple):
@@ -22,7 +24,7 @@ class Answer(NamedTuple):
     headers: str = ""
 
 
-class Api:
+class Api(SmallServer):
     """`/id` pages by ids, `/token` by opaque tokens, `/link` by Link headers. Each request takes one of `faults`:
     drop (no answer), half (of one), busy (429), broken (503), repeat (the page before this one), or none."""
 
@@ -35,40 +37,26 @@ class Api:
         """Called when a request came (`asked`), and when half of its answer was sent (`half`)."""
         self._last: Answer | None = None
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        await self._server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-            target = urlsplit(head[0].split(" ")[1])
-            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])}
-            asked = Asked(target.path, dict(parse_qsl(target.query)), headers)
-            self.asked.append(asked)
-            await self._meet(asked, "asked")
-            fault = self.faults.popleft() if self.faults else None
-            answer = self._answer(asked, fault)
-            whole = (
-                f"HTTP/1.1 {answer.status} X\r\nConnection: close\r\nContent-Length: {len(answer.body)}\r\n"
-                f"{answer.headers}\r\n"
-            ).encode() + answer.body
-            if fault != "drop":
-                half = len(whole) - len(answer.body) // 2
-                writer.write(whole[:half])
-                await writer.drain()
-                await self._meet(asked, "half")
-                writer.write(b"" if fault == "half" else whole[half:])
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        target = urlsplit(head[0].split(" ")[1])
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])}
+        asked = Asked(target.path, dict(parse_qsl(target.query)), headers)
+        self.asked.append(asked)
+        await self._meet(asked, "asked")
+        fault = self.faults.popleft() if self.faults else None
+        answer = self._answer(asked, fault)
+        whole = (
+            f"HTTP/1.1 {answer.status} X\r\nConnection: close\r\nContent-Length: {len(answer.body)}\r\n"
+            f"{answer.headers}\r\n"
+        ).encode() + answer.body
+        if fault != "drop":
+            half = len(whole) - len(answer.body) // 2
+            writer.write(whole[:half])
             await writer.drain()
-            writer.close()
-            await writer.wait_closed()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            writer.close()
+            await self._meet(asked, "half")
+            writer.write(b"" if fault == "half" else whole[half:])
+        await writer.drain()
 
     async def _meet(self, asked: Asked, what: str) -> None:
         if self.meet is not None:

@@ -4,31 +4,23 @@ back."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Self
 from urllib.parse import urlsplit
 
+from tests.small_server import SmallServer
 
-class Proxy:
+
+class Proxy(SmallServer):
     """`meet(verb, "before" or "after")` is called with the last part of the path, `sweep commit` for a sweep's."""
 
     def __init__(self, broker: str, meet: Callable[[str, str], Awaitable[None]]) -> None:
         self._broker = urlsplit(broker)
         self._meet = meet
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        await self._server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        to_broker = None
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_broker, to_broker = await asyncio.open_connection(self._broker.hostname, self._broker.port)
         try:
-            from_broker, to_broker = await asyncio.open_connection(self._broker.hostname, self._broker.port)
             while True:
                 request = await _message(reader)
                 verb = request.split(b" ", 2)[1].decode().rpartition("/")[2]
@@ -39,12 +31,10 @@ class Proxy:
                 await self._meet(verb, "after")
                 writer.write(answer)
                 await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
         finally:
-            for one in (writer, to_broker):
-                if one is not None:
-                    one.close()
+            to_broker.close()
+            with contextlib.suppress(ConnectionError):
+                await to_broker.wait_closed()
 
 
 async def _message(reader: asyncio.StreamReader) -> bytes:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import NamedTuple, Self
+from typing import NamedTuple
+
+from tests.small_server import SmallServer
 
 
 class Asked(NamedTuple):
@@ -14,24 +16,14 @@ class Asked(NamedTuple):
     body: bytes
 
 
-class Service:
+class Service(SmallServer):
     """`answer(asked)` gives status, further headers and body."""
 
     def __init__(self, answer: Callable[[Asked], tuple[int, str, bytes]]) -> None:
         self.asked: list[Asked] = []
         self._answer = answer
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        port = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        await self._server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
@@ -43,5 +35,3 @@ class Service:
         )
         writer.write(answer)
         await writer.drain()
-        writer.close()
-        await writer.wait_closed()
