@@ -231,6 +231,35 @@ async def test_a_poll_gets_what_a_missed_wake_left_behind(harness: Harness, monk
     assert [delivery.data for delivery in batch] == ["lost"]
 
 
+async def test_pops_of_two_groups_that_drain_a_lane_at_once_both_let_it_sleep(harness: Harness) -> None:
+    queue = await harness.queue()
+    one, other = [await harness.group(queue, name) for name in ("one", "other")]
+    await harness.push(queue, [0, 1])
+    async with harness.stopped_pop(queue, one, auto_ack=True) as (stopped, _):
+        assert stopped.data == [0, 1]
+        assert (await harness.pop(queue, other, auto_ack=True)).data == [0, 1]
+    assert [(await harness.lane(group)).ready_at for group in (one, other)] == [None, None]
+    await harness.push(queue, [2])
+    assert [(await harness.pop(queue, group, auto_ack=True)).data for group in (one, other)] == [[2], [2]]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+async def test_a_push_beside_a_pop_that_acks_is_never_left_asleep(harness: Harness, batch: int) -> None:
+    """Whether the pop took all there was, and waits for nobody, or left some."""
+    queue = await harness.queue()
+    group = await harness.group(queue)
+    await harness.push(queue, [0, 1])
+    async with harness.stopped_pop(queue, group, batch=batch, auto_ack=True) as (stopped, arrived):
+        push = asyncio.create_task(answer(harness.push(queue, [2])))
+        await arrived(push)
+    await push
+    seen = stopped.data
+    while taken := await harness.pop(queue, group, auto_ack=True):
+        seen += taken.data
+    assert seen == [0, 1, 2]
+    assert (await harness.lane(group)).ready_at is None
+
+
 async def _run(drain: Drain, harness: Harness, taken: Taken) -> object:
     return await drain(harness, taken)
 

@@ -89,6 +89,7 @@ DECLARE
     v_put_off int := 0;
     v_shards int[]; v_groups bigint[];
     v_paused_lanes bigint[] := '{}';     -- lanes put off because their partition is paused
+    v_drained bigint[] := '{}';          -- lanes taken to the end of their log, as we read it
     v_held bigint[] := '{}';
     v_moved bigint[] := '{}';
     v_before bigint;
@@ -137,7 +138,8 @@ BEGIN
                                  AND least(p.head - k.committed, p_batch[1]) * p.message_bytes_max <= p_bytes_max), true) AS plain,
                min(k.ready_at) AS seen, count(*)::int AS n, coalesce(array_agg(k.partition_id), '{}') AS partitions,
                array_agg(p.name) AS names, array_agg(k.committed) AS firsts, array_agg(least(p.head, k.committed + p_batch[1])) AS uptos,
-               array_agg(k.probe_until) AS probes, array_agg(k.epoch) AS epochs INTO r
+               array_agg(k.probe_until) AS probes, array_agg(k.epoch) AS epochs,
+               coalesce(array_agg(k.partition_id) FILTER (WHERE p.head <= k.committed + p_batch[1]), '{}') AS drained INTO r
         FROM (SELECT * FROM fairlane.cursors c
               WHERE c.shard = p_shard AND c.group_id = p_group AND c.ready_at <= t AND c.ready_at >= p_from
               ORDER BY c.ready_at LIMIT v_want FOR UPDATE SKIP LOCKED) k
@@ -159,6 +161,7 @@ BEGIN
         l_probe := r.probes;
         l_failing := array_fill(false, ARRAY[r.n]);
         l_dead := l_attempts; l_dropped := array_fill(0::bigint, ARRAY[r.n]); l_epoch := r.epochs;
+        v_drained := r.drained;
         v_moved := CASE WHEN p_auto_ack THEN l_partition ELSE '{}' END;
     ELSE
         IF p_partition = 0 THEN
@@ -278,6 +281,9 @@ BEGIN
             IF (v_upto - v_first) * c.message_bytes_max > v_bytes THEN
                 v_upto := fairlane.fitting(p_shard, c.partition_id, v_first, v_upto, v_bytes);
             END IF;
+            IF v_upto >= c.head THEN
+                v_drained := v_drained || c.partition_id;
+            END IF;
             l_claim := l_claim || v_claim;
             l_token := l_token || p_tokens[v_claim];
             l_partition := l_partition || c.partition_id;
@@ -309,13 +315,15 @@ BEGIN
         END IF;
     END IF;
 
-    IF true = ANY (d_empty) OR (p_auto_ack AND l_partition <> '{}') THEN
-        -- Only who holds the partition may declare a lane empty; the others stay ready and are looked at again.
+    IF true = ANY (d_empty) OR (p_auto_ack AND v_drained <> '{}') THEN
+        -- Only who holds the partition may declare a lane empty; the others stay ready and are looked at again. A lane that had more
+        -- has so still. Several groups may hold it at once, against pushes alone: each holds it once for a push, when it has read
+        -- all there is, so that they cannot keep one waiting.
         SELECT coalesce(array_agg(x.id), '{}') INTO v_held
-        FROM (SELECT id FROM unnest(CASE WHEN p_auto_ack THEN l_partition || d_partition ELSE d_partition END) id ORDER BY id) i
+        FROM (SELECT id FROM unnest(CASE WHEN p_auto_ack THEN v_drained || d_partition ELSE d_partition END) id ORDER BY id) i
         CROSS JOIN LATERAL (
             SELECT p.id FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = i.id ORDER BY p.epoch DESC LIMIT 1
-            FOR NO KEY UPDATE SKIP LOCKED) x;
+            FOR SHARE SKIP LOCKED) x;
     END IF;
     -- Who takes a delay, a window or a pause back wakes the lanes, holding their cursors: it may have done so after we read what we
     -- go by, and before the cursors were ours.
