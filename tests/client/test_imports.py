@@ -38,6 +38,10 @@ def test_a_client_needs_no_library_for_http(statement: str) -> None:
     assert not imported(statement) & {"aiohttp", "yarl"}
 
 
+def test_a_broker_that_calls_nobody_does_not_pay_for_the_client() -> None:
+    assert not imported("import fairlane.cli.broker_process") & {"aiohttp", "yarl"}
+
+
 def test_a_command_pays_only_for_what_it_uses() -> None:
     """Each is a process of its own, and most of its time is imports."""
     assert not imported("import fairlane.cli.main") & {"rich.console", "rich.table", "asyncio"}

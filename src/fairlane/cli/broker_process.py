@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -37,10 +37,12 @@ from fairlane.errors import FairlaneError
 from fairlane.http.app import App
 from fairlane.http.metrics.process import snapshot
 from fairlane.outbound.addresses import Allowed
-from fairlane.outbound.caller import Caller
 from fairlane.runtime.memory import ease_collector, return_large_blocks
 from fairlane.runtime.process import new_event_loop, raise_descriptor_limit
 from fairlane.runtime.siblings import Siblings
+
+if TYPE_CHECKING:
+    from fairlane.outbound.caller import Caller
 
 DRAIN_SECONDS = 8.0
 GIVE_UP_SECONDS = 9.0
@@ -74,7 +76,7 @@ async def _serve(settings: Settings, sockets: Sockets, ready: Callable[[], objec
     async with Broker.open(settings.store, polls_max=settings.polls_max, **options) as broker:
         secrets = partial(named_variables, allowed=settings.secret_names)
         allowed = Allowed.parse(settings.outbound_allow.split(","))
-        executors = broker.all_specs.runner = Executors(broker, partial(Caller, allowed), secrets)
+        executors = broker.all_specs.runner = Executors(broker, partial(_open_caller, allowed), secrets)
         commands = CommandService(broker, executors)
         pollers = PollerService(broker, secrets, allowed)
         siblings = None if number is None else Siblings(Path(settings.data_dir), number, settings.workers)
@@ -117,6 +119,12 @@ async def _serve(settings: Settings, sockets: Sockets, ready: Callable[[], objec
         if tokens is not None:
             await tokens.stop()
     log.info("stopped")
+
+
+def _open_caller(allowed: Allowed) -> Caller:
+    from fairlane.outbound.caller import Caller
+
+    return Caller(allowed)
 
 
 def limits(settings: Settings) -> dict[Kind, Limit]:

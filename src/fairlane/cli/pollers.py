@@ -6,14 +6,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from fairlane.broker.broker import Broker
 from fairlane.cli.poll import source_of
 from fairlane.errors import InvalidRequest
 from fairlane.outbound.addresses import Allowed
-from fairlane.poller.poller import Poller
 from fairlane.runtime.service import Service
 from fairlane.spec import ir
+
+if TYPE_CHECKING:
+    from fairlane.poller.poller import Poller
 
 LOOK_SECONDS = 0.5
 STOP_SECONDS = 3.0
@@ -74,6 +77,7 @@ class PollerService(Service):
             await asyncio.wait(tasks, timeout=STOP_SECONDS)
 
     async def _poll(self, tenant: str, name: str, declared: ir.PollerSpec) -> None:
+        poller = await asyncio.to_thread(_poller)  # beside the loop: it is much to import, and most brokers have none
         try:
             source = source_of(name, declared, self._secrets)
         except InvalidRequest as error:
@@ -81,10 +85,16 @@ class PollerService(Service):
             return
         while True:
             try:
-                await Poller(source, self._broker.of(tenant).sources, allowed=self._allowed).run()
+                await poller(source, self._broker.of(tenant).sources, allowed=self._allowed).run()
             except Exception:  # whatever a source of somebody else makes it stumble over: the other pollers go on
                 log.exception(
                     "unexpected error in poller %(name)r; it starts again in %(seconds).0f s",
                     {"name": name, "seconds": _AGAIN_SECONDS},
                 )
                 await asyncio.sleep(_AGAIN_SECONDS)
+
+
+def _poller() -> type[Poller]:
+    from fairlane.poller.poller import Poller
+
+    return Poller
