@@ -153,14 +153,16 @@ async def nothing_left_behind(never_blocked: None, loop_watch: LoopWatch) -> Asy
 
 @contextlib.asynccontextmanager
 async def looked_after(loop_watch: LoopWatch) -> AsyncIterator[None]:
-    """What runs on this loop meanwhile leaves no task behind, and no error nobody asked for."""
-    loop = asyncio.get_running_loop()
+    """What runs on this loop meanwhile leaves no task behind, and no error nobody asked for. Tasks that were there
+    before are somebody else's, as a browser's that lives as long as the session."""
+    loop, before = asyncio.get_running_loop(), asyncio.all_tasks()
     problems: list[str] = []
     loop.set_exception_handler(lambda _, context: problems.append(_describe(context)))
     yield
     for _ in range(GRACE_TURNS):
         await asyncio.sleep(0)
-    problems += [f"task still pending: {task!r}" for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    problems += [f"task still pending: {task!r}" for task in left]
     # A task whose exception nobody asked for says so only when it is collected.
     loop_watch.collecting = True
     gc.collect()
