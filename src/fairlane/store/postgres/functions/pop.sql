@@ -40,9 +40,7 @@ DECLARE
     o jsonb;
     v_conflating boolean;
     v_limited boolean;
-    v_delay interval;
-    v_window interval;
-    v_life interval;
+    v_delay interval; v_window interval; v_life interval;
     v_by_time boolean;
     v_plain boolean;
     v_paused boolean;
@@ -62,26 +60,21 @@ DECLARE
     v_gone bigint := 0;
     v_more boolean := false;
     v_park boolean;
-    v_first bigint;
-    v_upto bigint;
-    v_stop bigint;
-    v_probe bigint;
+    v_first bigint; v_upto bigint; v_stop bigint; v_probe bigint;
     v_failing boolean;
     v_attempts int;
     v_dead int;
     l_claim int[] := '{}'; l_token uuid[] := '{}';  -- lanes taken
     l_partition bigint[] := '{}';
     l_name text[] := '{}';
-    l_first bigint[] := '{}';
-    l_upto bigint[] := '{}';
+    l_first bigint[] := '{}'; l_upto bigint[] := '{}';
     l_attempts int[] := '{}';
     l_probe bigint[] := '{}';
     l_failing boolean[] := '{}';
     l_dead int[] := '{}'; l_dropped bigint[] := '{}'; l_epoch bigint[] := '{}';
     d_partition bigint[] := '{}';  -- lanes that may be read later
     d_at timestamptz[] := '{}';
-    d_first bigint[] := '{}';
-    d_probe bigint[] := '{}';
+    d_first bigint[] := '{}'; d_probe bigint[] := '{}';
     d_failing boolean[] := '{}';
     d_park boolean[] := '{}';
     d_dead int[] := '{}'; d_dropped bigint[] := '{}'; d_epoch bigint[] := '{}';
@@ -95,8 +88,7 @@ DECLARE
     v_before bigint;
     v_saved bigint := 0;
     v_changed bigint;
-    v_lost bigint := 0;
-    v_died bigint := 0;
+    v_lost bigint := 0; v_died bigint := 0;
 BEGIN
     SELECT q.options, coalesce(q.paused_at, g.paused_at) IS NOT NULL, g.conflation INTO o, v_paused, v_conflating
     FROM fairlane.queues q JOIN fairlane.groups g ON g.queue_id = q.id
