@@ -133,7 +133,7 @@ class Popper:
             parked = self._waiters.park(queue.id, key) if request.wait_seconds else None
             began = perf_counter()
             try:
-                # It may be so since the target was looked for.
+                # The broker may have begun to stop while the target was looked for.
                 popped = None if self.stopping else await self._take(request, queue, group, partition)
                 if popped is None:
                     continue
