@@ -13,6 +13,7 @@ import pytest
 
 from fairlane.broker.broker import Broker
 from fairlane.errors import OutcomeUnknown
+from fairlane.model.message import PushItem
 from fairlane.store.postgres.connection import Database
 from tests.conftest import FreshDatabase
 from tests.postgres import PostgresServer
@@ -23,9 +24,10 @@ TIMES_MAX = 3
 """The indexes become a little deeper."""
 
 
+@pytest.mark.parametrize("pushed", [0, 64], ids=["new database", "pushed to before"])
 @pytest.mark.parametrize("ordering", ["per_key", "unordered"])
 async def test_the_verbs_of_a_consumer_cost_the_same_however_many_lanes_there_are(
-    ordering: str, postgres18: PostgresServer, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
+    ordering: str, pushed: int, postgres18: PostgresServer, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = await fresh_database(postgres18)
     blocks: dict[str, list[int]] = defaultdict(list)
@@ -47,6 +49,10 @@ async def test_the_verbs_of_a_consumer_cost_the_same_however_many_lanes_there_ar
                 blocks[verb].append(found["Plan"]["Shared Hit Blocks"])
         return await write(database, sql, *values)
 
+    items = [PushItem(queue="before", payload=b"1", partition=f"p{number}") for number in range(5 * LANES)]
+    async with Broker.open(url) as broker:
+        for _ in range(pushed):  # each leaves entries in the index of the key, and few in the others
+            await broker.push_many(items)
     async with Broker.open(url, connections=1) as broker:
         await broker.queues.configure("q", ordering=ordering)
 
