@@ -27,7 +27,11 @@ TIMES_MAX = 3
 @pytest.mark.parametrize("pushed", [0, 64], ids=["new database", "pushed to before"])
 @pytest.mark.parametrize("ordering", ["per_key", "unordered"])
 async def test_the_verbs_of_a_consumer_cost_the_same_however_many_lanes_there_are(
-    ordering: str, pushed: int, postgres18: PostgresServer, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
+    ordering: str,
+    pushed: int,
+    postgres18: PostgresServer,
+    fresh_database: FreshDatabase,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     url = await fresh_database(postgres18)
     blocks: dict[str, list[int]] = defaultdict(list)

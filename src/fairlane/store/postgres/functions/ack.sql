@@ -70,7 +70,9 @@ DECLARE
     v_again_at bigint[] := '{}';
 BEGIN
     v_limited := fairlane.limited_queues(p_shard, p_partitions);
-    PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (v_limited) ORDER BY q.id FOR UPDATE;
+    IF v_limited <> '{}' THEN
+        PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (v_limited) ORDER BY q.id FOR UPDATE;
+    END IF;
     SELECT bool_or(x.open_acks > 0), array_agg(x.queue_id), array_agg(x.head), array_agg(x.priority_lead)
     INTO v_open_acks, v_queues, v_heads, v_leads
     FROM unnest(p_partitions) i(id) LEFT JOIN LATERAL (
@@ -124,9 +126,8 @@ BEGIN
                      FROM unnest(v_from, p_upto, v_ends, v_plain) WITH ORDINALITY a(committed, upto, lease_end, plain, i) WHERE a.plain;
     END IF;
 
-    FOR i IN
-        SELECT a.i::int FROM unnest(v_plain) WITH ORDINALITY a(plain, i) WHERE NOT a.plain AND NOT a.i::int = ANY (v_behind) ORDER BY a.i
-    LOOP
+    FOR i IN 1 .. cardinality(v_plain) LOOP
+        CONTINUE WHEN v_plain[i] OR i = ANY (v_behind);
         SELECT k.*, p.head, p.queue_id, p.priority_lead INTO c
         FROM (SELECT x.* FROM fairlane.cursors x
               WHERE x.shard = p_shard AND x.partition_id = p_partitions[i] AND x.group_id = p_groups[i]

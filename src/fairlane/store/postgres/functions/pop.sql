@@ -48,22 +48,18 @@ DECLARE
     c record;
     v_seen timestamptz;
     v_claim int := 1;
-    v_batch int := p_batch[1];
-    v_left int := p_lanes[1];
+    v_batch int := p_batch[1]; v_left int := p_lanes[1];
     v_bytes bigint := p_bytes_max;
-    v_want int := (SELECT sum(x) FROM unnest(p_lanes) x);
+    v_want int := cardinality(p_lanes);
     v_look int;
-    v_until timestamptz;
-    v_ready_at timestamptz;
+    v_until timestamptz; v_ready_at timestamptz;
     r record;
-    v_dropped bigint;
-    v_gone bigint := 0;
+    v_dropped bigint; v_gone bigint := 0;
     v_more boolean := false;
     v_park boolean;
     v_first bigint; v_upto bigint; v_stop bigint; v_probe bigint;
     v_failing boolean;
-    v_attempts int;
-    v_dead int;
+    v_attempts int; v_dead int;
     l_claim int[] := '{}'; l_token uuid[] := '{}';  -- lanes taken
     l_partition bigint[] := '{}';
     l_name text[] := '{}';
@@ -114,6 +110,9 @@ BEGIN
     v_window := make_interval(secs => nullif((o ->> 'window_seconds')::int, 0));
     v_life := make_interval(secs => least(nullif((o ->> 'ttl_seconds')::int, 0), nullif((o ->> 'max_wait_seconds')::int, 0)));
     v_by_time := v_delay IS NOT NULL OR v_window IS NOT NULL OR v_life IS NOT NULL;
+    IF 1 <> ANY (p_lanes) THEN
+        v_want := (SELECT sum(x) FROM unnest(p_lanes) x);
+    END IF;
     v_until := CASE WHEN p_batch[1] = 0 THEN t - v_life ELSE t END;
     -- Some of the lanes may have to be put off. What is looked at is locked meanwhile, so that it must not be many.
     v_look := CASE WHEN coalesce(v_delay, v_window) IS NULL THEN v_want ELSE greatest(v_want, 8) END;
@@ -143,13 +142,13 @@ BEGIN
     IF v_plain THEN
         v_seen := r.seen;
         v_claim := r.n + 1;
-        l_claim := ARRAY(SELECT generate_series(1, r.n));
         l_token := p_tokens[: r.n];
         l_partition := r.partitions;
         l_name := r.names;
         l_first := r.firsts;
         l_upto := r.uptos;
         l_attempts := array_fill(0, ARRAY[r.n]);
+        l_claim := array_positions(l_attempts, 0);  -- 1, 2, 3
         l_probe := r.probes;
         l_failing := array_fill(false, ARRAY[r.n]);
         l_dead := l_attempts; l_dropped := array_fill(0::bigint, ARRAY[r.n]); l_epoch := r.epochs;
@@ -319,10 +318,11 @@ BEGIN
     END IF;
     -- Who takes a delay, a window or a pause back wakes the lanes, holding their cursors: it may have done so after we read what we
     -- go by, and before the cursors were ours.
-    IF v_put_off > 0 AND (o IS DISTINCT FROM (SELECT q.options FROM fairlane.queues q WHERE q.id = p_queue)
-                                OR EXISTS (SELECT 1 FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = ANY (v_paused_lanes)
-                                           AND x.paused_at IS NULL)) THEN
-        RAISE EXCEPTION 'lanes are put off for what does not hold any more' USING ERRCODE = 'serialization_failure';
+    IF v_put_off > 0 THEN
+        IF o IS DISTINCT FROM (SELECT q.options FROM fairlane.queues q WHERE q.id = p_queue)
+           OR EXISTS (SELECT 1 FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = ANY (v_paused_lanes) AND x.paused_at IS NULL) THEN
+            RAISE EXCEPTION 'lanes are put off for what does not hold any more' USING ERRCODE = 'serialization_failure';
+        END IF;
     END IF;
     IF d_partition <> '{}' THEN
         UPDATE fairlane.cursors k

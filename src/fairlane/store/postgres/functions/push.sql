@@ -7,7 +7,8 @@
 -- Every step is a statement of its own, so that it sees what was committed while the step before waited for a lock:
 -- a push that waited for the ack which drained its lane must see the drained cursor, or the lane would sleep for ever.
 --
--- A step handles all partitions in one statement. Rows of partitions and cursors are found by their newest epoch, and changed by the
+-- A step handles all partitions in one statement. A statement costs as much before its first row as a partition does: those that are
+-- rarely needed have an IF before them that needs none. Rows of partitions and cursors are found by their newest epoch, and changed by the
 -- epoch that was found: a plan that reads every version of a row would be slow while a transaction elsewhere stays open. So only loops
 -- over an index are left to the planner, and the shard comes with each row: known beforehand, a plan made for a small table would walk
 -- all of its partitions.
@@ -58,10 +59,12 @@ DECLARE
     i int;
     v_leads interval[];
     v_doubted bigint[];
+    v_doubted_max bigint;
     v_skip boolean[] := array_fill(false, ARRAY[cardinality(p_ids)]);
     v_depth bigint[];
     v_capacity bigint[];
     v_texts boolean := false;
+    v_there bigint[];
     v_stale boolean;
     v_retained boolean;
     lo int;
@@ -73,16 +76,16 @@ BEGIN
         v_capacity := v_depth;
     END IF;
     SELECT array_agg(x.id), array_agg(x.head), array_agg(x.last_at), array_agg(x.newest_id_ms), array_agg(x.keyed_until_ms),
-           array_agg(x.open_operations), array_agg(x.doubted_until_ms), array_agg(x.priority_lead), array_agg(x.epoch)
-    INTO v_ids, v_head, v_last, v_newest, v_keyed, v_open, v_doubted, v_leads, v_epochs
+           array_agg(x.open_operations), array_agg(x.doubted_until_ms), max(x.doubted_until_ms), array_agg(x.priority_lead),
+           array_agg(x.epoch)
+    INTO v_ids, v_head, v_last, v_newest, v_keyed, v_open, v_doubted, v_doubted_max, v_leads, v_epochs
     FROM unnest(p_ids) i(id) CROSS JOIN LATERAL (
         SELECT p.* FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = i.id ORDER BY p.epoch DESC LIMIT 1
         FOR NO KEY UPDATE) x;
     -- Under the locks: a queue that was deleted, or got a limit, since the caller looked refuses the whole call.
-    SELECT bool_or(q.id IS NULL OR (q.options ->> 'max_size')::bigint > 0 AND q.id <> ALL (p_limited)), bool_or(q.retained)
-    INTO v_stale, v_retained
-    FROM (SELECT DISTINCT id FROM unnest(p_queues) id) u LEFT JOIN fairlane.queues q ON q.id = u.id;
-    IF v_ids IS DISTINCT FROM p_ids OR v_stale THEN
+    SELECT array_agg(q.id), bool_or((q.options ->> 'max_size')::bigint > 0 AND q.id <> ALL (p_limited)), bool_or(q.retained)
+    INTO v_there, v_stale, v_retained FROM fairlane.queues q WHERE q.id = ANY (p_queues);
+    IF v_ids IS DISTINCT FROM p_ids OR v_stale OR NOT p_queues <@ coalesce(v_there, '{}') THEN
         RETURN QUERY SELECT 'g'::"char", i, 0, 0::bigint, NULL::timestamptz, NULL::bigint, NULL::bigint, NULL::bytea,
                             NULL::text, NULL::text FROM generate_subscripts(p_ids, 1) i;
         RETURN;
@@ -107,30 +110,34 @@ BEGIN
 
     -- Ids that are not as old as now are found by their texts. Of the others, those that cannot be duplicates need no look, unless ids of
     -- their time were pushed in doubt: a call that was given up on and repeated may come only now.
-    SELECT coalesce(bool_or(s.newest > s.at_ms OR s.oldest < s.at_ms - 60000), false) INTO v_texts
-    FROM unnest(v_skip, p_id_newest, p_id_oldest, v_at_ms) s(skip, newest, oldest, at_ms) WHERE NOT s.skip;
+    IF t_ms < ANY (p_id_newest) OR t_ms - 60000 > ANY (p_id_oldest) OR t < ANY (v_last) THEN
+        SELECT coalesce(bool_or(s.newest > s.at_ms OR s.oldest < s.at_ms - 60000), false) INTO v_texts
+        FROM unnest(v_skip, p_id_newest, p_id_oldest, v_at_ms) s(skip, newest, oldest, at_ms) WHERE NOT s.skip;
+    END IF;
     IF v_texts AND p_message_ids = '{}' THEN
         RETURN QUERY SELECT 'k'::"char", 0, 0, 0::bigint, t, NULL::bigint, NULL::bigint, NULL::bytea, NULL::text, NULL::text;
         RETURN;
     END IF;
-    FOR i IN
-        SELECT s.i::int
-        FROM unnest(v_skip, p_id_newest, p_id_oldest, p_given_oldest, p_window, v_newest, v_doubted)
-             WITH ORDINALITY s(skip, newest, oldest, given, seconds, known, doubted, i)
-        WHERE NOT s.skip AND s.newest >= 0 AND s.seconds > 0  -- ids that are no UUIDv7 are looked up all together
-          AND ((s.given <> v_none AND (s.given <= s.known OR v_texts)) OR s.oldest <= s.doubted)
-        ORDER BY s.i
-    LOOP
-        lo := coalesce(p_upto[i - 1], 0) + 1;
-        FOR r IN SELECT * FROM fairlane.look_up(p_shard, p_ids[i], p_keys[lo : p_upto[i]], p_id_times[lo : p_upto[i]],
-                                                v_newest[i], v_keyed[i], t, p_window[i]) f
-                 WHERE fairlane.is_known(p_shard, p_ids[i], f.pos)
+    IF v_none <> ANY (p_given_oldest) OR v_doubted_max >= ANY (p_id_oldest) THEN
+        FOR i IN
+            SELECT s.i::int
+            FROM unnest(v_skip, p_id_newest, p_id_oldest, p_given_oldest, p_window, v_newest, v_doubted)
+                 WITH ORDINALITY s(skip, newest, oldest, given, seconds, known, doubted, i)
+            WHERE NOT s.skip AND s.newest >= 0 AND s.seconds > 0  -- ids that are no UUIDv7 are looked up all together
+              AND ((s.given <> v_none AND (s.given <= s.known OR v_texts)) OR s.oldest <= s.doubted)
+            ORDER BY s.i
         LOOP
-            v_skip[i] := true;
-            RETURN QUERY SELECT 'd'::"char", i, r.item, r.pos, NULL::timestamptz, NULL::bigint, NULL::bigint, r.head,
-                                r.message_id, r.transaction_id;
+            lo := coalesce(p_upto[i - 1], 0) + 1;
+            FOR r IN SELECT * FROM fairlane.look_up(p_shard, p_ids[i], p_keys[lo : p_upto[i]], p_id_times[lo : p_upto[i]],
+                                                    v_newest[i], v_keyed[i], t, p_window[i]) f
+                     WHERE fairlane.is_known(p_shard, p_ids[i], f.pos)
+            LOOP
+                v_skip[i] := true;
+                RETURN QUERY SELECT 'd'::"char", i, r.item, r.pos, NULL::timestamptz, NULL::bigint, NULL::bigint, r.head,
+                                    r.message_id, r.transaction_id;
+            END LOOP;
         END LOOP;
-    END LOOP;
+    END IF;
     IF v_texts THEN
         FOR r IN
             SELECT s.i::int AS slice, j - coalesce(p_upto[s.i::int - 1], 0) AS item, k.position AS pos, k.message_id, k.transaction_id
@@ -146,26 +153,28 @@ BEGIN
         END LOOP;
     END IF;
 
-    FOR r IN
-        SELECT q.id, q.depth, (q.options ->> 'max_size')::bigint AS capacity, u.n, u.slices
-        FROM (SELECT s.queue_id, sum(s.upto - coalesce(p_upto[s.i - 1], 0)) AS n, array_agg(s.i::int) AS slices
-              FROM unnest(p_queues, p_upto, v_skip) WITH ORDINALITY s(queue_id, upto, skip, i)
-              WHERE NOT s.skip AND p_limited <> '{}' GROUP BY s.queue_id) u
-        JOIN fairlane.queues q ON q.id = u.queue_id
-        WHERE q.id = ANY (p_limited) AND (q.options ->> 'max_size')::bigint > 0
-    LOOP
-        FOR j IN 1 .. cardinality(r.slices) LOOP
-            v_skip[r.slices[j]] := r.depth + r.n > r.capacity;
-            v_depth[r.slices[j]] := r.depth + r.n;
-            v_capacity[r.slices[j]] := r.capacity;
+    IF p_limited <> '{}' THEN
+        FOR r IN
+            SELECT q.id, q.depth, (q.options ->> 'max_size')::bigint AS capacity, u.n, u.slices
+            FROM (SELECT s.queue_id, sum(s.upto - coalesce(p_upto[s.i - 1], 0)) AS n, array_agg(s.i::int) AS slices
+                  FROM unnest(p_queues, p_upto, v_skip) WITH ORDINALITY s(queue_id, upto, skip, i)
+                  WHERE NOT s.skip GROUP BY s.queue_id) u
+            JOIN fairlane.queues q ON q.id = u.queue_id
+            WHERE q.id = ANY (p_limited) AND (q.options ->> 'max_size')::bigint > 0
+        LOOP
+            FOR j IN 1 .. cardinality(r.slices) LOOP
+                v_skip[r.slices[j]] := r.depth + r.n > r.capacity;
+                v_depth[r.slices[j]] := r.depth + r.n;
+                v_capacity[r.slices[j]] := r.capacity;
+            END LOOP;
+            IF r.depth + r.n > r.capacity THEN
+                RETURN QUERY SELECT 'f'::"char", s, 0, 0::bigint, NULL::timestamptz, r.depth, r.capacity, NULL::bytea,
+                                    NULL::text, NULL::text FROM unnest(r.slices) s;
+            ELSE
+                UPDATE fairlane.queues q SET depth = q.depth + r.n WHERE q.id = r.id;
+            END IF;
         END LOOP;
-        IF r.depth + r.n > r.capacity THEN
-            RETURN QUERY SELECT 'f'::"char", s, 0, 0::bigint, NULL::timestamptz, r.depth, r.capacity, NULL::bytea,
-                                NULL::text, NULL::text FROM unnest(r.slices) s;
-        ELSE
-            UPDATE fairlane.queues q SET depth = q.depth + r.n WHERE q.id = r.id;
-        END IF;
-    END LOOP;
+    END IF;
 
     INSERT INTO fairlane.segments (shard, partition_id, first_pos, n, created_at, checksum, ends, keys, body)
     SELECT p_shard, p_ids[c.s], v_head[c.s] + c.f - 1 - coalesce(p_upto[c.s - 1], 0), c.n, greatest(v_last[c.s], t),
