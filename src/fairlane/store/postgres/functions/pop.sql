@@ -60,27 +60,17 @@ DECLARE
     v_first bigint; v_upto bigint; v_stop bigint; v_probe bigint;
     v_failing boolean;
     v_attempts int; v_dead int;
-    l_claim int[] := '{}'; l_token uuid[] := '{}';  -- lanes taken
-    l_partition bigint[] := '{}';
-    l_name text[] := '{}';
-    l_first bigint[] := '{}'; l_upto bigint[] := '{}';
-    l_attempts int[] := '{}';
-    l_probe bigint[] := '{}';
-    l_failing boolean[] := '{}';
-    l_dead int[] := '{}'; l_dropped bigint[] := '{}'; l_epoch bigint[] := '{}';
-    d_partition bigint[] := '{}';  -- lanes that may be read later
-    d_at timestamptz[] := '{}';
-    d_first bigint[] := '{}'; d_probe bigint[] := '{}';
-    d_failing boolean[] := '{}';
-    d_park boolean[] := '{}';
-    d_dead int[] := '{}'; d_dropped bigint[] := '{}'; d_epoch bigint[] := '{}';
-    d_empty boolean[] := '{}';     -- or have nothing to read, now that we looked
+    l_claim int[]; l_token uuid[]; l_partition bigint[]; l_name text[]; l_first bigint[]; l_upto bigint[];  -- lanes taken
+    l_attempts int[]; l_probe bigint[]; l_failing boolean[]; l_dead int[]; l_dropped bigint[]; l_epoch bigint[];
+    d_partition bigint[]; d_at timestamptz[]; d_first bigint[]; d_probe bigint[];  -- lanes that may be read later
+    d_failing boolean[]; d_park boolean[]; d_dead int[]; d_dropped bigint[]; d_epoch bigint[];
+    d_empty boolean[];                   -- or have nothing to read, now that we looked
     v_put_off int := 0;
     v_shards int[]; v_groups bigint[];
-    v_paused_lanes bigint[] := '{}';     -- lanes put off because their partition is paused
-    v_drained bigint[] := '{}';          -- lanes taken to the end of their log, as we read it
-    v_held bigint[] := '{}';
-    v_moved bigint[] := '{}';
+    v_paused_lanes bigint[];             -- lanes put off because their partition is paused
+    v_drained bigint[];                  -- lanes taken to the end of their log, as we read it
+    v_held bigint[];
+    v_moved bigint[];
     v_before bigint;
     v_saved bigint := 0;
     v_changed bigint;
@@ -121,40 +111,33 @@ BEGIN
     v_groups := array_fill(p_group, ARRAY[v_look]);
 
     -- As nearly always: each claim takes one lane, and no lane needs a look at more than its cursor and its head.
+    -- What can be is asked for by one statement here: each expression of a function costs every call some microseconds to prepare.
     v_plain := p_partition = 0 AND NOT v_conflating AND NOT v_by_time AND p_batch[1] > 0
                AND 1 = ALL (p_lanes) AND p_batch[1] = ALL (p_batch);
     IF v_plain THEN
         SELECT coalesce(bool_and(k.committed >= k.probe_until AND (k.lease IS NULL OR p_forgiving) AND NOT (k.failing OR k.parked)
                                  AND p.paused_at IS NULL AND p.head > k.committed
-                                 AND least(p.head - k.committed, p_batch[1]) * p.message_bytes_max <= p_bytes_max), true) AS plain,
-               min(k.ready_at) AS seen, count(*)::int AS n, coalesce(array_agg(k.partition_id), '{}') AS partitions,
-               array_agg(p.name) AS names, array_agg(k.committed) AS firsts, array_agg(least(p.head, k.committed + p_batch[1])) AS uptos,
-               array_agg(k.probe_until) AS probes, array_agg(k.epoch) AS epochs,
-               coalesce(array_agg(k.partition_id) FILTER (WHERE p.head <= k.committed + p_batch[1]), '{}') AS drained INTO r
+                                 AND least(p.head - k.committed, p_batch[1]) * p.message_bytes_max <= p_bytes_max), true),
+               min(k.ready_at), count(*) + 1, array_positions(array_agg(0), 0), coalesce(array_agg(k.partition_id), '{}'),
+               array_agg(p.name), array_agg(k.committed), array_agg(least(p.head, k.committed + p_batch[1])), array_agg(0),
+               array_agg(k.probe_until), array_agg(false), array_agg(0), array_agg(0::bigint), array_agg(k.epoch),
+               array_agg(k.partition_id) FILTER (WHERE p.head <= k.committed + p_batch[1]), array_agg(k.partition_id) FILTER (WHERE p_auto_ack)
+        INTO v_plain, v_seen, v_claim, l_claim, l_partition, l_name, l_first, l_upto, l_attempts, l_probe, l_failing, l_dead, l_dropped,
+             l_epoch, v_drained, v_moved
         FROM (SELECT * FROM fairlane.cursors c
               WHERE c.shard = p_shard AND c.group_id = p_group AND c.ready_at <= t AND c.ready_at >= p_from
               ORDER BY c.ready_at LIMIT v_want FOR UPDATE SKIP LOCKED) k
         CROSS JOIN LATERAL (
             SELECT x.* FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = k.partition_id
             ORDER BY x.epoch DESC LIMIT 1) p;
-        v_plain := r.plain;
     END IF;
     IF v_plain THEN
-        v_seen := r.seen;
-        v_claim := r.n + 1;
-        l_token := p_tokens[: r.n];
-        l_partition := r.partitions;
-        l_name := r.names;
-        l_first := r.firsts;
-        l_upto := r.uptos;
-        l_attempts := array_fill(0, ARRAY[r.n]);
-        l_claim := array_positions(l_attempts, 0);  -- 1, 2, 3
-        l_probe := r.probes;
-        l_failing := array_fill(false, ARRAY[r.n]);
-        l_dead := l_attempts; l_dropped := array_fill(0::bigint, ARRAY[r.n]); l_epoch := r.epochs;
-        v_drained := r.drained;
-        v_moved := CASE WHEN p_auto_ack THEN l_partition ELSE '{}' END;
+        l_token := p_tokens;
     ELSE
+        SELECT NULL, 1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'
+        INTO v_seen, v_claim, l_claim, l_token, l_partition, l_name, l_first, l_upto, l_attempts, l_probe, l_failing, l_dead, l_dropped, l_epoch;
+        SELECT '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'
+        INTO d_partition, d_at, d_first, d_probe, d_failing, d_park, d_dead, d_dropped, d_epoch, d_empty, v_paused_lanes, v_drained, v_moved;
         IF p_partition = 0 THEN
             -- Lanes are picked before their partitions are looked at, or a plan might read and sort them all.
             OPEN v_lanes FOR
@@ -366,7 +349,7 @@ BEGIN
             WHERE l.failing AND f.shard = p_shard AND f.partition_id = l.id AND f.group_id = p_group AND f.position < l.upto;
         END IF;
     END IF;
-    IF v_saved <> cardinality(d_partition) + cardinality(l_partition) THEN
+    IF v_saved <> coalesce(cardinality(d_partition), 0) + cardinality(l_partition) THEN
         RAISE EXCEPTION 'a lane changed while it was held' USING ERRCODE = 'serialization_failure';
     END IF;
     IF v_limited AND v_moved <> '{}' THEN
@@ -394,7 +377,7 @@ BEGIN
             t_next := t;
         END IF;
     END IF;
-    RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, cardinality(d_partition)::bigint,
+    RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, coalesce(cardinality(d_partition), 0)::bigint,
                         v_gone::int, NULL::bytea, v_lost, timestamptz_send(t_next), v_died, NULL::bytea, NULL::bytea,
                         coalesce(v_seen, t);
 END $$;
