@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -40,13 +41,16 @@ class Suite:
         self.directory = directory
         self.server = server
         self._device = device
+        self._began = time.monotonic()
 
     @property
     def quick(self) -> bool:
         return self.scale.name == QUICK.name
 
     def say(self, what: str) -> None:
-        print(f"  {what}", file=sys.stderr, flush=True)
+        """With how long the run has taken so far."""
+        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
+        print(f"  {minutes:2}:{seconds:02}  {what}", file=sys.stderr, flush=True)
 
     def meter(self, running: Running) -> Meter:
         return Meter(running, self._device)

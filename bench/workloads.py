@@ -56,13 +56,14 @@ async def push_1(url: str, load: Load) -> Rate:
         return await closed_loop(lambda caller: push(broker, batch_over([_NAMES[caller % PARTITIONS]])), load)
 
 
-async def fill(broker: Broker, messages: int, *, callers: int, queue: str = QUEUE) -> None:
-    """Spread `messages` evenly over the 100 partitions."""
-    calls = iter(range(messages // PARTITIONS))
+async def fill(broker: Broker, messages: int, *, callers: int, queue: str = QUEUE, spread: int = PARTITIONS) -> None:
+    """Spread `messages` evenly over the 100 partitions, a hundred in a call, those over `spread` of them."""
+    calls = iter(range(messages // BATCH))
 
     async def filler() -> None:
-        for _ in calls:
-            assert await push(broker, batch_over(_NAMES, queue=queue)) == PARTITIONS
+        for call in calls:
+            names = [_NAMES[(call * spread + number % spread) % PARTITIONS] for number in range(BATCH)]
+            assert await push(broker, batch_over(names, queue=queue)) == BATCH
 
     async with asyncio.TaskGroup() as fillers:
         for _ in range(callers):
@@ -94,10 +95,10 @@ async def subscribed(url: str, *, groups: Sequence[str] = (GROUP,), **options: A
         yield broker
 
 
-async def backlog(url: str, messages: int, *, groups: Sequence[str] = (GROUP,)) -> None:
+async def backlog(url: str, messages: int, *, groups: Sequence[str] = (GROUP,), spread: int = PARTITIONS) -> None:
     """What `pop_100_ack` finds, for a broker that is started later and each of these groups."""
     async with subscribed(url, groups=groups) as broker:
-        await fill(broker, messages, callers=FILLERS)
+        await fill(broker, messages, callers=FILLERS, spread=spread)
 
 
 async def _finished(broker: Broker) -> int:

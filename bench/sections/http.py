@@ -3,6 +3,7 @@ answers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from bench import recorded
@@ -22,8 +23,9 @@ IDLE_MS_MAX = 2.0
 
 
 class Workload(NamedTuple):
-    """Messages of one request, over how many partitions, or the pop that is asked for. `times` is how much less CPU
-    than Queen's a message is to take, `share` how much of the ceiling's rate to reach."""
+    """Messages of one request over how many partitions, or the pop that is asked for and over how many partitions each
+    hundred was pushed. `times` is how much less CPU than Queen's a message is to take, `share` how much of the
+    ceiling's rate to reach."""
 
     label: str
     batch: int = BATCH
@@ -40,9 +42,14 @@ PUSHES = (
     Workload("push 100 to one partition", times=9, share=0.15),
     Workload("push 100 over 100 partitions", spread=PARTITIONS, times=8, share=0.15),
 )
+_AUTO_ACK, _ACK = pop_path(BATCH, group=AUTO, more="&autoAck=true"), pop_path(BATCH, group=GROUP)
 POPS = (
-    Workload("pop 100, auto-ack", pop=pop_path(BATCH, group=AUTO, more="&autoAck=true"), times=16),
-    Workload("pop 100 + ack", pop=pop_path(BATCH, group=GROUP), ack=True, times=20),
+    Workload("pop 100, auto-ack", pop=_AUTO_ACK, times=16),
+    Workload("pop 100 + ack", pop=_ACK, ack=True, times=20),
+)
+THIN_POPS = (
+    Workload("pop 100, auto-ack, pushed over 100 partitions", spread=PARTITIONS, pop=_AUTO_ACK),
+    Workload("pop 100 + ack, pushed over 100 partitions", spread=PARTITIONS, pop=_ACK, ack=True),
 )
 
 
@@ -57,9 +64,10 @@ async def run(suite: Suite) -> Findings:
             for kind in STORES:
                 suite.say(f"http, round {number + 1}: {workload.label}, {kind}")
                 await pushes(suite, kind, workload, found)
-        for kind in STORES:
-            suite.say(f"http, round {number + 1}: pops, {kind}")
-            await pops(suite, kind, found)
+        for workloads in (POPS, THIN_POPS):
+            for kind in STORES:
+                suite.say(f"http, round {number + 1}: {workloads[0].label}, {kind}")
+                await pops(suite, kind, workloads, found)
     for label, one in recorded.QUEEN.items():
         run = Run(rate=one.rate, broker_us=one.broker_us, store_us=one.store_us)
         found.add(label, f"{recorded.NAME}, RECORDED elsewhere", run)
@@ -91,11 +99,12 @@ async def pushes(suite: Suite, kind: str, workload: Workload, found: Findings) -
         found.add(workload.label, ours(kind), await shot(suite, running, workload, seconds=suite.scale.seconds))
 
 
-async def pops(suite: Suite, kind: str, found: Findings) -> None:
+async def pops(suite: Suite, kind: str, workloads: Sequence[Workload], found: Findings) -> None:
+    """One group after the other drains the same backlog."""
     async with suite.store(kind) as url:
-        await backlog(url, suite.scale.backlog, groups=(AUTO, GROUP))
+        await backlog(url, suite.scale.backlog, groups=(AUTO, GROUP), spread=workloads[0].spread)
         async with suite.broker(kind, url) as running:
-            for workload in POPS:
+            for workload in workloads:
                 run = await shot(suite, running, workload, seconds=10 * suite.scale.seconds)
                 found.add(workload.label, ours(kind), run)
 
@@ -121,6 +130,6 @@ HTTP = Section(
     "HTTP",
     f"wrk on the same machine, {CONNECTIONS} connections, 98-byte payloads, 100 partitions, dedup window of a day, "
     "durable answers; client is wrk, and times are those of one request. Pops drain one backlog, first a group with "
-    "auto-ack, then one that acks.",
+    "auto-ack, then one that acks. It was pushed in hundreds, each to one partition if it does not say otherwise.",
     run,
 )
