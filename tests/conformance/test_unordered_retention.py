@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairlane.store.contract.values import Nack
 from tests.conformance.harness import Harness
 from tests.conformance.test_retention import run, total
 from tests.conformance.test_unordered import apply_unordered, drain, finish, unordered, unordered_ack
@@ -45,3 +46,21 @@ async def test_of_a_claim_that_is_half_acked_only_the_open_half_expires(harness:
     assert total(await run(harness), queue, "retention") == 4
     assert await harness.store.queues.depth(queue.id) == 0
     assert (await harness.lane(taken.group)).expired == 2
+
+
+async def test_the_cursor_passes_what_was_finished_behind_a_message_that_goes(harness: Harness) -> None:
+    """Nothing is popped any more that would let the cursor catch up, so that what is finished would never go."""
+    rules = {"retention_seconds": 60, "completed_retention_seconds": 30}
+    queue = await unordered(harness, retention_enabled=True, lease_seconds=1000, **rules)
+    await harness.push(queue, [1])
+    first = await harness.pop(queue)
+    await apply_unordered(harness, unordered_ack(first, nacks=[Nack(0, charge=True, error="no", delay_ms=900_000)]))
+    harness.clock.advance(20)
+    await harness.push(queue, [2, 3])
+    await finish(harness, await harness.pop(queue, batch=2))
+    assert (await harness.lane(first.group)).committed == 0
+    harness.clock.advance(45)
+    assert total(await run(harness), queue, "retention") == 1
+    assert (await harness.lane(first.group)).committed == 3
+    harness.clock.advance(60)
+    assert total(await run(harness), queue, "completed") == 2

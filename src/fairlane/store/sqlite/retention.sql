@@ -69,8 +69,14 @@ delete from claims where partition_id = ? and upto <= ?
 update claims set first_pos = ?2 where partition_id = ?1 and first_pos < ?2
 
 -- name: move_cursors (in forget_below)
+-- In an unordered queue to the first message that is not finished.
 update cursors
-set committed = ?2, lease = null, lease_start = null, leased_at = null,
+set committed = min(max(?2, claimed),
+        coalesce((select min(c.first_pos) from claims c
+            where c.partition_id = ?1 and c.group_id = cursors.group_id), max(?2, claimed)),
+        coalesce((select min(f.position) from failures f
+            where f.partition_id = ?1 and f.group_id = cursors.group_id and f.due_at is not null), max(?2, claimed))),
+    lease = null, lease_start = null, leased_at = null,
     ready_at = iif(?2 < ?3, ?4, null),
     failing = exists (select 1 from failures f
         where f.partition_id = ?1 and f.group_id = cursors.group_id and f.position >= ?2)

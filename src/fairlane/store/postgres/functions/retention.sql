@@ -48,7 +48,8 @@ BEGIN
     DELETE FROM fairlane.skips x
     WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.position < p_upto AND x.group_id <> 0;
     UPDATE fairlane.cursors k
-    SET committed = p_upto, lease = NULL, ready_at = CASE WHEN p_upto < p_head THEN p_now END,
+    SET committed = fairlane.watermark(p_shard, p_partition, k.group_id, p_upto, greatest(p_upto, k.claimed)), lease = NULL,
+        ready_at = CASE WHEN p_upto < p_head THEN p_now END,
         failing = fairlane.obstacles(p_shard, p_partition, k.group_id, p_upto)
     WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.committed < p_upto;
     UPDATE fairlane.partitions p SET start = p_upto WHERE p.shard = p_shard AND p.id = p_partition;
