@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -47,6 +48,7 @@ async def migrate(connection: asyncpg.Connection[Any], *, shards: int) -> list[i
         return [row[0] for row in rows]
 
 
+@cache
 def functions() -> list[str]:
     """The text of every file of functions, and of the views."""
     directory = files(_PACKAGE).joinpath("functions")

@@ -142,8 +142,9 @@ async def _prepare(url: str, *, shards: int, allow_unsafe: bool) -> list[int]:
         version = connection.get_server_version()
         if version.major < 15:
             raise StoreUnsafe(f"PostgreSQL {version.major} is not supported; Fairlane needs 15 or newer")
-        for setting, safe in SAFE.items():
-            value = await connection.fetchval("SELECT current_setting($1)", setting)
+        settings = await connection.fetch("SELECT s, current_setting(s) FROM unnest($1::text[]) s", list(SAFE))
+        for setting, value in settings:
+            safe = SAFE[setting]
             if value in safe:
                 continue
             if allow_unsafe:
