@@ -51,7 +51,7 @@ check: $(DEV) docs  ## format, lint, types, import rules, the site of docs/
 docs: .venv-docs/.ready  ## make the site of docs/ in build/docs; a warning fails it
 	.venv-docs/bin/sphinx-build --fail-on-warning --keep-going --quiet --jobs auto $(ARGS) docs build/docs
 
-bench: $(DEV) $(if $(filter-out workers,$(BENCH)),,.venv-peers/.ready)  ## measure all that has a target, in some 17 minutes; BENCH=core one script
+bench: $(DEV) $(if $(filter-out workers,$(BENCH)),,.venv-peers/.ready)  ## measure all that has a target, in some 18 minutes; BENCH=core one script
 	$(BIN)/python -m bench$(if $(BENCH),.$(BENCH)) $(ARGS)
 
 bench-full: $(DEV) .venv-peers/.ready  ## the same with more and longer rounds, a larger backlog, and what takes minutes

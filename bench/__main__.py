@@ -1,6 +1,6 @@
 """Measure everything that has a target, in one run, and say which targets hold.
 
-    make bench                              about 17 minutes on two cores
+    make bench                              about 18 minutes on two cores
     make bench-full                         more and longer rounds, a larger backlog, and what takes minutes
     make bench ARGS="--only http --quick"   one section, too short to measure
     make bench ARGS=--write                 and put the figures into docs/benchmarks.md
