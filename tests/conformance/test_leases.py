@@ -184,6 +184,17 @@ async def test_batches_are_whole_again_once_the_lost_one_is_passed(harness: Harn
     assert sizes == [1, 1, 1, 5]
 
 
+async def test_a_pop_with_auto_ack_takes_of_each_lane_once(harness: Harness) -> None:
+    """Also of a group whose lanes have filled each pop so far: what may be the poison comes alone."""
+    queue = await harness.queue(lease_seconds=10)
+    await harness.push(queue, [1])
+    assert (await harness.pop(queue, batch=1, partitions=3)).data == [1]
+    await harness.push(queue, [2])
+    harness.clock.advance(20)
+    assert (await harness.pop(queue, batch=3, partitions=3, auto_ack=True)).data == [1]
+    assert (await harness.pop(queue, batch=3, partitions=3, auto_ack=True)).data == [2]
+
+
 async def test_a_nack_or_release_does_not_end_the_search_for_the_poison(harness: Harness) -> None:
     queue = await harness.queue(lease_seconds=5, retry_limit=5)
     await harness.push(queue, [0, 1, 2])

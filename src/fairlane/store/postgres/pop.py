@@ -106,7 +106,8 @@ class Popper:
 
     async def _fill(self, call: PopCall, result: PopResult) -> None:
         left = {index: (claim.batch, claim.partitions) for index, claim in enumerate(call.claims)}
-        deep = call.partition is None and call.group_id in self._deep
+        # With auto-ack a lane is ready again at once, and would be taken from twice.
+        deep = call.partition is None and not call.auto_ack and call.group_id in self._deep
         end = await self._pop_some(call, left, result, lanes_max=1 if deep else COUNT_MAX)
         if deep and left and all(result.lanes):
             end = await self._pop_some(call, left, result)
