@@ -159,6 +159,21 @@ async def test_a_full_queue_refuses_with_depth_capacity_and_a_time_to_wait(harne
     assert await harness.broker.queues.depth(queue) == 2
 
 
+async def test_a_later_call_that_would_fit_does_not_pass_an_earlier_one_of_its_partition(harness: Harness) -> None:
+    queue = harness.name("orders")
+    made = await harness.broker.queues.configure(queue, max_size=4)
+    async with asyncio.TaskGroup() as tasks, harness.hold(Row.queue(made.id)) as arrived:
+        first = tasks.create_task(harness.broker.push_many(items(queue, None)))
+        await arrived(first)
+        rest = [
+            tasks.create_task(harness.broker.push_many(items(queue, *[None] * count, partition=partition)))
+            for count, partition in ((5, "a"), (1, "a"), (2, "b"))
+        ]
+        await asyncio.sleep(0)
+    statuses = [{one.status for one in task.result()} for task in (first, *rest)]
+    assert statuses == [{"queued"}, {"refused"}, {"refused"}, {"queued"}]
+
+
 async def test_a_call_that_does_not_fit_refuses_no_other_caller(harness: Harness) -> None:
     queue = harness.name("orders")
     made = await harness.broker.queues.configure(queue, max_size=4)

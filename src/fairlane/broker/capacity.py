@@ -45,7 +45,8 @@ class Capacity:
 
 
 def make_room(flush: Flush, refusals: list[tuple[Draft, Full]], limits: Capacity) -> None:
-    """Leave in the requests' parts that fit, in the order they came; each part goes whole or not at all."""
+    """Leave in the requests' parts that fit, in the order they came. Each part goes whole or not at all, and none
+    passes an earlier one of its partition."""
     depth = max(result.depth for _, result in refusals)
     capacity = refusals[0][1].capacity
     parts: dict[tuple[int, PartitionName], list[int]] = defaultdict(list)
@@ -56,7 +57,7 @@ def make_room(flush: Flush, refusals: list[tuple[Draft, Full]], limits: Capacity
     room = capacity - depth
     out: dict[PartitionName, list[int]] = defaultdict(list)
     for (_, partition), offsets in sorted(parts.items()):
-        if len(offsets) <= room:
+        if partition not in out and len(offsets) <= room:
             room -= len(offsets)
         else:
             out[partition] += offsets

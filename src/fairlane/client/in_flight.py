@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence, Sized
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 REQUESTS_MAX = 4
 ITEMS_MAX = 10_000
@@ -20,15 +20,27 @@ _LOOK_MAX = 1_000
 Call = TypeVar("Call", bound=Sized)
 Outcome = TypeVar("Outcome")
 Lanes = set[Any]
+_Entry = tuple[Call, Lanes, int, asyncio.Future[Outcome]]
+"""A call, its lanes, its size in bytes, and the future of its caller."""
+
+
+class Again(NamedTuple):
+    """The outcome of a call, or of the rest of it, that is to be sent again after `seconds`."""
+
+    call: Any
+    lanes: Lanes
+    size: int
+    seconds: float
 
 
 class InFlight(Generic[Call, Outcome]):
     """Requests in flight, and the calls that wait for one. No two requests have a lane in common: what was called first
-    for a lane is carried out first. `send` makes one request of calls; it says what came of each."""
+    for a lane is carried out first. `send` makes one request of calls and returns the outcome of each. A call whose
+    outcome is `Again` holds its lanes until it is sent again, but no request."""
 
-    def __init__(self, send: Callable[[list[Call]], Awaitable[Sequence[Outcome | Exception]]]) -> None:
+    def __init__(self, send: Callable[[list[Call]], Awaitable[Sequence[Outcome | Again | Exception]]]) -> None:
         self._send = send
-        self._waiting: deque[tuple[Call, Lanes, int, asyncio.Future[Outcome]]] = deque()
+        self._waiting: deque[_Entry[Call, Outcome]] = deque()
         self._items = 0
         """Of the calls that wait."""
         self._lanes: Lanes = set()
@@ -36,10 +48,13 @@ class InFlight(Generic[Call, Outcome]):
         self._requests = 0
         self._tasks: set[asyncio.Task[None]] = set()
         """Of the requests in flight, and of those that are about to be made."""
+        self._delayed: Lanes = set()
+        """Lanes of the calls that are sent again after a delay."""
+        self._delays: set[asyncio.Task[None]] = set()
 
     @property
     def idle(self) -> bool:
-        return not (self._waiting or self._requests)
+        return not (self._waiting or self._requests or self._delays)
 
     def put(self, call: Call, lanes: Lanes, size: int) -> asyncio.Future[Outcome]:
         """What comes of a call, of so many bytes, which travels with whatever else waits. It is taken back if the
@@ -47,7 +62,7 @@ class InFlight(Generic[Call, Outcome]):
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting.append((call, lanes, size, future))
         self._items += len(call)
-        if len(self._tasks) < REQUESTS_MAX and self._lanes.isdisjoint(lanes):
+        if len(self._tasks) < REQUESTS_MAX and self._lanes.isdisjoint(lanes) and self._delayed.isdisjoint(lanes):
             self._start()
         return future
 
@@ -67,13 +82,13 @@ class InFlight(Generic[Call, Outcome]):
         finally:
             self._tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
 
-    async def _fly(self, calls: list[tuple[Call, Lanes, int, asyncio.Future[Outcome]]]) -> None:
+    async def _fly(self, calls: list[_Entry[Call, Outcome]]) -> None:
         lanes = set().union(*[mine for _, mine, _, _ in calls])
         self._lanes |= lanes
         self._requests += 1
         if self._waiting and len(self._tasks) < REQUESTS_MAX:
             self._start()
-        outcomes: Sequence[Outcome | Exception]
+        outcomes: Sequence[Outcome | Again | Exception]
         try:
             outcomes = await self._send([call for call, *_ in calls])
         except Exception as error:  # the boundary of a request: its callers get it
@@ -81,24 +96,48 @@ class InFlight(Generic[Call, Outcome]):
         finally:
             self._requests -= 1
             self._lanes -= lanes
+        again: list[_Entry[Call, Outcome]] = []
+        seconds = 0.0
         for (*_, future), outcome in zip(calls, outcomes, strict=True):
             if future.done():  # its caller has gone
                 continue
-            if isinstance(outcome, Exception):
+            if isinstance(outcome, Again):
+                again.append((outcome.call, outcome.lanes, outcome.size, future))
+                seconds = max(seconds, outcome.seconds)
+            elif isinstance(outcome, Exception):
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)
+        if again:
+            self._delayed.update(*[mine for _, mine, _, _ in again])
+            self._delays.add(asyncio.create_task(self._delay(again, seconds)))
 
-    def _take(self) -> list[tuple[Call, Lanes, int, asyncio.Future[Outcome]]]:
-        """The calls of the next request: those that wait longest, but for those whose lanes are in a request, or
-        behind a call that is."""
-        waiting, blocked = self._waiting, self._lanes.copy()
+    async def _delay(self, entries: list[_Entry[Call, Outcome]], seconds: float) -> None:
+        """Put calls back in front of those that wait, in their order, after `seconds`."""
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:  # the loop is being torn down
+            for *_, future in entries:
+                future.cancel()
+            raise
+        finally:
+            self._delayed.difference_update(*[lanes for _, lanes, _, _ in entries])
+            self._delays.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+        self._waiting.extendleft(reversed(entries))
+        self._items += sum(len(call) for call, *_ in entries)
+        if len(self._tasks) < REQUESTS_MAX:
+            self._start()
+
+    def _take(self) -> list[_Entry[Call, Outcome]]:
+        """Return the calls of the next request: those that wait longest, except those whose lanes are in a request or
+        delayed, or behind a call whose lanes are."""
+        waiting, delayed, blocked = self._waiting, self._delayed, self._lanes | self._delayed
         share = -(-self._items // (REQUESTS_MAX - self._requests))
         most = min(ITEMS_MAX, max(_SHARE_ITEMS, share))
-        taken: list[tuple[Call, Lanes, int, asyncio.Future[Outcome]]] = []
-        left: list[tuple[Call, Lanes, int, asyncio.Future[Outcome]]] = []
-        items = size = 0
-        while waiting and len(left) < _LOOK_MAX:
+        taken: list[_Entry[Call, Outcome]] = []
+        left: list[_Entry[Call, Outcome]] = []
+        items = size = looked = 0
+        while waiting and looked < _LOOK_MAX:
             call, lanes, bytes, future = entry = waiting.popleft()
             if future.done():  # its caller has gone
                 self._items -= len(call)
@@ -106,6 +145,7 @@ class InFlight(Generic[Call, Outcome]):
             if blocked and not blocked.isdisjoint(lanes):
                 blocked.update(lanes)
                 left.append(entry)
+                looked += delayed.isdisjoint(lanes)  # delays are long: others are found behind all of these
                 continue
             size += bytes
             if taken and (items + len(call) > most or size > BYTES_MAX):
@@ -119,5 +159,5 @@ class InFlight(Generic[Call, Outcome]):
 
     async def drain(self) -> None:
         """Return when everybody who waits was answered."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        while self._tasks or self._delays:
+            await asyncio.wait(self._tasks | self._delays)

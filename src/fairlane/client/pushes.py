@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
-from fairlane.client.in_flight import InFlight
+from fairlane.client.in_flight import Again, InFlight
 from fairlane.client.operations import QueuedPushes
 from fairlane.client.part import decode
 from fairlane.client.problems import rebuilt
@@ -35,6 +35,7 @@ from fairlane.wire.push import Item, PlainItem, PushBody, PushedIds, PushElement
 _PUSH = f"{path_of('push')}?brief=true"
 _ITEM_BYTES = 200  # of an item besides its payload, about
 _ROUNDS_MAX = 3  # others may take the room meanwhile
+_LaneName = tuple[str, str | None]
 
 
 class Pushes:
@@ -55,8 +56,6 @@ class Pushes:
             [outcome] = outcomes = await self._put([item])
             if outcome.status == "queued":
                 return outcome
-            if isinstance(outcome.error, Overloaded):
-                [outcome] = outcomes = await self._again([item], outcomes)
         else:
             [outcome] = outcomes = await self._store([item])
         if outcome.error is not None:
@@ -82,42 +81,50 @@ class Pushes:
         return outcomes
 
     async def _stored(self, items: list[Item]) -> list[PushOutcome]:
-        """Outcomes of all items. Those that met an overload are pushed again after a while, the others are not
-        kept waiting for them."""
-        return await self._again(items, await self._submit(items))
-
-    async def _submit(self, items: list[Item]) -> list[PushOutcome]:
         if self._batching:
             return await self._put(items)
-        [outcomes] = await self._send([items])
-        if isinstance(outcomes, Exception):
-            raise outcomes
-        return outcomes
+        call = items
+        while True:
+            [outcomes] = await self._send([call])
+            if isinstance(outcomes, Again):
+                await asyncio.sleep(outcomes.seconds)
+                call = outcomes.call
+            elif isinstance(outcomes, Exception):
+                raise outcomes
+            else:
+                return outcomes
 
     def _put(self, items: list[Item]) -> asyncio.Future[list[PushOutcome]]:
-        lanes = {(item.queue, item.partition) for item in items}
-        return self._in_flight.put(items, lanes, sum([len(item.payload) + _ITEM_BYTES for item in items]))
+        return self._in_flight.put(items, _lanes(items), _size(items))
 
-    async def _again(self, items: list[Item], outcomes: list[PushOutcome]) -> list[PushOutcome]:
-        refusals = 1
-        while refused := [index for index, outcome in enumerate(outcomes) if isinstance(outcome.error, Overloaded)]:
-            longest = max((cast(Overloaded, outcomes[index].error) for index in refused), key=lambda e: e.retry_after)
-            delay = self._transport.retries.after_refusal(longest, refusals)
-            if delay is None:
-                break
-            await asyncio.sleep(delay)
-            some = [items[index] for index in refused]
-            try:
-                again = await self._submit(some)
-            except FairlaneError as error:  # of these alone: the others are stored
-                again = [_refused(item, error) for item in some]
-            for index, outcome in zip(refused, again, strict=True):
-                outcomes[index] = outcome
-            refusals += 1
-        return outcomes
+    async def _send(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Again | Exception]:
+        """Send all calls in one request. Items that met an overload are to be sent again after a delay, before any
+        later call of their lanes."""
+        found: Sequence[list[PushOutcome] | Exception]
+        try:
+            found = await self._fit(calls)
+        except FairlaneError as error:
+            found = [error] * len(calls)
+        return list(map(self._again, calls, found))
 
-    async def _send(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Exception]:
-        """All calls in one request. A queue with too little room refuses them together though some would fit, so
+    def _again(self, call: list[Item], found: list[PushOutcome] | Exception) -> list[PushOutcome] | Again | Exception:
+        """Return the outcomes of a call, or what is to be sent again of it."""
+        if isinstance(call, _Rest):
+            if isinstance(found, FairlaneError):  # of these alone: the others are stored
+                found = [_refused(item, found) for item in call]
+            found = _replaced(call.outcomes, call.indexes, found)
+        if isinstance(found, Exception):
+            return found
+        refused = [index for index, one in enumerate(found) if one.error and isinstance(one.error, Overloaded)]
+        if not refused:
+            return found
+        rest = _Rest(call, found, refused)
+        longest = max((cast(Overloaded, found[index].error) for index in refused), key=lambda one: one.retry_after)
+        seconds = self._transport.retries.after_refusal(longest, rest.refusals)
+        return found if seconds is None else Again(rest, _lanes(rest), _size(rest), seconds)
+
+    async def _fit(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Exception]:
+        """Send all calls in one request. A queue with too little room refuses them together though some would fit, so
         those are sent again by themselves."""
         outcomes = await self._request(calls)
         for _ in range(_ROUNDS_MAX if len(calls) > 1 else 0):
@@ -144,12 +151,50 @@ class Pushes:
         error = answer.error()
         if isinstance(error, Overloaded):
             return [[_refused(item, error) for item in call] for call in calls]
-        if len(calls) == 1:
-            return [error]
-        return [(await self._request([call]))[0] for call in calls]
+        return [error] if len(calls) == 1 else await self._one_by_one(calls)
+
+    async def _one_by_one(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Exception]:
+        """Send each call in a request of its own. One whose lane had an overload in an earlier call shares its refusal
+        instead of passing it."""
+        outcomes: list[list[PushOutcome] | Exception] = []
+        refusals: dict[_LaneName, Overloaded] = {}
+        for call in calls:
+            refusal = next((refusals[lane] for lane in _lanes(call) if lane in refusals), None)
+            if refusal is not None:
+                found: list[PushOutcome] | Exception = [_refused(item, refusal) for item in call]
+            else:
+                try:
+                    [found] = await self._request([call])
+                except FairlaneError as error:
+                    found = error
+            outcomes.append(found)
+            for item, one in zip(call, [] if isinstance(found, Exception) else found, strict=False):
+                if isinstance(one.error, Overloaded):
+                    refusals[item.queue, item.partition] = one.error
+        return outcomes
 
     async def drain(self) -> None:
         await self._in_flight.drain()
+
+
+class _Rest(list[Item]):
+    """The items of a call that met an overload, with the outcomes of the whole call so far."""
+
+    def __init__(self, call: list[Item], outcomes: list[PushOutcome], refused: list[int]) -> None:
+        """`refused` are indexes of outcomes; `call` is the whole call, or an earlier rest of it."""
+        items = dict(zip(call.indexes, call, strict=True)) if isinstance(call, _Rest) else call
+        super().__init__([items[index] for index in refused])
+        self.outcomes = outcomes
+        self.indexes: list[int] = refused
+        self.refusals: int = call.refusals + 1 if isinstance(call, _Rest) else 1
+
+
+def _lanes(items: list[Item]) -> set[_LaneName]:
+    return {(item.queue, item.partition) for item in items}
+
+
+def _size(items: list[Item]) -> int:
+    return sum([len(item.payload) + _ITEM_BYTES for item in items])
 
 
 def prepare(items: Sequence[PushItem]) -> list[Item]:
@@ -248,9 +293,11 @@ def _refused(item: Item, error: FairlaneError) -> PushOutcome:
 
 
 def _fitting(calls: list[list[Item]], outcomes: list[list[PushOutcome] | Exception]) -> list[tuple[int, list[int]]]:
-    """Calls that found their queue full and yet have room in it without the others: (call, its refused items)."""
+    """Return the calls that found their queue full and yet have room in it without the others: (call, its refused
+    items). None passes an earlier call of its lane."""
     free: Counter[str] = Counter()
     known: set[str] = set()
+    left: set[_LaneName] = set()
     fitting = []
     for number, (call, answered) in enumerate(zip(calls, outcomes, strict=True)):
         if isinstance(answered, Exception):
@@ -265,9 +312,12 @@ def _fitting(calls: list[list[Item]], outcomes: list[list[PushOutcome] | Excepti
                 known.add(queue)
                 free[queue] = error.capacity - error.depth
             wanted[queue] += 1
-        if wanted <= free:
+        lanes = {(call[index].queue, call[index].partition) for index in full}
+        if wanted <= free and left.isdisjoint(lanes):
             free -= wanted
             fitting.append((number, list(full)))
+        else:
+            left |= lanes
     return fitting
 
 
