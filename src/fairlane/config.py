@@ -17,6 +17,8 @@ from fairlane.errors import InvalidRequest
 from fairlane.model.limits import POLLS_MAX
 from fairlane.runtime.process import warning_of
 
+EMBEDDED = "postgres"
+"""Stands for the PostgreSQL that `fairlane serve` starts in its data directory."""
 SECRET_NAMES = "*SECRET*"  # noqa: S105
 _OURS = "FAIRLANE_SECRET_"
 _OTEL = (
@@ -33,7 +35,7 @@ def _flag(help: str) -> Any:
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    store: Annotated[str, _flag("sqlite:///path, postgresql://..., or postgres for an embedded one")] = (
+    store: Annotated[str, _flag("A file such as queue.db, postgresql://..., or postgres for an embedded one")] = (
         "sqlite:///fairlane.db"
     )
     host: Annotated[str, _flag("Address to listen on; none with --socket for no port")] = "127.0.0.1"
@@ -141,7 +143,12 @@ def load_settings(flags: dict[str, Any], config_file: Path | None = None) -> Set
         given = os.environ.get(f"FAIRLANE_{name.upper()}")
         if given is not None:
             values |= _checked({name: given}, f"FAIRLANE_{name.upper()}")
-    return Settings(**values | {name: value for name, value in flags.items() if value is not None})
+    settings = Settings(**values | {name: value for name, value in flags.items() if value is not None})
+    from fairlane.store.opening import store_url  # only a broker and its tools read settings
+
+    if settings.store == EMBEDDED:
+        return settings
+    return msgspec.structs.replace(settings, store=store_url(settings.store))
 
 
 def named_variables(names: Sequence[str], *, allowed: str = SECRET_NAMES) -> list[str]:

@@ -13,7 +13,7 @@ from fairlane.cli import Exit
 from fairlane.cli.output import print_json, printable
 from fairlane.cli.serve import options
 from fairlane.cli.verb import JSON, Noun
-from fairlane.config import Settings, load_settings
+from fairlane.config import EMBEDDED, Settings, load_settings
 
 _FREE_BYTES_MIN = 1024**3
 _SYNC_MS_MAX = 20.0
@@ -112,13 +112,16 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
         if str(file) == ":memory:":
             yield Finding("store", "it is in memory", "name a file: everything is gone when the broker stops")
             return
+        if not file.parent.is_dir():
+            yield Finding("store", f"there is no directory {file.parent}", "make it, or name another file")
+            return
         for finding in _disk("store", file.parent):
             yield finding
         from importlib.metadata import version
 
         # The one that apsw brings and the broker uses, not that of Python.
         yield Finding("version", f"SQLite {version('apsw').rpartition('.')[0]}")
-    elif settings.store == "postgres":
+    elif settings.store == EMBEDDED:
         yield Finding("store", "an embedded PostgreSQL in the data directory")
     else:
         from fairlane.store.postgres.examine import examine

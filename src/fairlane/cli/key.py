@@ -73,6 +73,10 @@ def _with_keys(
     """What `work` comes to with the keys of a store or of a broker. A SQLite file that a broker has open is asked for
     by way of that broker; without a store and a broker it is the store that `fairlane serve` would use."""
     if store is not None:
+        from fairlane.config import EMBEDDED
+        from fairlane.store.opening import store_url
+
+        store = store if store == EMBEDDED else store_url(store)
         try:
             return _on_store(store, tenant, work, noted)
         except StoreUnavailable as error:
@@ -100,7 +104,7 @@ def _on_store(
     from fairlane.broker.credentials import Credentials
     from fairlane.broker.keys import Keys
     from fairlane.cli.serve import owned, store_options
-    from fairlane.config import load_settings
+    from fairlane.config import EMBEDDED, load_settings
     from fairlane.model.audit import AuditEntry
     from fairlane.store.opening import open_store
 
@@ -124,7 +128,7 @@ def _on_store(
             await opened.audit.add([msgspec.structs.replace(entry, outcome="done", began=began)])
             return answer
 
-    if settings.store != "postgres":
+    if settings.store != EMBEDDED:
         return asyncio.run(worked(settings.store))
     with owned(settings) as started:
         return asyncio.run(worked(started.store))

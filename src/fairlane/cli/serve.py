@@ -15,10 +15,9 @@ import msgspec
 from fairlane.cli.banner import is_reached, masked
 from fairlane.cli.command import Noun, Parameter, opt
 from fairlane.cli.tokens import tokens_of
-from fairlane.config import Settings, flags, load_settings, wants_otel
+from fairlane.config import EMBEDDED, Settings, flags, load_settings, wants_otel
 from fairlane.errors import InvalidRequest, StoreUnavailable
 
-EMBEDDED = "postgres"
 _LEAST = (
     *(("workers", 1), ("connections_max", 1), ("audit_days", 0), ("polls_max", 0), ("failed_operations_seconds", 0)),
     ("metrics_series_max", 0),

@@ -16,17 +16,26 @@ if TYPE_CHECKING:
 
 _POSTGRES = ("postgresql://", "postgres://")
 _FILES = (".db", ".sqlite", ".sqlite3")
+_PATHS = ("/", "./", "../")
 
 log = logging.getLogger(__name__)
 
 
 def store_url(store: str | PathLike[str]) -> str:
-    """The URL of a store that is named by one, or by the file it is in: a path, or a name that ends like one."""
+    """Return the URL of a store that is named by its URL or by its file. Raises InvalidRequest for anything else."""
     if isinstance(store, PathLike):
         return f"sqlite:///{fspath(store)}"
     if not isinstance(store, str):
         raise InvalidRequest(f"a store is named by a URL or a file, not {type(store).__name__}")
-    return f"sqlite:///{store}" if "://" not in store and store.endswith(_FILES) else store
+    if "://" not in store and (store.startswith(_PATHS) or store.endswith(_FILES)):
+        return f"sqlite:///{store}"
+    if not store.startswith(("sqlite:///", *_POSTGRES)):
+        scheme, separator, _ = store.partition("://")
+        shown = f"{scheme:.40}://..." if separator else f"{store:.80}"  # the rest may hold a password
+        raise InvalidRequest(
+            f"{shown!r} names no store; use queue.db, sqlite:///path, sqlite:///:memory: or postgresql://..."
+        )
+    return store
 
 
 async def open_journal(directory: str, bytes_max: int, url: str, encryption_key: str = "") -> Journal:
@@ -75,16 +84,10 @@ async def open_store(
 
 
 async def _open_store(url: str, *, clock: Clock | None, **options: Any) -> Store:
-    if url.startswith("sqlite:///"):
+    if (url := store_url(url)).startswith("sqlite:///"):
         from fairlane.store.sqlite.store import SqliteStore
 
         return await SqliteStore.open(url.removeprefix("sqlite:///"), clock=clock, **options)
-    if url.startswith(_POSTGRES):
-        from fairlane.store.postgres.store import PostgresStore
+    from fairlane.store.postgres.store import PostgresStore
 
-        return await PostgresStore.open(url, clock=clock, **options)
-    scheme, separator, _ = url.partition("://")
-    shown = f"{scheme:.40}://..." if separator else f"{url:.80}"  # the rest may hold a password
-    raise InvalidRequest(
-        f"{shown!r} names no store; use queue.db, sqlite:///path, sqlite:///:memory: or postgresql://..."
-    )
+    return await PostgresStore.open(url, clock=clock, **options)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Final
 
 import apsw
 
-from fairlane.errors import StoreUnavailable, StoreUnsafe
+from fairlane.errors import StoreRefused, StoreUnavailable, StoreUnsafe
 from fairlane.runtime.process import LockFile, make_private, warning_of
 from fairlane.store.sqlite.migrate import migrate
 
@@ -21,8 +22,10 @@ _log = logging.getLogger(__name__)
 
 
 def lock(path: str) -> LockFile:
-    """The lock beside a database, or StoreUnavailable."""
-    name = f"{path}.lock"
+    """Lock a database by the file beside it. Raises StoreUnavailable if it is taken, StoreRefused if there is none."""
+    name, directory = f"{path}.lock", os.path.dirname(path)
+    if directory and not os.path.isdir(directory):
+        raise StoreRefused(f"there is no directory {directory}; make it, or name another file as the store")
     try:
         return LockFile(name)
     except BlockingIOError:
