@@ -17,9 +17,11 @@ app Hooks {
   queue In { map_to: command Move { id: payload.after } }
   queue Out {}
   queue Idle { delivery { max_attempts: 1 }  map_to: command Nobody { x: payload.x } }
+  queue Bad { delivery { max_attempts: 1 }  map_to: command Move { id: string(payload.after - 1) } }
   command Move { input { id: string }  run: queue Out }
   webhook Push { queue: In  verify: github { secret_env: "HOOKS_SECRET" } }
   webhook Wait { queue: Idle  verify: stripe { secret_env: "HOOKS_SECRET" }  idempotency: header "X-Id" }
+  webhook Fail { queue: Bad  verify: github { secret_env: "HOOKS_SECRET" } }
   webhook Now { command: Move { id: payload.after }  verify: github { secret_env: "HOOKS_SECRET" } }
 }
 """
@@ -54,6 +56,9 @@ def test_a_sample_is_signed_sent_and_followed(
         code, out, _ = run("hook", "test", "Wait", "--preset", "github", "--wait", "0.1")
         assert (code, '"x":"sample x"' in out, "waits    for whoever carries out" in out) == (0, True, True)
         assert "added    payload.x: the spec reads it, and the sample of the sender has it not" in out
+        code, out, _ = run("hook", "test", "Fail")
+        assert (code, "error    " in out, "result   " in out) == (0, True, False), out
+        assert [one["replayedAt"] for one in json.loads(run("dlq", "list", "Bad", "--json")[1])] == [None]
         code, out, _ = run("hook", "test", "Now")
         assert (code, "answer   200 " in out, '"processed":true' in out) == (0, True, True)
         code, out, _ = run("hook", "test", "Push", "--body", "body.json")

@@ -50,6 +50,8 @@ async def test_a_message_shows_its_results_by_group(wire: Wire) -> None:
         "status": "completed",
         "result": {"invoice": 7},
         "error": None,
+        "deadLetterId": None,
+        "replayedAs": None,
     }
     assert (await result_by_name(wire, queue, "two", partition=lane, consumerGroup="mail"))["status"] == "processing"
 

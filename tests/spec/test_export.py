@@ -37,6 +37,7 @@ app Everything {
     headers: ["X-A", "X-B"]
     max_body_bytes: 5
     max_per_second: 7
+    redelivery: ignore
   }
   schedule Nightly { queue: Dead  cron: "0 2 * * *"  timezone: "Europe/Rome"  missed: all }
   schedule Often { queue: Dead  every_seconds: 5m  data: {"a": [1, 2.5, null, true, "\\n"]}  partition: "p"  type: "t" }

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 _RECENT: Final = 20
 _LATELY: Final = 300_000_000
-_TAKEN: Final = frozenset({"queued", "processed", "ran", "ignored", "duplicate", "challenge"})
+_TAKEN: Final = frozenset(
+    {"queued", "processed", "ran", "ignored", "duplicate", "challenge", "replayed", "dead_letter"}
+)
 _UNSIGNED: Final[dict[str, str]] = {
     "missing": "the header of the signature is missing",
     "malformed": "the signature, or what it is over, cannot be read",

@@ -6,6 +6,7 @@ message itself.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -16,17 +17,24 @@ from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import NotFound, Unavailable
 from fairlane.hooks.hook import Hook, Received
 from fairlane.model.message import PushItem
+from fairlane.model.names import COMMANDS
 from fairlane.model.outcome import PushOutcome
 from fairlane.spec.compiled_queue import Command
+from fairlane.store.contract.values import DeadFilter
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a webhook."""
 
-    status: Literal["queued", "buffered", "duplicate", "processed", "ran", "ignored"]
+    status: Literal["queued", "buffered", "duplicate", "processed", "replayed", "dead_letter", "ran", "ignored"]
     key: str = ""
     message_id: str | None = None
+    """Of the message that it was replayed as, if it was."""
     result: bytes = b"null"
+    error: str | None = None
+    """Why a dead letter was given up."""
+    replayed: bool = False
+    """Whether its first message became a dead letter that was replayed, by this delivery or before."""
 
 
 class Inbox(Part):
@@ -59,7 +67,7 @@ class Inbox(Part):
         if outcome.error is not None:
             raise outcome.error
         if outcome.status == "duplicate":
-            return await self._known(hook.spec.queue, key, outcome)
+            return await self._known(hook, hook.spec.queue, key, outcome)
         status: Literal["queued", "buffered"] = "buffered" if outcome.status == "buffered" else "queued"
         return Taken(status=status, key=key, message_id=outcome.message_id)
 
@@ -70,13 +78,27 @@ class Inbox(Part):
         result = await self._broker.all_specs.runner.run(self._tenant, command.name, given, idempotency_key=once)
         return Taken(status="ran", key=key, result=result)
 
-    async def _known(self, name: str, key: str, outcome: PushOutcome) -> Taken:
-        """A redelivery: the result if the first was processed, and otherwise that it is queued."""
-        queued = Taken(status="duplicate", key=key, message_id=outcome.message_id)
+    async def _known(self, hook: Hook, queue: str, key: str, outcome: PushOutcome) -> Taken:
+        """Answer a redelivery with the state of the first message, in the eyes of the group that runs the command if
+        its queue has one. Replays a dead letter if the webhook is signed and its spec lets it."""
+        known = Taken(status="duplicate", key=key, message_id=outcome.message_id)
         if outcome.partition is None:
-            return queued
+            return known
+        compiled = self._broker.compiled_specs.queues.get(queue)
+        group = COMMANDS if compiled is not None and compiled.mapping is not None else None
+        ask = partial(self._broker.results.get, queue, outcome.transaction_id, partition=outcome.partition, group=group)
         try:
-            found = await self._broker.results.get(name, outcome.transaction_id, partition=outcome.partition)
+            found = await ask()
         except (NotFound, Unavailable):
-            return queued
-        return msgspec.structs.replace(queued, status="processed", result=bytes(found.raw)) if found.over else queued
+            return known
+        if found.dead_letter_id is not None and hook.replays:
+            for _, new in await self._broker.dead_letters.replay(queue, DeadFilter(ids=[found.dead_letter_id])):
+                return msgspec.structs.replace(known, status="replayed", message_id=new, replayed=True)
+            found = await ask()  # another redelivery was faster
+        if found.replayed_as is not None:
+            known = msgspec.structs.replace(known, message_id=found.replayed_as, replayed=True)
+        if found.status == "completed":
+            return msgspec.structs.replace(known, status="processed", result=bytes(found.raw))
+        if found.status == "dead_letter":
+            return msgspec.structs.replace(known, status="dead_letter", error=found.error, replayed=False)
+        return known

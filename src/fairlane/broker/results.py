@@ -37,6 +37,7 @@ class Results(Part):
     ) -> MessageResult:
         """What became of a message for a group, and the result that its ack carried; with `wait` when the group has
         finished it or given it up, or after so many seconds. A message that is not stored yet is waited for as well.
+        Of a dead letter that was replayed it is the result of the new message.
         Without a `group`: the one that carries out commands, the queue's own, or the only one there is. Raises
         NotFound."""
         there = await self._catalogue.existing(self._tenant, queue)
@@ -94,23 +95,35 @@ class Results(Part):
         position = await self._store.messages.find(partition, transaction_id, deleted=True)
         if position is None:
             return None
-        found = MessageResult(
+        waiting = MessageResult(
             partition_id=str(partition), transaction_id=transaction_id, consumer_group=group, status="pending"
         )
-        return await self.of(found, queue_id, group_id, position) if group_id else found
+        while group_id and position is not None:
+            found, replayed_as = await self._at(waiting, queue_id, group_id, position)
+            if replayed_as is None:
+                return found
+            # A replayed message has its id as its transactionId. It is not found while it waits as an operation.
+            waiting = msgspec.structs.replace(waiting, replayed_as=replayed_as)
+            position = await self._store.messages.find(partition, replayed_as, deleted=True)
+        return waiting
 
-    async def of(self, found: MessageResult, queue_id: int, group_id: int, position: int) -> MessageResult:
-        """The same with what became of the message."""
+    async def _at(
+        self, found: MessageResult, queue_id: int, group_id: int, position: int
+    ) -> tuple[MessageResult, str | None]:
+        """Return `found` with the result of the message at a position, and the id it was replayed as, if it was."""
         partition, group = PartitionId.parse(found.partition_id), found.consumer_group
         # Whether it is over before what it came to: in the other order an ack between the two would look like none.
         standings = [one for one in await self._store.statistics.standings([partition]) if one.group == group]
         result = await self._store.groups.result(group_id, partition, position)
         if result is not None:
-            return msgspec.structs.replace(found, status="completed", raw=msgspec.Raw(result))
+            return msgspec.structs.replace(found, status="completed", raw=msgspec.Raw(result)), None
         letter = await self._store.dead_letters.get(queue_id, f"{partition}-{group_id}-{position}")
         if letter is not None:
-            return msgspec.structs.replace(found, status="dead_letter", error=letter.error)
+            given_up = msgspec.structs.replace(
+                found, status="dead_letter", error=letter.error, dead_letter_id=letter.id
+            )
+            return given_up, letter.replayed_as
         if any(one.has_finished(position) for one in standings):
-            return msgspec.structs.replace(found, status="completed", raw=NULL)
+            return msgspec.structs.replace(found, status="completed", raw=NULL), None
         leased = any(one.holds(position) for one in standings)
-        return msgspec.structs.replace(found, status="processing" if leased else "pending")
+        return msgspec.structs.replace(found, status="processing" if leased else "pending"), None

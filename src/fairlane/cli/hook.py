@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import sys
-import time
 import uuid
 from collections.abc import Mapping
 from operator import itemgetter
@@ -23,19 +22,19 @@ from fairlane.errors import FairlaneError, InvalidRequest, Unavailable
 from fairlane.hooks import signatures
 from fairlane.hooks.samples import SAMPLES, sample_of
 from fairlane.hooks.schemes import keys_of, scheme_of
-from fairlane.model.names import DEFAULT_SERVER
+from fairlane.model.names import COMMANDS, DEFAULT_SERVER
 from fairlane.runtime.clock import wall_clock
 from fairlane.spec import ir
 from fairlane.spec.compiled_queue import CompiledQueue, decoded
 from fairlane.spec.sample import added_to, sample_body
 from fairlane.spec.text.source import suggestion
+from fairlane.wire.browse import MessageResult
 
 app = Noun("hook")
 
 DeliveryId = Annotated[str | None, opt("What tells a redelivery; a new one.")]
 
 _HOOKS: Columns = {key: itemgetter(key) for key in ("name", "path", "queue", "verify", "app")}
-_LOOK_SECONDS = 0.05
 _ANSWER_SECONDS = 30.0
 
 
@@ -89,8 +88,7 @@ def try_webhook(
 ) -> None:
     """Sign a sample as the sender of a webhook would, send it to the broker, and show what came of it.
 
-    The secret is read from the environment variable that the spec names. To see what a message came to, the same
-    webhook is delivered again: it is known by its key, and nothing is stored twice.
+    The secret is read from the environment variable that the spec names.
     """
     if preset is not None and preset not in SAMPLES:
         raise InvalidRequest(f"there is no preset `{preset}`; {suggestion(preset, SAMPLES)}")
@@ -107,9 +105,12 @@ def try_webhook(
         )
         answer = _send(sent)
         mapped = spec.queues[spec.webhooks[webhook].queue or ""].map_to if spec.webhooks[webhook].queue else None
-        end = _processed(sent, seconds=wait) if answer.status == 202 and mapped and wait > 0 else None
         message = await _became(client, spec, webhook, answer.json) if answer.status < 300 else None
-        shown = {"status": answer.status, "answer": answer.json, "message": message, "end": end and end.json}
+        end = None
+        if answer.status == 202 and message is not None and mapped and wait > 0:
+            id = _transaction_id(webhook, answer.json)
+            end = await client.results.get(message.queue, id, partition=message.partition, group=COMMANDS, wait=wait)
+        shown = {"status": answer.status, "answer": answer.json, "message": message, "end": end}
         code = 0 if answer.status < 300 else TRY_AGAIN if answer.status in (429, 503) else REFUSED
         return Shown(shown | {"added": sent.added}, lambda: _print(sent, answer, message, end), code)
 
@@ -124,7 +125,7 @@ def _body(file: str) -> bytes:
         raise InvalidRequest(f"{file} cannot be read: {error.strerror}") from None
 
 
-def _print(sent: Delivery, answer: Answer, message: Became | None, end: Answer | None) -> None:
+def _print(sent: Delivery, answer: Answer, message: Became | None, end: MessageResult | None) -> None:
     lines = [f"sent     {sent.body.decode(errors='replace')}"]
     lines.append(f"         to {sent.url}")
     if sent.added:
@@ -137,10 +138,11 @@ def _print(sent: Delivery, answer: Answer, message: Became | None, end: Answer |
         if message.command is not None:
             given = msgspec.json.encode(message.command["input"]).decode()
             lines.append(f"command  {message.command['name']} {given}")
-    if end is not None:
-        lines.append(f"result   {msgspec.json.encode(end.json.get('result')).decode()}")
-    elif message is not None and message.error is not None:
-        lines.append(f"error    {message.error}")
+    error = (end and end.error) or (message and message.error)
+    if end is not None and end.status == "completed":
+        lines.append(f"result   {bytes(end.raw).decode(errors='replace')}")
+    elif error is not None:
+        lines.append(f"error    {error}")
     elif message is not None and message.command is not None:
         lines.append("waits    for whoever carries out the command: `fairlane worker MODULE:APP`")
     sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
@@ -236,14 +238,8 @@ def _send(what: Delivery) -> Answer:
         connection.close()
 
 
-def _processed(what: Delivery, *, seconds: float) -> Answer | None:
-    """The answer to a redelivery once the first was processed; None if that takes longer."""
-    until = time.monotonic() + seconds
-    while True:
-        answer = _send(what)
-        if answer.status != 202 or time.monotonic() >= until:
-            return answer if answer.status == 200 else None
-        time.sleep(_LOOK_SECONDS)
+def _transaction_id(webhook: str, answer: Mapping[str, Any]) -> str:
+    return f"{webhook}:{answer['idempotency_key']}"
 
 
 async def _became(client: Client, spec: ir.Spec, webhook: str, answer: Mapping[str, Any]) -> Became | None:
@@ -251,7 +247,7 @@ async def _became(client: Client, spec: ir.Spec, webhook: str, answer: Mapping[s
     queue = spec.webhooks[webhook].queue
     if queue is None or not answer.get("message_id"):
         return None
-    page = await client.messages.list(queue, transaction_id=f"{webhook}:{answer['idempotency_key']}", limit=1)
+    page = await client.messages.list(queue, transaction_id=_transaction_id(webhook, answer), limit=1)
     if not page.messages:
         return None
     found = await client.messages.get(page.messages[0].partition_id, page.messages[0].transaction_id)

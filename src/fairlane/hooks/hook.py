@@ -81,6 +81,8 @@ class Hook:
         self.spec = spec = app.webhooks[name]
         self.rate = Ration(spec.max_per_second) if spec.max_per_second else None
         self.refusals = Refusals()
+        self.replays = spec.verify is not None and spec.redelivery == "replay"
+        """Whether a redelivery replays a dead letter. One that is not signed could come from anybody."""
         self._scheme: Scheme | None = None
         self._keys: tuple[bytes, ...] = ()
         if spec.verify is not None:

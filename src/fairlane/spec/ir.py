@@ -117,6 +117,8 @@ class WebhookSpec(Part, frozen=True, kw_only=True):
     max_body_bytes: int = 1024 * 1024
     max_per_second: int = 0
     """How many requests each broker takes; 0: as many as come."""
+    redelivery: Literal["replay", "ignore"] = "replay"
+    """Whether a signed redelivery of a message that became a dead letter replays it."""
 
 
 class ScheduleSpec(Part, frozen=True, kw_only=True):

@@ -166,6 +166,10 @@ class MessageResult(Answer):
     """What the ack carried: JSON; null if nothing, and while it is not completed."""
     error: str | None = None
     """Why it was given up."""
+    dead_letter_id: str | None = None
+    """Of the dead letter that it is."""
+    replayed_as: str | None = None
+    """Id of the message that its dead letter was last replayed as. Status, result and error are then that message's."""
 
     @property
     def data(self) -> Any:

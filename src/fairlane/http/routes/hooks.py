@@ -45,6 +45,12 @@ class HookAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Null while the message waits for its store."""
     processed: bool = False
     """Also of a redelivery, whose first was processed."""
+    dead_letter: bool = False
+    """It is a redelivery of a message that was given up, and was not replayed."""
+    replayed: bool = False
+    """Its first message was given up and replayed, by this redelivery or before it."""
+    error: str | None = None
+    """Why it was given up."""
     result: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     ignored: bool = False
     """It is of another type than the webhook is for."""
@@ -175,10 +181,14 @@ def _answer(taken: Taken) -> Response:
     key, message_id = _encode(taken.key), _encode(taken.message_id)
     if taken.status == "ignored":
         return Response(200, b'{"ignored":true}')
+    known = b'"idempotency_key":%b,"message_id":%b' % (key, message_id)
+    if taken.replayed:
+        known = b'"replayed":true,' + known
     if taken.status in ("processed", "ran"):
-        body = b'{"processed":true,"idempotency_key":%b,"message_id":%b,"result":%b}'
-        return Response(200, body % (key, message_id, taken.result))
-    return Response(202, b'{"queued":true,"idempotency_key":%b,"message_id":%b}' % (key, message_id))
+        return Response(200, b'{"processed":true,%b,"result":%b}' % (known, taken.result))
+    if taken.status == "dead_letter":
+        return Response(200, b'{"dead_letter":true,"replayed":false,"error":%b,%b}' % (_encode(taken.error), known))
+    return Response(202, b'{"queued":true,%b}' % known)
 
 
 def _counted(broker: Broker, hook: str, outcome: str, response: Response) -> Response:

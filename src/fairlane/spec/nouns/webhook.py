@@ -114,6 +114,7 @@ class Webhook(Noun[ir.WebhookSpec]):
         "headers": noun.STRINGS,
         "max_body_bytes": noun.NUMBER,
         "max_per_second": noun.NUMBER,
+        "redelivery": noun.choice("replay", "ignore"),
     }
 
     def read(self, file: SpecFile, section: tree.Section, path: Path) -> ir.WebhookSpec:
