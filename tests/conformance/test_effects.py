@@ -38,3 +38,11 @@ async def test_an_effect_is_forgotten_when_its_time_is_over(harness: Harness) ->
     assert await effects.get(tenant, "k", NOWHERE) is None
     assert await effects.keep(tenant, "k", NOWHERE, b"2", seconds=60) == b"2"
     assert await effects.get(tenant, "other", NOWHERE) == b"1"
+
+
+async def test_an_effect_belongs_to_its_partition(harness: Harness) -> None:
+    effects, tenant, elsewhere = harness.store.effects, harness.name("tenant"), PartitionId(0, 2)
+    await effects.keep(tenant, "k", NOWHERE, b'"real"', seconds=60)
+    assert await effects.get(tenant, "k", elsewhere) is None
+    assert await effects.keep(tenant, "k", elsewhere, b'"other"', seconds=60) == b'"other"'
+    assert await effects.get(tenant, "k", NOWHERE) == b'"real"'

@@ -132,7 +132,6 @@ async def test_what_names_a_queue_in_its_body_or_query_is_checked(narrow: Narrow
             ("POST", "/api/v1/operations/discard", {"queue": queue}),
             ("POST", f"/api/v1/schedules/s-{queue}", {"queue": queue, "everySeconds": 3600}),
             ("POST", "/streams/v1/queries", {"name": queue, "source_queue": queue, "config_hash": "x"}),
-            ("POST", f"/api/v1/sources/{queue}/commit", {"queue": queue, "token": 1, "before": "a", "revision": "b"}),
         ]
         for method, path, body in asked:
             answer = await narrow.ask(method, path, body)

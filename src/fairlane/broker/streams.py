@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 import msgspec
@@ -19,11 +20,11 @@ _ROWS_AT_ONCE = 200
 
 
 class Streams(Part):
-    async def register(self, body: QueryBody) -> Registered:
+    async def register(self, body: QueryBody, check: Callable[[StreamQuery], None] = lambda known: None) -> Registered:
         """The query of this name, made if it is new. One that was registered with another hash comes with that, unless
-        its state is to be dropped."""
+        its state is to be dropped. Calls `check` with a query that is there before changing it."""
         wanted = made(StreamQuery, body, id=UUID(uuid7()))
-        return await self._store.streams.register(self._tenant, wanted.check(), reset=body.reset)
+        return await self._store.streams.register(self._tenant, wanted.check(), reset=body.reset, check=check)
 
     async def existing(self, query_id: str) -> StreamQuery:
         found = await self._store.streams.get(self._tenant, parsed_id(query_id))

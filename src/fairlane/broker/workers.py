@@ -33,6 +33,10 @@ class Workers(Part):
             for one, report in zip(seen, reports, strict=True)
         ]
 
+    async def queues(self, id: str) -> set[str]:
+        """Return the queues that the worker with this id last reported; none if it is not alive."""
+        return {own.queue for one in await self.list() if one.id == id for own in one.queues}
+
     async def page(self, query: WorkerListQuery) -> WorkerPage:
         """A page of them, with the numbers of all."""
         alive = await self.list()

@@ -44,7 +44,7 @@ async def release(broker: Broker, name: str, body: wire.SourceReleaseBody) -> wi
     return wire.SourceReleased(name=name, released=await broker.sources.release(name, body.token))
 
 
-@routes.post(f"{_ONE}/commit", needs="push", each=True, audited=False, body_bytes_max=REQUEST_BYTES_MAX)
+@routes.post(f"{_ONE}/commit", needs="push", audited=False, body_bytes_max=REQUEST_BYTES_MAX)
 async def commit(broker: Broker, caller: Caller, name: str, body: wire.SourcePage) -> wire.SourceCommitted:
     """Commit a page: cursor, records and the messages of what is new, changed or gone, together and once."""
     await scopes.check_pushes(broker, caller, [body.queue])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from fairlane.broker.broker import Broker
@@ -18,7 +20,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.limits import REQUEST_BYTES_MAX
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckItem, AckOutcome, PushOutcome
-from fairlane.model.stream import StateChange, StateOp
+from fairlane.model.stream import StateChange, StateOp, StreamQuery
 from fairlane.wire import streams as wire
 from fairlane.wire.base import made
 
@@ -28,10 +30,8 @@ routes = Routes("streams")
 @routes.post("/streams/v1/queries", needs="pop", each=True, audited=False, answer=wire.RegisteredQuery)
 async def register(broker: Broker, caller: Caller, body: wire.QueryBody) -> Response:
     """Register a query, or find it again with its state."""
-    caller.check("pop", body.source_queue)
-    if body.sink_queue:
-        caller.check("push", body.sink_queue)
-    found = await broker.streams.register(body)
+    _check_queues(caller, body)
+    found = await broker.streams.register(body, partial(_check_queues, caller))
     query = found.query
     if query.config_hash != body.config_hash:
         return error_response(
@@ -49,6 +49,7 @@ async def register(broker: Broker, caller: Caller, body: wire.QueryBody) -> Resp
 @routes.post("/streams/v1/state/get", needs="pop", each=True, audited=False, body_bytes_max=REQUEST_BYTES_MAX)
 async def state(broker: Broker, caller: Caller, body: wire.StateGetBody) -> wire.StateRows:
     """State of a query in one partition, by key."""
+    await _check_query(broker, caller, body.query_id)
     await scopes.check_partitions(broker, caller, "pop", [body.partition_id])
     return wire.StateRows(success=True, rows=await broker.streams.state(body))
 
@@ -66,6 +67,7 @@ async def cycle(broker: Broker, caller: Caller, body: wire.CycleBody) -> wire.Cy
     ).check()
     check_wire_items(body.push_items, nested, caller.subject, "push_items")
     await check_depths(nested)
+    await _check_query(broker, caller, body.query_id)
     await scopes.check_partitions(broker, caller, "pop", [change.partition])
     await scopes.check_pushes(broker, caller, [item.queue for item in body.push_items])
     steps = _steps(body, change.partition, group)
@@ -81,6 +83,19 @@ async def cycle(broker: Broker, caller: Caller, body: wire.CycleBody) -> wire.Cy
     answer.state_ops_applied = len(change.ops)
     _report(answer, body, outcomes)
     return answer
+
+
+def _check_queues(caller: Caller, query: wire.QueryBody | StreamQuery) -> None:
+    """Raise Forbidden unless the caller may pop from the query's source and push to its sink."""
+    caller.check("pop", query.source_queue)
+    if query.sink_queue:
+        caller.check("push", query.sink_queue)
+
+
+async def _check_query(broker: Broker, caller: Caller, query_id: str) -> None:
+    """Raise Forbidden unless the caller may pop from the source of a registered query."""
+    if not caller.allows_all("pop"):
+        caller.check("pop", (await broker.streams.existing(query_id)).source_queue)
 
 
 def _steps(body: wire.CycleBody, partition: PartitionId, group: str) -> list[Step]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairlane.broker.broker import Broker
 from fairlane.http.router import Routes
+from fairlane.model.access import Caller
 from fairlane.wire.workers import WorkerLeft, WorkerListQuery, WorkerReport, Workers
 
 routes = Routes("workers")
@@ -16,12 +17,23 @@ async def list_workers(broker: Broker, query: WorkerListQuery) -> Workers:
 
 
 @routes.post("/api/v1/workers/{id}", needs="pop", each=True, audited=False, statuses=(204,))
-async def report(broker: Broker, id: str, body: WorkerReport) -> None:
+async def report(broker: Broker, caller: Caller, id: str, body: WorkerReport) -> None:
     """A worker tells what it does; it is alive for some 30 seconds more."""
+    for own in body.queues:
+        caller.check("pop", own.queue)
+    await _check_known(broker, caller, id)
     await broker.workers.report(id, body)
 
 
 @routes.delete("/api/v1/workers/{id}", needs="pop", each=True, audited=False)
-async def leave(broker: Broker, id: str) -> WorkerLeft:
+async def leave(broker: Broker, caller: Caller, id: str) -> WorkerLeft:
     """A worker ends."""
+    await _check_known(broker, caller, id)
     return WorkerLeft(id=id, left=await broker.workers.leave(id))
+
+
+async def _check_known(broker: Broker, caller: Caller, id: str) -> None:
+    """Raise Forbidden unless the caller may pop from every queue of the worker that has this id."""
+    if not caller.allows_all("pop"):
+        for queue in await broker.workers.queues(id):
+            caller.check("pop", queue)

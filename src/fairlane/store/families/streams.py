@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import msgspec
@@ -17,8 +17,11 @@ from fairlane.wire.streams import StateEntry
 
 
 class Streams(Family):
-    async def register(self, tenant: str, query: StreamQuery, *, reset: bool) -> Registered:
-        """The query of this name, made with the given id if it is new.
+    async def register(
+        self, tenant: str, query: StreamQuery, *, reset: bool, check: Callable[[StreamQuery], None] = lambda known: None
+    ) -> Registered:
+        """The query of this name, made with the given id if it is new. Calls `check` with one that is there before
+        changing it; what `check` raises leaves everything as it is.
 
         With the same hash its queues are renewed and its state stays. With another hash and `reset` its state is
         dropped and the hash renewed; without `reset` nothing changes, and the hash returned is the old one."""
@@ -31,6 +34,7 @@ class Streams(Family):
             if not found:
                 raise NotFound(f"there is no tenant {tenant!r}")
             known = struct(StreamQuery, found[0])
+            check(known)
             other = known.config_hash != query.config_hash
             if other and not reset:
                 return Registered(known)

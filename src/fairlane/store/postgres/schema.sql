@@ -377,8 +377,8 @@ CREATE INDEX specs_app ON fairlane.specs (tenant, app, version);  -- in_force an
 
 -- What handlers did once for a message, so that another attempt need not do it again.
 CREATE TABLE fairlane.effects (
-    shard int NOT NULL, tenant text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL,
-    value bytea NOT NULL, kept_until timestamptz NOT NULL, PRIMARY KEY (shard, tenant, key)
+    shard int NOT NULL, tenant text COLLATE "C" NOT NULL, partition_id bigint NOT NULL, key text COLLATE "C" NOT NULL,
+    value bytea NOT NULL, kept_until timestamptz NOT NULL, PRIMARY KEY (shard, tenant, partition_id, key)
 );
 CREATE INDEX effects_kept_until ON fairlane.effects (shard, kept_until);  -- keep: those whose time is over.
 

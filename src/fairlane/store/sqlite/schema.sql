@@ -323,8 +323,8 @@ create index specs_app on specs (tenant, app, version);  -- in_force and version
 
 -- What handlers did once for a message, so that another attempt need not do it again.
 create table effects (
-    tenant text not null, key text not null,
-    value blob not null, kept_until integer not null, primary key (tenant, key)
+    tenant text not null, partition_id integer not null, key text not null,
+    value blob not null, kept_until integer not null, primary key (tenant, partition_id, key)
 ) without rowid, strict;
 create index effects_kept_until on effects (kept_until);  -- keep: those whose time is over.
 
