@@ -67,7 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     insecure_no_auth: Annotated[bool, _flag("Ask nobody for a key: whoever reaches the port may do everything")] = False
     """Otherwise a broker that listens elsewhere than on loopback needs keys or tokens."""
     require_auth: Annotated[bool, _flag("Ask for a key or token from the start, on loopback too")] = False
-    """For a broker behind a proxy on the same machine, where everybody comes from loopback."""
+    """Always on with `--trusted-proxies`, or with a name in `--allowed-hosts` that is not loopback's."""
     audit_days: Annotated[int, _flag("How long entries of the audit log stay; 0 for ever")] = 365
     cors_origin: Annotated[str | None, _flag("Let pages of these origins call the API")] = None
     secret_names: Annotated[str, _flag("Environment variables that specs may name, besides FAIRLANE_SECRET_*")] = (

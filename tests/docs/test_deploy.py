@@ -77,13 +77,19 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
+@pytest.mark.parametrize("name", ["nginx.conf", "Caddyfile"])
+def test_a_broker_behind_a_proxy_is_started_with_keys(name: str) -> None:
+    [command] = re.findall("fairlane serve .*", (DEPLOY / name).read_text())
+    assert "--require-auth" in command
+
+
 def test_nginx_passes_webhooks_with_their_senders_address_and_the_api_to_nobody_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nginx = needs("nginx")
     monkeypatch.setenv("DEPLOY_SECRET", SECRET)
     certificates, port = Certificates(tmp_path, "queue.example.com"), free_port()
-    proxied = ["--hooks-listen", "127.0.0.1:0", "--trusted-proxies", "127.0.0.1"]
+    proxied = ["--hooks-listen", "127.0.0.1:0", "--trusted-proxies", "127.0.0.1", "--insecure-no-auth"]
     with broker_process(f"sqlite:///{tmp_path}/queue.db", *proxied, "--allowed-hosts", "queue.example.com") as broker:
         (tmp_path / "outside.fairlane").write_text(SPEC)
         ran(str(FAIRLANE), "spec", "apply", "--yes", "--server", broker.url, str(tmp_path / "outside.fairlane"))

@@ -102,6 +102,15 @@ async def test_a_broker_that_requires_keys_lets_nobody_in_while_its_store_was_ne
         assert answer.headers["Retry-After"]
 
 
+async def test_a_broker_behind_a_proxy_asks_for_a_key_before_there_is_any(start: StartBroker) -> None:
+    broker = await start("sqlite:///:memory:", "--trusted-proxies", "127.0.0.1", "--allowed-hosts", "queue.example.com")
+    async with connected(broker) as wire:
+        forwarded = {"x-forwarded-for": "10.1.2.3", "host": "queue.example.com"}
+        first = {"name": "first", "role": "admin"}
+        (await wire.ask("POST", "/api/v1/keys", body=first, headers=forwarded)).refused(401, "unauthenticated")
+        (await wire.get("/api/v1/whoami")).refused(401, "unauthenticated")
+
+
 def test_a_broker_cannot_require_keys_and_ask_nobody() -> None:
     with pytest.raises(InvalidRequest, match="require_auth"):
         check(Settings(require_auth=True, insecure_no_auth=True))

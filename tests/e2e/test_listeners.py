@@ -60,7 +60,7 @@ class Listening:
     def arguments(self) -> list[str]:
         tls = ["--tls-cert", self.certificates.cert, "--tls-key", self.certificates.key]
         hooks = ["--hooks-listen", "127.0.0.1:0", "--trusted-proxies", "127.0.0.1"]
-        return [*tls, *hooks, "--socket", str(self.socket)]
+        return [*tls, *hooks, "--insecure-no-auth", "--socket", str(self.socket)]
 
     def run(self, *arguments: str, server: str, **more: str) -> subprocess.CompletedProcess[str]:
         environment = self.environment | {"FAIRLANE_SERVER": server} | more

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairlane.broker.admission import LIMITS, Limit
-from fairlane.cli.banner import masked, shown, warnings
+from fairlane.cli.banner import asks_everybody, masked, shown, warnings
 from fairlane.cli.broker_process import limits
 from fairlane.cli.main import run
 from fairlane.cli.serve import check
@@ -84,6 +84,24 @@ def test_whatever_is_unsafe_is_warned_of(settings: dict[str, Any], words: list[s
     assert len(found) == len(words)
     for warning, word in zip(found, words, strict=True):
         assert word in warning
+
+
+@pytest.mark.parametrize(
+    ("settings", "asks"),
+    [
+        ({}, False),
+        ({"allowed_hosts": "localhost, 127.0.0.1,[::1]"}, False),
+        ({"allowed_hosts": "queue.example.com"}, True),
+        ({"allowed_hosts": "localhost,*"}, True),
+        ({"trusted_proxies": "127.0.0.1"}, True),
+        ({"host": "0.0.0.0"}, True),
+        ({"host": "none", "allowed_hosts": "queue.example.com"}, True),
+        ({"require_auth": True}, True),
+    ],
+    ids=str,
+)
+def test_a_broker_that_others_reach_asks_for_credentials(settings: dict[str, Any], asks: bool) -> None:
+    assert asks_everybody(Settings(**settings)) is asks
 
 
 def test_a_password_is_never_shown() -> None:

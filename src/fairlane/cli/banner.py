@@ -115,6 +115,15 @@ def is_reached(settings: Settings) -> bool:
     return settings.host != "none" and not is_loopback(settings.host)
 
 
+def asks_everybody(settings: Settings) -> bool:
+    """Return True if credentials are asked for though there is no key yet: by choice, or because others reach it.
+
+    Behind a proxy every request comes from loopback, whoever sent it."""
+    foreign = (name for name in map(str.strip, settings.allowed_hosts.split(",")) if name)
+    proxied = settings.trusted_proxies.strip() or not all(is_loopback(name.strip("[]")) for name in foreign)
+    return settings.require_auth or is_reached(settings) or bool(proxied)
+
+
 def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback

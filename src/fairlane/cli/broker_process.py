@@ -22,7 +22,7 @@ import msgspec
 from fairlane.broker.admission import Kind, Limit
 from fairlane.broker.broker import Broker
 from fairlane.cli import FAILED, REFUSED, TRY_AGAIN
-from fairlane.cli.banner import is_reached, shown
+from fairlane.cli.banner import asks_everybody, shown
 from fairlane.cli.listeners import Listeners, Sockets
 from fairlane.cli.logs import log_as
 from fairlane.cli.pollers import PollerService
@@ -89,7 +89,7 @@ async def _serve(settings: Settings, sockets: Sockets, ready: Callable[[], objec
             tokens=tokens,
         )
         broker.audit.keep_seconds = settings.audit_days * 86_400
-        required = tokens is not None or settings.require_auth or is_reached(settings)
+        required = tokens is not None or asks_everybody(settings)
         broker.credentials.ask(required=required, ignored=settings.insecure_no_auth)
         if siblings is not None:
             broker.processes.siblings = siblings
