@@ -264,3 +264,15 @@ async def test_whoever_must_know_its_callers_lets_nobody_in_before_it_knows_the_
     monkeypatch.undo()
     await credentials.reload()
     (await world.ask(made.key, "GET", "/api/v1/whoami")).ok()
+
+
+async def test_a_live_stream_that_is_behind_shows_nothing_after_its_key_is_revoked(world: World) -> None:
+    made = await world.keys.create("reader", role="read-only")
+    assert world.wire.app is not None
+    live = world.wire.app.live
+    stream = live.watch(["/api/v1/resources/queues"], world.caller(made.key))
+    assert await anext(stream) == b"retry: 1000\n\n"
+    await until(lambda: all(one.version for one in live._watched.values()))  # an answer is there to be sent
+    await world.keys.revoke(made.id)
+    with pytest.raises(Unauthenticated):
+        await anext(stream)

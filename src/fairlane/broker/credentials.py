@@ -94,13 +94,22 @@ class Credentials:
         return caller
 
     def is_good(self, caller: Caller) -> bool:
-        """Whether a caller that was good still is."""
+        """Whether a caller that was good still is. Anybody is until credentials are asked for."""
+        if caller is ANYBODY:
+            return self.anybody is not None
         if caller.expires_at is not None and caller.expires_at <= self._store.id_time() * 1000:
             return False
         return caller.key_id is None or caller.key_id in self._live
 
+    def check_good(self, caller: Caller) -> None:
+        """Raise Unauthenticated if a caller that was good no longer is."""
+        if not self.is_good(caller):
+            raise _ended(caller)
+
     def check_room(self, caller: Caller) -> None:
-        """Overloaded if as many requests of this credential wait as may."""
+        """Raise Overloaded if as many requests of this credential wait as may. Anybody has no limit of its own."""
+        if caller is ANYBODY:
+            return
         if self._waiting_of.get(caller.key_id or caller.name, 0) >= self._waiting_max:
             text = f"{caller.name} has {self._waiting_max} requests that wait at this broker, as many as it may"
             raise Overloaded(f"{text}; use another key, or another broker, for some of them")
@@ -115,7 +124,7 @@ class Credentials:
             return await answer
         except asyncio.CancelledError:
             if task in self._ended and task.uncancel() == 0:
-                raise Unauthenticated("the credential was revoked or has expired while this request waited") from None
+                raise _ended(caller) from None
             raise
         finally:
             self._waiting.pop(task, None)
@@ -141,6 +150,14 @@ class Credentials:
                 await self._store.api_keys.used(sorted(used))
             except FairlaneError as error:
                 log.debug("cannot store which keys were used: %(error)s", {"error": error})
+
+
+def _ended(caller: Caller) -> Unauthenticated:
+    if caller is ANYBODY:
+        return Unauthenticated(
+            "this broker asks for a key since this request began: send it as `Authorization: Bearer fl_...`"
+        )
+    return Unauthenticated("the credential was revoked or has expired while this request waited")
 
 
 def caller_of(key: ApiKey) -> Caller:

@@ -193,9 +193,11 @@ class App:
         route: Route = request.found
         if request.query_string and request.query_string not in route.checked:
             route.check_query(request)
+        if request.caller is ANYBODY and self._credentials.anybody is None and route.needs not in (PUBLIC, SIGNATURE):
+            self._credentials.check_good(ANYBODY)  # the first key was made while the body arrived
         if route.audited:
             return audited(self.broker, request, partial(route.endpoint, self, request))
-        if route.long and request.caller is not ANYBODY:
+        if route.long:
             self._credentials.check_room(request.caller)
             return self._credentials.while_good(request.caller, route.endpoint(self, request))
         return route.endpoint(self, request)

@@ -159,7 +159,7 @@ class Live:
         return one
 
     async def _stream(self, found: list[_Watched], caller: Caller) -> AsyncGenerator[bytes]:
-        news = asyncio.Event()
+        news, credentials = asyncio.Event(), self._app.broker.credentials
         watched = [self._watched.setdefault(one.key, one) for one in found]
         sent = [0] * len(watched)
         self._streams += 1
@@ -174,11 +174,12 @@ class Live:
                 part = b"".join(map(_Watched.since, watched, sent))
                 sent = [one.version for one in watched]
                 if part:
+                    credentials.check_good(caller)  # a reader that is always behind never waits below
                     yield part
                     continue
                 try:
                     async with asyncio.timeout(COMMENT_SECONDS):
-                        await self._app.broker.credentials.while_good(caller, news.wait())
+                        await credentials.while_good(caller, news.wait())
                 except TimeoutError:
                     yield b":\n\n"
         finally:
