@@ -245,6 +245,21 @@ async def test_what_is_about_the_whole_broker_is_for_the_default_tenant(wire: Wi
     (await mine.ask("POST", "/api/v1/tenants", body={"name": "another"})).refused(403)
 
 
+async def test_a_key_of_another_tenant_is_made_with_the_scope_system(wire: Wire) -> None:
+    all_, mine = await operator(wire), await tenant(wire)
+    body = {"name": "narrow", "scopes": ["push:mine"]}
+    for scopes, status in (
+        (["keys", "push:mine"], 403),
+        (["system", "push:mine"], 403),
+        (["keys", "system", "push:mine"], 201),
+    ):
+        key = (await all_.broker.keys.create(f"k{uuid4().hex}", scopes=scopes)).key
+        asked = await Tenant(wire, all_.broker, key).ask(
+            "POST", f"/api/v1/tenants/{mine.broker.tenant}/keys", body=body
+        )
+        assert asked.status == status, asked
+
+
 async def test_a_tenant_is_made_given_a_key_and_deleted_over_http(wire: Wire) -> None:
     all_, name = await operator(wire), f"t-{uuid4().hex[:8]}"
     (await all_.ask("POST", "/api/v1/tenants", body={"name": name, "quotas": {"queues": 1}})).ok(201)

@@ -116,3 +116,18 @@ async def test_two_credentials_are_none(wire: Wire) -> None:
         headers = [("authorization", f"Bearer {token().decode()}"), ("authorization", "Bearer x")]
         async with session.get(f"{wire.base}/api/v1/status", headers=headers) as response:
             assert response.status in (400, 401)
+
+
+async def test_where_there_are_tenants_a_token_names_one_that_is_there(wire: Wire) -> None:
+    assert wire.app is not None
+    (await ask(wire, "GET", "/api/v1/whoami")).ok()
+    (await ask(wire, "GET", "/api/v1/whoami", tenant="acme")).refused(401, "unauthenticated")
+    await wire.app.broker.tenants.create("acme")
+    refused = (await ask(wire, "GET", "/api/v1/tenants", role="admin")).refused(401, "unauthenticated")
+    assert "names no tenant" in refused["error"]
+    assert (await ask(wire, "GET", "/api/v1/whoami", tenant="acme")).ok()["tenant"] == "acme"
+    (await ask(wire, "GET", "/api/v1/tenants", role="admin", tenant="acme")).refused(403)
+    (await ask(wire, "GET", "/api/v1/tenants", role="admin", tenant="default")).ok()
+    await wire.app.broker.tenants.delete("acme")
+    (await ask(wire, "GET", "/api/v1/whoami", tenant="acme")).refused(401)
+    (await ask(wire, "GET", "/api/v1/tenants", role="admin")).ok()

@@ -209,6 +209,13 @@ def test_claims_may_have_other_names() -> None:
         claim_names("rolle=x")
 
 
+def test_a_token_without_the_claim_that_was_configured_for_tenants_is_refused() -> None:
+    tokens = verifier(claims=claim_names("tenant=org"))
+    with pytest.raises(Unauthenticated, match="names no tenant"):
+        tokens.verify(token())
+    assert tokens.verify(token(org=DEFAULT_TENANT)).tenant == DEFAULT_TENANT
+
+
 @pytest.mark.parametrize("tenant", ["", 5, ["a"], "x" * 300, "a\x00b"])
 def test_a_tenant_that_is_none_is_refused(tenant: Any) -> None:
     refused(token(tenant=tenant))
@@ -283,15 +290,16 @@ def test_a_token_is_verified_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first = tokens.verify(good)
     refused(bad, tokens)
     monkeypatch.setattr(Tokens, "_caller", None)
-    assert tokens.verify(good) is first
+    assert tokens.verify(good) == first
     refused(bad, tokens)
 
 
 def test_a_remembered_token_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens, good = verifier(), token()
-    end = tokens.verify(good).expires_at
+    first = tokens.verify(good)
+    end = first.expires_at
     again = []
-    monkeypatch.setattr(Tokens, "_caller", lambda _, token: again.append(token))
+    monkeypatch.setattr(Tokens, "_caller", lambda _, token: again.append(token) or first)
     tokens.verify(good)
     assert not again
     monkeypatch.setattr("fairlane.http.tokens.wall_clock", lambda: end)

@@ -163,6 +163,7 @@ class Machinery:
         """Know the keys, and take up what an earlier process left in the journal."""
         if self.journal is None or self.journal_drain is None:
             await self.credentials.reload()
+            await self.tenants.reload()
             return
         if (keys := await self.journal.keys()) is not None:
             self.credentials.load(keys)
@@ -172,6 +173,7 @@ class Machinery:
         try:
             async with asyncio.timeout(self.route.patience.seconds):
                 await self.credentials.reload()
+                await self.tenants.reload()
                 await self.flags.look()
                 await self.all_specs.reload()
         except (Unavailable, TimeoutError) as error:

@@ -34,6 +34,8 @@ class Access:
         if tokens is not None:
             broker.credentials.ask(required=True, ignored=False)
         self._audit = broker.audit
+        self._tenants = broker.tenants
+        self._known = broker.tenants.known
         self._met: dict[bytes, Caller] = {}
         """Callers by their header: clients send the same few again and again."""
         self._version = 0
@@ -62,6 +64,9 @@ class Access:
         if jwks is not None and jwks.keys is not self._published:
             self._published = jwks.keys  # some were verified by a key that may be gone
             self._met.clear()
+        if self._known is not self._tenants.known:
+            self._known = self._tenants.known  # some tokens name a tenant that may be gone, or none
+            self._met.clear()
         if self._version != self._credentials.version or len(self._met) > _MET_MAX:
             self._version = self._credentials.version
             self._met.clear()
@@ -76,7 +81,7 @@ class Access:
         if secret.startswith(PREFIX.encode()):
             return self._credentials.caller(secret.decode("latin-1"))
         if secret and self._tokens is not None:
-            return self._tokens.verify(secret)
+            return self._tokens.verify(secret, self._tenants.known)
         if secret:
             raise Unauthenticated("the credential is no key of this broker: those begin with fl_")
         known = self._credentials.known

@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import jwt
+import msgspec
 from jwt.algorithms import get_default_algorithms
 
 from fairlane.errors import InvalidRequest, Unauthenticated, Unavailable
@@ -164,9 +165,23 @@ class Tokens:
         if self.jwks is not None:
             await self.jwks.stop()
 
-    def verify(self, token: bytes) -> Caller:
-        """The caller that a token speaks for. Unauthenticated says what is wrong with it; Unavailable if its key is not
-        known yet."""
+    def verify(self, token: bytes, tenants: Collection[str] = ()) -> Caller:
+        """Return the caller that a token speaks for. `tenants` are those that are there, empty if not known.
+
+        Raises Unauthenticated, which says what is wrong with it, and Unavailable if its key is not known yet. A token
+        that names no tenant is the default one's only where there is no other."""
+        caller = self._verified(token)
+        if not caller.tenant:
+            claim = self._claims["tenant"]
+            if claim != CLAIMS["tenant"] or len(tenants) > 1:
+                raise Unauthenticated(f"the token names no tenant: it needs the claim {claim}")
+            return msgspec.structs.replace(caller, tenant=DEFAULT_TENANT)
+        if tenants and caller.tenant not in tenants:
+            raise Unauthenticated(f"the token's {self._claims['tenant']} names no tenant that is there")
+        return caller
+
+    def _verified(self, token: bytes) -> Caller:
+        """Return the caller of a good token, with an empty tenant if it names none."""
         if self.jwks is not None and self.jwks.keys is not self._published:
             self._published = self.jwks.keys
             self._good.clear()  # by a key that may be gone
@@ -230,19 +245,20 @@ class Tokens:
 
     def _read(self, claims: Mapping[str, Any]) -> Caller:
         names = self._claims
-        subject, tenant = claims.get(names["sub"]), claims.get(names["tenant"], DEFAULT_TENANT)
+        subject, tenant = claims.get(names["sub"]), claims.get(names["tenant"])
         if not isinstance(subject, str | None) or len(subject or "") > _SUBJECT_MAX:
             raise Unauthenticated(f"the token's {names['sub']} is no text of up to {_SUBJECT_MAX} characters")
         try:
-            if not isinstance(tenant, str):
-                raise InvalidRequest("it is no text")
-            check_name("a tenant", tenant)
+            if names["tenant"] in claims:
+                if not isinstance(tenant, str):
+                    raise InvalidRequest("it is no text")
+                check_name("a tenant", tenant)
         except InvalidRequest as error:
             raise Unauthenticated(f"the token's {names['tenant']} names no tenant: {error}") from None
         if type(claims["exp"]) not in (int, float):
             raise Unauthenticated("the token's exp is no number")
         return Caller(
-            tenant=tenant,
+            tenant=tenant or "",
             name=f"token:{subject}" if subject else "token",
             subject=subject,
             expires_at=int(min(claims["exp"], _FAR_SECONDS) + SKEW_SECONDS) * 1_000_000,

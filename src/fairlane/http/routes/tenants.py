@@ -54,6 +54,7 @@ async def delete(broker: Broker, tenant: str) -> wire.TenantDeleted:
 @routes.post(f"{_ONE}/keys", needs="keys", operator=True, answer=NewKey, statuses=(201,))
 async def create_key(broker: Broker, caller: Caller, tenant: str, body: KeyOptions) -> Response:
     """Make a key of a tenant, as its first one. Its secret is in the answer, and is never shown again."""
+    caller.check("system")
     await broker.tenants.show(tenant)
     made = await broker.of(tenant).keys.create(
         body.name, role=body.role, scopes=body.scopes, expires_at=body.expires_at, caller=caller
