@@ -93,7 +93,7 @@ class Spans:
                     made.set_status(Status(StatusCode.ERROR))
                 raise
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Of the current span."""
         kind = error.code if isinstance(error, FairlaneError) else type(error).__qualname__
         trace.get_current_span().set_attribute("error.type", kind)

@@ -39,7 +39,7 @@ def handling(handle: Handle, verb: str, name: str) -> Handle:
     return handle if found is None else found.handling(verb, name, handle)
 
 
-def failed(error: Exception) -> None:
+def failed(error: BaseException) -> None:
     """A handler raised this: its span tells the kind of it, not the text, which may have data in it."""
     if (found := spans()) is not None:
         found.failed(error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 from collections import deque
@@ -23,6 +22,7 @@ from fairlane.model.verdict import Verdict, settled
 from fairlane.runtime.claim import Claim
 from fairlane.runtime.consumer import Consumer
 from fairlane.runtime.handling import Handled, Handling, Verbs, one_each
+from fairlane.runtime.threads import call_in
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class Calls(Handling):
             call = partial(self._handler, given)
             if self._traced:  # a thread has a context of its own
                 call = partial(copy_context().run, call)
-            answer = await asyncio.get_running_loop().run_in_executor(self._threads, call)
+            answer = await call_in(self._threads, call)
             if inspect.isawaitable(answer):
                 answer = await answer
         if not self.whole:

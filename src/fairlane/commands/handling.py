@@ -71,7 +71,7 @@ class Commands(Handling):
         assert command is not None  # only queues with a mapping are carried out
         return command.name, command.input
 
-    def verdict_on(self, error: Exception) -> Verdict:
+    def verdict_on(self, error: BaseException) -> Verdict:
         """A failed attempt, which is repeated as the queue's delivery settings say; the end if trying again is no
         use."""
         tracing.failed(error)
@@ -163,7 +163,7 @@ class Chaining(Commands):
             self._counts.record(item.status, 0.0)
         return Handled(refused)
 
-    def on_error(self, error: Exception, messages: list[Any]) -> Verdict | None:
+    def on_error(self, error: BaseException, messages: list[Any]) -> Verdict | None:
         """What was committed must not be pushed again; what was not comes again."""
         if not isinstance(error, FairlaneError):
             return self.verdict_on(error)

@@ -41,7 +41,7 @@ class Dead(msgspec.Struct, frozen=True):
 Verdict = Done | Fail | Retry | Dead
 
 
-def failure(error: Exception) -> Fail:
+def failure(error: BaseException) -> Fail:
     """The verdict of a handler that raised."""
     text = str(error)
     return Fail(f"{type(error).__name__}: {text}" if text else type(error).__name__)

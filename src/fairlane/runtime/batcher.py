@@ -192,6 +192,10 @@ class Batcher(Generic[Op, Out]):
                 outcomes = await self._flush([op for op, _, _, _ in batch])
             except Exception as error:  # the boundary of a flush: its callers get it
                 outcomes = [error] * len(batch)
+            except BaseException:  # the loop is being torn down: nobody is left without an answer
+                for *_, future in batch:
+                    future.cancel()
+                raise
             finally:
                 self._flushing -= 1
                 self._items_flushing -= items

@@ -22,15 +22,16 @@ Leave = Callable[[int], None]
 class Claim:
     """Counts belong to the loop of the pops, tasks to that of the handlers."""
 
-    def __init__(self, batch: Any, *, slot_each: bool = True) -> None:
+    def __init__(self, batch: Any, *, slot_each: bool = True, owner: asyncio.Task[Any] | None = None) -> None:
         self.batch = batch
+        self._owner = owner
+        """Task of the consumer. Once it is cancelled, so are the handlers."""
         self.lease: str = batch.lease
         self.ordered: bool = batch.ordered
         self.slot_each = slot_each
         """Each message takes a slot of the consumer's room, or all of them together one."""
         self.lost = False
-        self.cancelled = False
-        """Its handlers were told to end: the lease is lost, or the time to stop is over."""
+        self._cancelled = False
         self.open = len(batch)
         """Messages of which the handlers have said nothing yet."""
         self.unacked = 0
@@ -50,6 +51,26 @@ class Claim:
         """The lease is renewed after two of them, or after one if another is renewed then."""
         self.renew_at = _NEVER
 
+    @property
+    def cancelled(self) -> bool:
+        """Its handlers were told to end: the lease is lost, or the time to stop is over."""
+        return self._cancelled or (self._owner is not None and self._owner.cancelling() > 0)
+
+    def failure(self, error: BaseException) -> BaseException:
+        """Return what a handler raised, to be charged. Raises it if it comes from the end of its task instead."""
+        if isinstance(error, asyncio.CancelledError) and self.cancelled:
+            raise error
+        if isinstance(error, GeneratorExit) and not self._runs():
+            raise error
+        return error
+
+    def _runs(self) -> bool:
+        """Return False in a coroutine that is closed from outside, without a task that runs it."""
+        try:
+            return asyncio.current_task() in self.tasks
+        except RuntimeError:
+            return False
+
     def begin(
         self, parts: Iterable[deque[Any]], work: Callable[[Claim, deque[Any]], Awaitable[None]], leave: Leave
     ) -> None:
@@ -66,7 +87,7 @@ class Claim:
 
     def _hand_left(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
-        if self.cancelled and self.parts and not self.tasks:
+        if self.parts and not self.tasks:
             left = sum(map(len, self.parts))
             self.parts.clear()
             self._leave(left)
@@ -86,7 +107,7 @@ class Claim:
 
     def cancel(self) -> None:
         """End the handlers that run. A plain function cannot be ended: it may look at `cancelled`."""
-        self.cancelled = True
+        self._cancelled = True
         for task in self.tasks:
             task.cancel()
 

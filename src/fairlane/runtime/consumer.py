@@ -94,7 +94,7 @@ class Consumer:
         """
         if self._began:
             raise InvalidRequest("a consumer runs once; make another")
-        self._loop, self._began = asyncio.get_running_loop(), True
+        self._loop, self._began, self._running = asyncio.get_running_loop(), True, asyncio.current_task()
         self._came_at = self._loop.time()
         renewing = asyncio.create_task(self._renewer.run())
         failed: FairlaneError | None = None
@@ -263,7 +263,7 @@ class Consumer:
 
     def _take(self, batch: Any) -> None:
         self.ordered = bool(batch.ordered)
-        claim = Claim(batch, slot_each=self.handling.slot_each(ordered=batch.ordered))
+        claim = Claim(batch, slot_each=self.handling.slot_each(ordered=batch.ordered), owner=self._running)
         self.free -= len(batch) if claim.slot_each else 1
         self.claims.add(claim)
         self._came_at = self._loop.time()
@@ -297,8 +297,8 @@ class Consumer:
         began = perf_counter()
         try:
             done = await self._handle(claim, some)
-        except Exception as error:  # the handler's boundary: its failure is a verdict
-            done = charged(some, self.handling.on_error(error, some))
+        except BaseException as error:  # the handler's boundary: its failure is a verdict
+            done = charged(some, self.handling.on_error(claim.failure(error), some))
         took = (perf_counter() - began) / len(some)
         self.seconds = self.seconds * 0.9 + took * 0.1 if self.seconds else took
         for _ in some:
@@ -309,6 +309,8 @@ class Consumer:
         pushed = done.pushed if any(item.status == "completed" for item in done.items) else ()
         known = asyncio.get_running_loop().create_future() if pushed else None
         self._report(Report(claim, gone, some, done.items, pushed, done.left, known))
+        if self.handling.exits:
+            self.stop()
         # The ack of the next message would finish this one too, so that its own must be known before.
         if known is not None and not await known and part:
             self._report(Report(claim, _skip(part, lane)))

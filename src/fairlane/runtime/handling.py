@@ -79,9 +79,13 @@ class Handling:
         """Handle one message, or all of a part if they are handled whole."""
         raise NotImplementedError
 
-    def on_error(self, error: Exception, messages: list[Any]) -> Verdict | None:
+    exits = False
+    """A handler raised SystemExit or KeyboardInterrupt: its consumer stops."""
+
+    def on_error(self, error: BaseException, messages: list[Any]) -> Verdict | None:
         """The verdict of a handler that raised; None: it says nothing of the messages, which are given back."""
         tracing.failed(error)
+        self.exits = self.exits or isinstance(error, SystemExit | KeyboardInterrupt)
         first = messages[0]
         fields = {"messages": len(messages), "message_id": first.id, "queue": first.queue, "partition": first.partition}
         fields |= {"group": first.group, "lease": first.lease, "attempt": first.failed_attempts + 1}

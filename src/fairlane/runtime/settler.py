@@ -84,6 +84,11 @@ class Settler:
                     fields = {"messages": len(items), "queue": consumer.queue, "group": consumer.group, "error": error}
                     consumer.handling.log.error(text, fields)
                     return
+            except Exception as error:  # a defect of ours must not keep their leases alive
+                text = "unexpected error in an ack, %(messages)d messages of queue %(queue)r are delivered again"
+                fields = {"messages": len(items), "queue": consumer.queue, "group": consumer.group}
+                consumer.handling.log.error(text, fields, exc_info=error)
+                return
         for outcome, claim in zip(outcomes, claims, strict=True):
             if outcome.code == "lease_lost":
                 self.refused(outcome.transaction_id)
@@ -126,6 +131,10 @@ class Settler:
                     text = "transaction refused, nothing was pushed and acked of %r: %s"
                     self._consumer.handling.log.warning(text, report.messages[0], error)
                     return False
+            except Exception as error:  # a defect of ours must not keep the lease alive
+                text = "unexpected error in a transaction, nothing was pushed and acked of %r"
+                self._consumer.handling.log.error(text, report.messages[0], exc_info=error)
+                return False
 
 
 def needed(reports: list[Report]) -> tuple[list[AckItem], list[Claim]]:

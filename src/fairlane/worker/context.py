@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
@@ -17,6 +19,7 @@ from fairlane.model.idempotency import idempotency_key
 from fairlane.model.message import Message, PushOptions
 from fairlane.outbound.caller import Reply
 from fairlane.runtime.claim import Claim
+from fairlane.runtime.threads import call_in, outcome
 from fairlane.wire.push import Item
 
 if TYPE_CHECKING:
@@ -109,7 +112,11 @@ class Context:
         """`once` for plain functions, which run in threads."""
 
         async def called() -> Any:
-            return await asyncio.to_thread(work)
+            thread = ThreadPoolExecutor(1, "fairlane-once")
+            try:
+                return await call_in(thread, copy_context().run, work)
+            finally:
+                thread.shutdown(wait=False)
 
         return _wait_on(self._reach().loop, self.once(name, called, key=key, type=type))
 
@@ -198,4 +205,7 @@ def _wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T
     if running is loop:
         work.close()
         raise FairlaneError("a blocking call would block the event loop; await the other form of it")
-    return asyncio.run_coroutine_threadsafe(work, loop).result()
+    value, error = asyncio.run_coroutine_threadsafe(outcome(work), loop).result()
+    if error is not None:
+        raise error
+    return value  # type: ignore[return-value]

@@ -16,6 +16,7 @@ from fairlane.model.verdict import Dead, Done, Fail, Verdict, settled
 from fairlane.runtime.claim import Claim
 from fairlane.runtime.consumer import CANCEL_SECONDS, POLLS_MAX, Consumer
 from fairlane.runtime.handling import Handled, Handling, charged, one_each
+from fairlane.runtime.threads import outcome
 from fairlane.wire.transactions import TransactionStep
 from fairlane.worker.app import App, Next, Subscription
 from fairlane.worker.binding import Binding
@@ -78,8 +79,8 @@ class Handlers(Handling):
         verdict: object
         try:
             verdict = await self._verdict(binding, context)
-        except Exception as error:  # the handler's boundary: its failure is a verdict
-            verdict = self.on_error(error, messages)
+        except BaseException as error:  # the handler's boundary: its failure is a verdict
+            verdict = self.on_error(claim.failure(error), messages)
         return Handled([self._settled(claim, binding, message, verdict)], context.pushed)
 
     def _settled(self, claim: Claim, binding: Binding, message: Any, verdict: object) -> AckItem:
@@ -121,8 +122,8 @@ class Handlers(Handling):
                 returned = await self._called(binding, list(data.values()), context)
                 verdicts |= zip(data, one_each(returned, len(data)), strict=True)
             items = [settle(message, verdicts[index]) for index, message in enumerate(messages)]
-        except Exception as error:  # the handler's boundary: its failure is a verdict
-            return charged(messages, self.on_error(error, messages), unfit, settle)
+        except BaseException as error:  # the handler's boundary: its failure is a verdict
+            return charged(messages, self.on_error(claim.failure(error), messages), unfit, settle)
         return Handled(items, context.pushed)
 
     async def _called(self, binding: Binding, data: Any, context: Context) -> Any:
@@ -139,11 +140,14 @@ class Handlers(Handling):
             call = _around(middleware, context, call)
         if limit is None:
             return await call()
-        calling = asyncio.ensure_future(call())
+        calling = asyncio.ensure_future(outcome(call()))
         try:
             await asyncio.wait([calling], timeout=limit)
             if calling.done():
-                return calling.result()
+                returned, error = calling.result()
+                if error is not None:
+                    raise error
+                return returned
             context.overdue = True
             calling.cancel()
             await asyncio.wait([calling], timeout=CANCEL_SECONDS)  # after that it is left to itself
@@ -151,6 +155,12 @@ class Handlers(Handling):
             calling.cancel()
             raise
         raise TimeoutError(f"{binding.handler.name} took longer than its time limit of {limit:g} s")
+
+    def on_error(self, error: BaseException, messages: list[Any]) -> Verdict | None:
+        verdict = super().on_error(error, messages)
+        if self.exits:
+            self._stage.exit(error)
+        return verdict
 
     async def commit(self, acks: list[tuple[Any, AckItem]], pushed: Sequence[Any]) -> None:
         async with self._client.transaction() as transaction:

@@ -23,6 +23,7 @@ from fairlane.errors import FairlaneError, NotFound
 from fairlane.model.ids import PartitionId
 from fairlane.outbound.caller import Caller
 from fairlane.runtime.backoff import backoff
+from fairlane.runtime.threads import call_on, ended
 from fairlane.wire.effects import Effect, EffectBody, EffectQuery
 from fairlane.worker.app import App
 from fairlane.worker.binding import Binding, provide
@@ -57,8 +58,7 @@ class Effects:
         return await self._there(lambda: self._client.effects.keep(key, body))
 
     async def _there(self, ask: Callable[[], Coroutine[Any, Any, Effect]]) -> bytes:
-        asked = asyncio.run_coroutine_threadsafe(self._patiently(ask), self.loop)
-        return bytes((await asyncio.wrap_future(asked)).value)
+        return bytes((await call_on(self.loop, self._patiently(ask))).value)
 
     async def _patiently(self, ask: Callable[[], Coroutine[Any, Any, Effect]]) -> Effect:
         """An effect that is not saved is had again, so that a moment's outage is worth waiting for."""
@@ -96,9 +96,10 @@ class Pool:
         running = self._executor.submit(function, *arguments)
         self._awaited += 1
         try:
-            return await asyncio.wrap_future(running)
+            await ended(running)
+            return running.result()
         except asyncio.CancelledError:
-            if not running.cancelled():
+            if not running.done():
                 self.left.add(running)
             raise
         finally:
@@ -156,7 +157,7 @@ class Stage:
         """What `work` returns on the stage's loop."""
         if self._thread is None:
             return await work
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        return await call_on(self._loop, work)
 
     async def call(self, binding: Binding, arguments: Sequence[Any], threads: int) -> Any:
         """What the handler returns. Who is cancelled leaves a thread or process to what it runs."""
@@ -177,7 +178,7 @@ class Stage:
         try:
             return await pool.call(function, *arguments)
         except asyncio.CancelledError:
-            if key is not None:
+            if key is not None and pool.stuck:
                 self._lost(binding.handler.name)
             raise
         except BrokenProcessPool:
@@ -194,6 +195,12 @@ class Stage:
         if self.stuck >= THREADS_LOST_MAX:
             self.spent = True
             log.error("%(lost)s threads are lost to handlers that do not end: stopping, to be started anew", fields)
+            self.effects.loop.call_soon_threadsafe(self._stopping.set)
+
+    def exit(self, error: BaseException) -> None:
+        """Stop the worker in order, because a handler asked for it by SystemExit or KeyboardInterrupt."""
+        if not self._stopping.is_set():
+            log.error("a handler raised %(error)s: stopping the worker", {"error": type(error).__name__})
             self.effects.loop.call_soon_threadsafe(self._stopping.set)
 
     @property

@@ -7,7 +7,6 @@ import contextlib
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,6 +15,7 @@ import apsw
 from fairlane.errors import ShuttingDown
 from fairlane.runtime.clock import Clock, steady_clock
 from fairlane.runtime.process import LockFile
+from fairlane.runtime.threads import call_in
 from fairlane.store.sqlite import rows
 from fairlane.store.sqlite.connection import MEMORY, lock, open_reader, open_writer
 from fairlane.store.sqlite.faults import translate
@@ -92,7 +92,7 @@ class Readers:
     async def run(self, work: Work[T], clock: Clock) -> T:
         if self._closing:
             raise ShuttingDown("the store is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(self._read, work, clock))
+        return await call_in(self._threads, self._read, work, clock)
 
     def _read(self, work: Work[T], clock: Clock) -> T:
         db = self._free.get()

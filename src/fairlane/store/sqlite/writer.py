@@ -109,6 +109,8 @@ class Writer:
             if not isinstance(error, Exception):
                 raise
             if len(jobs) == 1:
+                if isinstance(error, StopIteration):  # which no future can hold
+                    error = RuntimeError(f"a statement's work raised {error!r}")
                 return [(jobs[0][1], None, translate(error) if isinstance(error, apsw.Error) else error)]
             return [done for job in jobs for done in self._turn([job])]
         try:

@@ -1,0 +1,66 @@
+"""Calls in threads and processes, for callers on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Executor, Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def call_in(executor: Executor, function: Callable[..., T], *arguments: Any) -> T:
+    """Return or raise what `function` does in `executor`. On cancellation a call that runs already goes on."""
+    running = executor.submit(function, *arguments)
+    await ended(running)
+    return running.result()
+
+
+async def ended(running: Future[Any]) -> None:
+    """Wait until a call in another thread has ended, however it did.
+
+    `asyncio.wrap_future` and `run_in_executor` leave their caller waiting for ever if the call raises StopIteration,
+    which an asyncio future refuses to hold. Cancelling this cancels the call if it has not begun.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def tell(_: Future[Any]) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_resolve, done)
+
+    running.add_done_callback(tell)
+    try:
+        await done
+    except asyncio.CancelledError:
+        running.cancel()
+        raise
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def call_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Return or raise what `work` does on another loop, which goes on whatever is raised there.
+
+    A CancelledError of its own is raised as RuntimeError, because nobody cancelled the caller.
+    """
+    running = asyncio.run_coroutine_threadsafe(outcome(work), loop)
+    await ended(running)
+    value, error = running.result()
+    if isinstance(error, asyncio.CancelledError):
+        raise RuntimeError(f"{type(error).__name__} was raised, though nothing was cancelled") from error
+    if error is not None:
+        raise error
+    return value  # type: ignore[return-value]
+
+
+async def outcome(work: Awaitable[T]) -> tuple[T | None, BaseException | None]:
+    """Return what `work` returns or raises. An exception that is no Exception would end the event loop of its task."""
+    try:
+        return await work, None
+    except BaseException as error:
+        return None, error
