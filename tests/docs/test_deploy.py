@@ -77,6 +77,12 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
+def test_a_worker_is_confined_as_the_broker_is() -> None:
+    broker, worker = ((DEPLOY / name).read_text() for name in ("fairlane.service", "fairlane-worker.service"))
+    confined = broker[broker.index("NoNewPrivileges=") : broker.index("[Install]")].split()
+    assert set(confined) <= set(worker.split())
+
+
 @pytest.mark.parametrize("name", ["nginx.conf", "Caddyfile"])
 def test_a_broker_behind_a_proxy_is_started_with_keys(name: str) -> None:
     [command] = re.findall("fairlane serve .*", (DEPLOY / name).read_text())
