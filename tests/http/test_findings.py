@@ -92,6 +92,19 @@ async def test_many_lanes_of_a_group_are_one_finding(wire: Wire) -> None:
     assert (await wire.ask(action["method"], action["path"], body=action["body"])).ok()["resumed"] == 3
 
 
+async def test_a_slow_store_is_not_away_and_the_last_findings_stay(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = wire.name()
+    await wire.configure(queue, retryLimit=0, retryDelay=0, onExhausted="block")
+    await wire.push(queue, 1)
+    await use_up(wire, queue)
+    assert await found(wire, "lanes_stopped", queue=queue)
+    monkeypatch.setattr(findings, "_ANSWER_SECONDS", 0.0)
+    [one] = await until(lambda: found(wire, "store_slow"))
+    assert (one["severity"], "the store is slow. The rest was counted" in one["sentence"]) == ("warning", True)
+    assert not await found(wire, "store_away")
+    assert await found(wire, "lanes_stopped", queue=queue)
+
+
 async def test_dead_letters_that_grow_are_told_of_with_their_error(wire: Wire) -> None:
     queue = wire.name()
     await wire.configure(queue, retryLimit=0, retryDelay=0)

@@ -183,12 +183,16 @@ async def test_health_tells_whether_the_store_answers(wire: Wire, monkeypatch: p
     assert (await wire.get("/readyz")).ok()["status"] == "ready"
     assert (await wire.get("/api/v1/status/buffers")).ok()["dbHealthy"] is True
 
-    async def away(_self: Any) -> set[str]:
+    async def away() -> None:
         raise StoreUnavailable("gone")
 
-    monkeypatch.setattr(type(wire.app.broker.store.flags), "on", away)
+    async def refused() -> Any:
+        answer = await wire.get("/readyz")
+        return answer if answer.status != 200 else None
+
+    monkeypatch.setattr(wire.app.broker.store, "answer", away)
     assert (await wire.get("/livez")).ok() == {"status": "alive"}
-    not_ready = await wire.get("/readyz")
+    not_ready = await until(refused)
     assert (not_ready.status, not_ready.json["database"]) == (503, "disconnected")
     assert not_ready.headers["Retry-After"] == "1"
     unhealthy = await wire.get("/health")

@@ -51,6 +51,9 @@ class Findings(Part):
         super().__init__(broker)
         self._report: dict[str, Any] = {}
         self._report_until = 0.0
+        self._counted: List[Finding] = []
+        """Findings that the store told of at the last look that it answered in time."""
+        self._counted_at: float | None = None
 
     async def list(self) -> List[Finding]:
         """What is worth acting on now, the worst first."""
@@ -65,16 +68,28 @@ class Findings(Part):
             self._schedules,
             *([self._database] if operator else ()),
         ]
+        counted: List[Finding] = []
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 for look in looks:
-                    found += await look()
+                    counted += await look()
+            self._counted, self._counted_at = counted, time.monotonic()
+            found += counted
         except (FairlaneError, TimeoutError) as error:
             if not any(one.kind == "store_away" for one in found):
-                why = "it does not answer in time" if isinstance(error, TimeoutError) else "it does not answer"
-                found.append(_store_away(f"The store is away: {why}."))
+                found += await self._uncounted(error)
         found.sort(key=lambda one: (_WORST.index(one.severity), one.kind, one.since or 0))
         return found
+
+    async def _uncounted(self, error: Exception) -> List[Finding]:
+        """Say why the store could not be looked at. A slow store is not away, and its last findings stay."""
+        if isinstance(error, TimeoutError) and await self._broker.status.healthy():
+            known = self._counted_at
+            rest = "" if known is None else f" The rest was counted {_span(time.monotonic() - known)} ago."
+            sentence = f"What needs you could not be counted in {_ANSWER_SECONDS:g} s: the store is slow.{rest}"
+            return [_finding("store_slow", sentence, _page("system")), *self._counted]
+        why = self._broker.route.watch.why if isinstance(error, TimeoutError) else str(error)
+        return [_store_away(f"The store is away: {why or 'it does not answer in time'}.")]
 
     async def _lanes(self) -> List[Finding]:
         names = {queue.id: queue.name for queue in await self._broker.queues.list()}
@@ -222,7 +237,8 @@ class Findings(Part):
             return []
         if not status.store_up:
             waiting = f"; {_wait(status.messages, 'message')} in the journal" if status.messages else ""
-            away = f"The store is away for {_span(status.away_seconds)}{waiting}."
+            why = f": {status.why_not}" if status.why_not else ""
+            away = f"The store is away for {_span(status.away_seconds)}{waiting}{why}."
             return [_store_away(away, since=wall_clock() - int(status.away_seconds * 1e6))]
         if status.messages and (status.oldest_seconds or 0) > _STUCK_SECONDS:
             paused = PUSH_MAINTENANCE in self._broker.flags.on

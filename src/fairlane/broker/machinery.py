@@ -136,7 +136,9 @@ class Machinery:
         self._wide_popper = WidePopper(store, self.catalogue, self._popper, self.waiters)
         self.admission = Admission(store, self.route, self._scheduler, self.operation_drain, self.telemetry, limits)
         enqueuer.admission = self.admission
-        self._watch = CatalogueWatch(store, self.catalogue, self.tenants, self.all_specs, self.credentials)
+        self._watch = CatalogueWatch(
+            store, self.catalogue, self.tenants, self.all_specs, self.credentials, self.route.met
+        )
         reseed = Reseed(store, announcer)
         self._services = [self.due, self.forwarder, self.operation_drain, reseed, self._watch, self.audit]
         for service in self._services:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import Any
 
 from fairlane.broker.part import Part
-from fairlane.errors import FairlaneError
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.runtime.clock import wall_clock
@@ -24,14 +22,9 @@ _BACKLOGS_SHOWN = 100
 
 class Status(Part):
     async def healthy(self) -> bool:
-        """Whether the store answers in reasonable time."""
-        if not self._broker.route.watch.up:
-            return False
-        try:
-            await asyncio.wait_for(self._store.flags.on(), _HEALTH_SECONDS)
-        except (FairlaneError, TimeoutError):
-            return False
-        return True
+        """Return True if the store commits a write in reasonable time. All callers within a second share one."""
+        route = self._broker.route
+        return await route.watch.healthy(_HEALTH_SECONDS, journalled=route.journal is not None)
 
     def uptime_seconds(self) -> float:
         return max(0.001, (wall_clock() - self._broker.telemetry.started_at) / 1e6)

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from fairlane.errors import FairlaneError
 from fairlane.store.contract.journal import Backlog
 from fairlane.store.contract.store import Store
 
@@ -42,11 +43,14 @@ class StoreWatch:
     def __init__(self, store: Store) -> None:
         self.up = True
         self.why = ""
+        """The last error of the store while it is away."""
         self.outages = 0
         self._store = store
+        self._error = ""
+        """Error of the last question; empty if it was answered."""
         self._asking: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._lost_at = 0.0
+        self._lost_at = self._answered_at = 0.0
         self._back = asyncio.Event()
         self._back.set()
 
@@ -55,6 +59,17 @@ class StoreWatch:
         if self.up and not await self.answers(seconds):
             self.lost(why)
         return self.up
+
+    async def healthy(self, seconds: float, *, journalled: bool) -> bool:
+        """Return True if the store committed a write lately, at most a second ago. With a journal, a store that does
+        not answer is away from now on: pushes and acks need not find out by themselves."""
+        if not self.up:
+            return False
+        if monotonic() - self._answered_at < ASK_SECONDS:
+            return True
+        if journalled:
+            return await self.check("it did not commit a write in time", seconds)
+        return await self.answers(seconds)
 
     async def answers(self, seconds: float) -> bool:
         """Whether the store answers in time. Of many that ask at once, one does."""
@@ -70,18 +85,24 @@ class StoreWatch:
         return asking.done() and not asking.cancelled() and asking.exception() is None
 
     async def _asked(self) -> None:
-        await self._store.answer()
+        try:
+            await self._store.answer()
+        except FairlaneError as error:
+            self._error = self.why = str(error)
+            raise
+        self._error = ""
+        self._answered_at = monotonic()
 
     def lost(self, why: str) -> None:
         """A question got no answer."""
         if not self.up:
             return
         self.up = False
-        self.why = why
+        self.why = self._error or why
         self.outages += 1
         self._lost_at = monotonic()
         self._back.clear()
-        log.warning("store unavailable, pushes and acks go to the journal: %(error)s", {"error": why})
+        log.warning("store unavailable, pushes and acks go to the journal: %(error)s", {"error": self.why})
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._wait(), name="fairlane store watch")
 

@@ -104,6 +104,11 @@ class Route:
         """Whether the store is, though something failed."""
         return await self.watch.check(why, self.patience.silence_seconds())
 
+    async def met(self, error: str) -> None:
+        """Take note of an error of the store that a service met. Without a journal nothing depends on it."""
+        if self.journal is not None:
+            await self.is_there(error)
+
     def push(
         self, requests: list[PushRequest], run: PushRun | None = None
     ) -> Coroutine[Any, Any, Sequence[list[PushOutcome] | Exception | LateAnswer]]:

@@ -6,7 +6,9 @@ The truth is a version in the store; a hint says that it rose, and twice a secon
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.compiled_specs import AllSpecs
@@ -18,27 +20,41 @@ from fairlane.store.contract.store import Store
 from fairlane.store.families.queues import KEYS, SPECS, TENANTS
 
 LOOK_SECONDS = 0.5
+SILENT_SECONDS = 2.0
+"""A look that takes longer is worth asking whether the store is there."""
 
 log = logging.getLogger(__name__)
 
 
 class CatalogueWatch(Service):
     def __init__(
-        self, store: Store, catalogue: Catalogue, tenants: Tenants, specs: AllSpecs, credentials: Credentials
+        self,
+        store: Store,
+        catalogue: Catalogue,
+        tenants: Tenants,
+        specs: AllSpecs,
+        credentials: Credentials,
+        trouble: Callable[[str], Awaitable[object]],
     ) -> None:
+        """`trouble` is told of errors of the store, so that an idle broker notices an outage too."""
         super().__init__("catalogue")
         self._store = store
         self._catalogue = catalogue
         self._tenants = tenants
         self._specs = specs
         self._credentials = credentials
+        self._trouble = trouble
         self._version: int | None = None
 
     async def _run(self) -> None:
         while not self._stopping:
+            looking = asyncio.create_task(self.look(), name="fairlane catalogue look")
+            while not (await asyncio.wait({looking}, timeout=SILENT_SECONDS))[0]:
+                await self._trouble("the catalogue could not be read in time")
             try:
-                await self.look()
+                looking.result()
             except FairlaneError as error:
+                await self._trouble(str(error))
                 log.debug("cannot read the catalogue: %(error)s", {"error": error})
             await self._credentials.look()
             await self._rest(LOOK_SECONDS)

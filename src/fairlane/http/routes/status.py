@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from fairlane.broker.broker import Broker
 from fairlane.http.metrics.exposition import exposition
 from fairlane.http.metrics.families import CONTENT_TYPE
@@ -44,9 +42,6 @@ async def readyz(app: App, broker: Broker) -> Response:
     """200 while the broker can work: its store answers and it is not stopping."""
     connected, journal = await broker.status.healthy(), broker.status.journal()
     ready = connected and not app.draining
-    if journal is not None and journal.why_not is not None:
-        # Anybody may ask; /api/v1/status/buffers says why.
-        journal = msgspec.structs.replace(journal, why_not="the store does not answer")
     answer = Ready(
         status="ready" if ready else "draining" if connected else "not ready",
         database="connected" if connected else "disconnected",

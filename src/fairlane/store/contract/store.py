@@ -132,8 +132,8 @@ class Store(Families, ABC):
 
     @abstractmethod
     async def answer(self) -> None:
-        """Say that the store is there and can be written to, waiting for no lane and for no other call where calls do
-        not wait for each other anyway. StoreUnavailable if not."""
+        """Commit a write, waiting for no lane and for no other call where calls do not wait for each other anyway.
+        Raises StoreUnavailable if the store does not take it."""
 
     @abstractmethod
     def flushes(self) -> int:

@@ -156,7 +156,7 @@ class Database:
             except _LOST as error:
                 if isinstance(error, asyncpg.InternalClientError):
                     connection.terminate()  # its protocol is in a state that nothing can follow
-                raise lost(f"the connection to the database was lost during a statement: {error!r}") from error
+                raise lost(f"the connection to the database was lost during a statement: {reason_of(error)}") from error
             finally:
                 self._busy -= 1
                 if good and not (self._wanted or self._closed):
@@ -180,7 +180,7 @@ class Database:
         try:
             return await self._pool.acquire(timeout=CONNECT_SECONDS)
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise StoreUnavailable(f"the database does not answer: {error!r}") from error
+            raise StoreUnavailable(f"the database does not answer: {reason_of(error)}") from error
         finally:
             self._wanted -= 1
 
@@ -194,6 +194,15 @@ class Database:
                     await self._pool.close()
             except TimeoutError:
                 self._pool.terminate()
+
+
+def reason_of(error: BaseException) -> str:
+    """Say in words what the driver met. Its own state means nothing to an operator."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, asyncpg.InternalClientError):
+        return "the server ended the connection"
+    return str(error) or "the server ended the connection"
 
 
 def _translated(error: asyncpg.PostgresError, lost: type[StoreUnavailable | OutcomeUnknown]) -> FairlaneError:

@@ -8,20 +8,28 @@ from typing import Any
 import asyncpg
 
 from fairlane.errors import ShuttingDown, StoreUnavailable
-from fairlane.store.postgres.connection import CONNECT_SECONDS, connect
+from fairlane.store.postgres.connection import CONNECT_SECONDS, connect, reason_of
 
-_ASK = "SELECT current_setting('transaction_read_only')"
+_ASK = "SELECT current_setting('transaction_read_only'), pg_logical_emit_message(true, 'fairlane', '')"
+"""Writes a record to the log that the commit must flush and replicate. It takes no lock and leaves no row behind."""
+_END = """
+SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
+WHERE a.pid = $1 AND a.application_name = 'fairlane' AND a.wait_event = 'SyncRep'
+"""
+"""Ends a session that waits for a standby: the server does not notice that its client has gone."""
 
 
 class Question:
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: asyncpg.Connection[Any] | None = None
+        self._left: int | None = None
+        """Server process of the last question that got no answer."""
         self._one_by_one = asyncio.Lock()
         self._closed = False
 
     async def ask(self) -> None:
-        """StoreUnavailable if the database does not answer, or takes nothing."""
+        """Commit a write. Raises StoreUnavailable if the database does not answer, or takes nothing."""
         async with self._one_by_one:
             if self._closed:
                 raise ShuttingDown("the store is closed")
@@ -31,12 +39,16 @@ class Question:
                 # Not by a timeout, for which the driver would ask another connection to cancel.
                 alarm = asyncio.get_running_loop().call_later(CONNECT_SECONDS, self._connection.terminate)
                 try:
+                    if self._left is not None:
+                        await self._connection.fetch(_END, self._left)
+                    self._left = self._connection.get_server_pid()
                     read_only = await self._connection.fetchval(_ASK)
+                    self._left = None
                 finally:
                     alarm.cancel()
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 self._drop()
-                raise StoreUnavailable(f"the database does not answer: {error!r}") from error
+                raise StoreUnavailable(f"the database does not answer: {reason_of(error)}") from error
             except BaseException:
                 self._drop()
                 raise

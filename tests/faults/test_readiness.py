@@ -1,0 +1,108 @@
+"""Whether a broker is ready: its store must commit a write, and an idle broker notices an outage and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from fairlane.broker.broker import Broker
+from tests.broker_process import broker_process
+from tests.conftest import FreshDatabase
+from tests.faults.outages import crashed
+from tests.postgres import PostgresServer, running_server
+from tests.until import until
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """Of these tests alone: no other can stand to see it stopped."""
+    with running_server(18) as server:
+        yield server
+
+
+@pytest.fixture
+async def url(server: PostgresServer, fresh_database: FreshDatabase) -> str:
+    return await fresh_database(server)
+
+
+@asynccontextmanager
+async def configured(server: PostgresServer, setting: str, value: str) -> AsyncIterator[None]:
+    """A server with another value of a setting, until the end."""
+    async with server.connect("postgres") as connection:
+        await connection.execute("SET default_transaction_read_only = off; SET synchronous_commit = off")
+        try:
+            await connection.execute(f"ALTER SYSTEM SET {setting} = {value}")
+            await connection.execute("SELECT pg_reload_conf()")
+            yield
+        finally:
+            await connection.execute(f"ALTER SYSTEM RESET {setting}")
+            await connection.execute("SELECT pg_reload_conf()")
+
+
+async def test_a_store_whose_commits_hang_is_not_ready(server: PostgresServer, url: str, tmp_path: Path) -> None:
+    async with Broker.open(url, journal=str(tmp_path)) as broker:
+        assert await broker.status.healthy()
+        async with configured(server, "synchronous_standby_names", "'nobody'"):
+
+            async def unhealthy() -> bool:
+                return not await broker.status.healthy()
+
+            await until(unhealthy)
+            assert broker.status.journal().store_up is False  # type: ignore[union-attr]
+            async with server.connect("postgres") as connection:
+                waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+                for _ in range(3):
+                    await broker.status.healthy()
+                assert await connection.fetchval(waiting) < 10, "questions do not pile up"
+        await until(broker.status.healthy)
+
+
+async def test_the_reason_of_an_outage_is_told_wherever_it_is_shown(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    async with Broker.open(url, journal=str(tmp_path)) as broker:
+        async with configured(server, "default_transaction_read_only", "on"):
+
+            async def away() -> list[str]:
+                await broker.status.healthy()
+                return [one.sentence for one in await broker.findings.list() if one.kind == "store_away"]
+
+            [sentence] = await until(away)
+            assert "the database is read-only" in sentence
+            assert "read-only" in (broker.status.journal().why_not or "")  # type: ignore[union-attr]
+        await until(broker.status.healthy)
+
+
+async def test_many_who_ask_share_one_write(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Broker.open(url, journal=str(tmp_path)) as broker:
+        asked = 0
+        answer = broker.store.answer
+
+        async def counted() -> None:
+            nonlocal asked
+            asked += 1
+            await answer()
+
+        monkeypatch.setattr(broker.store, "answer", counted)
+        for _ in range(5):
+            assert all(await asyncio.gather(*[broker.status.healthy() for _ in range(20)]))
+        assert asked <= 2
+
+
+@pytest.mark.may_block_loop  # it starts a broker
+async def test_an_idle_broker_tells_of_an_outage_and_of_its_end_once(server: PostgresServer, url: str) -> None:
+    with broker_process(url, "--log-format", "json") as broker:
+        async with crashed(server):
+            await until(lambda: "store unavailable" in "".join(broker.log))
+        await until(lambda: "store available again" in "".join(broker.log))
+    lines = [json.loads(line) for line in broker.log[1:] if line.startswith("{")]
+    loud = [line["message"] for line in lines if line["level"] in ("warning", "error")]
+    assert sum(text.startswith("store unavailable") for text in loud) == 1
+    assert sum(text.startswith("store available again") for text in loud) == 1
+    assert not [text for text in loud if "InternalClientError" in text or "Error(" in text]
+    assert len(loud) <= 4, loud
