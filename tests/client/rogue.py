@@ -59,6 +59,10 @@ class Rogue:
     def do(self, *reactions: Answer | Drop) -> None:
         self._next.extend(reactions)
 
+    def forget(self) -> None:
+        """Forward the next requests, whatever was said before."""
+        self._next.clear()
+
     def requests(self, path: str) -> list[Seen]:
         return [seen for seen in self.seen if seen.path.startswith(path)]
 

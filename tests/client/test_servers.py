@@ -7,11 +7,13 @@ from collections import Counter
 
 import pytest
 
-from fairlane import Client, InvalidRequest, Unavailable
+from fairlane import Client, InvalidRequest, PushItem, Unavailable
 from fairlane.client.servers import AILING_SECONDS, Servers
+from fairlane.model.ids import uuid7
 from tests.broker_process import BrokerProcess
 from tests.client.rogue import Answer, Rogue
 
+PUSH = "/api/v1/push"
 NOBODY = "http://127.0.0.1:1"
 THREE = ["http://a", "http://b", "http://c"]
 
@@ -88,3 +90,68 @@ def test_when_all_failed_all_are_asked() -> None:
 def test_what_is_no_url_is_refused(urls: object) -> None:
     with pytest.raises(InvalidRequest):
         Client(urls)  # type: ignore[arg-type]
+
+
+async def test_a_store_that_is_away_is_no_reason_to_leave_a_broker(broker: BrokerProcess, queue: str) -> None:
+    """Pushes that went to another broker meanwhile would have no order with those in the first one's journal."""
+    away = Answer(503, {"error": "away", "code": "store_unavailable"})
+    async with (
+        Rogue(broker.url) as one,
+        Rogue(broker.url) as two,
+        Client([one.url, two.url], attempts=2, retry_delay=0.01) as client,
+    ):
+        await client.push(queue, 0)
+        first, other = (one, two) if one.requests(PUSH) else (two, one)
+        for n in range(10):
+            first.do(away)
+            await client.pop(f"{queue}{n}")
+            first.forget()
+            await client.push(queue, n)
+        assert not other.requests(PUSH)
+
+
+async def test_pushes_of_a_partition_stay_with_the_journal_that_has_earlier_ones(
+    broker: BrokerProcess, queue: str
+) -> None:
+    kept = {"index": 0, "status": "buffered", "transactionId": "t", "operationId": uuid7(), "durability": "journal"}
+    stopping = Answer(503, {"error": "bye", "code": "shutting_down"})
+    async with (
+        Rogue(broker.url) as one,
+        Rogue(broker.url) as two,
+        Client([one.url, two.url], retry_delay=0.01) as client,
+    ):
+        await client.push(queue, 0, partition="b")
+        first, other = (one, two) if one.requests(PUSH) else (two, one)
+        first.do(Answer(202, [kept]))  # type: ignore[arg-type]
+        assert (await client.push(queue, 1, partition="a")).durability == "journal"
+        first.do(stopping)
+        await client.push(queue, 2, partition="b")
+        assert len(other.requests(PUSH)) == 1, "nothing of this partition is in the journal"
+        await client.push_many([PushItem(queue=queue, payload=b"3", partition=lane) for lane in "ab"])
+        assert {item["partition"] for seen in other.requests(PUSH) for item in seen.items} == {"b"}
+        before = len(other.requests(PUSH))
+        first.do(stopping)
+        await client.push(queue, 4, partition="a")
+        assert len(other.requests(PUSH)) == before + 1, "its journal has nothing more of it"
+
+
+async def test_a_broker_that_is_gone_with_a_journal_is_waited_for(broker: BrokerProcess, queue: str) -> None:
+    kept = {"index": 0, "status": "buffered", "transactionId": "t", "operationId": uuid7(), "durability": "journal"}
+    stopping = Answer(503, {"error": "bye", "code": "shutting_down"})
+    for reorder in (False, True):
+        async with (
+            Rogue(broker.url) as one,
+            Rogue(broker.url) as two,
+            Client([one.url, two.url], attempts=2, retry_delay=0.01, reorder=reorder) as client,
+        ):
+            await client.push(queue, 0)
+            first, other = (one, two) if one.requests(PUSH) else (two, one)
+            first.do(Answer(202, [kept]), stopping, stopping)  # type: ignore[arg-type]
+            await client.push(queue, 1)
+            if reorder:
+                await client.push(queue, 2)
+                assert len(other.requests(PUSH)) == 1
+            else:
+                with pytest.raises(Unavailable, match=r"bye; .* has earlier messages of the same partition"):
+                    await client.push(queue, 2)
+                assert not other.requests(PUSH)

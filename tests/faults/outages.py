@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from tests.postgres import PostgresServer, _reachable_binaries, _start, _wait_until_ready, unprivileged
+import asyncpg
+
+from tests.postgres import PostgresServer, _reachable_binaries, _run, _start, _wait_until_ready, unprivileged
 
 
 def _children(pid: int) -> list[int]:
@@ -56,3 +60,38 @@ async def revive(server: PostgresServer) -> None:
     (data / "postmaster.pid").unlink(missing_ok=True)
     server.process = _start(_reachable_binaries(server.major, server.directory, identity), data, {}, identity)
     await asyncio.to_thread(_wait_until_ready, server)
+
+
+@contextlib.contextmanager
+def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
+    """A standby that the primary waits for with every commit."""
+    directory, identity = (
+        Path(tempfile.mkdtemp(prefix="fairlane-standby-", dir=primary.directory.parent)),
+        unprivileged(),
+    )
+    try:
+        if identity:
+            os.chown(directory, identity["user"], identity["group"])
+        programs, data = _reachable_binaries(primary.major, directory, identity), directory / "data"
+        copy = [programs / "pg_basebackup", "-D", data, "-h", primary.directory, "-U", "postgres"]
+        _run([*copy, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"], identity)
+        server = PostgresServer(primary.major, directory, _start(programs, data, {}, identity))
+        try:
+            _wait_until_ready(server)
+            settings = "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"
+            ask = [programs / "psql", "-h", primary.directory, "-U", "postgres", "-d", "postgres"]
+            _run([*ask, *(word for one in settings for word in ("-c", one))], identity)
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def promote(standby: PostgresServer) -> None:
+    """Make a standby the primary, and return when it takes writes."""
+    connection = await asyncpg.connect(standby.url())
+    try:
+        assert await connection.fetchval("SELECT pg_promote()")
+    finally:
+        await connection.close()

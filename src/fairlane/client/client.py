@@ -80,6 +80,9 @@ class ClientOptions(TypedDict, total=False):
     timeout: float
     """Seconds for one request, 30 by default, besides what a pop waits."""
     batching: bool
+    reorder: bool
+    """Push to another broker while one cannot be reached whose journal has earlier messages of the partition,
+    instead of waiting for it."""
     token: str | None
     """A key or token; without one that of FAIRLANE_KEY, or of the file FAIRLANE_KEY_FILE."""
     insecure: bool
@@ -112,7 +115,7 @@ class Client(Part):
         queued_operation = options.pop("queued_operation", "return")
         if queued_operation not in ("return", "wait"):
             raise InvalidRequest(f"queued_operation is `return` or `wait`, not {queued_operation!r:.40}")
-        batching = options.pop("batching", True)
+        batching, reorder = options.pop("batching", True), options.pop("reorder", False)
         credential = Credential(options.pop("token", None), insecure=options.pop("insecure", None))
         trust = Trust.given(options.pop("ca_file", None), options.pop("cert_file", None))
         retries: Any = options  # all that is left
@@ -142,7 +145,11 @@ class Client(Part):
         self.keys = Keys(transport)
         self.audit = Audit(transport)
         self._pushes = Pushes(
-            transport, QueuedPushes(self.operations), batching=batching, wait=queued_operation == "wait"
+            transport,
+            QueuedPushes(self.operations),
+            batching=batching,
+            wait=queued_operation == "wait",
+            reorder=reorder,
         )
         self._acks = Acks(transport, batching=batching)
 

@@ -36,12 +36,17 @@ _PUSH = f"{path_of('push')}?brief=true"
 _ITEM_BYTES = 200  # of an item besides its payload, about
 _ROUNDS_MAX = 3  # others may take the room meanwhile
 _LaneName = tuple[str, str | None]
+_NOT_SENT = FairlaneError("the message was not sent")
+JOURNAL_LANES_MAX = 10_000
+"""Lanes with messages in a journal that a client remembers. Past that it forgets the least recent one."""
 
 
 class Pushes:
     """The pushes of a client on their way."""
 
-    def __init__(self, transport: Transport, queued: QueuedPushes, *, batching: bool, wait: bool) -> None:
+    def __init__(
+        self, transport: Transport, queued: QueuedPushes, *, batching: bool, wait: bool, reorder: bool
+    ) -> None:
         self._transport = transport
         self._queued = queued
         self._wait = wait
@@ -49,6 +54,9 @@ class Pushes:
         self._batching = batching
         self._direct = batching and transport.spans is None
         self._in_flight: InFlight[list[Item], list[PushOutcome]] = InFlight(self._send)
+        self._reorder = reorder or len(transport.servers.urls) == 1
+        self._journals: dict[_LaneName, str] = {}
+        """Lanes that have messages in the journal of a server, with its URL: journals know nothing of each other."""
 
     async def one(self, item: Item, *, own: bool) -> PushOutcome:
         """The outcome of one item, whose transactionId was made for this call if it is `own`. Raises its error."""
@@ -140,18 +148,64 @@ class Pushes:
         """One request for all calls, or one for each if they are refused as a whole: somebody's fault is nobody
         else's."""
         items = [item for call in calls for item in call]
-        answer = await self._transport.exchange(Call("POST", _PUSH, self._transport.own_key, encode(PushBody(items))))
+        url = None
+        if self._journals:
+            urls = {self._journals.get((item.queue, item.partition)) for item in items}
+            if len(urls) > 1:
+                return await self._by_journal(calls)
+            [url] = urls
+        body = encode(PushBody(items))
+        answer = await self._transport.exchange(Call("POST", _PUSH, self._transport.own_key, body, url=url))
         if answer.body[:1] == b"{" and answer.status == 201:
+            if url is not None:
+                for item in items:
+                    self._journals.pop((item.queue, item.partition), None)
             found = iter(_stored(answer, items))
             return [list(islice(found, len(call))) for call in calls]
         elements = _elements(answer, items)
         if elements is not None:
             following = iter(elements)
-            return [[_outcome(item, next(following)) for item in call] for call in calls]
+            outcomes = [[_outcome(item, next(following)) for item in call] for call in calls]
+            self._note_journals(answer.url, calls, outcomes)
+            return cast("list[list[PushOutcome] | Exception]", outcomes)
         error = answer.error()
         if isinstance(error, Overloaded):
             return [[_refused(item, error) for item in call] for call in calls]
         return [error] if len(calls) == 1 else await self._one_by_one(calls)
+
+    def _note_journals(self, url: str, calls: list[list[Item]], outcomes: list[list[PushOutcome]]) -> None:
+        """Remember which lanes have messages in the journal of the server at `url`, and which have none any more."""
+        for call, answered in zip(calls, outcomes, strict=True):
+            for item, outcome in zip(call, answered, strict=True):
+                lane = item.queue, item.partition
+                if outcome.durability == "journal" and not self._reorder:
+                    self._journals.pop(lane, None)
+                    if len(self._journals) >= JOURNAL_LANES_MAX:
+                        del self._journals[next(iter(self._journals))]
+                    self._journals[lane] = url
+                elif outcome.error is None and self._journals:
+                    self._journals.pop(lane, None)
+
+    async def _by_journal(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Exception]:
+        """Send the items to the servers whose journals have earlier ones of their lanes, one server after the other."""
+        shares: dict[str | None, dict[int, list[int]]] = {}
+        for number, call in enumerate(calls):
+            for index, item in enumerate(call):
+                url = self._journals.get((item.queue, item.partition))
+                shares.setdefault(url, {}).setdefault(number, []).append(index)
+        outcomes = [[_refused(item, _NOT_SENT) for item in call] for call in calls]
+        for share in shares.values():
+            parts = [[calls[number][index] for index in indexes] for number, indexes in share.items()]
+            try:
+                found = await self._request(parts)
+            except FairlaneError as error:  # of these alone: the others are stored
+                found = [error] * len(parts)
+            for (number, indexes), part, one in zip(share.items(), parts, found, strict=True):
+                each = (
+                    [_refused(item, cast(FairlaneError, one)) for item in part] if isinstance(one, Exception) else one
+                )
+                _replaced(outcomes[number], indexes, each)
+        return cast("list[list[PushOutcome] | Exception]", outcomes)
 
     async def _one_by_one(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Exception]:
         """Send each call in a request of its own. One whose lane had an overload in an earlier call shares its refusal

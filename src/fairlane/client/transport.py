@@ -17,17 +17,31 @@ from fairlane.client.problems import error_of
 from fairlane.client.retries import Retries
 from fairlane.client.servers import Servers
 from fairlane.client.trust import Trust
-from fairlane.errors import FairlaneError, InvalidRequest, OutcomeUnknown, Overloaded, Unavailable
+from fairlane.errors import (
+    FairlaneError,
+    InvalidRequest,
+    LaneLocked,
+    LaneWaiting,
+    OutcomeUnknown,
+    Overloaded,
+    StoreUnavailable,
+    TooManyPolls,
+    Unavailable,
+)
 from fairlane.model.ids import uuid7
 
 CONNECT_SECONDS = 5.0
 _UNAVAILABLE = (502, 503, 504)
+_OF_THE_STORE = (StoreUnavailable, LaneWaiting, LaneLocked, TooManyPolls)
+"""A broker that answers with one of these is not at fault itself."""
 
 
 class Answer(NamedTuple):
     status: int
     body: bytes
     retry_after: str | None
+    url: str
+    """The server that gave it."""
 
     def error(self) -> FairlaneError:
         return error_of(self.status, self.body, self.retry_after)
@@ -42,6 +56,8 @@ class Call(NamedTuple):
     body: bytes | None = None
     wait: float = 0.0
     """Seconds that the server may take on purpose."""
+    url: str | None = None
+    """The only server that may be asked, if there is one."""
 
 
 class Transport:
@@ -93,7 +109,7 @@ class Transport:
         failure: FairlaneError = Unavailable("no server was asked")
         uncertain = False  # a request may have been carried out whose answer never came
         while True:
-            for url in self.servers.order(call.key):
+            for url in self.servers.order(call.key) if call.url is None else [call.url]:
                 try:
                     answer = await self._send(url, call)
                 except _Unreached as broken:
@@ -105,10 +121,14 @@ class Transport:
                         self.servers.answered(url)
                         return answer
                     failure = answer.error()
+                    if isinstance(failure, _OF_THE_STORE):
+                        continue  # the broker is well, and may have a journal in which order counts
                 self.servers.failed(url)
             failures += 1
             delay = self.retries.after_failure(failures)
             if delay is None:
+                if call.url is not None:
+                    failure = type(failure)(f"{failure}; {call.url} has earlier messages of the same partition")
                 raise OutcomeUnknown(f"{failure}; it may have been done all the same") if uncertain else failure
             await asyncio.sleep(delay)
 
@@ -148,7 +168,7 @@ class Transport:
             self._busy.discard(connection)
         server.put_back(connection)
         retry_after = reply.headers.get(b"retry-after")
-        return Answer(reply.status, reply.body, None if retry_after is None else retry_after.decode("latin-1"))
+        return Answer(reply.status, reply.body, None if retry_after is None else retry_after.decode("latin-1"), url)
 
     def _server(self, url: str) -> Server:
         if self._closed:
