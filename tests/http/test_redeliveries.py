@@ -99,6 +99,26 @@ async def test_only_the_group_of_the_command_says_whether_it_was_processed(wire:
     assert (await _send(inbox, 200))["result"] == {"ticket": 7}
 
 
+async def test_a_result_of_the_queues_own_group_is_the_answer_until_the_command_has_one(wire: Wire) -> None:
+    inbox = await _inbox(wire, MAPPED, SIGNED)
+    first = await _send(inbox, 202)
+    [looked] = await wire.pop(inbox.queue)
+    await wire.ack([looked], result={"created": True})
+    done = await _send(inbox, 200)
+    assert (done["message_id"], done["result"]) == (first["message_id"], {"created": True})
+    [message] = await wire.pop(inbox.queue, consumerGroup=COMMANDS)
+    assert (await _send(inbox, 200))["result"] == {"created": True}
+    await wire.ack([message], result={"ticket": 7})
+    assert (await _send(inbox, 200))["result"] == {"ticket": 7}
+
+
+async def test_an_ack_without_a_result_in_the_queues_own_group_processes_no_command(wire: Wire) -> None:
+    inbox = await _inbox(wire, MAPPED, SIGNED)
+    first = await _send(inbox, 202)
+    await wire.ack(await wire.pop(inbox.queue))
+    assert await _send(inbox, 202) == first
+
+
 async def test_a_dead_letter_of_another_group_is_left_to_it(wire: Wire) -> None:
     inbox = await _inbox(wire, MAPPED, SIGNED)
     first = await _send(inbox, 202)

@@ -17,7 +17,7 @@ from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import NotFound, Unavailable
 from fairlane.hooks.hook import Hook, Received
 from fairlane.model.message import PushItem
-from fairlane.model.names import COMMANDS
+from fairlane.model.names import COMMANDS, QUEUE_MODE
 from fairlane.model.outcome import PushOutcome
 from fairlane.spec.compiled_queue import Command
 from fairlane.store.contract.values import DeadFilter
@@ -79,22 +79,29 @@ class Inbox(Part):
         return Taken(status="ran", key=key, result=result)
 
     async def _known(self, hook: Hook, queue: str, key: str, outcome: PushOutcome) -> Taken:
-        """Answer a redelivery with the state of the first message, in the eyes of the group that runs the command if
-        its queue has one. Replays a dead letter if the webhook is signed and its spec lets it."""
+        """Answer a redelivery with the state of its first message. Replays a dead letter if the webhook is signed and
+        its spec allows it.
+
+        If the queue maps to a command, the group that runs it decides. Until it has, a result that a consumer without
+        a group acked the message with is the answer.
+        """
         known = Taken(status="duplicate", key=key, message_id=outcome.message_id)
         if outcome.partition is None:
             return known
         compiled = self._broker.compiled_specs.queues.get(queue)
         group = COMMANDS if compiled is not None and compiled.mapping is not None else None
-        ask = partial(self._broker.results.get, queue, outcome.transaction_id, partition=outcome.partition, group=group)
+        ask = partial(self._broker.results.get, queue, outcome.transaction_id, partition=outcome.partition)
         try:
-            found = await ask()
+            found = await ask(group=group)
+            if group is not None and not found.over:
+                own = await ask(group=QUEUE_MODE)
+                found = own if own.status == "completed" and bytes(own.raw) != b"null" else found
         except (NotFound, Unavailable):
             return known
         if found.dead_letter_id is not None and hook.replays:
             for _, new in await self._broker.dead_letters.replay(queue, DeadFilter(ids=[found.dead_letter_id])):
                 return msgspec.structs.replace(known, status="replayed", message_id=new, replayed=True)
-            found = await ask()  # another redelivery was faster
+            found = await ask(group=group)  # another redelivery was faster
         if found.replayed_as is not None:
             known = msgspec.structs.replace(known, message_id=found.replayed_as, replayed=True)
         if found.status == "completed":
