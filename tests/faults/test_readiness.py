@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlane.broker.broker import Broker
+from fairlane.broker.deferral import journal_drain, patience
 from tests.broker_process import broker_process
 from tests.conftest import FreshDatabase
 from tests.faults.outages import crashed
@@ -44,7 +45,18 @@ async def configured(server: PostgresServer, setting: str, value: str) -> AsyncI
             await connection.execute("SELECT pg_reload_conf()")
 
 
-async def test_a_store_whose_commits_hang_is_not_ready(server: PostgresServer, url: str, tmp_path: Path) -> None:
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the store watch logged."""
+    return [
+        record.getMessage().partition(",")[0].partition(" after")[0]
+        for record in caplog.records
+        if record.name == patience.__name__
+    ]
+
+
+async def test_a_store_whose_commits_hang_is_not_ready(
+    server: PostgresServer, url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with Broker.open(url, journal=str(tmp_path)) as broker:
         assert await broker.status.healthy()
         async with configured(server, "synchronous_standby_names", "'nobody'"):
@@ -60,6 +72,19 @@ async def test_a_store_whose_commits_hang_is_not_ready(server: PostgresServer, u
                     await broker.status.healthy()
                 assert await connection.fetchval(waiting) < 10, "questions do not pile up"
         await until(broker.status.healthy)
+        assert told(caplog) == ["store unavailable", "store available again"]
+
+
+async def test_a_broker_that_nobody_asks_notices_an_outage_and_its_end(
+    server: PostgresServer, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Saving what the journal knows of queues would notice the outage too, but only half a minute later.
+    monkeypatch.setattr(journal_drain, "_SNAPSHOT_SECONDS", 1e9)
+    async with Broker.open(url, journal=str(tmp_path)) as broker:
+        async with crashed(server):
+            await until(lambda: not broker.route.watch.up)
+        await until(lambda: broker.route.watch.up)
+        assert told(caplog) == ["store unavailable", "store available again"]
 
 
 async def test_the_reason_of_an_outage_is_told_wherever_it_is_shown(
