@@ -339,7 +339,7 @@ async def test_an_error_text_is_made_one_that_can_be_kept(harness: Harness) -> N
 
 
 async def test_a_url_that_names_no_store_is_refused(harness: Harness) -> None:
-    bare = harness.url.partition("://")[2].removesuffix(".db")  # with it, it would name a file
+    bare = harness.url.partition("://")[2].lstrip("/").removesuffix(".db")  # with either, it would name a file
     for url in (None, 5, "", bare, f"mysql://{bare}", "sqlite://queue.db"):
         with pytest.raises(InvalidRequest):
             async with Broker.open(url):  # type: ignore[arg-type]

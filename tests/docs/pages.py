@@ -179,7 +179,8 @@ class Run:
     def _here(self, text: str) -> str:
         """A text with what is elsewhere for everybody: broker and database."""
         if self.server is not None:
-            text = text.replace(POSTGRES, f"'{database(self.server)}'")
+            url = database(self.server)
+            text = text.replace(f'"{POSTGRES}"', f'"{url}"').replace(POSTGRES, shlex.quote(url))
         return text.replace(BROKER, self.url)
 
     @property
