@@ -84,6 +84,17 @@ async def test_only_a_flush_that_left_others_behind_says_how_long_they_wait(
     assert sizes == [1, 1, 1, 1, 1, 10, 10, 5]
 
 
+async def test_callers_of_a_flush_that_is_cancelled_do_not_wait_for_ever() -> None:
+    async def flush(ops: list[str]) -> list[str]:
+        raise asyncio.CancelledError
+
+    batcher: Batcher[str, str] = Batcher(flush, BatchPolicy())
+    callers = [asyncio.create_task(batcher.submit(op)) for op in ("a", "b")]
+    async with asyncio.timeout(10):
+        await asyncio.wait(callers)
+    assert all(caller.cancelled() for caller in callers)
+
+
 @pytest.mark.parametrize(
     ("rate", "count"),
     [(0.0, 5_000), (1e6, 5_000), (10_000.0, 2_500), (10.0, 500)],

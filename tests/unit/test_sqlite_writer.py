@@ -128,6 +128,19 @@ async def test_a_call_that_fails_leaves_nothing_and_harms_no_other(notes: Notes)
     assert await notes.all() == ["a", "c"]
 
 
+async def test_work_that_raises_stop_iteration_fails_like_any_other(notes: Notes) -> None:
+    """No future can hold it, so that its caller would wait for ever."""
+    async with asyncio.timeout(30):
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await notes.add("a", error=StopIteration())
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await notes.database.read(lambda db, now: next(iter(())))
+        failed, done = await notes.together(notes.add("b", error=StopIteration()), notes.add("c"))
+    assert isinstance(failed, RuntimeError)
+    assert done == "C"
+    assert await notes.all() == ["c"]
+
+
 async def test_a_driver_error_does_not_leave(notes: Notes) -> None:
     wrong = notes.database.write(lambda db, now: db.execute("select * from nowhere"))
     answers = await notes.together(notes.add("a"), wrong)

@@ -173,8 +173,9 @@ class Renewer:
     async def _renew(self, claim: Claim) -> None:
         try:
             outcome = await self._verbs.renew(claim.lease, claim.batch.lease_seconds)
-        except FairlaneError as error:
-            self._log.warning("cannot renew lease %(lease)s: %(error)s", {"lease": claim.lease, "error": error})
+        except Exception as error:  # an unexpected one must not end the renewals of all leases
+            fields, defect = {"lease": claim.lease, "error": error}, not isinstance(error, FairlaneError)
+            self._log.warning("cannot renew lease %(lease)s: %(error)s", fields, exc_info=defect)
             if claim.renew_at != _NEVER:
                 self.hold(claim, beats=1)
             return

@@ -169,8 +169,9 @@ class Worker:
         while not self._stopping.is_set():
             try:
                 await self._client.workers.report(id, self._report())
-            except FairlaneError as error:
-                log.debug("cannot send the heartbeat: %(error)s", {"error": error})
+            except Exception as error:  # the next beat may get through
+                level = logging.DEBUG if isinstance(error, FairlaneError) else logging.ERROR
+                log.log(level, "cannot send the heartbeat: %(error)s", {"error": error}, exc_info=error)
             await self._rest(BEAT_SECONDS)
         with contextlib.suppress(FairlaneError):
             await self._client.workers.leave(id)
