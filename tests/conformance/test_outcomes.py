@@ -314,12 +314,15 @@ async def test_a_transaction_that_comes_again_without_ids_is_told_that_it_was_ap
     assert [one.data for one in await harness.broker.pop(target, batch=9)] == ["out", "out"]
 
 
-async def test_a_failure_inside_a_transaction_is_dead_lettered_at_once(harness: Harness) -> None:
+async def test_a_failure_inside_a_transaction_is_a_failed_attempt(harness: Harness) -> None:
     source = harness.name("source")
+    await harness.broker.queues.configure(source, retry_limit=1)
     await harness.broker.push(source, 1)
-    [delivery] = await harness.broker.pop(source)
-    async with harness.broker.transaction() as transaction:
-        transaction.ack(delivery, "failed", error="no")
+    for attempts in range(2):
+        [delivery] = await harness.broker.pop(source)
+        assert delivery.failed_attempts == attempts
+        async with harness.broker.transaction() as transaction:
+            transaction.ack(delivery, "failed", error="no")
     [letter] = await harness.broker.dead_letters.list(source)
     assert letter.error == "no"
     assert not await harness.broker.pop(source)

@@ -133,7 +133,7 @@ class Acker:
             for number, request in enumerate(requests):
                 plans = self._usual(request)
                 if plans is None:
-                    plans = await self.plan(request, outcomes[number], in_transaction=False)
+                    plans = await self.plan(request, outcomes[number])
                 acking.unsettled += [(number, plan) for plan in plans]
             await self._settle(acking)
         except Unavailable as error:
@@ -224,11 +224,11 @@ class Acker:
                     (0 if items.verdict.cumulative and not found.unordered else positions.start, positions.stop)
                 ]
             else:
-                add_verdicts(ack, items, indexes, positions, in_transaction=False)
+                add_verdicts(ack, items, indexes, positions)
             plans.append(Plan(ack, indexes, positions, found.queue_id, lease))
         return plans
 
-    async def plan(self, request: AckRequest, outcomes: Outcomes, *, in_transaction: bool) -> list[Plan]:
+    async def plan(self, request: AckRequest, outcomes: Outcomes) -> list[Plan]:
         """Acks of lanes for all items that name a message; the others are answered in `outcomes`."""
         plans = []
         items = request.items
@@ -253,7 +253,7 @@ class Acker:
             if known:
                 token = lease.token if lease else None
                 ack = LaneAck(partition=partition, group_id=group_id, token=token, unordered=found.unordered)
-                add_verdicts(ack, items, known, positions, in_transaction=in_transaction)
+                add_verdicts(ack, items, known, positions)
                 plans.append(Plan(ack, known, positions, found.queue_id, named))
         return plans
 

@@ -92,13 +92,11 @@ def after_a_late_nack(plan: Plan, acked: AckResult, items: Sequence[AckItem]) ->
     if not rest:
         return None
     ack = LaneAck(partition=plan.ack.partition, group_id=plan.ack.group_id, token=plan.ack.token)
-    add_verdicts(ack, items, list(rest), list(rest.values()), in_transaction=False)
+    add_verdicts(ack, items, list(rest), list(rest.values()))
     return Plan(ack, list(rest), list(rest.values()), plan.queue_id, plan.lease, answered=plan.answered)
 
 
-def add_verdicts(
-    ack: LaneAck, items: Sequence[AckItem], indexes: Sequence[int], positions: Sequence[int], *, in_transaction: bool
-) -> None:
+def add_verdicts(ack: LaneAck, items: Sequence[AckItem], indexes: Sequence[int], positions: Sequence[int]) -> None:
     """Put what these items say into the ack of their lane. Of a message of an unordered lane that is named twice the
     last word counts; in an ordered one what was acked below the first message that must come again is finished, and the
     rest is redelivered."""
@@ -108,7 +106,7 @@ def add_verdicts(
         if status in ("completed", "success") and (unordered or not items.verdict.cumulative):
             ack.done = ranges(positions)
             return
-        if unordered and status != "dlq" and not in_transaction:
+        if unordered and status != "dlq":
             error, delay_ms = items.verdict.error or _NO_REASON, items.verdict.delay_ms
             ack.nacks = [Nack(each, status == "failed", error, delay_ms) for each in sorted(set(positions))]
             return
@@ -118,12 +116,12 @@ def add_verdicts(
     done, through = [], -1
     for position, index in verdicts:
         item = items[index]
-        if item.status == "retry" or (item.status == "failed" and not in_transaction):
+        if item.status in ("retry", "failed"):
             ack.nacks.append(Nack(position, item.status == "failed", item.error or _NO_REASON, item.delay_ms))
             if unordered:
                 continue
             break
-        if item.status in ("dlq", "failed"):
+        if item.status == "dlq":
             ack.dead_letters.append(Dead(position, item.error or "dead-lettered by the consumer"))
             if unordered:
                 continue

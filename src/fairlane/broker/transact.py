@@ -23,6 +23,7 @@ from fairlane.errors import (
     StoreUnavailable,
     TransactionRefused,
 )
+from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem, AckOutcome, Outcomes, PushOutcome
 from fairlane.store.contract.acks import only_repeats
@@ -42,7 +43,7 @@ _ROUNDS_MAX = 100
 
 
 class AckStep(msgspec.Struct):
-    """An ack inside a transaction. `failed` and `dlq` dead-letter at once; `retry` has no place there."""
+    """An ack inside a transaction. `failed` is a failed attempt, as outside of one; `retry` is refused."""
 
     item: AckItem
     group: str
@@ -85,18 +86,20 @@ class Transactor:
         """
         parts, plans = _by_group(tenant, steps), _Plans()
         for part in parts:
-            planned = await self._acker.plan(part.request, part.outcomes, in_transaction=True)
+            planned = await self._acker.plan(part.request, part.outcomes)
             plans += [(part, plan) for plan in planned]
             for index, outcome in zip(part.steps, part.outcomes, strict=True):
                 if outcome.code is not None:
                     raise TransactionRefused(f"rolled back: step {index}: {outcome.error}", index=index)
+        _check_order(plans)
         push_indexes = [index for index, step in enumerate(steps) if isinstance(step, PushItem)]
         flush = Flush([PushRequest(tenant, [step for step in steps if isinstance(step, PushItem)], traced=True)])
         await self._pusher.draft(flush)
         for _, plan in plans if release else ():
             ack, upto = plan.ack, plan.ack.done[0][1] if plan.ack.done else 0
             ack.release = ack.unordered
-            ack.nacks = ack.nacks if ack.unordered else [Nack(upto, charge=False, error="released", delay_ms=0)]
+            if not ack.unordered and not ack.nacks:
+                ack.nacks = [Nack(upto, charge=False, error="released", delay_ms=0)]
         acked = await self._commit(commit or self._store.messages.transact, flush, plans, push_indexes)
         for (part, plan), result in zip(plans, acked, strict=True):
             if not self._acker.answer(plan, result, part.outcomes):
@@ -176,15 +179,39 @@ def _applied_before(index: int) -> AlreadyApplied:
 def _by_group(tenant: str, steps: Sequence[Step]) -> list[_Acks]:
     """The acks of a transaction."""
     items: dict[str, dict[int, AckItem]] = defaultdict(dict)
+    verdicts: dict[tuple[str, PartitionId, str], int] = {}
     for index, step in enumerate(steps):
         if isinstance(step, AckStep):
             if step.item.status == "retry":
                 raise InvalidRequest(f"step {index}: `retry` has no place in a transaction; release the lease instead")
+            message = step.group, step.item.partition, step.item.transaction_id
+            before = verdicts.setdefault(message, index)
+            if (verdict := items[step.group].get(before, step.item).status) != step.item.status:
+                raise InvalidRequest(
+                    f"step {index}: this message is acked as `{verdict}` in step {before}, and as "
+                    f"`{step.item.status}` here; ack it once"
+                )
             items[step.group][index] = step.item
         elif step.deliver_at is not None or step.delay_ms is not None:
             raise InvalidRequest(f"step {index}: a transaction cannot schedule; push without deliverAt and delayMs")
     requests = {group: AckRequest(tenant, group, list(some.values())) for group, some in items.items()}
     return [_Acks(request, list(items[group]), Outcomes(request.items)) for group, request in requests.items()]
+
+
+def _check_order(plans: _Plans) -> None:
+    """Raise TransactionRefused if a step acks a message behind a failed one of its ordered lane.
+
+    That message is delivered again, so the pushes that belong to it would be stored twice.
+    """
+    for part, plan in plans:
+        if plan.ack.nacks and not plan.ack.unordered:
+            late = [part.steps[item] for item, position in plan.items if position > plan.ack.nacks[0].position]
+            if late:
+                raise TransactionRefused(
+                    f"rolled back: step {min(late)}: an earlier message of its partition failed, so this one is "
+                    "delivered again; ack the failed message last, or in a call of its own",
+                    index=min(late),
+                )
 
 
 def _check_acks(plans: _Plans, acked: Sequence[AckResult]) -> None:

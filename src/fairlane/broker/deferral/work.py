@@ -198,7 +198,7 @@ class AckWork:
                 return f"its payload cannot be read: {error}"
             self._items, self._outcomes = payload.items, Outcomes(payload.items)
             request = AckRequest(operation.tenant, payload.group, payload.items)
-            plans = await self._acker.plan(request, self._outcomes, in_transaction=False)
+            plans = await self._acker.plan(request, self._outcomes)
             self._plan = plans[0] if plans else None
             self._planned = True
         ack = self._plan.ack if self._plan else None

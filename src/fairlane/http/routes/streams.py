@@ -105,7 +105,8 @@ def _steps(body: wire.CycleBody, partition: PartitionId, group: str) -> list[Ste
         item = AckItem(
             transaction_id=body.ack.transaction_id,
             partition=partition,
-            status=body.ack.status,  # type: ignore[arg-type]
+            # A second delivery would change the state again, so a failed message is not retried.
+            status="dlq" if body.ack.status == "failed" else body.ack.status,  # type: ignore[arg-type]
             lease=body.ack.lease_id or None,
             error=body.ack.error,
             cumulative=True,
