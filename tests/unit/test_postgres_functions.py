@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import asyncpg
 
 from fairlane.broker.broker import Broker
@@ -41,3 +43,38 @@ async def test_every_function_calls_what_there_is(postgres18: PostgresServer, fr
             await connection.execute(text)
     finally:
         await connection.close()
+
+
+WRITES = re.compile(
+    r"\b(INSERT|UPDATE|DELETE|TRUNCATE|LOCK|NOTIFY|EXECUTE|FOR SHARE|FOR KEY SHARE)\b"
+    r"|\b(pg_notify|pg_advisory\w*|nextval|setval|set_config|clock_timestamp|random|gen_random_uuid)\("
+)
+"""What makes a function VOLATILE: effects, locks, and values that differ from call to call."""
+
+
+async def test_a_function_that_only_reads_is_not_volatile(
+    postgres18: PostgresServer, fresh_database: FreshDatabase
+) -> None:
+    """A VOLATILE function in a WHERE clause bounds no index scan: it is called for every row of the table."""
+    url = await fresh_database(postgres18)
+    async with Broker.open(url):
+        pass
+    connection = await asyncpg.connect(url)
+    try:
+        found = await connection.fetch(
+            "SELECT p.proname, p.prosrc, p.provolatile::text FROM pg_proc p"
+            " JOIN pg_namespace n ON n.oid = p.pronamespace JOIN pg_language l ON l.oid = p.prolang"
+            " WHERE n.nspname = 'fairlane' AND p.prokind = 'f' AND l.lanname IN ('sql', 'plpgsql')"
+        )
+    finally:
+        await connection.close()
+    bodies = {name: re.sub(r"--.*", "", body) for name, body, _ in found}
+    volatile = {name for name, body in bodies.items() if WRITES.search(body)}
+    while callers := {
+        name
+        for name, body in bodies.items()
+        if name not in volatile and volatile.intersection(re.findall(r"fairlane\.(\w+)\(", body))
+    }:
+        volatile |= callers
+    assert len(bodies) > 60
+    assert {name for name, _, volatility in found if volatility == "v"} == volatile

@@ -174,7 +174,7 @@ BEGIN
         END LOOP;
         IF p_first[i] > c.committed OR i = ANY (p_ahead_lane) THEN
             WITH done AS (
-                SELECT g.at FROM unnest(v_firsts, v_uptos) r(first, upto)
+                SELECT DISTINCT g.at FROM unnest(v_firsts, v_uptos) r(first, upto)
                 CROSS JOIN LATERAL generate_series(greatest(r.first, v_upto), r.upto - 1) g(at)),
             kept AS (
                 INSERT INTO fairlane.skips (shard, partition_id, position, group_id, created_at)
@@ -283,7 +283,7 @@ $$;
 
 -- Whether some of these positions, at or behind the cursor, were not finished ahead of it.
 CREATE OR REPLACE FUNCTION fairlane.some_open(p_shard int, p_partition bigint, p_group bigint, p_first bigint, p_upto bigint)
-RETURNS boolean LANGUAGE sql AS $$
+RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT p_upto - p_first > (SELECT count(*) FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p_partition
                                AND x.position >= p_first AND x.position < p_upto AND x.group_id IN (0, p_group));
 $$;

@@ -3,7 +3,7 @@
 CREATE OR REPLACE FUNCTION fairlane.back(
     p_shard int, p_ids bigint[], p_until timestamptz[], p_below bigint[], p_since timestamptz, p_limit int, p_bytes int
 ) RETURNS TABLE (item int, pos bigint, at timestamptz, head bytea)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
     v_start bigint;

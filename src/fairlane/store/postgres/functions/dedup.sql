@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION fairlane.look_up(
     p_shard int, p_partition bigint, p_keys bigint[], p_id_times bigint[],
     p_newest bigint, p_keyed bigint, p_now timestamptz, p_window int
 ) RETURNS TABLE (item int, pos bigint, head bytea, message_id text, transaction_id text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
     v_minute_ago bigint := floor(extract(epoch FROM p_now) * 1000) - 60000;
@@ -48,24 +48,29 @@ BEGIN
                                                    'infinity', p_keys) f;
     END IF;
 
+    -- The minutes after ids that lie close together are walked once for all of these ids.
     FOR m IN
-        SELECT g.i::int, g.key, to_timestamp(g.id_at / 1000.0) AS id_at FROM unnest(p_keys, p_id_times) WITH ORDINALITY g(key, id_at, i)
-        WHERE g.id_at BETWEEN 0 AND v_minute_ago - 1 AND g.id_at <= p_newest
-          AND to_timestamp(g.id_at / 1000.0) + interval '61 s' >= v_forgotten
+        SELECT array_agg(w.i) AS items, array_agg(w.key) AS keys, min(w.id_at) AS since, max(w.id_at) + interval '61 s' AS until
+        FROM (SELECT v.*, count(*) FILTER (WHERE v.apart) OVER (ORDER BY v.id_at) AS walk
+              FROM (SELECT u.*, u.id_at > lag(u.id_at) OVER (ORDER BY u.id_at) + interval '61 s' AS apart
+                    FROM (SELECT g.i::int, g.key, to_timestamp(g.id_at / 1000.0) AS id_at
+                          FROM unnest(p_keys, p_id_times) WITH ORDINALITY g(key, id_at, i)
+                          WHERE g.id_at BETWEEN 0 AND v_minute_ago - 1 AND g.id_at <= p_newest
+                            AND to_timestamp(g.id_at / 1000.0) + interval '61 s' >= v_forgotten) u) v) w
+        GROUP BY w.walk
     LOOP
         FOR s IN
             SELECT x.first_pos, x.created_at, x.keys FROM fairlane.segments x
             WHERE x.shard = p_shard AND x.partition_id = p_partition
-              AND x.first_pos >= fairlane.position_at(p_shard, p_partition, m.id_at) ORDER BY x.first_pos
+              AND x.first_pos >= fairlane.position_at(p_shard, p_partition, m.since) ORDER BY x.first_pos
         LOOP
-            EXIT WHEN s.created_at > m.id_at + interval '61 s';
-            CONTINUE WHEN m.key <> ALL (s.keys) OR s.created_at < v_forgotten;
-            RETURN QUERY SELECT m.i, f.pos, f.head, NULL, NULL
-                         FROM fairlane.matches(p_shard, p_partition, s.first_pos, ARRAY[m.key]) f;
+            EXIT WHEN s.created_at > m.until;
+            CONTINUE WHEN NOT s.keys && m.keys OR s.created_at < v_forgotten;
+            RETURN QUERY SELECT m.items[f.item], f.pos, f.head, NULL, NULL
+                         FROM fairlane.matches(p_shard, p_partition, s.first_pos, m.keys) f;
         END LOOP;
-        RETURN QUERY SELECT m.i, f.pos, NULL::bytea, f.message_id, f.transaction_id
-                     FROM fairlane.deleted_matches(p_shard, p_partition, greatest(v_forgotten, m.id_at), m.id_at + interval '61 s',
-                                                   ARRAY[m.key]) f;
+        RETURN QUERY SELECT m.items[f.item], f.pos, NULL::bytea, f.message_id, f.transaction_id
+                     FROM fairlane.deleted_matches(p_shard, p_partition, greatest(v_forgotten, m.since), m.until, m.keys) f;
     END LOOP;
 END $$;
 
@@ -80,7 +85,7 @@ $$;
 CREATE OR REPLACE FUNCTION fairlane.matches(
     p_shard int, p_partition bigint, p_first bigint, p_keys bigint[]
 ) RETURNS TABLE (item int, pos bigint, head bytea)
-LANGUAGE sql AS $$
+LANGUAGE sql STABLE AS $$
     SELECT g.i::int, p_first + k.i - 1, substring(s.body FROM coalesce(s.ends[k.i - 1], 0) + 1 FOR 2200)
     FROM fairlane.segments s
     CROSS JOIN LATERAL unnest(s.keys) WITH ORDINALITY k(key, i)
@@ -90,7 +95,7 @@ $$;
 
 -- Whether an id that was found at a position is known: nobody took its message out, or cleared the partition.
 CREATE OR REPLACE FUNCTION fairlane.is_known(p_shard int, p_partition bigint, p_position bigint) RETURNS boolean
-LANGUAGE sql AS $$
+LANGUAGE sql STABLE AS $$
     SELECT NOT EXISTS (SELECT 1 FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p_partition
                        AND x.position = p_position AND x.group_id = 0)
        AND NOT EXISTS (SELECT 1 FROM fairlane.trims t WHERE t.shard = p_shard AND t.partition_id = p_partition
@@ -102,7 +107,7 @@ $$;
 CREATE OR REPLACE FUNCTION fairlane.deleted_matches(
     p_shard int, p_partition bigint, p_since timestamptz, p_until timestamptz, p_keys bigint[]
 ) RETURNS TABLE (item int, pos bigint, message_id text, transaction_id text)
-LANGUAGE sql AS $$
+LANGUAGE sql STABLE AS $$
     SELECT g.i::int, d.first_pos + k.i - 1, m.id::text, CASE WHEN d.transaction_ids IS NULL THEN m.id ELSE d.transaction_ids[k.i] END::text
     FROM fairlane.deleted_ids d
     CROSS JOIN LATERAL unnest(d.keys) WITH ORDINALITY k(key, i)

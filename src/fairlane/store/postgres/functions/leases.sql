@@ -87,7 +87,7 @@ END $$;
 
 -- The lanes of an unordered queue in which a live lease holds messages; p_partition 0 means any.
 CREATE OR REPLACE FUNCTION fairlane.claimed_lanes(p_shard int, p_group bigint, p_token uuid, p_partition bigint, t timestamptz)
-RETURNS bigint[] LANGUAGE sql AS $$
+RETURNS bigint[] LANGUAGE sql STABLE AS $$
     SELECT array_agg(DISTINCT x.id ORDER BY x.id) FROM (
         SELECT c.partition_id AS id FROM fairlane.claims c
         WHERE c.shard = p_shard AND c.group_id = p_group AND c.ends_at > t AND c.token = p_token

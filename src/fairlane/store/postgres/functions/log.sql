@@ -3,7 +3,7 @@
 -- The first retained position of a partition that was created at or after a time; its head if there is none.
 -- created_at never falls along a partition, so that a binary search over the primary key finds it without an index on time.
 CREATE OR REPLACE FUNCTION fairlane.position_at(p_shard int, p_partition bigint, p_at timestamptz) RETURNS bigint
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
     lo bigint;
@@ -27,7 +27,7 @@ END $$;
 
 -- Where a batch of large messages ends: after the whole segments that fit into so many bytes, and after one message at least.
 CREATE OR REPLACE FUNCTION fairlane.fitting(p_shard int, p_partition bigint, p_first bigint, p_upto bigint, p_bytes bigint) RETURNS bigint
-LANGUAGE sql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
     SELECT coalesce(max(x.last), p_first + 1)
     FROM (SELECT least(s.first_pos + s.n, p_upto) AS last, sum(octet_length(s.body)) OVER (ORDER BY s.first_pos) AS bytes
           FROM fairlane.segments s
@@ -39,14 +39,14 @@ $$;
 
 -- When the message at a position may be delivered at the earliest, given a delay.
 CREATE OR REPLACE FUNCTION fairlane.due_at(p_shard int, p_partition bigint, p_position bigint, p_delay interval) RETURNS timestamptz
-LANGUAGE sql AS $$
+LANGUAGE sql STABLE AS $$
     SELECT s.created_at + p_delay FROM fairlane.segments s
     WHERE s.shard = p_shard AND s.partition_id = p_partition AND s.first_pos <= p_position ORDER BY s.first_pos DESC LIMIT 1;
 $$;
 
 -- How many messages of these partitions every group that counts has finished, counted from position 0, deleted ones left out.
 CREATE OR REPLACE FUNCTION fairlane.finished(p_shard int, p_partitions bigint[]) RETURNS bigint
-LANGUAGE sql AS $$
+LANGUAGE sql STABLE AS $$
     SELECT coalesce(sum(x.done - (SELECT count(*) FROM fairlane.skips s
                                   WHERE s.shard = p_shard AND s.partition_id = x.id AND s.position < x.done
                                     AND s.group_id = 0)
@@ -58,7 +58,7 @@ $$;
 
 -- The queues with a max_size among those of some partitions, by id.
 CREATE OR REPLACE FUNCTION fairlane.limited_queues(p_shard int, p_partitions bigint[]) RETURNS bigint[]
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF NOT EXISTS (SELECT 1 FROM fairlane.queues q WHERE (q.options ->> 'max_size')::bigint > 0) THEN
         RETURN '{}';
@@ -127,7 +127,7 @@ END $$;
 
 -- Whether a partition holds this message.
 CREATE OR REPLACE FUNCTION fairlane.is_there(p_shard int, p_partition bigint, p_position bigint) RETURNS boolean
-LANGUAGE sql AS $$
+LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT 1 FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = p_partition
                    AND p.start <= p_position AND p.head > p_position)
        AND NOT EXISTS (SELECT 1 FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p_partition
@@ -136,7 +136,7 @@ $$;
 
 -- The first message at or after a position that no pop of the group delivers; NULL if there is none.
 CREATE OR REPLACE FUNCTION fairlane.next_skip(p_shard int, p_partition bigint, p_group bigint, p_from bigint) RETURNS bigint
-LANGUAGE sql AS $$
+LANGUAGE sql STABLE AS $$
     SELECT x.position FROM fairlane.skips x
     WHERE x.shard = p_shard AND x.partition_id = p_partition AND x.position >= p_from AND x.group_id IN (0, p_group)
     ORDER BY x.position LIMIT 1;
@@ -144,7 +144,7 @@ $$;
 
 -- The first position at or after one that a pop of the group may deliver.
 CREATE OR REPLACE FUNCTION fairlane.past_skips(p_shard int, p_partition bigint, p_group bigint, p_from bigint) RETURNS bigint
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
     v_to bigint := p_from;
@@ -162,7 +162,7 @@ END $$;
 
 -- Whether a lane has something at or after a position that needs more than the happy path.
 CREATE OR REPLACE FUNCTION fairlane.obstacles(p_shard int, p_partition bigint, p_group bigint, p_from bigint) RETURNS boolean
-LANGUAGE sql AS $$
+LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT 1 FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = p_partition
                    AND f.group_id = p_group AND f.position >= p_from)
         OR EXISTS (SELECT 1 FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p_partition

@@ -133,7 +133,7 @@ END $$;
 -- Messages of a queue in one shard that some group that counts has not finished, all retained ones while it has no group; and those that
 -- wait in open operations, whose places are taken.
 CREATE OR REPLACE FUNCTION fairlane.unfinished(p_shard int, p_queue bigint) RETURNS bigint
-LANGUAGE sql AS $$
+LANGUAGE sql STABLE AS $$
     SELECT coalesce(sum(p.head - m.done - h.holes
                         + CASE WHEN m.unordered THEN fairlane.in_flight(p_shard, p.id, m.done) ELSE 0 END), 0)::bigint
          + (SELECT coalesce(sum(l.messages), 0)::bigint FROM fairlane.operation_backlogs l

@@ -1,6 +1,6 @@
 -- Messages of one partition that some group that counts has not finished; all retained ones while there is no group.
 CREATE OR REPLACE FUNCTION fairlane.open_messages(p_shard int, p_partition bigint) RETURNS bigint
-LANGUAGE sql AS $$
+LANGUAGE sql STABLE AS $$
     SELECT p.head - m.done - (SELECT count(*) FROM fairlane.skips s
                               WHERE s.shard = p_shard AND s.partition_id = p_partition AND s.position >= m.done AND s.group_id = 0)
                   + CASE WHEN m.unordered THEN fairlane.in_flight(p_shard, p_partition, m.done) ELSE 0 END

@@ -7,7 +7,7 @@ $$;
 -- segment made in the minute after its time; all other ids lie in scheduled_keys.
 CREATE OR REPLACE FUNCTION fairlane.find_scheduled(p_shard int, p_partition bigint, p_keys bigint[], p_id_times bigint[])
 RETURNS TABLE (item int, segment_id uuid, at int, due bigint, head bytea)
-LANGUAGE sql AS $$
+LANGUAGE sql STABLE AS $$
     SELECT g.i::int, b.id, k.i::int, m.due[k.i], substring(m.body FROM coalesce(m.ends[k.i - 1], 0) + 1 FOR 2200)
     FROM unnest(p_keys, p_id_times) WITH ORDINALITY g(key, id_at, i)
     CROSS JOIN LATERAL (

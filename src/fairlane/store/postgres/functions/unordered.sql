@@ -9,7 +9,7 @@ $$;
 
 -- Messages of a partition below a position that some group that counts was handed and has not finished.
 CREATE OR REPLACE FUNCTION fairlane.in_flight(p_shard int, p_partition bigint, p_below bigint) RETURNS bigint
-LANGUAGE sql AS $$
+LANGUAGE sql STABLE AS $$
     SELECT count(DISTINCT x.pos) FROM (
         SELECT g.pos FROM fairlane.claims c CROSS JOIN LATERAL generate_series(c.first_pos, least(c.upto, p_below) - 1) g(pos)
         WHERE c.shard = p_shard AND c.partition_id = p_partition AND c.first_pos < p_below AND fairlane.counts(c.group_id)
@@ -21,7 +21,7 @@ $$;
 
 -- Messages of a lane that were handed out and are not finished, and how many of them are in a consumer's hands now.
 CREATE OR REPLACE FUNCTION fairlane.holdings(p_shard int, p_partition bigint, p_group bigint, p_now timestamptz)
-RETURNS TABLE (open bigint, leased bigint, next_at timestamptz) LANGUAGE sql AS $$
+RETURNS TABLE (open bigint, leased bigint, next_at timestamptz) LANGUAGE sql STABLE AS $$
     SELECT coalesce(sum(x.n), 0)::bigint, coalesce(sum(x.n) FILTER (WHERE x.held AND x.ends_at > p_now), 0)::bigint, min(x.ends_at)
     FROM (
         SELECT c.upto - c.first_pos AS n, c.ends_at, true AS held FROM fairlane.claims c
@@ -33,7 +33,7 @@ $$;
 
 -- How many of some messages that a group finished no other group has open, of those that count.
 CREATE OR REPLACE FUNCTION fairlane.freed(p_shard int, p_partition bigint, p_group bigint, p_first bigint[], p_upto bigint[])
-RETURNS bigint LANGUAGE sql AS $$
+RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT count(*) FROM unnest(p_first, p_upto) r(first, upto) CROSS JOIN LATERAL generate_series(r.first, r.upto - 1) g(pos)
     WHERE fairlane.counts(p_group)
       AND NOT EXISTS (SELECT 1 FROM fairlane.counting k WHERE k.shard = p_shard AND k.partition_id = p_partition
@@ -46,7 +46,7 @@ $$;
 
 -- The first message of a lane that is not finished, at or after a position below which all are.
 CREATE OR REPLACE FUNCTION fairlane.watermark(p_shard int, p_partition bigint, p_group bigint, p_from bigint, p_front bigint)
-RETURNS bigint LANGUAGE sql AS $$
+RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT least(p_front,
         (SELECT c.first_pos FROM fairlane.claims c WHERE c.shard = p_shard AND c.partition_id = p_partition
          AND c.group_id = p_group AND c.first_pos >= p_from ORDER BY c.first_pos LIMIT 1),
@@ -56,7 +56,7 @@ $$;
 
 -- Whether some group that counts has a message open; one that was never handed out to it is.
 CREATE OR REPLACE FUNCTION fairlane.is_open(p_shard int, p_partition bigint, p_position bigint) RETURNS boolean
-LANGUAGE sql AS $$
+LANGUAGE sql STABLE AS $$
     SELECT p_position >= coalesce((SELECT min(greatest(k.committed, k.claimed)) FROM fairlane.counting k
                                    WHERE k.shard = p_shard AND k.partition_id = p_partition), 0)
         OR EXISTS (SELECT 1 FROM fairlane.claims c WHERE c.shard = p_shard AND c.partition_id = p_partition
