@@ -65,4 +65,4 @@ def test_every_operation_says_what_its_caller_must_show_and_may() -> None:
         assert f"{method} {path}" not in PUBLIC
         assert "401" in operation["responses"]
     assert schemes["key"]["scheme"] == "bearer"
-    assert (schemes["login"]["in"], schemes["login"]["name"]) == ("cookie", "fairlane_key")
+    assert (schemes["login"]["in"], schemes["login"]["name"]) == ("cookie", "fairlane_session")

@@ -13,6 +13,7 @@ import pytest
 
 from fairlane.http.app import App
 from fairlane.http.tokens import Tokens, secret_key
+from tests.clock import ManualClock
 from tests.conformance.backends import Backend, SqliteBackend
 from tests.http.conftest import backend  # noqa: F401
 from tests.http.wire import Answer, Wire, serving
@@ -57,6 +58,35 @@ async def test_nobody_gets_in_without_a_token(wire: Wire) -> None:
     bare = {"authorization": token().decode()}  # as published clients may send it
     (await wire.ask("GET", "/api/v1/status", headers=bare)).ok()
     (await wire.ask("GET", "/api/v1/status", headers={"authorization": f"bearer  {token().decode()}"})).ok()
+
+
+async def test_a_login_by_token_ends_with_the_token_and_where_tokens_are_accepted_no_more(tmp_path: Path) -> None:
+    store, clock = SqliteBackend(tmp_path / "own.db"), ManualClock()
+    await store.make()
+    accepted = Tokens([secret_key(SECRET)])
+    async with serving(await store.open(clock), tokens=accepted) as wire:
+        sent = await logged_in(wire, exp=int(time.time()) + 3600, role="read-only")
+        me = (await wire.get("/api/v1/whoami", headers=sent)).ok()
+        assert (me["name"], me["scopes"]) == ("token:alice", ["browse", "status"])
+        (await wire.ask("POST", "/api/v1/push", body=push_of("orders"), headers=sent)).refused(403, "forbidden")
+    async with serving(await store.open(clock)) as wire:
+        assert wire.app is not None
+        wire.app.broker.credentials.ask(required=True, ignored=False)
+        (await wire.get("/api/v1/whoami", headers=sent)).refused(401, "unauthenticated")
+    async with serving(await store.open(clock), tokens=accepted) as wire:
+        (await wire.get("/api/v1/whoami", headers=sent)).ok()
+        clock.advance(3700)  # tokens have a leeway
+        (await wire.get("/api/v1/whoami", headers=sent)).refused(401, "unauthenticated")
+
+
+async def logged_in(wire: Wire, **more: Any) -> dict[str, str]:
+    """The header that a browser sends after a login by a token with these claims."""
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+        session.post(f"{wire.base}/api/v1/login", json={"key": token(**more).decode()}) as answer,
+    ):
+        assert answer.status == 200
+        return {"cookie": f"fairlane_session={answer.cookies['fairlane_session'].value}"}
 
 
 async def test_a_strangers_body_is_not_read(wire: Wire) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
+import sys
 from collections import Counter
 from collections.abc import Awaitable
 from time import monotonic
@@ -19,9 +21,13 @@ from fairlane.model.access import ANYBODY, Caller, Grants
 from fairlane.model.api_key import hash_of, is_whole
 from fairlane.store.contract.store import Store
 from fairlane.store.families.api_keys import ApiKey, KnownKeys
+from fairlane.store.families.queues import CATALOGUE
+from fairlane.store.families.sessions import Session
 
 T = TypeVar("T")
 _USED_SECONDS: Final = 60.0
+SESSION_SECONDS: Final = 12 * 3600
+"""A browser logs in again after this long."""
 log = logging.getLogger(__name__)
 
 
@@ -43,6 +49,8 @@ class Credentials:
         self.used: set[str] = set()
         """Ids of keys that were used since that was last stored."""
         self._callers: dict[bytes, Caller] = {}
+        self._sessions: dict[bytes, tuple[Caller, int]] = {}
+        """Callers of login sessions by the hash of the session's id, each with the time it expires."""
         self._live: set[str] = set()
         self._waiting: dict[asyncio.Task[object], Caller] = {}
         self._waiting_of: Counter[str] = Counter()
@@ -77,6 +85,15 @@ class Credentials:
                 until = min(key.old_until, key.expires_at or key.old_until)
                 self._callers[key.old_hash] = msgspec.structs.replace(caller, expires_at=until)
         self._live = {key.id for key in known.keys}
+        self._sessions.clear()
+        for session in known.sessions:
+            if session.key_hash is not None:
+                owner = self._callers.get(session.key_hash)
+            else:
+                owner = msgspec.json.decode(session.caller or "", type=Caller)
+            if owner is not None:
+                found = msgspec.structs.replace(owner, session=session.hash)
+                self._sessions[session.hash] = found, session.expires_at
         self.version += 1
         self._decide()
         self._end_waiting()
@@ -93,11 +110,50 @@ class Credentials:
         self.used.add(caller.key_id or "")
         return caller
 
+    async def log_in(self, caller: Caller, secret: str) -> str:
+        """Open a session for a caller with this key or token, and return its id. The session ends with the credential,
+        by `log_out`, or after `SESSION_SECONDS`."""
+        session_id = secrets.token_urlsafe(32)
+        session = Session(
+            hash=hash_of(session_id),
+            tenant=caller.tenant,
+            owner=caller.name if caller.key_id is None else caller.key_id,
+            key_hash=None if caller.key_id is None else hash_of(secret),
+            caller=msgspec.json.encode(caller).decode() if caller.key_id is None else None,
+            expires_at=await self._store.now() + SESSION_SECONDS * 1_000_000,
+        )
+        await self._store.sessions.add(session)
+        await self.changed()
+        return session_id
+
+    async def log_out(self, session_id: str) -> None:
+        """End a session, if there is one with this id."""
+        if hash_of(session_id) in self._sessions:
+            await self._store.sessions.end(hash_of(session_id))
+            await self.changed()
+
+    async def changed(self) -> None:
+        """Read the keys and sessions after one has changed, and tell the other brokers to do the same."""
+        await self.reload()
+        self._store.hint(CATALOGUE)
+
+    def logged_in(self, session_id: str) -> Caller | None:
+        """The caller of a login session, None if there is no such session or it is over."""
+        caller, _ = self._sessions.get(hash_of(session_id), (None, 0))
+        if caller is None or not self.is_good(caller):
+            return None
+        if caller.key_id is not None:
+            self.used.add(caller.key_id)
+        return caller
+
     def is_good(self, caller: Caller) -> bool:
         """Whether a caller that was good still is. Anybody is until credentials are asked for."""
         if caller is ANYBODY:
             return self.anybody is not None
-        if caller.expires_at is not None and caller.expires_at <= self._store.id_time() * 1000:
+        expires_at = caller.expires_at
+        if caller.session is not None:
+            expires_at = min(self._sessions.get(caller.session, (caller, 0))[1], expires_at or sys.maxsize)
+        if expires_at is not None and expires_at <= self._store.id_time() * 1000:
             return False
         return caller.key_id is None or caller.key_id in self._live
 

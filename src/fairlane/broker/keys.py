@@ -15,7 +15,6 @@ from fairlane.model.moment import Moment
 from fairlane.model.names import check_count, check_name
 from fairlane.store.contract.store import Store
 from fairlane.store.families.api_keys import ApiKey
-from fairlane.store.families.queues import CATALOGUE
 from fairlane.wire.base import made
 from fairlane.wire.keys import GRACE_SECONDS, GRACE_SECONDS_MAX, SCOPES_MAX, Key, NewKey
 
@@ -64,7 +63,7 @@ class Keys:
         )
         if not await self._store.api_keys.add(key):
             raise AlreadyExists(f"there is a key {name!r} already; rotate it, or revoke it first")
-        await self._changed()
+        await self._credentials.changed()
         return made(NewKey, key, status="active", key=secret)
 
     async def list(self) -> List[Key]:
@@ -81,7 +80,7 @@ class Keys:
         found = await self._found(key)
         _check_covered(caller, grants_of(found.role, found.scopes))
         revoked = await self._store.api_keys.revoke(self._tenant, found.id)
-        await self._changed()
+        await self._credentials.changed()
         return _shown(revoked or found, await self._store.now())
 
     async def rotate(self, key: str, *, grace_seconds: int = GRACE_SECONDS, caller: Caller = ANYBODY) -> NewKey:
@@ -95,7 +94,7 @@ class Keys:
         )
         if rotated is None:
             raise NotFound(f"the key {found.name!r} is revoked; make another one")
-        await self._changed()
+        await self._credentials.changed()
         return made(NewKey, rotated, status=_status(rotated, await self._store.now()), key=secret)
 
     async def _found(self, named: str) -> ApiKey:
@@ -103,10 +102,6 @@ class Keys:
         if key is None:
             raise NotFound(f"there is no key {named!r:.100}")
         return key
-
-    async def _changed(self) -> None:
-        await self._credentials.reload()
-        self._store.hint(CATALOGUE)
 
 
 def _check_covered(caller: Caller, grants: Grants) -> None:

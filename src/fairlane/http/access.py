@@ -11,6 +11,7 @@ import msgspec
 from fairlane.broker.audit import Outcome
 from fairlane.broker.broker import Broker
 from fairlane.errors import FairlaneError, Forbidden, Unauthenticated
+from fairlane.http.browsers import by_own_page
 from fairlane.http.problems import problem
 from fairlane.http.router import Route
 from fairlane.http.server import Request, Response
@@ -18,7 +19,11 @@ from fairlane.model.access import KNOWN, NOBODY, PUBLIC, SIGNATURE, Caller
 from fairlane.model.api_key import PREFIX
 from fairlane.model.names import DEFAULT_TENANT
 
-COOKIE: Final = b"fairlane_key="
+COOKIE: Final = b"fairlane_session"
+"""Name of the cookie that holds the id of a login session."""
+COOKIE_HTTPS: Final = b"__Host-" + COOKIE
+"""Its name on pages by https: browsers accept it from this host alone, and send it by https alone."""
+_COOKIES_TRIED_MAX: Final = 10
 _MET_MAX: Final = 1000
 
 if TYPE_CHECKING:
@@ -59,7 +64,9 @@ class Access:
 
     def caller(self, request: Request) -> Caller:
         """Unauthenticated without a credential, or with one that is not good."""
-        given = request.headers.get(b"authorization") or _cookie(request)
+        given = request.headers.get(b"authorization", b"")
+        if not given and b"cookie" in request.headers and by_own_page(request):
+            return self._logged_in(request)
         jwks = self._jwks
         if jwks is not None and jwks.keys is not self._published:
             self._published = jwks.keys  # some were verified by a key that may be gone
@@ -75,6 +82,18 @@ class Access:
             return caller
         caller = self._met[given] = self.verify(bearer(given))
         return caller
+
+    def _logged_in(self, request: Request) -> Caller:
+        """The caller of the first session in the cookies that is good. A program on another port of this host can add
+        cookies of the same name, and must not hide the right one."""
+        sessions = session_ids(request)
+        for session_id in sessions:
+            caller = self._credentials.logged_in(session_id)
+            if caller is not None and (caller.key_id is not None or self._tokens is not None):
+                return caller
+        if sessions:
+            raise Unauthenticated("the login is over: log in again")
+        return self.verify(b"")
 
     def verify(self, secret: bytes) -> Caller:
         """Whoever has this key or token. Unauthenticated if it is not good."""
@@ -95,12 +114,11 @@ class Access:
         )
 
 
-def _cookie(request: Request) -> bytes:
-    """The credential of a page of ours, which its login left in a cookie that no script reads."""
-    for part in request.headers.get(b"cookie", b"").split(b";"):
-        if part.strip().startswith(COOKIE):
-            return part.strip()[len(COOKIE) :]
-    return b""
+def session_ids(request: Request) -> list[str]:
+    """Return the ids of login sessions in the cookies of a request, those by https first."""
+    cookies = [part.strip().partition(b"=") for part in request.headers.get(b"cookie", b"").split(b";")]
+    found = [id for wanted in (COOKIE_HTTPS, COOKIE) for name, _, id in cookies if name == wanted and id]
+    return [id.decode("latin-1") for id in found[:_COOKIES_TRIED_MAX]]
 
 
 def bearer(header: bytes) -> bytes:

@@ -113,6 +113,13 @@ def foreign(request: Request, origins: frozenset[bytes]) -> Response | None:
     )
 
 
+def by_own_page(request: Request) -> bool:
+    """Return False if a browser says that something else than a page of ours asks the API, as a link in a mail does.
+    Browsers say nothing by plain http to another machine."""
+    site = request.headers.get(b"sec-fetch-site", b"same-origin")
+    return site == b"same-origin" or not request.path.startswith(_API)
+
+
 def misfit(request: Request) -> Response | None:
     """The answer to a body of the API that does not say it is JSON. A form cannot say that, and a script of another
     site not without being allowed to. What curl sends by itself is taken for JSON from whoever is no browser."""

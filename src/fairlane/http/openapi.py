@@ -20,7 +20,7 @@ _EVENT = {  # of each event, as those who read the description take it
     "properties": {"event": {"enum": ["snapshot", "change", "problem"]}, "data": {"type": "string"}},
     "required": ["event", "data"],
 }
-_LOGIN = COOKIE.decode().removesuffix("=")
+_LOGIN = COOKIE.decode()
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 

@@ -108,6 +108,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     key_id: str | None = None
     expires_at: int | None = None
     """Microseconds since 1970."""
+    session: bytes | None = None
+    """Hash of the login session it calls with, None if it sends its credential."""
     grants: Grants
 
     def allows(self, scope: str, name: str) -> bool:

@@ -1,4 +1,4 @@
-// Login: a key or token goes to the broker once, which leaves it in a cookie that no script reads.
+// Login: a key or token goes to the broker once, which leaves the id of a session in a cookie that no script reads.
 
 import { post } from "./api.js";
 import { draw, h } from "./dom.js";

@@ -1,11 +1,12 @@
-"""Login of the dashboard: a credential goes into a cookie that no script reads and no other site sends."""
+"""Login of the dashboard: a browser sends a credential once, and then the id of a session in a cookie that no script
+reads and no other site sends."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from fairlane.errors import InvalidRequest, Unauthenticated
-from fairlane.http.access import COOKIE, bearer
+from fairlane.errors import Unauthenticated
+from fairlane.http.access import COOKIE, COOKIE_HTTPS, bearer, session_ids
 from fairlane.http.router import Routes
 from fairlane.http.routes.keys import of_caller
 from fairlane.http.server import Request, Response
@@ -17,31 +18,32 @@ if TYPE_CHECKING:
     from fairlane.http.app import App
 
 routes = Routes("keys")
-_COOKIE_BYTES_MAX: Final = 4000
-"""Of a credential: browsers drop a longer cookie without a word."""
 
 
 @routes.post("/api/v1/login", needs=PUBLIC, answer=Whoami, audited=False)
 async def login(app: App, request: Request, body: LoginBody) -> Response:
-    """Let a browser send this key or token with each request from now on, until it is closed or logs out."""
+    """Open a session for this key or token and leave its id in a cookie. It ends by logout, with the key or token, when
+    the browser is closed, or after 12 hours."""
     secret = bearer(body.key.strip().encode("ascii", "replace"))
-    if len(secret) > _COOKIE_BYTES_MAX:
-        raise InvalidRequest(f"the token is longer than the {_COOKIE_BYTES_MAX} bytes that a browser keeps for a page")
     try:
         caller = app.access.verify(secret)
     except Unauthenticated:
         app.broker.audit.refused(NOBODY, "login", "/api/v1/login", request.peer)
         raise
     await app.broker.audit.add(caller, "login", "/api/v1/login", "done", request.peer)
-    return Response(200, encode(of_caller(caller)), headers=(_cookie(request, COOKIE + secret),))
+    session_id = await app.broker.credentials.log_in(caller, secret.decode("ascii"))
+    return Response(200, encode(of_caller(caller)), headers=(_cookie(request, session_id.encode()),))
 
 
 @routes.post("/api/v1/logout", needs=PUBLIC, audited=False, statuses=(204,))
-async def logout(request: Request) -> Response:
-    """Let the browser forget the credential of its login."""
-    return Response(204, headers=(_cookie(request, COOKIE + b"; Max-Age=0"),))
+async def logout(app: App, request: Request) -> Response:
+    """End the session of the browser at every broker within a second, and let the browser forget it."""
+    for session_id in session_ids(request):
+        await app.broker.credentials.log_out(session_id)
+    return Response(204, headers=(_cookie(request, b"; Max-Age=0"),))
 
 
 def _cookie(request: Request, value: bytes) -> tuple[bytes, bytes]:
-    secure = b"; Secure" if request.headers.get(b"origin", b"").startswith(b"https:") else b""
-    return b"set-cookie", value + b"; Path=/; HttpOnly; SameSite=Strict" + secure
+    https = request.headers.get(b"origin", b"").startswith(b"https:")
+    name, secure = (COOKIE_HTTPS, b"; Secure") if https else (COOKIE, b"")
+    return b"set-cookie", name + b"=" + value + b"; Path=/; HttpOnly; SameSite=Strict" + secure

@@ -16,6 +16,7 @@ from fairlane.store.families.port import Port
 from fairlane.store.families.queues import Queues
 from fairlane.store.families.retention import Retention
 from fairlane.store.families.schedules import Schedules
+from fairlane.store.families.sessions import Sessions
 from fairlane.store.families.sources import Sources
 from fairlane.store.families.specs import Specs
 from fairlane.store.families.statistics import Statistics
@@ -41,6 +42,7 @@ class Families:
         self.leadership = Leadership(port)
         self.keys = Keys(port)
         self.api_keys = ApiKeys(port)
+        self.sessions = Sessions(port)
         self.audit = Audit(port)
         self.schedules = Schedules(port)
         self.workers = Workers(port)

@@ -9,6 +9,7 @@ import msgspec
 
 from fairlane.store.families.port import Family, Transaction, as_json, one, struct, value
 from fairlane.store.families.queues import KEYS, note_changes
+from fairlane.store.families.sessions import Session
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,10 +33,11 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KnownKeys(msgspec.Struct, frozen=True):
-    """The keys of all tenants that are not revoked, and how many keys there ever were."""
+    """The keys of all tenants that are not revoked, how many there ever were, and the sessions that are not over."""
 
     count: int
     keys: List[ApiKey]
+    sessions: List[Session] = []
 
 
 class ApiKeys(Family):
@@ -53,7 +55,8 @@ class ApiKeys(Family):
 
     async def known(self) -> KnownKeys:
         count = value(await self._port.read("api_keys.count"))
-        return KnownKeys(count, [struct(ApiKey, row) for row in await self._port.read("api_keys.known")])
+        keys = [struct(ApiKey, row) for row in await self._port.read("api_keys.known")]
+        return KnownKeys(count, keys, [struct(Session, row) for row in await self._port.read("sessions.known")])
 
     async def list(self, tenant: str) -> List[ApiKey]:
         """All of the tenant, oldest first, those that are revoked too."""

@@ -33,6 +33,7 @@ WITH r AS (DELETE FROM fairlane.shadow_records x WHERE x.shard = 0
      p AS (DELETE FROM fairlane.specs x WHERE x.tenant = :name),
      w AS (DELETE FROM fairlane.workers x WHERE x.tenant = :name),
      k AS (DELETE FROM fairlane.api_keys x WHERE x.tenant = :name),
+     l AS (DELETE FROM fairlane.sessions x WHERE x.tenant = :name),
      q AS (DELETE FROM fairlane.stream_queries x
            WHERE x.tenant_id = (SELECT t.id FROM fairlane.tenants t WHERE t.name = :name))
 DELETE FROM fairlane.tenants x WHERE x.name = :name;

@@ -28,6 +28,7 @@ delete from schedules where tenant = :name;
 delete from specs where tenant = :name;
 delete from workers where tenant = :name;
 delete from api_keys where tenant = :name;
+delete from sessions where tenant = :name;
 delete from stream_queries where tenant_id = (select id from tenants where name = :name);
 delete from tenants where name = :name
 

@@ -402,6 +402,13 @@ CREATE TABLE fairlane.api_keys (
 );
 CREATE UNIQUE INDEX api_keys_name ON fairlane.api_keys (tenant, name) WHERE revoked_at IS NULL;  -- A name is free again when its key is revoked.
 
+-- Browsers that logged in. `hash` is of the id in their cookie, `key_hash` of the key they logged in with.
+CREATE TABLE fairlane.sessions (
+    hash bytea PRIMARY KEY, tenant text NOT NULL, owner text NOT NULL, key_hash bytea, caller text,
+    created_at timestamptz NOT NULL, expires_at timestamptz NOT NULL
+);
+CREATE INDEX sessions_owner ON fairlane.sessions (tenant, owner, created_at);  -- The oldest of an owner, which ends when there are too many.
+
 -- Who did what. Nothing is changed, and only the oldest are deleted. `hash` is over the entry and the hash of the one before it.
 CREATE TABLE fairlane.audit_entries (
     number bigint PRIMARY KEY, at timestamptz NOT NULL, tenant text NOT NULL, caller text NOT NULL, action text NOT NULL,

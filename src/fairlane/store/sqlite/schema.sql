@@ -349,6 +349,13 @@ create table api_keys (
 ) without rowid, strict;
 create unique index api_keys_name on api_keys (tenant, name) where revoked_at is null;  -- A name is free again when its key is revoked.
 
+-- Browsers that logged in. `hash` is of the id in their cookie, `key_hash` of the key they logged in with.
+create table sessions (
+    hash blob primary key, tenant text not null, owner text not null, key_hash blob, caller text,
+    created_at integer not null, expires_at integer not null
+) without rowid, strict;
+create index sessions_owner on sessions (tenant, owner, created_at);  -- The oldest of an owner, which ends when there are too many.
+
 -- Who did what. Nothing is changed, and only the oldest are deleted. `hash` is over the entry and the hash of the one before it.
 create table audit_entries (
     number integer primary key, at integer not null, tenant text not null, caller text not null, action text not null,
