@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import permutations
 from typing import Any
 
 import pytest
 
-from fairlane import Client, FairlaneError, InvalidRequest, PushItem, QueueFull
+from fairlane import AckItem, Client, FairlaneError, InvalidRequest, PushItem, QueueFull
 from fairlane.model.group import Subscription
 from tests.client.rogue import Answer, Rogue
 
@@ -180,6 +181,31 @@ async def test_messages_in_a_row_of_which_one_is_done_already_are_told_apart(rog
         outcomes = await client.ack(batch)
     assert [(outcome.success, outcome.noop) for outcome in outcomes] == [(True, False), (True, True), (True, False)]
     assert [outcome.transaction_id for outcome in outcomes] == [message.transaction_id for message in batch]
+
+
+async def test_calls_that_ack_in_different_ways_share_a_request(rogue: Rogue, queue: str) -> None:
+    """Rows of one lane, of two lanes, and acks by id alone, in all orders."""
+    async with Client(rogue.url) as client:
+        for order in permutations(range(4)):
+            for partition in "ab":
+                await client.push_many([PushItem(queue=queue, payload=b"1", partition=partition) for _ in range(6)])
+            batch = await client.pop(queue, batch=12, partitions=2)
+            a, b = ([message for message in batch if message.partition == partition] for partition in "ab")
+            by_id = [AckItem(transaction_id=m.transaction_id, partition=m.partition_id, lease=m.lease) for m in b[:2]]
+            calls = [
+                client.ack(a[:2]),
+                client.ack(a[2:] + b[2:4]),
+                client.ack_many(by_id, queue=queue),
+                client.ack(b[4:]),
+            ]
+            seen = len(rogue.requests(ACK))
+            outcomes = await asyncio.gather(*[calls[number] for number in order])
+            assert len(rogue.requests(ACK)) == seen + 1
+            assert [len(outcomes[order.index(number)]) for number in range(4)] == [2, 6, 2, 2]
+            assert {(one.success, one.noop, one.code) for some in outcomes for one in some} == {(True, False, None)}
+            told = [one.transaction_id for one in outcomes[order.index(2)]]
+            assert told == [item.transaction_id for item in by_id]
+        assert not await client.pop(queue)
 
 
 @pytest.mark.parametrize("elements", [[], [{"success": True, "transactionId": "", "count": 4}]])

@@ -63,6 +63,19 @@ async def test_a_failed_message_and_all_behind_it_come_again_whatever_was_said_o
     assert await pop(harness.broker, batch) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+async def test_items_with_and_without_a_position_are_all_found(harness: Harness, ordering: str) -> None:
+    batch = await deliver(harness, 4, ordering=ordering)
+    located = [
+        AckItem(transaction_id="any", partition=one.partition_id, lease=one.lease, position=one.position)
+        for one in (batch[2], batch[0])
+    ]
+    beyond = AckItem(transaction_id="any", partition=batch[0].partition_id, lease=batch[0].lease, position=9)
+    outcomes = await harness.broker.ack_many([located[0], item(batch[3]), located[1], item(batch[1]), beyond])
+    assert codes(outcomes) == [None, None, None, None, "unresolvable"]
+    assert await pop(harness.broker, batch) == []
+
+
 async def test_a_batch_of_failures_at_the_last_retry_loses_none(harness: Harness) -> None:
     """Only the first is charged: the others wait behind it and are not dead-lettered in its stead."""
     batch = await deliver(harness, 3, retry_limit=1)

@@ -245,6 +245,32 @@ async def test_acks_of_rows_of_several_lanes_are_told_lane_by_lane(wire: Wire) -
     assert not await wire.pop(queue)
 
 
+@pytest.mark.parametrize("rows_first", [True, False])
+@pytest.mark.parametrize("located", [True, False])
+async def test_rows_and_acks_by_id_in_one_batch_are_told_of_each_message(
+    wire: Wire, rows_first: bool, located: bool
+) -> None:
+    """Acks by id may have a position or not."""
+    queue = wire.name()
+    for partition, count in (("a", 3), ("b", 2), ("c", 1)):
+        await wire.push(queue, *range(count), partition=partition)
+    messages = await wire.pop(queue, partitions=3)
+    lanes = [[one for one in messages if one["partition"] == partition] for partition in "abc"]
+    keys = ["transactionId", "partitionId", "leaseId"] + ["position"] * located
+    by_id = [{key: message[key] for key in keys} for message in lanes[1]]
+    acks = [row(lanes[0]), *by_id] if rows_first else [*by_id, row(lanes[0])]
+    told = (await ack_rows(wire, *acks, row(lanes[2]))).ok()
+    named = {}
+    for one in told:
+        named |= dict.fromkeys(range(one["index"], one["index"] + one.get("count", 1)), one)
+        assert one["success"]
+        assert one["partitionName"] in "abc"
+    assert list(named) == list(range(6))
+    ids = [named[index]["transactionId"] for index in ((3, 4) if rows_first else (0, 1))]
+    assert ids == [message["transactionId"] for message in lanes[1]]
+    assert not await wire.pop(queue)
+
+
 async def test_messages_of_a_row_that_came_to_different_ends_are_told_one_by_one(wire: Wire) -> None:
     queue, messages = await popped(wire, 4)
     await wire.ack(messages[:2])

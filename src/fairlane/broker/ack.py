@@ -273,19 +273,16 @@ class Acker:
     ) -> tuple[Sequence[int], Sequence[int]]:
         """The items that name a message of the lease, or one that was finished before, and the positions of those."""
         given, (partition, _) = given_positions(items, lane, indexes), lane
-        found = {}
         if len(given) == len(indexes):
-            spans = await self._leases.holds(lease, partition) if lease else []
-            least, most = bounds(given)
-            # Of a lease that ended the store says whether these were its last acks, repeated.
-            if not spans or any(least in span and most in span for span in spans):
-                return indexes, given
-            holds = set().union(*spans)
-            found = {index: position for index, position in zip(indexes, given, strict=True) if position in holds}
-            return list(found), list(found.values())
+            return await self._within(indexes, given, lease, partition)
         ids = items.transaction_ids if isinstance(items, Alike) else [item.transaction_id for item in items]
+        by_id, found = indexes, {}
+        if given:
+            located = [index for index in indexes if items[index].position is not None]
+            by_id = [index for index in indexes if items[index].position is None]
+            found = dict(zip(*await self._within(located, given, lease, partition), strict=True))
         leased = await self._leases.positions(lease, partition) if lease else {}
-        for index in indexes:
+        for index in by_id:
             position = leased.get(ids[index])
             if position is None:
                 position = await self._store.messages.find(partition, ids[index])
@@ -293,6 +290,20 @@ class Acker:
                     position = None  # stored, but not what this lease was given
             if position is not None:
                 found[index] = position
+        known = sorted(found)
+        return known, [found[index] for index in known]
+
+    async def _within(
+        self, indexes: Sequence[int], given: Sequence[int], lease: LeaseId | None, partition: PartitionId
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        """Return the items whose given positions are in the lease, and those positions."""
+        spans = await self._leases.holds(lease, partition) if lease else []
+        least, most = bounds(given)
+        # Of a lease that ended the store says whether these were its last acks, repeated.
+        if not spans or any(least in span and most in span for span in spans):
+            return indexes, given
+        holds = set().union(*spans)
+        found = {index: position for index, position in zip(indexes, given, strict=True) if position in holds}
         return list(found), list(found.values())
 
     def answer(self, plan: Plan, acked: AckResult, outcomes: Outcomes) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import groupby
@@ -95,19 +95,26 @@ async def _ack(
 
 
 def _all_done(broker: Broker, bodies: Acks, items: Alike, outcomes: Outcomes) -> bytes | None:
-    """The answer to acks of which all are done; None if it takes a look at each."""
+    """Return the answer to acks that are all done, one element for each ack. None if they need a closer look."""
     lanes = outcomes.by_lane()
     if lanes is None:
         return None
     elements: list[str] = []
     rows = len(bodies) < len(items)
+    following, index = cast(Iterator[Ack | PlainAck], iter(bodies)), 0
     for ((partition, _), indexes), outcome in zip(items.lanes.items(), lanes, strict=True):
         queue, name = broker.known_names(partition)
         if name is None or not outcome.success or outcome.noop or outcome.durability is not None:
             return None
         end = _done_json(queue, name, outcome.lease_released)
         if rows:
-            elements.append(f'{{"index":{indexes[0]},"count":{len(indexes)},"transactionId":"",{end}')
+            while index <= indexes[-1]:
+                body = next(following)
+                if body.count is None:
+                    elements.append(f'{{"index":{index},"transactionId":"{body.transaction_id}",{end}')
+                else:
+                    elements.append(f'{{"index":{index},"count":{body.count},"transactionId":"",{end}')
+                index += body.count or 1
             continue
         ids = items.transaction_ids[indexes[0] : indexes[-1] + 1]
         elements += [f'{{"index":{index},"transactionId":"{id}",{end}' for index, id in zip(indexes, ids, strict=True)]
@@ -130,12 +137,14 @@ def _alike(bodies: list[Ack]) -> Alike | None:
 def _rows(bodies: Acks, verdict: AckItem = COMPLETED) -> Alike | None:
     """The same of acks of which that is known."""
     _check_size(bodies)
-    if not bodies or [1 for body in bodies if body.count is not None and body.position is None]:
+    if not bodies:
+        return None
+    given = [body.position for body in bodies if body.position is not None]
+    if len(given) < len(bodies) and [1 for body in bodies if body.count is not None]:
         return None
     ids = [body.transaction_id or ("row" if body.count is not None else "") for body in bodies]
     if not is_its_own_json("".join(ids)) or not all(ids) or max(map(len, ids)) > NAME_CHARS_MAX:
         return None
-    given = [body.position for body in bodies if body.position is not None]
     if given and not 0 <= min(given) <= max(given) <= COUNT_MAX:
         return None
     lanes: dict[tuple[PartitionId, str | None], range] = {}
