@@ -16,6 +16,7 @@ import pytest
 import fairlane
 from fairlane import tracing
 from fairlane.cli.logs import Lines, _Json, _Text
+from fairlane.model.ids import uuid7
 
 SOURCE = Path(fairlane.__file__).parent
 NAMES = {
@@ -87,6 +88,12 @@ def test_lines_that_are_alike_come_once_a_minute_with_a_count(out: io.StringIO, 
     clock.now = 60.0
     log.warning("cannot pop from queue 'a', retrying in 10.0 s")
     assert out.getvalue().endswith("queue 'a', retrying in 10.0 s (58 more like this since)\n")
+
+
+def test_lines_about_different_messages_are_alike(out: io.StringIO) -> None:
+    for _ in range(3):
+        logging.getLogger("fairlane.x").warning("message %(id)s is a dead letter", {"id": uuid7()})
+    assert len(out.getvalue().splitlines()) == 1
 
 
 def test_what_was_left_out_is_told_when_other_lines_come(out: io.StringIO, clock: Clock) -> None:

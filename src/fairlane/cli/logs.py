@@ -21,7 +21,8 @@ REPEAT_SECONDS: Final = 60.0
 KINDS_MAX: Final = 1000
 DRIVERS: Final = ("asyncio", "asyncpg")
 """Loggers of others, which tell a lost connection with a traceback for each request that it met."""
-_NUMBER: Final = re.compile(r"(?<![\w-])\d+(?:\.\d+)?(?![\w-])")
+_NUMBER: Final = re.compile(r"(?<![\w-])(?:\d+(?:\.\d+)?|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![\w-])")
+"""A number, or an id."""
 
 
 class _Text(logging.Formatter):
@@ -71,8 +72,8 @@ class _Kind:
 
 
 class Lines(logging.StreamHandler[TextIO]):
-    """A handler that writes of warnings and errors that are alike, but for numbers in them, or of the same mistake in
-    the code, one in `seconds`. How many were left out is in the next one, or when the time is over."""
+    """A handler that writes one in `seconds` of warnings and errors that are alike: but for numbers and ids, or because
+    they come from the same mistake in the code. The next one, or the end of that time, tells how many were left out."""
 
     def __init__(
         self, stream: TextIO, *, seconds: float = REPEAT_SECONDS, clock: Callable[[], float] = time.monotonic

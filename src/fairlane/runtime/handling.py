@@ -86,9 +86,7 @@ class Handling:
         """The verdict of a handler that raised; None: it says nothing of the messages, which are given back."""
         tracing.failed(error)
         self.exits = self.exits or isinstance(error, SystemExit | KeyboardInterrupt)
-        first = messages[0]
-        fields = {"messages": len(messages), "message_id": first.id, "queue": first.queue, "partition": first.partition}
-        fields |= {"group": first.group, "lease": first.lease, "attempt": first.failed_attempts + 1}
+        fields = {"messages": len(messages), **log_fields(messages[0])}
         text = "handler failed on %(messages)d messages from %(message_id)s of queue %(queue)r, partition %(partition)r"
         self.log.warning(text, fields, exc_info=error)
         return failure(error)
@@ -102,6 +100,18 @@ class Handling:
 
     def close(self) -> None:
         """The consumer has ended."""
+
+
+def log_fields(message: Any) -> dict[str, Any]:
+    """Return the fields of a log line about a delivery of `message`."""
+    return {
+        "message_id": message.id,
+        "queue": message.queue,
+        "partition": message.partition,
+        "group": message.group,
+        "lease": message.lease,
+        "attempt": message.failed_attempts + 1,
+    }
 
 
 def one_each(returned: Any, count: int) -> Sequence[object]:
@@ -129,7 +139,7 @@ def charged(
         if message.partition_id in failed:
             continue
         if known and index in known:
-            items.append(settled(message, known[index]))
+            items.append(settle(message, known[index]))
         else:
             failed.add(message.partition_id)
             items.append(settle(message, verdict))

@@ -93,6 +93,16 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         return str(getattr(self.function, "__qualname__", self.function))
 
+    def described(self, concurrency: int) -> str:
+        """Return a line for the log: which messages it handles, and how many at once."""
+        parts = [
+            f"type {self.type!r}" if self.type is not None else None,
+            f"group {self.group!r}" if self.group != QUEUE_MODE else None,
+            f"batches of up to {self.size}" if self.kind == "batch" else None,
+            f"{concurrency} at once",
+        ]
+        return ", ".join(part for part in parts if part is not None)
+
     def after_failure(self, failed: Fail, attempt: int, otherwise: float | None) -> Verdict:
         """What becomes of a message whose attempt of this number failed. `otherwise` is the backoff, in seconds, of a
         handler that names none; None: the queue's."""

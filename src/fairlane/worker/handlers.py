@@ -15,7 +15,7 @@ from fairlane.model.outcome import AckItem
 from fairlane.model.verdict import Dead, Done, Fail, Verdict, settled
 from fairlane.runtime.claim import Claim
 from fairlane.runtime.consumer import CANCEL_SECONDS, POLLS_MAX, Consumer
-from fairlane.runtime.handling import Handled, Handling, charged, one_each
+from fairlane.runtime.handling import Handled, Handling, charged, log_fields, one_each
 from fairlane.runtime.threads import outcome
 from fairlane.wire.transactions import TransactionStep
 from fairlane.worker.app import App, Next, Subscription
@@ -29,6 +29,12 @@ another, and while they wait in this worker no other can have them."""
 LANES_LEAST = 16
 BACKOFF_SECONDS = 1.0
 """After the first failed attempt, where neither handler nor queue has a backoff; doubled after each further one."""
+
+
+class _Unfit(Dead, frozen=True):
+    """A dead letter whose payload does not fit. Its error may quote the payload, so the log has `reason` instead."""
+
+    reason: str
 
 
 class Handlers(Handling):
@@ -74,7 +80,7 @@ class Handlers(Handling):
         binding = self._bindings.get(message.type) or self._bindings.get(None)
         if binding is None:
             text = f"no handler of this queue takes messages of type {message.type!r:.80}"
-            return Handled([settled(message, Dead(text))])
+            return Handled([self._dead(message, Dead(text))])
         context = Context(messages, self._stage, claim)
         verdict: object
         try:
@@ -89,6 +95,11 @@ class Handlers(Handling):
         if isinstance(verdict, Fail):
             otherwise = None if claim.batch.retry_delay_ms else self._backoff_seconds
             verdict = binding.handler.after_failure(verdict, message.failed_attempts + 1, otherwise)
+        return self._dead(message, verdict) if isinstance(verdict, Dead) else settled(message, verdict)
+
+    def _dead(self, message: Any, verdict: Dead) -> AckItem:
+        fields = {**log_fields(message), "error": verdict.reason if isinstance(verdict, _Unfit) else verdict.error}
+        self.log.warning("message %(message_id)s of queue %(queue)r is a dead letter: %(error)s", fields)
         return settled(message, verdict)
 
     async def _verdict(self, binding: Binding, context: Context) -> object:
@@ -98,7 +109,7 @@ class Handlers(Handling):
         try:
             data = binding.decode(raw) if binding.reads else None
         except (ValueError, RecursionError) as error:  # of which msgspec's are
-            return Dead(f"the data does not fit {binding.handler.name}: {error}")
+            return _unfit(binding, error)
         returned = await self._called(binding, data, context)
         if binding.handler.kind == "command" and returned is not None and not isinstance(returned, Verdict):
             return Done(returned)
@@ -113,7 +124,7 @@ class Handlers(Handling):
             try:
                 data[index] = binding.decode(message.raw)
             except (ValueError, RecursionError) as error:
-                unfit[index] = Dead(f"the data does not fit {binding.handler.name}: {error}")
+                unfit[index] = _unfit(binding, error)
         context = Context([messages[index] for index in data] or messages, self._stage, claim)
         settle = partial(self._settled, claim, binding)
         try:
@@ -171,6 +182,11 @@ class Handlers(Handling):
     def lost(self, claim: Claim) -> None:
         """Its handlers are cancelled."""
         self._stage.loop.call_soon_threadsafe(claim.cancel)
+
+
+def _unfit(binding: Binding, error: Exception) -> _Unfit:
+    reason = f"the data does not fit {binding.handler.name}"
+    return _Unfit(f"{reason}: {error}", reason)
 
 
 def _around(middleware: Any, context: Context, call: Next) -> Next:

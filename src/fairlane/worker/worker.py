@@ -87,6 +87,7 @@ class Worker:
         await self._stage.start()
         try:
             consumers = [self._consumer(subscription) for subscription in self._subscriptions]
+            self._log_handlers()
             running: list[asyncio.Task[Any]] = [asyncio.create_task(consumer.run()) for consumer in consumers]
             commands = [one for each in self._subscriptions for one in each.handlers.values() if one.kind == "command"]
             if commands:
@@ -125,6 +126,13 @@ class Worker:
         )
         self.consumers.append(consumer)
         return consumer
+
+    def _log_handlers(self) -> None:
+        for each in self._subscriptions:
+            for one in each.handlers.values():
+                text = one.described(each.concurrency(self._concurrency))
+                fields = {"queue": one.queue, "handler": one.name, "text": text}
+                log.info("handling queue %(queue)r with %(handler)s: %(text)s", fields)
 
     async def _wind_down(self, running: list[asyncio.Task[Any]]) -> None:
         for consumer in self.consumers:
