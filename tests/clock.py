@@ -10,9 +10,13 @@ class ManualClock:
 
     def __init__(self, at: int | None = None) -> None:
         self.at = wall_clock() if at is None else at
+        self.step = 0.0
+        """Seconds that pass after each reading, for work that takes long."""
 
     def __call__(self) -> int:
-        return self.at
+        at = self.at
+        self.advance(self.step)
+        return at
 
     def advance(self, seconds: float) -> int:
         """Step by `seconds`, back if negative; the new time."""

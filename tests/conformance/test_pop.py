@@ -272,3 +272,19 @@ async def test_a_thousand_lanes_are_all_served_once(harness: Harness) -> None:
             break
         seen += names
     assert sorted(seen) == [f"{n:04}" for n in range(1000)]
+
+
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+async def test_a_slow_pop_takes_no_lane_twice(harness: Harness, ordering: str) -> None:
+    """A claim over several lanes may take several statements, the last of them after the lease of the first."""
+    queue = await harness.queue(ordering=ordering, lease_seconds=5)
+    group = await harness.group(queue)
+    await harness.push(queue, ["y0", "y1", "y2"], partition="y")
+    assert (await harness.pop(queue, group, batch=1, auto_ack=True)).data == ["y0"]
+    harness.clock.advance(1)
+    await harness.push(queue, ["z0"], partition="z")
+    harness.clock.step = 20
+    result = await claim(harness, queue, group, (5, 5))
+    harness.clock.step = 0
+    assert sorted(shape(result)[0]) == [("y", 1, 3), ("z", 0, 1)]
+    assert result.leases_lost == 0

@@ -109,15 +109,16 @@ class Popper:
         # With auto-ack a lane is ready again at once, and would be taken from twice.
         deep = call.partition is None and not call.auto_ack and call.group_id in self._deep
         end = await self._pop_some(call, left, result, lanes_max=1 if deep else COUNT_MAX)
+        # All statements go by the time of the first, or a late one would find the leases of an early one expired.
         if deep and left and all(result.lanes):
-            end = await self._pop_some(call, left, result)
+            end = await self._pop_some(call, left, result, now=_time_of(end))
         self._learn(call, result)
         for _ in range(_ROUNDS_MAX):
             if result.gone or not left:
                 return
             if end["upto"] == 0:
                 break
-            end = await self._pop_some(call, left, result)
+            end = await self._pop_some(call, left, result, now=_time_of(end))
         if end["at"] is not None:
             result.next_at = sent_time(end["at"])
 
@@ -150,9 +151,11 @@ class Popper:
         *,
         lanes_max: int = COUNT_MAX,
         whole: bool = False,
+        now: int | None = None,
     ) -> asyncpg.Record:
-        """Fill what is left of the claims, each by so many lanes at most; the closing row of the answer. `whole`: by a
-        scan of everything."""
+        """Fill the rest of the claims with up to `lanes_max` lanes each. Return the closing row of the answer.
+
+        `whole` scans everything. `now` is the time to go by; the present one if it is None."""
         indexes = list(left)
         shard = shard_of(self._shards, call.queue_id)
         key = call.group_id
@@ -173,7 +176,7 @@ class Popper:
             call.bytes_max,
             call.forgiving,
             any(claim.wants_due for claim in call.claims),
-            self._database.time(),
+            self._database.time() if now is None else now,
         )
         end = rows.pop()
         if end["first"]:
@@ -196,8 +199,13 @@ class Popper:
             if min(left[index]) <= 0 or (call.partition is not None and result.lanes[index]):
                 del left[index]
         if left and scans and self._floors.again(key, floor):
-            return await self._pop_some(call, left, result, lanes_max=lanes_max, whole=True)
+            return await self._pop_some(call, left, result, lanes_max=lanes_max, whole=True, now=_time_of(end))
         return end
+
+
+def _time_of(end: asyncpg.Record) -> int:
+    """Return the time that the statement with this closing row went by."""
+    return sent_time(end["lease_ends_at"])
 
 
 def _lanes(shard: int, rows: Sequence[asyncpg.Record]) -> list[tuple[int, Lane]]:

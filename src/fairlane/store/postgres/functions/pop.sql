@@ -2,6 +2,7 @@
 -- p_lanes[i] lanes under the token p_tokens[i]. One row per segment of each claimed lane, then one row with claim 0:
 -- `first` is 1 if the queue or the group is gone, `upto` how many lanes had nothing to read yet, `attempts` how many messages expired,
 -- `seg_first` how many leases had run out, `checksum` how many messages were dead-lettered,
+-- `lease_ends_at` the time that the call went by,
 -- `at` when the next lane is due if not all claims were satisfied and somebody waits, `seen` the smallest ready_at that a next call needs
 -- to look at.
 -- Times and ends of segments are given as PostgreSQL sends them: the caller decodes them when it needs them, and mostly it does not.
@@ -378,6 +379,6 @@ BEGIN
         END IF;
     END IF;
     RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, coalesce(cardinality(d_partition), 0)::bigint,
-                        v_gone::int, NULL::bytea, v_lost, timestamptz_send(t_next), v_died, NULL::bytea, NULL::bytea,
+                        v_gone::int, timestamptz_send(t), v_lost, timestamptz_send(t_next), v_died, NULL::bytea, NULL::bytea,
                         coalesce(v_seen, t);
 END $$;

@@ -270,6 +270,6 @@ BEGIN
             (SELECT m.ends_at FROM fairlane.claims m WHERE m.shard = p_shard AND m.group_id = p_group AND m.ends_at > t
              AND p_partition IN (0, m.partition_id) ORDER BY m.ends_at LIMIT 1));
     END IF;
-    RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, v_empty, 0, NULL::bytea, v_lost, timestamptz_send(t_next),
+    RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, v_empty, 0, timestamptz_send(t), v_lost, timestamptz_send(t_next),
                         v_died, NULL::bytea, NULL::bytea, coalesce(v_seen, t);
 END $$;
