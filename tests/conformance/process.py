@@ -19,14 +19,12 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 from fairlane.broker.admission import Limit
 from fairlane.broker.broker import Broker
 from fairlane.errors import FairlaneError
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.contract.operations import (
-    BACKLOGS_MAX,
     Application,
     ApplyResult,
     ClaimedBacklog,
@@ -84,10 +82,8 @@ class Doomed:
             self._reached("enqueued")
         return results
 
-    async def claim(
-        self, worker: str, *, backlogs: int = BACKLOGS_MAX, token: UUID | None = None
-    ) -> list[ClaimedBacklog]:
-        claimed = await self._operations.claim(worker, backlogs=backlogs, token=token)
+    async def claim(self, worker: str, **limits: Any) -> list[ClaimedBacklog]:
+        claimed = await self._operations.claim(worker, **limits)
         if claimed:
             self._reached("claimed")
         return claimed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -282,9 +283,9 @@ async def test_what_broke_off_is_tried_again_before_its_claim_runs_out(harness: 
     operations = broker.store.operations
     claim, apply = operations.claim, operations.apply
 
-    async def lost_claim(worker: str, *, backlogs: int = 50, token: UUID | None = None) -> list[ClaimedBacklog]:
+    async def lost_claim(worker: str, **limits: Any) -> list[ClaimedBacklog]:
         operations.claim = claim  # type: ignore[method-assign]
-        await claim(worker, backlogs=backlogs, token=token)
+        await claim(worker, **limits)
         raise OutcomeUnknown("the answer was lost")
 
     async def lost_apply(work: Sequence[Application]) -> list[ApplyResult]:

@@ -6,6 +6,7 @@ import pytest
 
 from fairlane.broker.capacity import Capacity
 from fairlane.broker.deferral.drain import CLAIM_BACKLOGS_MAX, CLAIM_BYTES_MAX, CLAIM_OPERATIONS_MAX, room_beside
+from fairlane.runtime.batch_size import AIM_SECONDS, BatchSize
 from fairlane.runtime.rate import MEMORY_SECONDS, RETRY_SECONDS, RETRY_SECONDS_MAX, RETRY_SECONDS_MIN, Rate
 from fairlane.store.contract.operations import BACKLOGS_MAX
 from fairlane.store.contract.values import Full
@@ -77,3 +78,32 @@ def test_a_claim_that_holds_much_has_no_room_beside_it() -> None:
     assert room_beside(BACKLOGS_MAX, BACKLOGS_MAX, CLAIM_BYTES_MAX) == 0
     assert room_beside(BACKLOGS_MAX, BACKLOGS_MAX, CLAIM_BYTES_MAX // 2) == BACKLOGS_MAX
     assert room_beside(BACKLOGS_MAX, CLAIM_OPERATIONS_MAX, 1) == 0
+
+
+def test_a_batch_that_was_slow_makes_the_next_as_large_as_is_done_in_time() -> None:
+    size = BatchSize(1_000, 1_000_000)
+    size.took(100_000, 25.0)
+    assert size.bytes == 4_000 * AIM_SECONDS
+    size.took(2_000, 0.5)
+    assert size.bytes == 2_000, "neither slow nor fast"
+    size.took(2_000, 0.1)
+    assert size.bytes == 4_000
+    for _ in range(20):
+        size.took(2_000, 0.1)
+    assert size.bytes == 1_000_000
+
+
+def test_batches_stay_large_if_small_ones_take_as_long() -> None:
+    size = BatchSize(1_000, 1_000_000)
+    size.took(800_000, 4.0)
+    assert size.bytes == 100_000
+    size.took(100_000, 3.9)
+    assert size.bytes == 800_000
+
+
+def test_a_batch_that_failed_makes_the_next_a_quarter_of_it() -> None:
+    size = BatchSize(1_000, 1_000_000)
+    size.failed(10_000)
+    assert size.bytes == 2_500
+    size.failed(2_500)
+    assert size.bytes == 1_000

@@ -23,11 +23,14 @@ from fairlane.broker.deferral.work import AckWork, PushWork, Work
 from fairlane.broker.push import Announcer
 from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, ShuttingDown, Unavailable
 from fairlane.model.ids import uuid7
+from fairlane.model.operation import TIMEOUT_SECONDS
 from fairlane.runtime.backoff import backoff
+from fairlane.runtime.batch_size import BatchSize
 from fairlane.runtime.rate import Rate
 from fairlane.runtime.service import Service
 from fairlane.store.contract.operations import (
     BACKLOGS_MAX,
+    RUN_BYTES_MAX,
     Application,
     ApplyResult,
     BacklogClaim,
@@ -58,21 +61,32 @@ CLEAN_STEP = 10_000
 CLAIM_BACKLOGS_MAX = 400
 CLAIM_OPERATIONS_MAX = 5_000
 CLAIM_BYTES_MAX = 32 * 1024 * 1024
+CLAIM_BYTES_MIN = 1024
+"""Also the least that a claim allows each of its backlogs; an operation that is larger is claimed alone."""
+CLAIM_SECONDS = TIMEOUT_SECONDS / 3
+"""Operations that could not be applied this long after they were claimed are given back, while the claim holds."""
+OPERATION_BYTES = 256
+"""What an operation costs beside its payload, about."""
 _ROUNDS_MAX = 100
 _IDS_LOGGED = 10
 
 log = logging.getLogger(__name__)
 
 
-def room_beside(backlogs: int, operations: int, size: int) -> int:
-    """How many more backlogs may be claimed beside a first claim, which found so many backlogs with so many operations
-    of so many bytes in all. A flood leaves little in each of many backlogs, and while a backlog has some all that comes
-    for it must wait too; but what is claimed stays in memory and applied in one transaction."""
+def room_beside(backlogs: int, operations: int, size: int, size_max: int = CLAIM_BYTES_MAX) -> int:
+    """Return how many more backlogs may be claimed beside a first claim that found this many backlogs with this many
+    operations of `size` bytes in all. A flood leaves little in each of many backlogs, and while a backlog has some, all
+    that comes for it must wait too. But claimed operations stay in memory, and are applied in one transaction."""
     if backlogs < BACKLOGS_MAX:  # these were all
         return 0
     by_count = CLAIM_OPERATIONS_MAX * backlogs // max(1, operations)
-    by_size = CLAIM_BYTES_MAX * backlogs // max(1, size)
+    by_size = size_max * backlogs // max(1, size)
     return max(0, min(CLAIM_BACKLOGS_MAX, by_count, by_size) - backlogs)
+
+
+def size_of(claimed: Sequence[ClaimedBacklog]) -> int:
+    """Return about how many bytes it takes to apply these."""
+    return sum(len(one.payload) + OPERATION_BYTES for backlog in claimed for one in backlog.operations)
 
 
 class OperationDrain(Service):
@@ -91,6 +105,8 @@ class OperationDrain(Service):
         self.failed_seconds = FAILED_SECONDS
         self._token: UUID | None = None
         """Of the last claims, until they are known to have ended."""
+        self._claimed_at = 0.0
+        self._size = BatchSize(CLAIM_BYTES_MIN, CLAIM_BYTES_MAX)
         self.depth = 0
         """Open operations of all brokers, as of the last look and what happened here since."""
         self.completed = self.failed = self.postponed = 0
@@ -155,12 +171,23 @@ class OperationDrain(Service):
             return False
         await self._give_back()
         self.rate.resume(monotonic())
-        self._token = uuid4()
+        self._token, self._claimed_at = uuid4(), monotonic()
         claimed = await self._claim(self._token)
         if claimed:
-            await self._apply([self._work(backlog) for backlog in claimed])
-        self._token = None
+            size = size_of(claimed)
+            try:
+                await self._apply([self._work(backlog) for backlog in claimed])
+            except (Unavailable, BrokerFailed):
+                self._size.failed(size)
+                raise
+            self._size.took(size, monotonic() - self._claimed_at)
+        if not self._is_overdue():
+            self._token = None
         return bool(claimed)
+
+    def _is_overdue(self) -> bool:
+        """Return True if the claims are so old that they might end during another try."""
+        return monotonic() - self._claimed_at > CLAIM_SECONDS
 
     def _work(self, backlog: ClaimedBacklog) -> Work:
         if backlog.claim.group_id:
@@ -168,11 +195,19 @@ class OperationDrain(Service):
         return PushWork(backlog, self._catalogue, self._announcer, self._store.id_time())
 
     async def _claim(self, token: UUID) -> list[ClaimedBacklog]:
-        claimed = await self._store.operations.claim(self._worker, token=token)
-        operations = [one for backlog in claimed for one in backlog.operations]
-        more = room_beside(len(claimed), len(operations), sum(len(one.payload) for one in operations))
+        size_max = self._size.bytes
+        backlogs = max(1, min(BACKLOGS_MAX, size_max // CLAIM_BYTES_MIN))
+        run_bytes = min(RUN_BYTES_MAX, size_max // backlogs)
+        claimed = await self._store.operations.claim(
+            self._worker, backlogs=backlogs, run_bytes=run_bytes, run=run_bytes // OPERATION_BYTES, token=token
+        )
+        operations = sum(len(backlog.operations) for backlog in claimed)
+        more = room_beside(len(claimed), operations, size_of(claimed), size_max)
         if more:
-            claimed += await self._store.operations.claim(self._worker, backlogs=more, token=token)
+            run_bytes = min(RUN_BYTES_MAX, max(CLAIM_BYTES_MIN, size_max // more))
+            claimed += await self._store.operations.claim(
+                self._worker, backlogs=more, run_bytes=run_bytes, run=run_bytes // OPERATION_BYTES, token=token
+            )
         return claimed
 
     async def _give_back(self) -> None:
@@ -185,8 +220,8 @@ class OperationDrain(Service):
     async def _apply(self, works: Sequence[Work]) -> None:
         pending = list(works)
         for _ in range(_ROUNDS_MAX):
-            if not pending:
-                return
+            if not pending or self._is_overdue():
+                return  # what is left is given back
             ready: list[tuple[Work, Application]] = []
             for work in pending:
                 prepared = await work.prepare()
@@ -216,8 +251,9 @@ class OperationDrain(Service):
             await self._postpone(work, "the store kept changing under this operation")
 
     async def _try(self, applications: list[Application]) -> list[ApplyResult | FairlaneError]:
-        """All together; when that fails each by itself, so that one which cannot be applied fails alone. Raises what
-        the store said when it took none of them."""
+        """Apply all together; when that fails each by itself, so that one which cannot be applied fails alone. None is
+        tried under a claim that might end meanwhile: the next claim is smaller. Raises what the store said when it took
+        none of them."""
         if not applications:
             return []
         try:
@@ -225,8 +261,13 @@ class OperationDrain(Service):
         except (Unavailable, BrokerFailed) as error:
             if len(applications) == 1 and not isinstance(error, LaneLocked | BrokerFailed):
                 raise
+            if self._is_overdue():
+                raise
         results: list[ApplyResult | FairlaneError] = []
         for application in applications:
+            if self._is_overdue():
+                results.append(Lost())
+                continue
             try:
                 results += await self._store.operations.apply([application])
             except ShuttingDown:

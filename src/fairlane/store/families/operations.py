@@ -67,14 +67,23 @@ class Operations(Family, ABC):
         back, and what is left of the backlog is ready at once."""
 
     async def claim(
-        self, worker: str, *, backlogs: int = BACKLOGS_MAX, token: UUID | None = None
+        self,
+        worker: str,
+        *,
+        backlogs: int = BACKLOGS_MAX,
+        run: int = RUN_MAX,
+        run_bytes: int = RUN_BYTES_MAX,
+        token: UUID | None = None,
     ) -> list[ClaimedBacklog]:
-        """The oldest operations of backlogs that are not claimed, best priority first, then longest-ready first; each
-        backlog to one worker. A claim ends after TIMEOUT_SECONDS, or with `apply`, `postpone` or `fail`. `token` is
-        what all of them are known by, also if the answer is lost."""
+        """Claim the oldest operations of backlogs that are not claimed, best priority first, then longest-ready first;
+        each backlog to one worker. Of a backlog at most `run` are claimed, and the last is the one that begins before
+        `run_bytes`; at least one is.
+
+        A claim ends after TIMEOUT_SECONDS, or with `apply`, `postpone` or `fail`. `token` is what all of them are known
+        by, also if the answer is lost."""
         claimed: list[ClaimedBacklog] = []
         token = token or uuid4()
-        limits: dict[str, Value] = {"run": RUN_MAX, "bytes": RUN_BYTES_MAX, "timeout": TIMEOUT_SECONDS}
+        limits: dict[str, Value] = {"run": max(1, min(run, RUN_MAX)), "bytes": run_bytes, "timeout": TIMEOUT_SECONDS}
         self._turn += 1  # each time from another shard, so that none waits for the others
         shards = self._port.shards
         for offset in range(len(shards)):

@@ -1,0 +1,46 @@
+"""The size of batches, by the measured speed of whoever takes them. Pure: the caller measures the time."""
+
+from __future__ import annotations
+
+SLOW_SECONDS = 1.0
+"""A batch that takes longer is too large, unless a smaller one takes as long."""
+FAST_SECONDS = 0.25
+"""After a batch that takes less time the next may be twice as large."""
+AIM_SECONDS = 0.5
+SAME = 0.75
+"""A smaller batch that takes more than this share of the time of a larger one is no faster."""
+FAILED_SHARE = 4
+
+
+class BatchSize:
+    """The number of bytes that the next batch may have, between `least` and `most`."""
+
+    def __init__(self, least: int, most: int) -> None:
+        self._least = least
+        self._most = most
+        self.bytes = most
+        self._slow: tuple[int, float] | None = None
+        """Size and duration of a slow batch, if the current size follows from it."""
+
+    def took(self, size: int, seconds: float) -> None:
+        """Note that a batch of `size` bytes took `seconds`."""
+        if seconds <= SLOW_SECONDS:
+            self._slow = None
+            if seconds < FAST_SECONDS:
+                self._set(2 * self.bytes)
+            return
+        before, self._slow = self._slow, (size, seconds)
+        if before is not None and size < SAME * before[0] and seconds > SAME * before[1]:
+            # Each batch takes this long whatever its size, so that small ones only cost throughput.
+            self._slow = None
+            self._set(before[0])
+        else:
+            self._set(min(self.bytes, int(size * AIM_SECONDS / seconds)))
+
+    def failed(self, size: int) -> None:
+        """Note that a batch of `size` bytes failed, perhaps because it took too long."""
+        self._slow = None
+        self._set(min(self.bytes, size) // FAILED_SHARE)
+
+    def _set(self, size: int) -> None:
+        self.bytes = max(self._least, min(self._most, size))

@@ -1,0 +1,104 @@
+"""Claims of operations: how much a broker takes at once, and for how long it keeps what it could not apply."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from fairlane.broker.admission import Limit
+from fairlane.broker.broker import Broker
+from fairlane.broker.deferral import drain
+from fairlane.errors import StoreUnavailable
+from fairlane.model.operation import TIMEOUT_SECONDS
+from fairlane.store.contract.operations import Application, ApplyResult
+from tests.until import until
+
+LANES = 60
+STATEMENT_SECONDS = 30.0
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with Broker.open(str(tmp_path / "queue.db")) as broker:
+        await broker.operation_drain.stop()
+        broker.admission.limits = {"push": Limit(-1.0, 10_000)}
+        yield broker
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+async def test_operations_that_cannot_be_applied_together_are_left_to_others_before_their_claim_ends(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction of many lanes that ends by its statement's timeout has used up the claims of all of them."""
+    clock = Clock()
+    monkeypatch.setattr(drain, "monotonic", clock)
+    operations = broker.store.operations
+    apply, claim = operations.apply, operations.claim
+    claimed_at = 0.0
+    together: list[int] = []
+    ages: list[float] = []
+
+    async def watched_claim(*arguments: object, **options: object) -> object:
+        nonlocal claimed_at
+        claimed_at = clock.at
+        return await claim(*arguments, **options)  # type: ignore[arg-type]
+
+    async def slow_apply(work: Sequence[Application]) -> list[ApplyResult]:
+        ages.append(clock.at - claimed_at)
+        together.append(len(work))
+        if len(work) > 3:
+            clock.at += STATEMENT_SECONDS
+            raise StoreUnavailable("canceling statement due to statement timeout")
+        return await apply(work)
+
+    monkeypatch.setattr(operations, "claim", watched_claim)
+    monkeypatch.setattr(operations, "apply", slow_apply)
+    for number in range(LANES):
+        assert (await broker.push("orders", number, partition=str(number))).status == "buffered"
+    broker.operation_drain.start()
+
+    async def applied() -> bool:
+        return not await operations.depth()
+
+    await until(applied)
+    assert max(ages) < TIMEOUT_SECONDS / 2, "nothing is tried under a claim that has ended"
+    assert together[1] < together[0] / 2, "after a failure less is claimed"
+
+
+async def test_a_claim_that_takes_long_to_apply_makes_the_next_smaller(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(drain, "monotonic", clock)
+    operations = broker.store.operations
+    apply = operations.apply
+    together: list[int] = []
+
+    async def slow_apply(work: Sequence[Application]) -> list[ApplyResult]:
+        together.append(len(work))
+        clock.at += 0.25 * len(work)
+        return await apply(work)
+
+    monkeypatch.setattr(operations, "apply", slow_apply)
+    first_claim = 0
+    for _ in range(2):
+        first_claim = len(together)
+        for number in range(LANES):
+            await broker.push("orders", number, partition=str(number))
+        broker.operation_drain.start()
+
+        async def applied() -> bool:
+            return not await operations.depth()
+
+        await until(applied)
+        await broker.operation_drain.stop()
+    assert max(together[first_claim:]) <= 8, "two seconds of work at most"
