@@ -57,8 +57,15 @@ class Findings(Part):
 
     async def list(self) -> List[Finding]:
         """What is worth acting on now, the worst first."""
-        operator = self._tenant == DEFAULT_TENANT
         found = [*self._journal(), *await self._hooks()]
+        if not any(one.kind == "store_away" for one in found):
+            found += await self._stored()
+        found.sort(key=lambda one: (_WORST.index(one.severity), one.kind, one.since or 0))
+        return found
+
+    async def _stored(self) -> List[Finding]:
+        """Return what the store tells of, or why it does not."""
+        operator = self._tenant == DEFAULT_TENANT
         looks: List[Callable[[], Awaitable[List[Finding]]]] = [
             self._lanes,
             self._dead_letters,
@@ -73,13 +80,10 @@ class Findings(Part):
             async with asyncio.timeout(_ANSWER_SECONDS):
                 for look in looks:
                     counted += await look()
-            self._counted, self._counted_at = counted, time.monotonic()
-            found += counted
         except (FairlaneError, TimeoutError) as error:
-            if not any(one.kind == "store_away" for one in found):
-                found += await self._uncounted(error)
-        found.sort(key=lambda one: (_WORST.index(one.severity), one.kind, one.since or 0))
-        return found
+            return await self._uncounted(error)
+        self._counted, self._counted_at = counted, time.monotonic()
+        return counted
 
     async def _uncounted(self, error: Exception) -> List[Finding]:
         """Say why the store could not be looked at. A slow store is not away, and its last findings stay."""

@@ -3,45 +3,55 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from fairlane.cli.output import counted, print_table, printable
 from fairlane.cli.verb import Client, Noun, Shown, opt, verb
+from fairlane.errors import StoreUnavailable, Unavailable
 
 if TYPE_CHECKING:
     from fairlane.wire.findings import Finding
-    from fairlane.wire.queues import ListedQueue
+    from fairlane.wire.queues import ListedQueue, Overview
 
 Sort = Literal["pending", "rate", "oldest", "deadLetters", "name"]
 _SORTS: dict[str, Sort] = {"p": "pending", "r": "rate", "o": "oldest", "d": "deadLetters", "n": "name"}
 _MARKS = {"critical": "!!", "warning": "!", "notice": "-"}
 _FINDINGS_MAX = 10
-
+_STORE_SECONDS = 5.0
+"""How long an answer of the store is waited for."""
+_UNKNOWN = "unknown"
+T = TypeVar("T")
 
 app = Noun()
 
 
 @verb(app)
 async def status(client: Client) -> Shown:
-    """Show the broker, its store, rates, depth, and what is worth acting on. Exits 1 if something is critical."""
+    """Show the broker, its store, rates, depth, and what is worth acting on. Exits 1 if something is critical.
+
+    While the store is away, what it alone knows is unknown.
+    """
     from asyncio import gather
 
     health = await client.status.health()
+    away = health.status != "healthy"
     overview, history, journal, findings = await gather(
-        client.status.overview(), client.history.show(minutes=1), client.status.journal(), client.findings.list()
+        _unless_late(client.status.overview, skip=away),
+        _unless_late(partial(client.history.show, minutes=1)),
+        client.status.journal(),
+        client.findings.list(),
     )
-    counts, entries = overview.messages, journal.journal
-    now = {name: _last(getattr(history, name)) for name in ("pushed", "popped", "acked", "failed")}
-    slow = {name: _last(getattr(history, f"{name}_p99_ms")) for name in ("push", "pop", "ack")}
+    entries = journal.journal
+    now = {name: _last(getattr(history, name, ())) for name in ("pushed", "popped", "acked", "failed")}
+    slow = {name: _last(getattr(history, f"{name}_p99_ms", ())) for name in ("push", "pop", "ack")}
     facts = {
         "broker": f"fairlane {health.version}, up {_lasting(health.uptime_seconds)}",
         "store": f"{health.store}, {health.database}",
-        "queues": f"{overview.queues} with {counted(overview.partitions, 'partition')}",
-        "messages": f"{counts.pending} pending, {counts.processing} leased, {counts.total} stored",
-        "dead": counted(counts.dead_letter, "dead letter"),
-        "a second": ", ".join(f"{rate:.1f} {name}" for name, rate in now.items()),
-        "p99": ", ".join(f"{name} {ms:.1f} ms" for name, ms in slow.items()),
+        **_counts(overview),
+        "a second": ", ".join(f"{rate:.1f} {name}" for name, rate in now.items()) if history else _UNKNOWN,
+        "p99": ", ".join(f"{name} {ms:.1f} ms" for name, ms in slow.items()) if history else _UNKNOWN,
         "journal": "none" if entries is None else f"{entries.entries} entries, {entries.messages} messages wait",
     }
     lines = [f"{name:<10}{text}" for name, text in facts.items()]
@@ -51,13 +61,37 @@ async def status(client: Client) -> Shown:
     shown = {
         "health": health,
         "overview": overview,
-        "rates": now,
-        "p99Ms": slow,
+        "rates": now if history else None,
+        "p99Ms": slow if history else None,
         "journal": entries,
         "findings": findings,
     }
-    critical = any(finding.severity == "critical" for finding in findings)
+    critical = away or any(finding.severity == "critical" for finding in findings)
     return Shown(shown, lambda: sys.stdout.write("\n".join(map(printable, lines)) + "\n"), 1 if critical else 0)
+
+
+async def _unless_late(ask: Callable[[], Awaitable[T]], *, skip: bool = False) -> T | None:
+    """Return what the store answers, or None if it does not in time."""
+    from asyncio import timeout
+
+    if skip:
+        return None
+    try:
+        async with timeout(_STORE_SECONDS):
+            return await ask()
+    except (Unavailable, TimeoutError):
+        return None
+
+
+def _counts(overview: Overview | None) -> dict[str, str]:
+    if overview is None:
+        return dict.fromkeys(("queues", "messages", "dead"), _UNKNOWN)
+    counts = overview.messages
+    return {
+        "queues": f"{overview.queues} with {counted(overview.partitions, 'partition')}",
+        "messages": f"{counts.pending} pending, {counts.processing} leased, {counts.total} stored",
+        "dead": counted(counts.dead_letter, "dead letter"),
+    }
 
 
 @verb(app)
@@ -80,11 +114,19 @@ async def top(
     from fairlane.cli.screen import Screen, keys
     from fairlane.cli.table import lines as table
 
+    shown: list[str] = []
+    trouble: list[str] = []
     with keys() as pressed, Screen() as screen:
         while True:
-            rows = [_cells(queue) for queue in await _listed(client, sort, lines)]
-            shown = list(table(_TITLES, rows, width=screen.columns)) if rows else ["There are no queues."]
-            screen.draw([*shown, "", f"by {sort}; keys p r o d n sort, q ends"])
+            try:
+                rows = [_cells(queue) for queue in await _listed(client, sort, lines)]
+                shown = list(table(_TITLES, rows, width=screen.columns)) if rows else ["There are no queues."]
+                trouble = []
+            except Unavailable as error:
+                if not shown and not isinstance(error, StoreUnavailable):
+                    raise  # there was no broker from the beginning
+                trouble = [str(error), ""]
+            screen.draw([*trouble, *shown, "", f"by {sort}; keys p r o d n sort, q ends"])
             try:
                 key = await asyncio.wait_for(pressed.get(), seconds)
             except TimeoutError:
@@ -95,7 +137,16 @@ async def top(
 
 
 async def _listed(client: Client, sort: str, limit: int) -> list[ListedQueue]:
-    return await client.queues.list(sort=sort, limit=limit)
+    """Return the first queues. Raises StoreUnavailable if the store does not answer in time."""
+    from asyncio import timeout
+
+    try:
+        async with timeout(_STORE_SECONDS):
+            return await client.queues.list(sort=sort, limit=limit)
+    except TimeoutError:
+        raise StoreUnavailable(
+            f"no answer within {_STORE_SECONDS:g} s; `fairlane status` says whether the store is there"
+        ) from None
 
 
 def _print_once(queues: Sequence[ListedQueue]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fairlane.client.part import Part, decode
+from fairlane.client.transport import Call
+from fairlane.errors import FairlaneError
 from fairlane.wire.queen import Health, Maintenance
 from fairlane.wire.queues import Overview
 from fairlane.wire.status import JournalReport
@@ -11,8 +13,12 @@ from fairlane.wire.system import SystemReport
 
 class Status(Part):
     async def health(self) -> Health:
-        """Version, store and uptime of the broker that answers. Raises Unavailable if its store is away."""
-        return decode(await self._transport.ask("GET", "/health"), Health)
+        """Return version, store and uptime of the broker that answers. Its `status` is `unhealthy` while the store is
+        away. Raises Unavailable if no broker answers."""
+        answer = await self._transport.exchange(Call("GET", "/health", self._transport.own_key, takes=_is_health))
+        if answer.status >= 300 and not _is_health(answer.body):
+            raise answer.error()
+        return decode(answer.body, Health)
 
     async def overview(self) -> Overview:
         """What all queues hold together."""
@@ -29,3 +35,11 @@ class Status(Part):
     async def system(self) -> SystemReport:
         """The broker that answers, its store, and the settings in force."""
         return await self._ask(SystemReport, "GET", "system")
+
+
+def _is_health(body: bytes) -> bool:
+    try:
+        decode(body, Health)
+    except FairlaneError:  # the answer of a proxy, or a problem
+        return False
+    return True

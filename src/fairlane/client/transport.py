@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -58,6 +58,8 @@ class Call(NamedTuple):
     """Seconds that the server may take on purpose."""
     url: str | None = None
     """The only server that may be asked, if there is one."""
+    takes: Callable[[bytes], bool] = lambda body: False
+    """Returns True for the body of an answer that is wanted even if its status says that the server cannot work."""
 
 
 class Transport:
@@ -117,7 +119,7 @@ class Transport:
                 except _Dropped as broken:
                     uncertain, failure = True, Unavailable(str(broken))
                 else:
-                    if answer.status not in _UNAVAILABLE:
+                    if answer.status not in _UNAVAILABLE or call.takes(answer.body):
                         self.servers.answered(url)
                         return answer
                     failure = answer.error()
