@@ -314,6 +314,36 @@ async def test_a_transaction_that_comes_again_without_ids_is_told_that_it_was_ap
     assert [one.data for one in await harness.broker.pop(target, batch=9)] == ["out", "out"]
 
 
+async def test_transactions_at_once_come_in_one_order_in_all_partitions(harness: Harness) -> None:
+    """They are serializable: no two of them are in another order in one partition than in the other."""
+    brokers = [harness.broker, await harness.second_broker()]
+    queues = [harness.name("one"), harness.name("two")]
+
+    async def push(broker: Broker, number: int) -> None:
+        async with broker.transaction(isolation="serializable") as transaction:
+            for queue in queues if number % 2 else reversed(queues):
+                transaction.push(queue, number)
+
+    for first in range(0, 40, 8):
+        await asyncio.gather(*(push(brokers[number % 2], number) for number in range(first, first + 8)))
+    one, two = [[message.data for message in await harness.broker.pop(queue, batch=100)] for queue in queues]
+    assert one == two
+    assert sorted(one) == list(range(40))
+
+
+async def test_a_transaction_may_ask_for_an_isolation_level(harness: Harness) -> None:
+    queue = harness.name("orders")
+    levels: list[Any] = ["read committed", "repeatable read", "serializable"]
+    for level in levels:
+        async with harness.broker.transaction(isolation=level) as transaction:
+            transaction.push(queue, level)
+    assert [message.data for message in await harness.broker.pop(queue, batch=9)] == levels
+    unknown: Any = "serializable; DROP TABLE x"
+    with pytest.raises(InvalidRequest, match="must be one of serializable, repeatable read, read committed"):
+        async with harness.broker.transaction(isolation=unknown):
+            raise AssertionError("the block is not begun")
+
+
 async def test_a_failure_inside_a_transaction_is_a_failed_attempt(harness: Harness) -> None:
     source = harness.name("source")
     await harness.broker.queues.configure(source, retry_limit=1)

@@ -27,6 +27,19 @@ async def test_a_transaction_that_is_sent_again_without_ids_is_refused_and_told_
     assert [one["data"] for one in await wire.pop(target, batch=10)] == ["invoice for order 1"]
 
 
+async def test_a_transaction_names_its_isolation_level(wire: Wire) -> None:
+    queue = wire.name()
+    push = {"type": "push", "items": [{"queue": queue, "payload": 1}]}
+    for level in ("read committed", "repeatable read", "serializable"):
+        answer = (await wire.post("/api/v1/transaction", body={"operations": [push], "isolation": level})).ok()
+        assert (answer["success"], answer["isolation"]) == (True, "serializable")
+    for level in ("read uncommitted", "", "SERIALIZABLE; --"):
+        body = {"operations": [push], "isolation": level}
+        refused = (await wire.post("/api/v1/transaction", body=body)).refused(400, "invalid_request")
+        assert "isolation must be one of" in refused["error"]
+    assert len(await wire.pop(queue)) == 3
+
+
 async def _operations(wire: Wire, queue: str, *statuses: str, batch: int = 1) -> list[Any]:
     """An ack for each status, of the messages that a pop gives in turn."""
     messages = await wire.pop(queue, batch=batch)

@@ -141,3 +141,19 @@ async def test_the_server_is_asked_for_its_own_types_by_one_connection_only(
         assert tuple(pair) == (1, 2)
         await database.close()
     assert len(asked) == 3
+
+
+async def test_the_default_isolation_level_of_the_database_is_not_that_of_the_broker(
+    postgres18: PostgresServer, fresh_database: FreshDatabase
+) -> None:
+    """A statement must see what was committed while it waited for a lock, or it fails and is tried again."""
+    url = await fresh_database(postgres18)
+    stranger: asyncpg.Connection[Any] = await asyncpg.connect(url)
+    name = await stranger.fetchval("SELECT quote_ident(current_database())")
+    await stranger.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+    await stranger.close()
+    async with Broker.open(url) as broker:
+        database = broker.store._database  # type: ignore[attr-defined]
+        show = "SHOW transaction_isolation"
+        assert [tuple(row) for row in await database.read(show)] == [("read committed",)]
+        assert await database.transact(lambda connection: connection.fetchval(show)) == "read committed"

@@ -44,9 +44,11 @@ from fairlane.model.outcome import (
     AckOutcome,
     AckStatus,
     Alike,
+    Isolation,
     PushOutcome,
     RenewOutcome,
     check_acks,
+    check_isolation,
 )
 from fairlane.model.stream import StateChange
 from fairlane.outbound.addresses import Allowed
@@ -213,8 +215,12 @@ class Broker(Parts):
         return released
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
-        """Collect acks and pushes, and commit them all, or none, at the end of the block."""
+    async def transaction(self, *, isolation: Isolation = "serializable") -> AsyncIterator[Transaction]:
+        """Collect acks and pushes, and commit them all, or none, at the end of the block.
+
+        `isolation` is the weakest level that will do; every transaction is serializable.
+        """
+        check_isolation(isolation)
         transaction = Transaction()
         yield transaction
         if transaction.steps:

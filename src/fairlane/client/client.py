@@ -52,7 +52,16 @@ from fairlane.model.limits import LEASE_SECONDS_MAX, RENEW_SECONDS
 from fairlane.model.message import Message, PushItem, PushOptions, decoder_of
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_SERVER, QUEUE_MODE, check_count, check_name
-from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome, RenewOutcome, check_acks
+from fairlane.model.outcome import (
+    AckItem,
+    AckOutcome,
+    AckStatus,
+    Isolation,
+    PushOutcome,
+    RenewOutcome,
+    check_acks,
+    check_isolation,
+)
 from fairlane.model.queue import PRIORITY_MAX
 from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.consumer import Consumer
@@ -253,16 +262,18 @@ class Client(Part):
         return (await self._ask(Released, "POST", *_lease_path(lease, "release"))).released
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
+    async def transaction(self, *, isolation: Isolation = "serializable") -> AsyncIterator[Transaction]:
         """Collect acks and pushes, and commit them all, or none, at the end of the block.
 
         Nothing is sent if the block raises. Raises TransactionRefused, with the `index` of the step, when one of
         them cannot be done. A commit is repeated when no answer came; what it did before is not done twice.
+        `isolation` is the weakest level that will do; every transaction is serializable.
         """
+        check_isolation(isolation)
         transaction = Transaction()
         yield transaction
         if transaction.steps:
-            body = TransactionBody(transaction.steps)
+            body = TransactionBody(transaction.steps, isolation=isolation)
             transaction.outcomes = outcomes_of(await self._ask(TransactionAnswer, "POST", "transaction", body=body))
 
     async def result(

@@ -17,6 +17,9 @@ from fairlane.model.names import check_count, check_name, is_plain, storable
 
 AckStatus = Literal["completed", "success", "failed", "retry", "dlq"]
 _STATUSES: tuple[str, ...] = get_args(AckStatus)
+Isolation = Literal["serializable", "repeatable read", "read committed"]
+"""Isolation levels that a transaction may ask for. It always gets the first, which meets the others as well."""
+_LEVELS: tuple[str, ...] = get_args(Isolation)
 OperationReason = Literal["maintaining_order", "lane_locked", "system_busy", "store_unavailable", "maintenance"]
 Durability = Literal["store", "journal"]
 """Where what waits is kept: in the store's operation queue, or in this broker's journal."""
@@ -254,3 +257,9 @@ class RenewOutcome(msgspec.Struct, frozen=True):
 
     renewed: int
     expires_at: int | None
+
+
+def check_isolation(level: object) -> None:
+    """Raise InvalidRequest unless `level` is an isolation level that a transaction may ask for."""
+    if level not in _LEVELS:
+        raise InvalidRequest(f"isolation must be one of {', '.join(_LEVELS)}, not {level!r:.40}")

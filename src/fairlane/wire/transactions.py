@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from fairlane.model.outcome import Isolation
 from fairlane.wire.problem import Problem
 from fairlane.wire.push import Item
 
@@ -28,6 +29,8 @@ class TransactionStep(Item, rename="camel", kw_only=True, omit_defaults=True, fo
 class TransactionBody(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     operations: list[TransactionStep] = msgspec.field(default_factory=list)
     required_leases: list[str] | None = None
+    isolation: str = "serializable"
+    """The weakest level that will do: `serializable`, `repeatable read` or `read committed`."""
     kv: list[msgspec.Raw] | None = None
     """Refused, as timers are: there is no key-value store here, and what is scheduled is no part of a transaction."""
     timers: list[msgspec.Raw] | None = None
@@ -53,4 +56,6 @@ class TransactionAnswer(Problem, kw_only=True):
 
     transaction_id: str = msgspec.field(name="transactionId")
     success: bool
+    isolation: Isolation
+    """The level at which it ran."""
     results: list[TransactionResult]

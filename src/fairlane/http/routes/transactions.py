@@ -17,7 +17,7 @@ from fairlane.model.ids import uuid7
 from fairlane.model.limits import REQUEST_BYTES_MAX
 from fairlane.model.message import PushItem
 from fairlane.model.names import QUEUE_MODE, check_name
-from fairlane.model.outcome import AckOutcome, PushOutcome
+from fairlane.model.outcome import AckOutcome, PushOutcome, check_isolation
 from fairlane.wire.ack import Ack
 from fairlane.wire.base import NULL
 from fairlane.wire.push import Item
@@ -39,6 +39,7 @@ async def transaction(broker: Broker, caller: Caller, body: TransactionBody, req
     foreign = [name for name, some in (("kv", body.kv), ("timers", body.timers)) if some]
     if not body.operations and not foreign:
         raise InvalidRequest("operations array cannot be empty")
+    check_isolation(body.isolation)
     nested: list[Nested] = []
     steps = _steps(body, nested, request.caller.subject)
     await check_depths(nested)
@@ -46,7 +47,7 @@ async def transaction(broker: Broker, caller: Caller, body: TransactionBody, req
     acked = [step.item.partition for step in steps if isinstance(step, AckStep)]
     await scopes.check_partitions(broker, caller, "pop", acked)
     tracing.give([step for step in steps if isinstance(step, PushItem)], tracing.of_request(request.headers))
-    answer = TransactionAnswer(transaction_id=uuid7(), success=True, results=[])
+    answer = TransactionAnswer(transaction_id=uuid7(), success=True, isolation="serializable", results=[])
     try:
         if foreign:
             raise TransactionRefused(

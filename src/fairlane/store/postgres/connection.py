@@ -33,6 +33,7 @@ RETRY_SECONDS = (0.1, 0.2, 0.4)
 """Sleeps before trying again after a deadlock or a serialisation failure."""
 SESSION = {
     "application_name": "fairlane",
+    "default_transaction_isolation": "read committed",
     "idle_in_transaction_session_timeout": "5s",
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
@@ -117,7 +118,7 @@ class Database:
         refuse it when its turn has come, before it takes a connection."""
 
         async def run(connection: asyncpg.Connection[Any]) -> T:
-            async with connection.transaction():
+            async with connection.transaction(isolation="read_committed"):
                 await connection.execute(LIMITS)
                 return await work(connection)
 
