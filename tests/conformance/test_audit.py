@@ -61,6 +61,22 @@ async def test_old_entries_are_deleted_from_the_beginning(harness: Harness) -> N
     while await audit.forget(seconds=50, limit=1):
         pass
     number, hash = await audit.head()
-    [*_, left] = await audit.after(0, limit=1000)
+    [oldest, left] = await audit.after(0, limit=1000)
     assert (left.number, left.target, left.hash) == (number, "new", hash)
+    assert (oldest.number, oldest.target) == (number - 1, "old too"), "it proves that those before it were old"
+    assert oldest.hashed(oldest.previous) == oldest
     assert await audit.forget(seconds=50, limit=10) == 0
+
+
+async def test_entries_behind_a_young_one_stay_when_the_clock_went_back(harness: Harness) -> None:
+    audit = harness.store.audit
+    await audit.add([an_entry("young")])
+    number, _ = await audit.head()
+    harness.clock.advance(-100)
+    await audit.add([an_entry("earlier by the clock"), an_entry("too")])
+    harness.clock.advance(110)
+    while await audit.forget(seconds=50, limit=10):
+        pass
+    left = [one.number for one in await audit.after(0, limit=1000)]
+    assert left == list(range(left[0], number + 3))
+    assert left[0] <= number

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fairlane.broker.audit import REFUSALS_MAX
+from tests.clock import ManualClock
 from tests.conformance.backends import SqliteBackend
 from tests.http.wire import Answer, Wire, serving
 from tests.lost_answers import APPLIED, AWAY, fails
@@ -129,6 +130,18 @@ async def found(world: World, count: int) -> list[tuple[str, str, str, str]]:
         ("UPDATE fairlane.audit_entries SET caller = 'nobody' WHERE number = 2", "entry 2 is not as it was written"),
         ("DELETE FROM fairlane.audit_entries WHERE number = 2", "entries 2 to 2 are missing"),
         ("DELETE FROM fairlane.audit_entries WHERE number = 6", "the last entries are missing"),
+        ("DELETE FROM fairlane.audit_entries", "the last entries are missing"),
+        ("DELETE FROM fairlane.audit_entries WHERE number < 4", "entries 1 to 3 are missing"),
+        (
+            "DELETE FROM fairlane.audit_entries WHERE number < 4; "
+            "UPDATE fairlane.audit_entries SET caller = 'key:innocent' WHERE number = 4",
+            "entry 4 is not as it was written",
+        ),
+        (
+            "DELETE FROM fairlane.audit_entries WHERE number < 4; "
+            "UPDATE fairlane.audit_entries SET at = at - 400 * 86400000000 WHERE number = 4",
+            "entry 4 is not as it was written",
+        ),
     ],
 )
 async def test_a_log_that_was_changed_is_found_out(world: World, statement: str, why: str) -> None:
@@ -139,3 +152,25 @@ async def test_a_log_that_was_changed_is_found_out(world: World, statement: str,
     await world.backend.sql(statement)
     changed = (await world.ask("GET", "/api/v1/audit/verify")).ok()
     assert (changed["whole"], why in changed["error"]) == (False, True), changed
+
+
+async def test_a_log_whose_old_entries_were_deleted_is_whole(tmp_path: Path) -> None:
+    backend, clock = SqliteBackend(tmp_path / "queue.db"), ManualClock()
+    await backend.make()
+    async with serving(await backend.open(clock)) as wire:
+        assert wire.app is not None
+        broker = wire.app.broker
+        key = (await broker.keys.create("root", role="admin")).key
+        world = World(wire, backend, key)
+        for days in (0, 300, 300):
+            clock.advance(days * 86400)
+            (await world.ask("POST", "/api/v1/configure", body={"queue": "orders", "options": {}})).ok()
+        while await broker.store.audit.forget(seconds=broker.audit.keep_seconds, limit=100):
+            pass
+        found = (await world.ask("GET", "/api/v1/audit/verify")).ok()
+        assert (found["whole"], found["entries"], found["first"], found["last"]) == (True, 5, 2, 6), found
+        clock.advance(1000 * 86400)
+        while await broker.store.audit.forget(seconds=broker.audit.keep_seconds, limit=100):
+            pass
+        found = (await world.ask("GET", "/api/v1/audit/verify")).ok()
+        assert (found["whole"], found["entries"], found["first"], found["last"]) == (True, 1, 6, 6), found

@@ -143,8 +143,10 @@ class AuditLog(Service):
         return AuditPage(entries=[_line(entry) for entry in found])
 
     async def verify(self) -> AuditVerified:
-        """Reckon every hash again. Entries that were deleted for their age are not missed, nor those to come."""
+        """Reckon every hash again. Entries may be missing at the beginning if the oldest that is left is old enough
+        to be deleted itself, and those to come are not missed."""
         last, head = await self._store.audit.head()
+        deletable_at = await self._store.now() - self.keep_seconds * 1_000_000 if self.keep_seconds else 0
         number, before, count, first = 0, b"", 0, 0
         while number < last and (some := await self._store.audit.after(number, limit=_AT_ONCE)):
             for entry in some:
@@ -153,8 +155,13 @@ class AuditLog(Service):
                 error = None
                 if count and entry.number != number + 1:
                     error = f"entries {number + 1} to {entry.number - 1} are missing"
-                elif (count or entry.number == 1) and entry.hashed(before) != entry:
+                elif entry.hashed(before if count or entry.number == 1 else entry.previous) != entry:
                     error = f"entry {entry.number} is not as it was written"
+                elif not count and entry.number > 1 and entry.at >= deletable_at:
+                    error = (
+                        f"entries 1 to {entry.number - 1} are missing, and entry {entry.number} is too young for them "
+                        "to have been deleted for their age, unless --audit-days was shorter before"
+                    )
                 if error is not None:
                     return AuditVerified(
                         whole=False, entries=count, first=first or None, last=number or None, error=error

@@ -27,11 +27,14 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     began: int | None = None
     """Of the end of an action: the number of the entry that it began with."""
     hash: bytes = b""
+    previous: bytes = b""
+    """Hash of the entry before it, which proves the oldest entry when those before it were deleted."""
 
     def hashed(self, before: bytes) -> AuditEntry:
         """The entry with its hash: over all its fields, and the hash of the one before it."""
-        fields = [value for name, value in msgspec.structs.asdict(self).items() if name != "hash"]
-        return msgspec.structs.replace(self, hash=hashlib.sha256(before + msgspec.json.encode(fields)).digest())
+        fields = [value for name, value in msgspec.structs.asdict(self).items() if name not in ("hash", "previous")]
+        hash = hashlib.sha256(before + msgspec.json.encode(fields)).digest()
+        return msgspec.structs.replace(self, hash=hash, previous=before)
 
 
 class AuditAction(AuditEntry, frozen=True, kw_only=True):

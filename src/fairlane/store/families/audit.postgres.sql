@@ -1,5 +1,5 @@
 -- part: entry
-e.number, e.at, e.tenant, e.caller, e.action, e.target, e.outcome, e.source, e.began, e.hash
+e.number, e.at, e.tenant, e.caller, e.action, e.target, e.outcome, e.source, e.began, e.hash, e.previous
 
 -- name: lock (lock)
 SELECT h.number FROM fairlane.audit_head h FOR UPDATE;
@@ -11,8 +11,8 @@ SELECT h.number, h.hash, coalesce(:now, clock_timestamp()) FROM fairlane.audit_h
 SELECT e.number FROM fairlane.audit_entries e WHERE e.began = :began;
 
 -- name: add
-INSERT INTO fairlane.audit_entries (number, at, tenant, caller, action, target, outcome, source, began, hash)
-VALUES (:number, :at, :tenant, :caller, :action, :target, :outcome, :source, :began, :hash);
+INSERT INTO fairlane.audit_entries (number, at, tenant, caller, action, target, outcome, source, began, hash, previous)
+VALUES (:number, :at, :tenant, :caller, :action, :target, :outcome, :source, :began, :hash, :previous);
 
 -- name: set_head
 UPDATE fairlane.audit_head h SET number = :number, hash = :hash;
@@ -27,7 +27,9 @@ ORDER BY e.number DESC LIMIT :limit;
 SELECT {entry} FROM fairlane.audit_entries e WHERE e.number > :number ORDER BY e.number LIMIT :limit;
 
 -- name: forget
-DELETE FROM fairlane.audit_entries e
-WHERE e.number IN (SELECT x.number FROM fairlane.audit_entries x ORDER BY x.number LIMIT :limit)
-    AND e.at < coalesce(:now, clock_timestamp()) - make_interval(secs => :seconds)
+WITH oldest AS (SELECT x.number, x.at FROM fairlane.audit_entries x ORDER BY x.number LIMIT :limit + 1),
+     stays AS (SELECT coalesce(
+         (SELECT min(o.number) - 1 FROM oldest o WHERE o.at >= coalesce(:now, clock_timestamp()) - make_interval(secs => :seconds)),
+         (SELECT max(o.number) FROM oldest o)) AS number)
+DELETE FROM fairlane.audit_entries e USING stays s WHERE e.number < s.number
 RETURNING e.number;

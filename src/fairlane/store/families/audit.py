@@ -49,5 +49,6 @@ class Audit(Family):
         return number, hash
 
     async def forget(self, *, seconds: int, limit: int) -> int:
-        """Delete some of the entries that are older, oldest first; how many."""
+        """Delete some of the entries that are older, oldest first, and return how many. The newest of them stays: its
+        age proves that those before it were not taken out too early. None goes that comes after a younger one."""
         return len(await self._port.write("audit.forget", seconds=seconds, limit=limit))

@@ -1,5 +1,5 @@
 -- part: entry
-e.number, e.at, e.tenant, e.caller, e.action, e.target, e.outcome, e.source, e.began, e.hash
+e.number, e.at, e.tenant, e.caller, e.action, e.target, e.outcome, e.source, e.began, e.hash, e.previous
 
 -- name: head
 select number, hash, :now from audit_head
@@ -8,8 +8,8 @@ select number, hash, :now from audit_head
 select number from audit_entries where began = :began
 
 -- name: add
-insert into audit_entries (number, at, tenant, caller, action, target, outcome, source, began, hash)
-values (:number, :at, :tenant, :caller, :action, :target, :outcome, :source, :began, :hash)
+insert into audit_entries (number, at, tenant, caller, action, target, outcome, source, began, hash, previous)
+values (:number, :at, :tenant, :caller, :action, :target, :outcome, :source, :began, :hash, :previous)
 
 -- name: set_head
 update audit_head set number = :number, hash = :hash
@@ -24,6 +24,7 @@ order by e.number desc limit :limit
 select {entry} from audit_entries e where e.number > :number order by e.number limit :limit
 
 -- name: forget
-delete from audit_entries
-where number in (select number from audit_entries order by number limit :limit) and at < :now - :seconds * 1000000
+with oldest as (select number, at from audit_entries order by number limit :limit + 1)
+delete from audit_entries where number < coalesce(
+    (select min(number) - 1 from oldest where at >= :now - :seconds * 1000000), (select max(number) from oldest))
 returning number

@@ -409,10 +409,10 @@ CREATE TABLE fairlane.sessions (
 );
 CREATE INDEX sessions_owner ON fairlane.sessions (tenant, owner, created_at);  -- The oldest of an owner, which ends when there are too many.
 
--- Who did what. Nothing is changed, and only the oldest are deleted. `hash` is over the entry and the hash of the one before it.
+-- Who did what. Nothing is changed, and only the oldest are deleted. `hash` is over the entry and the hash of the one before it, which is `previous`.
 CREATE TABLE fairlane.audit_entries (
     number bigint PRIMARY KEY, at timestamptz NOT NULL, tenant text NOT NULL, caller text NOT NULL, action text NOT NULL,
-    target text NOT NULL, outcome text NOT NULL, source text NOT NULL, began bigint, hash bytea NOT NULL
+    target text NOT NULL, outcome text NOT NULL, source text NOT NULL, began bigint, hash bytea NOT NULL, previous bytea NOT NULL
 );
 CREATE UNIQUE INDEX audit_entries_began ON fairlane.audit_entries (began) WHERE began IS NOT NULL;  -- The end of an action, and the entry that it began with.
 -- The last of them, the only row, which whoever adds some locks: entries that were taken from the end are missed.

@@ -356,10 +356,10 @@ create table sessions (
 ) without rowid, strict;
 create index sessions_owner on sessions (tenant, owner, created_at);  -- The oldest of an owner, which ends when there are too many.
 
--- Who did what. Nothing is changed, and only the oldest are deleted. `hash` is over the entry and the hash of the one before it.
+-- Who did what. Nothing is changed, and only the oldest are deleted. `hash` is over the entry and the hash of the one before it, which is `previous`.
 create table audit_entries (
     number integer primary key, at integer not null, tenant text not null, caller text not null, action text not null,
-    target text not null, outcome text not null, source text not null, began integer, hash blob not null
+    target text not null, outcome text not null, source text not null, began integer, hash blob not null, previous blob not null
 ) strict;
 create unique index audit_entries_began on audit_entries (began) where began is not null;  -- The end of an action, and the entry that it began with.
 -- The last of them, the only row: entries that were taken from the end are missed.
