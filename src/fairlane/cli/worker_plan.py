@@ -5,6 +5,7 @@ from __future__ import annotations
 from fairlane.cli.output import counted, echo, print_table
 from fairlane.client.client import Client
 from fairlane.worker.app import CONCURRENCY, App, Handler
+from fairlane.worker.binding import check_parameters
 from fairlane.worker.plan import Change, apply_changes, changes
 
 _CHANGES = ("queue", "option", "is", "declared")
@@ -12,7 +13,9 @@ _CHANGES = ("queue", "option", "is", "declared")
 
 async def show(app: App, servers: list[str], queues: list[str] | None) -> None:
     """Print the handlers, and options of queues that are not as declared."""
-    handlers = [one for each in app.subscriptions(queues) for one in each.handlers.values()]
+    subscriptions = app.subscriptions(queues)
+    check_parameters(app, subscriptions)
+    handlers = [one for each in subscriptions for one in each.handlers.values()]
     columns = ("queue", "group", "handler", "type", "at once", "time limit", "attempts", "backoff")
     print_table(columns, [_row(one) for one in handlers], empty="")
     async with Client(servers) as client:
@@ -24,6 +27,7 @@ async def show(app: App, servers: list[str], queues: list[str] | None) -> None:
 
 async def apply(app: App, servers: list[str], queues: list[str] | None) -> None:
     """Set the options that are not as declared, and say which."""
+    check_parameters(app, app.subscriptions(queues))
     async with Client(servers) as client:
         found = await changes(app, client, queues)
         await apply_changes(client, found)

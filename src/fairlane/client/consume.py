@@ -90,11 +90,11 @@ class Calls(Handling):
             if self._traced:  # a thread has a context of its own
                 call = partial(copy_context().run, call)
             answer = await call_in(self._threads, call)
-            if inspect.isawaitable(answer):
-                answer = await answer
+        if answer is not None and inspect.isawaitable(answer):
+            answer = await answer
         if not self.whole:
-            return Handled([settled(messages[0], answer)])
-        answers = one_each(answer, len(messages))
+            return Handled([settled(messages[0], self.accepted(answer, self._handler))])
+        answers = [self.accepted(one, self._handler) for one in one_each(answer, len(messages))]
         return Handled([settled(message, one) for message, one in zip(messages, answers, strict=True)])
 
     def close(self) -> None:

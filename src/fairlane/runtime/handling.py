@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fairlane import tracing
@@ -90,6 +90,17 @@ class Handling:
         text = "handler failed on %(messages)d messages from %(message_id)s of queue %(queue)r, partition %(partition)r"
         self.log.warning(text, fields, exc_info=error)
         return failure(error)
+
+    def accepted(self, returned: object, function: Any) -> object:
+        """Return what a handler returned. Warns, once for a function, of a value that is no verdict and so is lost."""
+        if returned is not None and not isinstance(returned, Verdict) and function not in self._warned:
+            self._warned = {*self._warned, function}
+            fields = {"handler": getattr(function, "__qualname__", function), "kind": type(returned).__name__}
+            text = "%(handler)s returned %(kind)s, which is not kept; return Done(value) to keep it, or else None"
+            self.log.warning(text, fields)
+        return returned
+
+    _warned: Set[Any] = frozenset()
 
     async def commit(self, acks: list[tuple[Any, AckItem]], pushed: Sequence[Any]) -> None:
         """Acks and pushes in one transaction."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, TypedDict, TypeVar, Unpack
+from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -12,8 +13,9 @@ from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, SECONDS_MA
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
 from fairlane.model.queue import queue_options
 from fairlane.model.verdict import Dead, Fail, Verdict
+from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.durations import seconds_in
-from fairlane.wire.schedules import Missed
+from fairlane.wire.schedules import Missed, ScheduleOptions
 from fairlane.worker.context import Context
 
 CONCURRENCY = 10
@@ -71,8 +73,11 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def check(self) -> Handler:
+        """Return it. Raises InvalidRequest with the first option, or else the function, that is wrong."""
         check_name("queue", self.queue)
         check_name("group", self.group)
+        if self.type is not None:
+            check_name("type", self.type)
         check_count("size", self.size, least=1, most=BATCH_ITEMS_MAX)
         if self.lease_seconds is not None:
             check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
@@ -82,11 +87,19 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
             check_count("max_attempts", self.max_attempts, least=1, most=BATCH_ITEMS_MAX)
         for name, least in (("timeout", 0.001), ("backoff", 0.0), ("backoff_max", 0.0)):
             seconds = getattr(self, name)
-            if seconds is not None and not least <= seconds <= SECONDS_MAX:
+            if seconds is None and name != "backoff_max":
+                continue
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+                raise InvalidRequest(f"{name} must be a number of seconds, not {type(seconds).__name__}")
+            if not least <= seconds <= SECONDS_MAX:
                 raise InvalidRequest(f"{name} is {seconds}; it must be between {least:g} and {SECONDS_MAX} seconds")
         queue_options(**self.options)
         if not callable(self.function):
             raise InvalidRequest(f"a handler is a function, not {type(self.function).__name__}")
+        if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
+            raise InvalidRequest(
+                f"{self.name} is a generator function, which runs nothing when called; do not use yield"
+            )
         return self
 
     @property
@@ -153,6 +166,23 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         return max(asked) if asked else otherwise or (1 if self.batched else CONCURRENCY)
 
 
+_OPTIONS: Final = {
+    "handler": GroupOptions.__optional_keys__ | {"type"},
+    "batch": GroupOptions.__optional_keys__ | {"size"},
+    "command": HandlerOptions.__optional_keys__,
+    "every": HandlerOptions.__optional_keys__,
+}
+"""Options by decorator."""
+
+
+def _check_options(decorator: str, options: dict[str, Any]) -> None:
+    if unknown := sorted(options.keys() - _OPTIONS[decorator]):
+        from fairlane.spec.text.source import suggestion  # only for the mistake
+
+        meant = suggestion(unknown[0], _OPTIONS[decorator])
+        raise InvalidRequest(f"@app.{decorator} has no option {unknown[0]!r:.80}; {meant}")
+
+
 class App:
     """Registers handlers; `fairlane worker module:app` runs them.
 
@@ -175,17 +205,17 @@ class App:
 
     def handler(self, queue: str, *, type: str | None = None, **options: Unpack[GroupOptions]) -> Callable[[F], F]:
         """The function handles the messages of a queue, or those of one `type`, each by itself."""
-        return self._registers("message", queue, type=type, **options)
+        return self._registers("handler", "message", queue, type=type, **options)
 
     def command(self, name: str, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
         """The function carries out a command: a message in the queue of that name, and every message of the queues that
         specs map to it by `map_to`. What it returns is kept as the result of the message."""
-        return self._registers("command", name, **options)
+        return self._registers("command", "command", name, **options)
 
     def batch(self, queue: str, *, size: int = 100, **options: Unpack[GroupOptions]) -> Callable[[F], F]:
         """The function handles up to `size` messages at once. Its first parameter is a list of payloads; it returns
         None, or a result for each."""
-        return self._registers("batch", queue, size=size, **options)
+        return self._registers("batch", "batch", queue, size=size, **options)
 
     def every(
         self,
@@ -200,19 +230,29 @@ class App:
         """The function is called at every tick of a schedule: an interval like `5m`, or cron by the clocks of a time
         zone; once, however many workers there are. The schedule, and the queue that its ticks go through, have the
         name of the function or the one given."""
+        if callable(interval):
+            raise InvalidRequest('@app.every needs to know when: write @app.every("5m")')
         if (interval is None) == (cron is None):
             raise InvalidRequest("say when with an interval or with cron, and not with both")
         seconds = None if interval is None else seconds_in(interval)
 
         def register(function: F) -> F:
+            from fairlane.runtime.ticks import next_tick  # only for schedules: cron takes a while to import
+
             called = name or str(getattr(function, "__name__", ""))
-            self._registers("message", called, **{"concurrency": 1, **options})(function)
+            ticking = ScheduleOptions(queue=called, every_seconds=seconds, cron=cron, timezone=timezone, missed=missed)
+            next_tick(ticking.check(), wall_clock())
+            self._registers("every", "message", called, **{"concurrency": 1, **options})(function)
             self.schedules.append(Every(name=called, seconds=seconds, cron=cron, timezone=timezone, missed=missed))
             return function
 
         return register
 
-    def _registers(self, kind: Kind, queue: str, **options: Any) -> Callable[[F], F]:
+    def _registers(self, decorator: str, kind: Kind, queue: str, **options: Any) -> Callable[[F], F]:
+        if callable(queue):
+            raise InvalidRequest(f'@app.{decorator} needs a name: write @app.{decorator}("orders")')
+        _check_options(decorator, options)
+
         def register(function: F) -> F:
             handler = Handler(function=function, queue=queue, kind=kind, **options).check()
             for other in self.handlers:

@@ -12,7 +12,7 @@ from typing import Any
 from fairlane.client.consume import is_coroutine
 from fairlane.errors import InvalidRequest
 from fairlane.model.message import decoder_of
-from fairlane.worker.app import Handler
+from fairlane.worker.app import App, Handler, Subscription
 from fairlane.worker.context import Context
 
 _DATA = object()
@@ -96,13 +96,22 @@ def _hashable(annotation: Any) -> bool:
     return True
 
 
+def check_parameters(app: App, subscriptions: Sequence[Subscription]) -> None:
+    """Raise InvalidRequest for a parameter of a handler or provider that nothing provides, before anything is made."""
+    provided: dict[Any, Any] = {}
+    for provider in app.providers:
+        kind, _ = _provision(provider, provided)
+        provided[kind] = None
+    for subscription in subscriptions:
+        for handler in subscription.handlers.values():
+            Binding(handler, provided)
+
+
 async def provide(providers: Sequence[Callable[..., Any]], stack: AsyncExitStack) -> dict[Any, Any]:
     """What each makes, by type. A provider may take what those before it made; the stack ends what they began."""
     made: dict[Any, Any] = {}
     for provider in providers:
-        hints = _hints_of(provider)
-        kind = _kind(provider, hints.pop("return", None))
-        arguments = [_given(provider, name, hints, made) for name in inspect.signature(provider).parameters]
+        kind, arguments = _provision(provider, made)
         if inspect.isasyncgenfunction(provider):
             made[kind] = await stack.enter_async_context(asynccontextmanager(provider)(*arguments))
         elif inspect.isgeneratorfunction(provider):
@@ -113,6 +122,13 @@ async def provide(providers: Sequence[Callable[..., Any]], stack: AsyncExitStack
     return made
 
 
+def _provision(provider: Callable[..., Any], made: Mapping[Any, Any]) -> tuple[Any, list[Any]]:
+    """Return the type that a provider makes, and its arguments from what was `made` before."""
+    hints = _hints_of(provider)
+    kind = _kind(provider, hints.pop("return", None))
+    return kind, [_given(provider, name, hints, made) for name in inspect.signature(provider).parameters]
+
+
 def _kind(provider: Callable[..., Any], returned: Any) -> Any:
     if inspect.isasyncgenfunction(provider) or inspect.isgeneratorfunction(provider):
         returned = (typing.get_args(returned) or (None,))[0]
@@ -121,7 +137,7 @@ def _kind(provider: Callable[..., Any], returned: Any) -> Any:
     return returned
 
 
-def _given(provider: Callable[..., Any], name: str, hints: dict[str, Any], made: dict[Any, Any]) -> Any:
+def _given(provider: Callable[..., Any], name: str, hints: dict[str, Any], made: Mapping[Any, Any]) -> Any:
     if hints.get(name) not in made:
         raise InvalidRequest(f"nothing registered before {_name_of(provider)} provides its parameter {name!r}")
     return made[hints[name]]

@@ -113,7 +113,7 @@ class Handlers(Handling):
         returned = await self._called(binding, data, context)
         if binding.handler.kind == "command" and returned is not None and not isinstance(returned, Verdict):
             return Done(returned)
-        return returned
+        return self.accepted(returned, binding.handler.function)
 
     async def _batch(self, claim: Claim, messages: list[Any]) -> Handled:
         """A batch. What does not fit is dead-lettered alone; when the handler raises, each lane's first is charged."""
@@ -131,7 +131,8 @@ class Handlers(Handling):
             verdicts: dict[int, object] = dict(unfit)
             if data:
                 returned = await self._called(binding, list(data.values()), context)
-                verdicts |= zip(data, one_each(returned, len(data)), strict=True)
+                answers = [self.accepted(one, binding.handler.function) for one in one_each(returned, len(data))]
+                verdicts |= zip(data, answers, strict=True)
             items = [settle(message, verdicts[index]) for index, message in enumerate(messages)]
         except BaseException as error:  # the handler's boundary: its failure is a verdict
             return charged(messages, self.on_error(claim.failure(error), messages), unfit, settle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import multiprocessing
 import os
@@ -160,10 +161,18 @@ class Stage:
         return await call_on(self._loop, work)
 
     async def call(self, binding: Binding, arguments: Sequence[Any], threads: int) -> Any:
-        """What the handler returns. Who is cancelled leaves a thread or process to what it runs."""
+        """Return what the handler returns, or the coroutine that it returns. On cancellation a thread or process keeps
+        running in the background."""
         function = binding.handler.function
         if binding.is_async:
-            return await function(*arguments)
+            returned = await function(*arguments)
+        else:
+            returned = await self._call_plain(binding, function, arguments, threads)
+        return returned if returned is None or not inspect.isawaitable(returned) else await returned
+
+    async def _call_plain(
+        self, binding: Binding, function: Callable[..., Any], arguments: Sequence[Any], threads: int
+    ) -> Any:
         key = None if binding.handler.processes else binding
         pool = self._pools.get(key)
         if pool is None or pool.left:

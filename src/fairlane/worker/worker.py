@@ -19,6 +19,7 @@ from fairlane.runtime.backoff import backoff
 from fairlane.runtime.consumer import Consumer
 from fairlane.wire.workers import WorkerQueue, WorkerReport
 from fairlane.worker.app import App, Every, Subscription
+from fairlane.worker.binding import check_parameters
 from fairlane.worker.handlers import BACKOFF_SECONDS, Handlers
 from fairlane.worker.mapped import MappedConsumers
 from fairlane.worker.stage import Stage
@@ -53,6 +54,7 @@ class Worker:
         self._subscriptions = app.subscriptions(queues)
         if not self._subscriptions:
             raise InvalidRequest(f"app {app.name!r} has no handlers")
+        check_parameters(app, self._subscriptions)
         self._client = Client(servers, attempts=1, token=token)
         self._concurrency = concurrency
         self._backoff_seconds = backoff_seconds
