@@ -62,20 +62,36 @@ async def test_dead_letters_come_page_by_page_each_once(wire: Wire) -> None:
         if cursor is None:
             break
         assert len(page["dead_letters"]) == 2
-    assert [letter["preview"] for letter in seen] == ["4", "3", "2", "1", "0"]
+    assert [letter["preview"] for letter in seen] == [4, 3, 2, 1, 0]
     assert {letter["attempts"] for letter in seen} == {1}
     assert seen[0]["error"] == "4 failed"
     assert abs(seen[0]["failed_at"] - time.time()) < 60, "seconds since 1970"
 
 
-async def test_a_long_message_is_only_begun_in_a_list_and_whole_by_itself(wire: Wire) -> None:
+async def test_a_long_message_is_shortened_in_a_list_and_whole_by_itself(wire: Wire) -> None:
     queue = wire.name()
-    await kill(wire, queue, {"text": "x" * 1000})
-    [letter] = (await wire.get(letters_of(queue))).ok()["dead_letters"]
-    assert letter["preview"].startswith('{"text":"xxx')
-    assert len(letter["preview"]) == 203
-    whole = (await wire.get(f"{letters_of(queue)}/{letter['id']}")).ok()
-    assert whole["data"] == {"text": "x" * 1000}
+    short = {"id": 7, "event": {"items": [1, 2]}}
+    long = {
+        "text": "x" * 1000,
+        "ok": True,
+        "items": [0.5, None, *range(50)],
+        "event": {"id": "P1", "deep": {"a": 1}, "list": [1]},
+        **{f"field {n}": n for n in range(50)},
+    }
+    await kill(wire, queue, short, long, "y" * 1000, {"text": "z" * 100_000})
+    letters = (await wire.get(letters_of(queue))).ok()["dead_letters"]
+    huge, text, preview, whole = [letter["preview"] for letter in letters]
+    assert whole == short
+    assert preview["text"] == "x" * 80 + "..."
+    assert (preview["ok"], preview["items"][:3], preview["items"][-1]) == (True, [0.5, None, 0], "...")
+    assert preview["event"] == {"id": "P1", "deep": "{...}", "list": "[...]"}
+    assert (preview["field 0"], preview["..."], len(preview)) == (0, "34 more fields", 21)
+    assert text == "y" * 80 + "..."
+    assert huge == '{"text":"' + "z" * 71 + "...", "too large to take apart for a list"
+    path = f"{letters_of(queue)}/{letters[2]['id']}"
+    whole = (await wire.get(path)).ok()
+    assert whole["data"] == long
+    assert whole["replay_result"] is None
     assert (whole["replayed_at"], whole["new_message_id"], whole["consumer_group"]) == (None, None, "__QUEUE_MODE__")
 
 
@@ -91,6 +107,51 @@ async def test_a_letter_is_replayed_once_and_the_same_is_answered_again(wire: Wi
     assert (popped["id"], popped["data"]) == (first["new_message_id"], {"n": 1})
     assert (await wire.get(path)).ok()["new_message_id"] == first["new_message_id"]
     assert (await shown(wire, queue))["dead_letters"] == 0
+
+
+async def test_a_letter_that_was_replayed_has_the_result_of_that(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.configure(queue, retryLimit=0)
+    await kill(wire, queue, 1, 2)
+    failed, done = (await wire.get(letters_of(queue))).ok()["dead_letters"]
+    paths = [f"{letters_of(queue)}/{letter['id']}" for letter in (done, failed)]
+
+    async def result(path: str) -> Any:
+        return (await wire.get(path)).ok()["replay_result"]
+
+    for path in paths:
+        (await wire.post(f"{path}/replay")).ok()
+        assert await result(path) == {"status": "pending", "result": None, "error": None}
+    [message] = await wire.pop(queue, batch=1)
+    assert (await result(paths[0]))["status"] == "processing"
+    await wire.ack([message], result={"ticket": 7})
+    assert await result(paths[0]) == {"status": "completed", "result": {"ticket": 7}, "error": None}
+    await wire.ack(await wire.pop(queue), "failed", error="still broken")
+    assert await result(paths[1]) == {"status": "dead_letter", "result": None, "error": "still broken"}
+
+
+async def test_letters_are_listed_replayed_and_purged_by_partition_and_error(wire: Wire) -> None:
+    queue = wire.name()
+    await kill(wire, queue, 1, 2, partition="a")
+    await kill(wire, queue, 3, 4, partition="b", group="g")
+    path = letters_of(queue)
+
+    async def listed(**query: Any) -> list[Any]:
+        return [letter["preview"] for letter in (await wire.get(path, **query)).ok()["dead_letters"]]
+
+    assert await listed(partition="a") == [2, 1]
+    assert await listed(error="3 fail") == [3]
+    assert await listed(consumer_group="g") == [4, 3]
+    assert await listed(partition="nowhere") == []
+    assert await listed(partition="b", error="1 failed") == []
+    [only] = (await wire.get(path, error="2 failed")).ok()["dead_letters"]
+    exactly = {"failed_from": repr(only["failed_at"]), "failed_until": repr(only["failed_at"])}
+    assert 2 in await listed(**exactly), "both ends are within"
+    replayed = (await wire.post(f"{path}/replay", body={"partition": "a", "error": "2"})).ok()["replayed"]
+    assert [one["id"] for one in replayed] == [only["id"]]
+    assert (await wire.post(f"{path}/replay", body={"partition": "nowhere"})).ok()["replayed"] == []
+    assert (await wire.delete(path, partition="b", error="4")).ok()["purged"] == 1
+    assert sorted(await listed()) == [1, 2, 3]
 
 
 async def test_many_are_replayed_and_purged_by_what_they_have_in_common(wire: Wire) -> None:

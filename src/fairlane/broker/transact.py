@@ -186,7 +186,8 @@ def _by_group(tenant: str, steps: Sequence[Step]) -> list[_Acks]:
                 raise InvalidRequest(f"step {index}: `retry` has no place in a transaction; release the lease instead")
             message = step.group, step.item.partition, step.item.transaction_id
             before = verdicts.setdefault(message, index)
-            if (verdict := items[step.group].get(before, step.item).status) != step.item.status:
+            verdict = items[step.group].get(before, step.item).status
+            if verdict != step.item.status and {verdict, step.item.status} != {"completed", "success"}:
                 raise InvalidRequest(
                     f"step {index}: this message is acked as `{verdict}` in step {before}, and as "
                     f"`{step.item.status}` here; ack it once"

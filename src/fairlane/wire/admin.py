@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlane.wire.base import Answer, Body, Limit
+from fairlane.wire.browse import Status
 
 
 class AdminQueue(Answer, rename=None):
@@ -24,7 +25,19 @@ class AdminQueues(Answer):
     queues: list[AdminQueue]
 
 
-class AdminLettersQuery(Body):
+class AdminChoice(Body, rename=None):
+    """The choice of dead letters: those that all that is given holds for."""
+
+    consumer_group: str | None = None
+    partition: str | None = None
+    error: str | None = None
+    """Part of the last error's text."""
+    failed_from: float | None = None
+    failed_until: float | None = None
+    """Both are included."""
+
+
+class AdminLettersQuery(AdminChoice, rename=None):
     limit: Limit = 100
     cursor: str | None = None
     """`next` of the page before."""
@@ -38,14 +51,24 @@ class AdminLetterHead(Answer, rename=None):
 
 
 class AdminLetter(AdminLetterHead, rename=None):
-    preview: str
-    """The beginning of the message."""
+    preview: msgspec.Raw
+    """The message; a long one is shortened."""
 
 
 class AdminLetters(Answer, rename=None):
     dead_letters: list[AdminLetter]
     next: str | None
     """The `cursor` of the next page, null on the last."""
+
+
+class AdminReplayResult(Answer):
+    """The end of the message that a dead letter was replayed as, for the group that had given it up."""
+
+    status: Status
+    result: msgspec.Raw
+    """What the ack carried."""
+    error: str | None
+    """Why it was given up again."""
 
 
 class AdminLetterDetail(AdminLetterHead, rename=None):
@@ -59,17 +82,11 @@ class AdminLetterDetail(AdminLetterHead, rename=None):
     replayed_at: float | None
     new_message_id: str | None
     """What it was replayed as."""
+    replay_result: AdminReplayResult | None
+    """Null if it was not replayed, and while the new message is not stored yet or no longer."""
 
 
-class AdminPurgeQuery(Body, rename=None):
-    """A filter of dead letters; what is not given does not matter."""
-
-    consumer_group: str | None = None
-    failed_from: float | None = None
-    failed_until: float | None = None
-
-
-class AdminFilter(AdminPurgeQuery):
+class AdminFilter(AdminChoice, rename=None):
     ids: list[str] | None = None
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 
 from fairlane.broker.broker import Broker
-from fairlane.errors import InvalidRequest
+from fairlane.errors import InvalidRequest, NotFound
+from fairlane.http.preview import preview_of
 from fairlane.http.router import Routes
 from fairlane.model.access import Caller
 from fairlane.model.limits import MESSAGE_BYTES_MAX
-from fairlane.model.moment import MICROS_MAX
+from fairlane.model.moment import MICROS_MAX, Moment
 from fairlane.model.names import check_name, name_or_none
 from fairlane.store.contract.values import DeadFilter
 from fairlane.wire import admin as wire
 from fairlane.wire.base import made
-from fairlane.wire.dead_letters import DeadLetter
+from fairlane.wire.dead_letters import DeadLetter, ReplayBody
 
 routes = Routes("admin")
 _LETTERS = "/admin/queues/{queue}/dlq"
-_PREVIEW_CHARS = 200
 
 
 @routes.get("/admin/queues", needs="status", each=True)
@@ -30,7 +30,8 @@ async def list_queues(broker: Broker, caller: Caller) -> wire.AdminQueues:
 @routes.get(_LETTERS, needs="browse", live=True)
 async def list_letters(broker: Broker, queue: str, query: wire.AdminLettersQuery) -> wire.AdminLetters:
     """Dead letters of a queue, latest failure first, page by page."""
-    page = await broker.dead_letters.list(queue, limit=query.limit + 1, before=_before(query.cursor))
+    where = _choice(queue, query)
+    page = await broker.dead_letters.list(queue, where, limit=query.limit + 1, before=_before(query.cursor))
     last = page[query.limit - 1] if len(page) > query.limit else None
     return wire.AdminLetters(
         dead_letters=[_letter(one) for one in page[: query.limit]],
@@ -48,9 +49,7 @@ def _before(cursor: str | None) -> tuple[int, str] | None:
 
 
 def _letter(letter: DeadLetter) -> wire.AdminLetter:
-    text = bytes(letter.raw).decode("utf-8", "replace")
-    preview = text if len(text) <= _PREVIEW_CHARS else f"{text[:_PREVIEW_CHARS]}..."
-    return made(wire.AdminLetter, letter, failed_at=letter.failed_at / 1e6, preview=preview)
+    return made(wire.AdminLetter, letter, failed_at=letter.failed_at / 1e6, preview=preview_of(letter.raw))
 
 
 @routes.get(f"{_LETTERS}/{{id}}", needs="browse", live=True)
@@ -67,7 +66,19 @@ async def show_letter(broker: Broker, queue: str, id: str) -> wire.AdminLetterDe
         created_at=letter.created_at / 1e6,
         replayed_at=None if letter.replayed_at is None else letter.replayed_at / 1e6,
         new_message_id=letter.replayed_as,
+        replay_result=await _replay_result(broker, letter),
     )
+
+
+async def _replay_result(broker: Broker, letter: DeadLetter) -> wire.AdminReplayResult | None:
+    """Return the result of the message that a letter was replayed as; None if there is no such message."""
+    if letter.replayed_as is None:
+        return None
+    try:
+        found = await broker.results.at(letter.partition_id, letter.replayed_as, group=letter.group)
+    except NotFound:  # it waits as an operation, or retention has deleted it
+        return None
+    return wire.AdminReplayResult(status=found.status, result=found.raw, error=found.error)
 
 
 @routes.post(f"{_LETTERS}/{{id}}/replay", needs="replay")
@@ -84,7 +95,7 @@ async def replay_letter(broker: Broker, queue: str, id: str) -> wire.AdminReplay
 @routes.post(f"{_LETTERS}/replay", needs="replay", body_bytes_max=2 * MESSAGE_BYTES_MAX)
 async def replay_letters(broker: Broker, queue: str, body: wire.AdminFilter) -> wire.AdminReplayedMany:
     """Push all dead letters again that match and were not replayed yet."""
-    replayed = await broker.dead_letters.replay(queue, _where(body, body.ids))
+    replayed = await broker.dead_letters.replay(queue, _choice(queue, body, body.ids))
     return wire.AdminReplayedMany(replayed=[wire.AdminReplayedOne(id=id, new_message_id=new) for id, new in replayed])
 
 
@@ -97,23 +108,26 @@ async def delete_letter(broker: Broker, queue: str, id: str) -> wire.AdminDone:
 
 
 @routes.delete(_LETTERS, needs="purge")
-async def purge_letters(broker: Broker, queue: str, query: wire.AdminPurgeQuery) -> wire.AdminPurged:
+async def purge_letters(broker: Broker, queue: str, query: wire.AdminChoice) -> wire.AdminPurged:
     """Delete all dead letters that match for good."""
-    return wire.AdminPurged(purged=await broker.dead_letters.purge(queue, _where(query, None)))
+    return wire.AdminPurged(purged=await broker.dead_letters.purge(queue, _choice(queue, query)))
 
 
-def _where(given: wire.AdminPurgeQuery, ids: list[str] | None) -> DeadFilter:
-    return DeadFilter(
-        group=name_or_none("consumer_group", given.consumer_group),
+def _choice(queue: str, given: wire.AdminChoice, ids: list[str] | None = None) -> ReplayBody:
+    return ReplayBody(
+        queue=queue,
+        consumer_group=name_or_none("consumer_group", given.consumer_group),
+        partition=given.partition,
+        error=given.error,
         ids=None if ids is None else [check_name("id", id) for id in ids],
-        failed_from=_moment("failed_from", given.failed_from),
-        failed_until=_moment("failed_until", given.failed_until),
+        since=_moment("failed_from", given.failed_from),
+        until=_moment("failed_until", given.failed_until),
     )
 
 
-def _moment(name: str, seconds: float | None) -> int | None:
+def _moment(name: str, seconds: float | None) -> Moment | None:
     if seconds is None:
         return None
     if not math.isfinite(seconds):
         raise InvalidRequest(f"{name} must be a time in seconds since 1970")
-    return int(max(0.0, min(seconds, MICROS_MAX / 1e6)) * 1e6)
+    return Moment(round(max(0.0, min(seconds, MICROS_MAX / 1e6)) * 1e6))
