@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fairlane.broker import audit
 from fairlane.broker.audit import REFUSALS_MAX
 from tests.clock import ManualClock
 from tests.conformance.backends import SqliteBackend
@@ -117,6 +118,43 @@ async def test_refusals_are_noted_but_not_without_end(world: World) -> None:
     await until(lambda: found(world, REFUSALS_MAX))
     assert len([one for one in await world.entries() if one[3] == "refused"]) <= REFUSALS_MAX + 3
     assert (await world.ask("GET", "/api/v1/audit/verify")).ok()["whole"]
+
+
+async def test_the_noise_of_strangers_hides_no_refusal_of_a_key(world: World) -> None:
+    keys = {}
+    for name in ("insider", "other"):
+        made = (await world.ask("POST", "/api/v1/keys", body={"name": name, "scopes": ["push:orders"]})).ok(201)
+        keys[name] = made["key"]
+    for _ in range(3 * REFUSALS_MAX):
+        (await world.ask("GET", "/api/v1/keys", key="fl_wrong")).refused(401)
+        (await world.ask("GET", "/api/v1/keys", key=keys["other"])).refused(403)
+    for _ in range(5):
+        (await world.ask("GET", "/api/v1/keys", key=keys["insider"])).refused(403)
+
+    async def noted() -> bool:
+        return [one[0] for one in await world.entries() if one[3] == "refused"].count("key:insider") == 5
+
+    await until(noted)
+
+
+async def test_logins_of_one_key_are_noted_once_a_minute(world: World) -> None:
+    for _ in range(5):
+        (await world.ask("POST", "/api/v1/login", body={"key": world.key})).ok()
+    assert [one[1] for one in await world.entries()] == ["login"]
+
+
+async def test_one_key_changes_so_much_at_once_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change is two entries that stay for a year."""
+    made = (await world.ask("POST", "/api/v1/keys", body={"name": "n", "scopes": ["configure:orders"]})).ok(201)
+    monkeypatch.setitem(audit.BURSTS, "change", (3, 0.001))
+    configure = {"body": {"queue": "orders", "options": {}}}
+    for _ in range(3):
+        (await world.ask("POST", "/api/v1/configure", key=made["key"], **configure)).ok()
+    refused = await world.ask("POST", "/api/v1/configure", key=made["key"], **configure)
+    assert "key:n" in refused.refused(429, "overloaded")["error"]
+    assert float(refused.headers["Retry-After"]) >= 1
+    (await world.ask("POST", "/api/v1/configure", **configure)).ok()
+    assert len(await world.entries()) == 5, "what was refused is not noted"
 
 
 async def found(world: World, count: int) -> list[tuple[str, str, str, str]]:

@@ -2,7 +2,8 @@
 
 What is done with a credential is stored twice: that it begins, before anything is done, and what came of it, before it
 is answered. So a broker that dies in between leaves an entry, and what cannot be noted is not done. Refusals are stored
-beside the requests and only so many of them, so that nobody fills the disk with them; those left out are counted."""
+beside the requests and only so many of them for each caller, so that nobody fills the disk with them or hides those of
+others; those left out are counted."""
 
 from __future__ import annotations
 
@@ -12,10 +13,11 @@ from collections import deque
 from time import monotonic
 from typing import Final, Literal
 
-from fairlane.errors import FairlaneError, Unavailable
-from fairlane.model.access import ANYBODY, Caller
+from fairlane.errors import FairlaneError, Overloaded, Unavailable
+from fairlane.model.access import ANYBODY, NOBODY, Caller
 from fairlane.model.audit import AuditAction, AuditEntry
 from fairlane.model.moment import moment_or_none
+from fairlane.runtime.rate import Ration
 from fairlane.runtime.service import Service
 from fairlane.store.contract.store import Store
 from fairlane.wire.audit import AuditLine, AuditPage, AuditQuery, AuditVerified
@@ -24,7 +26,10 @@ from fairlane.wire.base import made
 Outcome = Literal["begun", "done", "refused", "failed"]
 KEEP_SECONDS: Final = 365 * 24 * 3600
 REFUSALS_MAX: Final = 20
-"""At once, and in a minute from then on."""
+"""Refusals of one caller that are noted at once, and in a minute from then on. All strangers are one caller."""
+BURSTS: Final = {"refusal": (REFUSALS_MAX, REFUSALS_MAX / 60), "login": (1, 1 / 60), "change": (1_000, 10.0)}
+"""Entries of one caller by their kind: at once, and a second from then on."""
+_CALLERS_MAX: Final = 10_000
 _FORGET_SECONDS: Final = 3600.0
 _WAITING_MAX: Final = 10_000
 _AT_ONCE: Final = 500
@@ -32,6 +37,23 @@ _FIELD_CHARS_MAX: Final = 300
 _LAST: Final = 2**62
 
 log = logging.getLogger(__name__)
+
+
+class _Noted:
+    """How many entries of one kind a caller may still have noted, and how many were left out since the last."""
+
+    def __init__(self, kind: str) -> None:
+        burst, per_second = BURSTS[kind]
+        self.ration = Ration(per_second, burst)
+        self._left_out = 0
+
+    def next(self) -> int | None:
+        """Return how many were left out before this entry, or None if this one is left out too."""
+        if not self.ration.allows(monotonic()):
+            self._left_out += 1
+            return None
+        left_out, self._left_out = self._left_out, 0
+        return left_out
 
 
 class AuditLog(Service):
@@ -43,9 +65,7 @@ class AuditLog(Service):
         self._store = store
         self.keep_seconds = KEEP_SECONDS
         self._waiting: deque[tuple[AuditEntry, asyncio.Future[int] | None]] = deque()
-        self._room = float(REFUSALS_MAX)
-        self._room_at = monotonic()
-        self._left_out = 0
+        self._noted: dict[tuple[str, str, str], _Noted] = {}
         self._forget_at = monotonic() + _FORGET_SECONDS
 
     async def begin(self, caller: Caller, action: str, target: str, source: str) -> int | None:
@@ -53,6 +73,13 @@ class AuditLog(Service):
         cannot be, and then it is not to be done. Of who has no credential only the end is noted (None)."""
         if caller is ANYBODY:
             return None
+        if not self._of("change", caller).ration.allows(monotonic()):
+            burst, per_second = BURSTS["change"]
+            raise Overloaded(
+                f"{caller.name} may change {per_second:g} things a second, after the first {burst:,}: each is an entry "
+                "of the audit log",
+                retry_after=1 / per_second,
+            )
         stored: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._put(_entry(caller, action, target, "begun", source), stored)
         return await stored
@@ -71,17 +98,31 @@ class AuditLog(Service):
         await stored
 
     def refused(self, caller: Caller | None, action: str, target: str, source: str) -> None:
-        """Add an entry for a request that was refused, soon, unless there were too many lately."""
-        now = monotonic()
-        self._room = min(REFUSALS_MAX, self._room + (now - self._room_at) * REFUSALS_MAX / 60)
-        self._room_at = now
-        if self._room < 1:
-            self._left_out += 1
+        """Add an entry for a request that was refused, soon, unless the caller had too many lately."""
+        left_out = self._of("refusal", caller or NOBODY).next()
+        if left_out is None:
             return
-        self._room -= 1
-        if self._left_out:
-            target, self._left_out = f"{target} ({self._left_out} refusals before it are not listed)", 0
+        if left_out:
+            target = f"{target} ({left_out} refusals before it are not listed)"
         self._put(_entry(caller, action, target, "refused", source), None)
+
+    async def logged_in(self, caller: Caller, target: str, source: str) -> None:
+        """Add an entry for a login, unless the caller had one within the last minute."""
+        left_out = self._of("login", caller).next()
+        if left_out is None:
+            return
+        if left_out:
+            target = f"{target} ({left_out} logins before it are not listed)"
+        await self.add(caller, "login", target, "done", source)
+
+    def _of(self, kind: str, caller: Caller) -> _Noted:
+        key = kind, caller.tenant, caller.name
+        noted = self._noted.get(key)
+        if noted is None:
+            if len(self._noted) >= _CALLERS_MAX:
+                self._noted.clear()
+            noted = self._noted[key] = _Noted(kind)
+        return noted
 
     def _put(self, entry: AuditEntry, stored: asyncio.Future[int] | None) -> None:
         if len(self._waiting) >= _WAITING_MAX:

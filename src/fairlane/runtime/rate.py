@@ -56,17 +56,18 @@ def retry_after(seconds: float | None) -> float:
 
 
 class Ration:
-    """So many a second, and as many at once."""
+    """A rate limit: `per_second`, and `burst` at once, which is as many unless given."""
 
-    def __init__(self, per_second: int) -> None:
+    def __init__(self, per_second: float, burst: float | None = None) -> None:
         self.per_second = per_second
-        self._left = float(per_second)
+        self._burst = float(per_second if burst is None else burst)
+        self._left = self._burst
         self._at = 0.0
 
     def allows(self, now: float) -> bool:
         """Whether one more may come at `now`, in seconds; if so it counts."""
         if now > self._at:
-            self._left = min(self.per_second, self._left + (now - self._at) * self.per_second)
+            self._left = min(self._burst, self._left + (now - self._at) * self.per_second)
         self._at = now
         if self._left < 1:
             return False

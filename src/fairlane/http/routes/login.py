@@ -30,7 +30,7 @@ async def login(app: App, request: Request, body: LoginBody) -> Response:
     except Unauthenticated:
         app.broker.audit.refused(NOBODY, "login", "/api/v1/login", request.peer)
         raise
-    await app.broker.audit.add(caller, "login", "/api/v1/login", "done", request.peer)
+    await app.broker.audit.logged_in(caller, "/api/v1/login", request.peer)
     session_id = await app.broker.credentials.log_in(caller, secret.decode("ascii"))
     return Response(200, encode(of_caller(caller)), headers=(_cookie(request, session_id.encode()),))
 
