@@ -310,63 +310,10 @@ async def test_closing_a_client_waits_for_what_is_on_its_way(rogue: Rogue, queue
     assert {task.result().status for task in pushes} == {"queued"}
 
 
-async def test_pushes_that_are_refused_for_overload_keep_their_place_in_the_lane(rogue: Rogue, queue: str) -> None:
-    rogue.do(Answer(429, {"error": "busy", "code": "overloaded"}, {"Retry-After": "0.2"}))
-    async with Client(rogue.url) as client:
-        calls = [asyncio.create_task(client.push(queue, 0))]
-        await rogue.until(PUSH, 1)
-        calls += [asyncio.create_task(client.push(queue, n)) for n in range(1, 6)]
-        await asyncio.gather(*calls)
-        batch = await client.pop(queue, batch=10)
-    assert [message.data for message in batch] == [0, 1, 2, 3, 4, 5]
-
-
-async def test_calls_to_a_full_queue_are_stored_in_the_order_of_the_calls(rogue: Rogue, queue: str) -> None:
-    async with Client(rogue.url, max_retry_delay=0.02, attempts=10_000) as client:
-        await client.queues.configure(queue, max_size=10)
-        calls = []
-        for n in range(20):
-            items = [PushItem(queue=queue, payload=b"%d" % m) for m in range(3 * n, 3 * n + 1 + 2 * (n % 2))]
-            calls.append(asyncio.create_task(client.push_many(items)))
-            await asyncio.sleep(0)
-        found: list[int] = []
-        while len(found) < 40:
-            batch = await client.pop(queue, batch=4, wait=30)
-            found += [message.data for message in batch]
-            await client.ack(batch)
-        await asyncio.gather(*calls)
-    assert found == sorted(found)
-
-
-async def test_a_lane_that_waits_for_room_holds_up_no_other_lane(rogue: Rogue, queue: str) -> None:
-    async with Client(rogue.url) as client:
-        for n in range(6):
-            await client.queues.configure(f"{queue}-{n}", max_size=1)
-            await client.push(f"{queue}-{n}", 0)
-        seen = len(rogue.requests(PUSH))
-        waiting = []
-        for n in range(6):
-            waiting += [asyncio.create_task(client.push(f"{queue}-{n}", m)) for m in range(300)]
-            await rogue.until(PUSH, seen + n + 1)
-        async with asyncio.timeout(20):
-            assert (await client.push(queue, 1)).status == "queued"
-        assert not any(one.done() for one in waiting)
-        for one in waiting:
-            one.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-
-
-async def test_calls_that_go_one_by_one_keep_their_order_when_one_of_them_is_refused(rogue: Rogue, queue: str) -> None:
-    """The request of three is refused as a whole, and of the three the first one meets an overload."""
-    rogue.hold = asyncio.Event()
-    async with Client(rogue.url) as client:
-        calls = [asyncio.create_task(client.push(queue, 0))]
-        await rogue.until(PUSH, 1)
-        calls += [asyncio.create_task(client.push(queue, n)) for n in range(1, 4)]
-        await asyncio.sleep(0)
-        busy = Answer(429, {"error": "busy", "code": "overloaded"}, {"Retry-After": "0.05"})
-        rogue.do(Answer(400, {"error": "no", "code": "invalid_request"}), busy)
-        rogue.hold.set()
-        await asyncio.gather(*calls)
-        batch = await client.pop(queue, batch=10)
-    assert [message.data for message in batch] == [0, 1, 2, 3]
+async def test_acks_that_a_broker_failed_at_are_repeated(rogue: Rogue, queue: str) -> None:
+    async with Client(rogue.url, retry_delay=0.01) as client:
+        await client.push_many([PushItem(queue=queue, payload=b"1") for _ in range(3)])
+        batch = await client.pop(queue, batch=3)
+        rogue.do(*[Answer(500, {"error": "a defect", "code": "internal_error"})] * 2)
+        outcomes = await asyncio.gather(*map(client.ack, batch))
+        assert all(one.success for [one] in outcomes)

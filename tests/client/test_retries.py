@@ -7,14 +7,24 @@ import time
 
 import pytest
 
-from fairlane import Client, NotFound, OutcomeUnknown, Overloaded, StoreUnavailable, TransactionRefused, Unavailable
+from fairlane import (
+    Client,
+    NotFound,
+    OutcomeUnknown,
+    Overloaded,
+    PushItem,
+    StoreUnavailable,
+    TransactionRefused,
+    Unavailable,
+)
 from fairlane.client.retries import Retries
-from fairlane.errors import ShuttingDown
+from fairlane.errors import BrokerFailed, ShuttingDown
 from fairlane.runtime.backoff import seconds_of
 from tests.client.rogue import Answer, Drop, Rogue
 
 PUSH = "/api/v1/push"
 BUSY = {"error": "the broker is busy", "code": "overloaded"}
+FAILED = Answer(500, {"error": "a defect", "code": "internal_error"})
 DOWN = Answer(503, {"error": "the database is away", "code": "store_unavailable"}, {"Retry-After": "1"})
 
 
@@ -54,20 +64,56 @@ async def test_a_429_is_raised_at_once_if_so_wished(rogue: Rogue, queue: str) ->
     assert len(rogue.seen) == 1
 
 
-@pytest.mark.parametrize("verb", ["push", "pop", "ack", "queues"])
-async def test_a_429_is_repeated_for_every_verb(rogue: Rogue, queue: str, verb: str) -> None:
-    async with patient(rogue) as client:
+@pytest.mark.parametrize("batching", [True, False])
+@pytest.mark.parametrize("verb", ["push", "push_many", "pop", "ack", "queues"])
+@pytest.mark.parametrize(
+    "refusal", [Answer(429, BUSY, {"Retry-After": "0.01"}), FAILED, Answer(507, {"detail": "a proxy's page"})]
+)
+async def test_a_429_and_a_5xx_are_repeated_for_every_verb(
+    rogue: Rogue, queue: str, verb: str, batching: bool, refusal: Answer
+) -> None:
+    async with Client(rogue.url, retry_delay=0.01, batching=batching) as client:
         await client.push(queue, 1)
         batch = await client.pop(queue)
-        rogue.do(Answer(429, BUSY, {"Retry-After": "0.01"}), Answer(429, BUSY, {"Retry-After": "0.01"}))
+        rogue.do(refusal, refusal)
         calls = {
             "push": lambda: client.push(queue, 2),
+            "push_many": lambda: client.push_many([PushItem(queue=queue, payload=b"1")] * 2),
             "pop": lambda: client.pop(queue),
             "ack": lambda: client.ack(batch),
             "queues": lambda: client.queues.delete("nobody's"),
         }
         await calls[verb]()
     assert len(rogue.seen) == 2 + 3
+
+
+@pytest.mark.parametrize("verb", ["push", "push_many", "pop", "ack"])
+async def test_a_500_that_stays_is_raised_as_what_it_is(rogue: Rogue, queue: str, verb: str) -> None:
+    async with patient(rogue) as client:
+        await client.push(queue, 1)
+        batch = await client.pop(queue)
+        rogue.do(*[FAILED] * 3)
+        calls = {
+            "push": lambda: client.push(queue, 2),
+            "push_many": lambda: client.push_many([PushItem(queue=queue, payload=b"1")] * 2),
+            "pop": lambda: client.pop(queue),
+            "ack": lambda: client.ack(batch),
+        }
+        with pytest.raises(BrokerFailed, match="a defect"):
+            await calls[verb]()
+    assert len(rogue.seen) == 2 + 3
+
+
+async def test_one_line_is_logged_however_often_a_broker_says_that_it_is_busy(
+    rogue: Rogue, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with patient(rogue, max_retry_delay=0.01, attempts=10) as client:
+        for _ in range(3):
+            rogue.do(*[Answer(429, BUSY, {"Retry-After": "7"})] * 3)
+            await asyncio.gather(*[client.push(queue, 1, partition=str(n)) for n in range(3)], client.pop(queue))
+    [record] = [one for one in caplog.records if one.name == "fairlane.client"]
+    assert record.levelname == "WARNING"
+    assert record.getMessage() == "the server is busy (429 overloaded: the broker is busy); retrying"
 
 
 async def test_a_503_is_repeated_and_then_raised_as_what_it_is(rogue: Rogue, queue: str) -> None:
@@ -83,7 +129,7 @@ async def test_a_503_is_repeated_and_then_raised_as_what_it_is(rogue: Rogue, que
     assert len(rogue.seen) == 3 + 3 + 3
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422, 500, 501])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422, 501, 505])
 async def test_other_refusals_are_never_repeated(rogue: Rogue, queue: str, status: int) -> None:
     rogue.do(Answer(status, {"error": "no", "code": "something_else"}))
     async with patient(rogue) as client:

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import msgspec
 
-from fairlane.client.in_flight import InFlight
+from fairlane.client.in_flight import Again, InFlight, settle
 from fairlane.client.part import decode
 from fairlane.client.pops import affinity
-from fairlane.client.transport import Transport, path_of
+from fairlane.client.transport import Call, Transport, path_of
 from fairlane.errors import BrokerFailed, FairlaneError
 from fairlane.model.outcome import AckItem, AckOutcome, Alike, Outcomes
 from fairlane.wire.ack import Ack, AckBatch, AckElement
@@ -32,9 +32,19 @@ class _Call(msgspec.Struct):
     items: Sequence[AckItem]
     acks: list[Ack]
     indexes: Sequence[int]
+    failures: int = 0
+    """Answers that said to send it again."""
 
     def __len__(self) -> int:
         return len(self.indexes)
+
+    @property
+    def lanes(self) -> set[str]:
+        return {ack.partition_id for ack in self.acks}
+
+    @property
+    def size(self) -> int:
+        return _ACK_BYTES * len(self.acks)
 
 
 class Acks:
@@ -54,31 +64,53 @@ class Acks:
         if spans is not None:
             send = spans.acking(*group, send)
         if not self._batching:
-            [outcomes] = await send([call])
-            if isinstance(outcomes, Exception):
-                raise outcomes
-            return cast(Sequence[AckOutcome], outcomes)
+            return cast(Sequence[AckOutcome], await settle(send, call))
         in_flight = self._in_flight.get(group)
         if in_flight is None:
             in_flight = self._in_flight[group] = InFlight(send)
         try:
-            return await in_flight.put(call, {ack.partition_id for ack in call.acks}, _ACK_BYTES * len(call.acks))
+            return await in_flight.put(call, call.lanes, call.size)
         finally:
             if in_flight.idle and self._in_flight.get(group) is in_flight:
                 del self._in_flight[group]
 
-    async def _request(self, group: QueueGroup, calls: list[_Call]) -> list[Sequence[AckOutcome] | Exception]:
+    async def _request(self, group: QueueGroup, calls: list[_Call]) -> list[Sequence[AckOutcome] | Again | Exception]:
         """One request for all calls, or one for each if they are refused as a whole."""
         acks = [ack for call in calls for ack in call.acks]
+        body = encode(AckBatch(acks, group[1]))
         try:
-            body = await self._transport.ask("POST", _ACK, key=affinity(*group), body=encode(AckBatch(acks, group[1])))
+            answer = await self._transport.exchange(Call("POST", _ACK, affinity(*group), body))
         except FairlaneError as error:
-            # What the broker stumbles over may be one of them.
-            if len(calls) == 1 or (error.retryable and not isinstance(error, BrokerFailed)):
-                return [error] * len(calls)
-            return [(await self._request(group, [call]))[0] for call in calls]
-        found = iter(decode(body, list[AckElement]))
-        return [_outcomes(call, found) for call in calls]
+            return [error] * len(calls)
+        if answer.status < 300:
+            found = iter(decode(answer.body, list[AckElement]))
+            return [_outcomes(call, found) for call in calls]
+        refusal = answer.error()
+        # What the broker stumbles over may be one of them.
+        if len(calls) > 1 and (not refusal.retryable or isinstance(refusal, BrokerFailed)):
+            return await self._one_by_one(group, calls)
+        return [self._again(call, refusal) for call in calls]
+
+    async def _one_by_one(
+        self, group: QueueGroup, calls: list[_Call]
+    ) -> list[Sequence[AckOutcome] | Again | Exception]:
+        """Send each call in a request of its own, but none that would pass one of its lane that is sent again."""
+        outcomes: list[Sequence[AckOutcome] | Again | Exception] = []
+        waiting: set[str] = set()
+        for call in calls:
+            if waiting.isdisjoint(call.lanes):
+                [found] = await self._request(group, [call])
+            else:
+                found = Again(call, call.lanes, call.size, 0.0)
+            if isinstance(found, Again):
+                waiting |= call.lanes
+            outcomes.append(found)
+        return outcomes
+
+    def _again(self, call: _Call, error: FairlaneError) -> Again | FairlaneError:
+        call.failures += 1
+        seconds = self._transport.delay_after(error, call.failures)
+        return error if seconds is None else Again(call, call.lanes, call.size, seconds)
 
     async def drain(self) -> None:
         for in_flight in list(self._in_flight.values()):

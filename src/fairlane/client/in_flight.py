@@ -33,6 +33,18 @@ class Again(NamedTuple):
     seconds: float
 
 
+async def settle(send: Callable[[list[Any]], Awaitable[Sequence[Any]]], call: Any) -> Any:
+    """Send one call by itself until its outcome is final, and return or raise that."""
+    while True:
+        [outcome] = await send([call])
+        if isinstance(outcome, Exception):
+            raise outcome
+        if not isinstance(outcome, Again):
+            return outcome
+        await asyncio.sleep(outcome.seconds)
+        call = outcome.call
+
+
 class InFlight(Generic[Call, Outcome]):
     """Requests in flight, and the calls that wait for one. No two requests have a lane in common: what was called first
     for a lane is carried out first. `send` makes one request of calls and returns the outcome of each. A call whose

@@ -74,4 +74,4 @@ def _class_of_status(status: int) -> type[FairlaneError]:
         return errors.InvalidRequest
     if status in (502, 503, 504):
         return errors.Unavailable
-    return errors.BrokerFailed if status >= 500 else FairlaneError
+    return errors.BrokerFailed if status >= 500 and status not in (501, 505) else FairlaneError

@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import msgspec
 
-from fairlane.client.in_flight import Again, InFlight
+from fairlane.client.in_flight import Again, InFlight, settle
 from fairlane.client.operations import QueuedPushes
 from fairlane.client.part import decode
 from fairlane.client.problems import rebuilt
 from fairlane.client.transport import Answer, Call, Transport, path_of
-from fairlane.errors import FairlaneError, InvalidRequest, Overloaded, QueueFull
+from fairlane.errors import BrokerFailed, FairlaneError, InvalidRequest, Overloaded, QueueFull
 from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.limits import JSON_DEPTH_MAX
 from fairlane.model.message import (
@@ -36,9 +36,16 @@ _PUSH = f"{path_of('push')}?brief=true"
 _ITEM_BYTES = 200  # of an item besides its payload, about
 _ROUNDS_MAX = 3  # others may take the room meanwhile
 _LaneName = tuple[str, str | None]
-_NOT_SENT = FairlaneError("the message was not sent")
 JOURNAL_LANES_MAX = 10_000
 """Lanes with messages in a journal that a client remembers. Past that it forgets the least recent one."""
+
+
+class _NotSent(FairlaneError):
+    """The message was kept back, because an earlier one of its lane is sent again."""
+
+
+_NOT_SENT = _NotSent("the message was not sent")
+_AGAIN = (Overloaded, BrokerFailed, _NotSent)
 
 
 class Pushes:
@@ -91,23 +98,14 @@ class Pushes:
     async def _stored(self, items: list[Item]) -> list[PushOutcome]:
         if self._batching:
             return await self._put(items)
-        call = items
-        while True:
-            [outcomes] = await self._send([call])
-            if isinstance(outcomes, Again):
-                await asyncio.sleep(outcomes.seconds)
-                call = outcomes.call
-            elif isinstance(outcomes, Exception):
-                raise outcomes
-            else:
-                return outcomes
+        return cast("list[PushOutcome]", await settle(self._send, items))
 
     def _put(self, items: list[Item]) -> asyncio.Future[list[PushOutcome]]:
         return self._in_flight.put(items, _lanes(items), _size(items))
 
     async def _send(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Again | Exception]:
-        """Send all calls in one request. Items that met an overload are to be sent again after a delay, before any
-        later call of their lanes."""
+        """Send all calls in one request. Items that met an overload, or a failure of the broker, are to be sent again
+        after a delay, before any later call of their lanes."""
         found: Sequence[list[PushOutcome] | Exception]
         try:
             found = await self._fit(calls)
@@ -117,19 +115,23 @@ class Pushes:
 
     def _again(self, call: list[Item], found: list[PushOutcome] | Exception) -> list[PushOutcome] | Again | Exception:
         """Return the outcomes of a call, or what is to be sent again of it."""
-        if isinstance(call, _Rest):
-            if isinstance(found, FairlaneError):  # of these alone: the others are stored
-                found = [_refused(item, found) for item in call]
+        if isinstance(found, BrokerFailed) or (isinstance(call, _Rest) and isinstance(found, FairlaneError)):
+            found = [_refused(item, found) for item in call]
+        if isinstance(call, _Rest):  # of these alone: the others are stored
             found = _replaced(call.outcomes, call.indexes, found)
         if isinstance(found, Exception):
             return found
-        refused = [index for index, one in enumerate(found) if one.error and isinstance(one.error, Overloaded)]
+        refused = [index for index, one in enumerate(found) if one.error and isinstance(one.error, _AGAIN)]
         if not refused:
             return found
         rest = _Rest(call, found, refused)
-        longest = max((cast(Overloaded, found[index].error) for index in refused), key=lambda one: one.retry_after)
-        seconds = self._transport.retries.after_refusal(longest, rest.refusals)
-        return found if seconds is None else Again(rest, _lanes(rest), _size(rest), seconds)
+        errors = {id(error): error for index in refused if (error := found[index].error) is not _NOT_SENT}
+        rest.failures += bool(errors)
+        delays = [self._transport.delay_after(cast(FairlaneError, one), rest.failures) for one in errors.values()]
+        if None not in delays:
+            return Again(rest, _lanes(rest), _size(rest), max(cast("list[float]", delays), default=0.0))
+        whole = found[0].error
+        return whole if isinstance(whole, BrokerFailed) and {id(one.error) for one in found} == {id(whole)} else found
 
     async def _fit(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Exception]:
         """Send all calls in one request. A queue with too little room refuses them together though some would fit, so
@@ -208,23 +210,23 @@ class Pushes:
         return cast("list[list[PushOutcome] | Exception]", outcomes)
 
     async def _one_by_one(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Exception]:
-        """Send each call in a request of its own. One whose lane had an overload in an earlier call shares its refusal
-        instead of passing it."""
+        """Send each call in a request of its own, but none that would pass one of its lane that is sent again."""
         outcomes: list[list[PushOutcome] | Exception] = []
-        refusals: dict[_LaneName, Overloaded] = {}
+        waiting: set[_LaneName] = set()
         for call in calls:
-            refusal = next((refusals[lane] for lane in _lanes(call) if lane in refusals), None)
-            if refusal is not None:
-                found: list[PushOutcome] | Exception = [_refused(item, refusal) for item in call]
-            else:
+            found: list[PushOutcome] | Exception
+            if waiting.isdisjoint(_lanes(call)):
                 try:
                     [found] = await self._request([call])
                 except FairlaneError as error:
                     found = error
+            else:
+                found = [_refused(item, _NOT_SENT) for item in call]
             outcomes.append(found)
-            for item, one in zip(call, [] if isinstance(found, Exception) else found, strict=False):
-                if isinstance(one.error, Overloaded):
-                    refusals[item.queue, item.partition] = one.error
+            errors = [found] * len(call) if isinstance(found, Exception) else [one.error for one in found]
+            waiting |= {
+                (item.queue, item.partition) for item, one in zip(call, errors, strict=True) if isinstance(one, _AGAIN)
+            }
         return outcomes
 
     async def drain(self) -> None:
@@ -232,7 +234,7 @@ class Pushes:
 
 
 class _Rest(list[Item]):
-    """The items of a call that met an overload, with the outcomes of the whole call so far."""
+    """The items of a call that are to be sent again, with the outcomes of the whole call so far."""
 
     def __init__(self, call: list[Item], outcomes: list[PushOutcome], refused: list[int]) -> None:
         """`refused` are indexes of outcomes; `call` is the whole call, or an earlier rest of it."""
@@ -240,7 +242,7 @@ class _Rest(list[Item]):
         super().__init__([items[index] for index in refused])
         self.outcomes = outcomes
         self.indexes: list[int] = refused
-        self.refusals: int = call.refusals + 1 if isinstance(call, _Rest) else 1
+        self.failures: int = call.failures if isinstance(call, _Rest) else 0
 
 
 def _lanes(items: list[Item]) -> set[_LaneName]:

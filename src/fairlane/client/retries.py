@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlane.errors import InvalidRequest, Overloaded
+from fairlane.errors import BrokerFailed, FairlaneError, InvalidRequest, Overloaded
 from fairlane.runtime.backoff import backoff
 
 
 class Retries(msgspec.Struct, frozen=True, kw_only=True):
-    """Refusals for overload (429), brokers that cannot answer (502, 503, 504) and broken connections are repeated;
+    """Refusals for overload (429), brokers that failed or cannot answer (5xx) and broken connections are repeated;
     what a broker understood and refused is not.
 
     All attempts of a call carry the same transactionIds, so that one whose outcome is not known may be repeated.
@@ -36,9 +36,13 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return backoff(failures, base=self.retry_delay, most=self.max_retry_delay)
 
-    def after_refusal(self, error: Overloaded, failures: int) -> float | None:
-        """The same when the broker said that it is overloaded, and for how long."""
-        delay = self.after_failure(failures) if self.retry_on_429 else None
+    def after_answer(self, error: FairlaneError, failures: int) -> float | None:
+        """Seconds to wait after so many answers that say `error`; None if it is not to be repeated."""
+        if isinstance(error, BrokerFailed):
+            return self.after_failure(failures)
+        if not isinstance(error, Overloaded) or not self.retry_on_429:
+            return None
+        delay = self.after_failure(failures)
         if delay is None or not self.honor_retry_after:
             return delay
         return min(error.retry_after, self.max_retry_delay)

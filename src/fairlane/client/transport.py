@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import os
 import re
 import ssl
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -30,7 +33,10 @@ from fairlane.errors import (
 )
 from fairlane.model.ids import uuid7
 
+log = logging.getLogger("fairlane.client")
 CONNECT_SECONDS = 5.0
+LOG_SECONDS = 60.0
+"""Refusals for overload are logged once in this time, for each code."""
 _UNAVAILABLE = (502, 503, 504)
 _OF_THE_STORE = (StoreUnavailable, LaneWaiting, LaneLocked, TooManyPolls)
 """A broker that answers with one of these is not at fault itself."""
@@ -78,6 +84,8 @@ class Transport:
         self._opened: dict[str, Server] = {}
         self._busy: set[Connection] = set()
         self._closed = False
+        self._logged_at: dict[str, float] = {}
+        """When refusals for overload with a code were logged last."""
 
     async def ask(
         self,
@@ -93,17 +101,27 @@ class Transport:
         if query:
             path = f"{path}?{urlencode(query)}"
         call = Call(method, path, self.own_key if key is None else key, body, wait)
-        refusals = 0
+        failures = 0
         while True:
             answer = await self.exchange(call)
             if answer.status < 300:
                 return answer.body
-            error = answer.error()
-            refusals += 1
-            delay = self.retries.after_refusal(error, refusals) if isinstance(error, Overloaded) else None
+            failures += 1
+            delay = self.delay_after(error := answer.error(), failures)
             if delay is None:
                 raise error
             await asyncio.sleep(delay)
+
+    def delay_after(self, error: FairlaneError, failures: int) -> float | None:
+        """Seconds to wait before a call is repeated after so many answers that say `error`; None if it is not to be.
+        Logs the first refusal for overload of each code, and one a minute while they go on."""
+        delay = self.retries.after_answer(error, failures)
+        if delay is not None and isinstance(error, Overloaded):
+            now = monotonic()
+            if now - self._logged_at.get(error.code, -math.inf) >= LOG_SECONDS:
+                self._logged_at[error.code] = now
+                log.warning("the server is busy (429 %s: %s); retrying", error.code, error)
+        return delay
 
     async def exchange(self, call: Call) -> Answer:
         """The first answer of a server that was able to give one, whatever it says."""
