@@ -218,6 +218,42 @@ async def test_a_stopped_lane_that_nobody_paused_is_found_and_no_other(harness: 
     assert (await rouse(harness, limit=10_000))[queue.id] == 0
 
 
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+async def test_a_clock_that_was_ahead_for_a_moment_lets_no_lane_sleep(harness: Harness, ordering: str) -> None:
+    queue = await harness.queue(ordering=ordering)
+    group = await harness.group(queue)
+    harness.clock.advance(600)
+    await harness.push(queue, ["ahead"], partition="pushed")
+    harness.clock.advance(-600)
+    await harness.push(queue, ["right"], partition="pushed")
+    await harness.push(queue, ["given back"], partition="nacked")
+    taken = await harness.pop(queue, group)
+    assert taken.data == ["given back"]
+    if ordering == "per_key":
+        await harness.nack(taken, delay_ms=60_000)
+    explained = await harness.broker.pauses.explain(queue.name, "pushed")
+    assert (explained.reason, explained.until) == ("asleep", harness.clock() + 600_000_000)
+    assert "clock" in explained.sentence
+    assert (await rouse(harness, limit=10_000))[queue.id] == 1
+    assert (await harness.pop(queue, group, partitions=5)).data == ["ahead", "right"]
+    assert (await rouse(harness, limit=10_000))[queue.id] == 0
+
+
+async def test_a_lease_given_while_the_clock_was_ahead_lasts_as_long_as_any(harness: Harness) -> None:
+    queue = await harness.queue(lease_seconds=30)
+    group = await harness.group(queue)
+    harness.clock.advance(600)
+    await harness.push(queue, ["ahead"])
+    taken = await harness.pop(queue, group)
+    harness.clock.advance(-600)
+    assert (await rouse(harness, limit=10_000))[queue.id] == 1
+    assert (await rouse(harness, limit=10_000))[queue.id] == 0
+    harness.clock.advance(29)
+    assert not await harness.pop(queue, group)
+    harness.clock.advance(2)
+    assert (await harness.pop(queue, group)).data == taken.data
+
+
 async def test_a_poll_gets_what_a_missed_wake_left_behind(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reseed, "ROUND_SECONDS", 0.2)
     monkeypatch.setattr(reseed, "SHARE", 1)

@@ -122,12 +122,15 @@ def _leased_or_empty(lane: LaneState, waiting: int) -> _Found | None:
 
 
 def _by_time(lane: LaneState, options: QueueOptions, now: int) -> _Found:
-    if (at := lane.last_at + options.window_seconds * 1_000_000) > now:
+    if options.window_seconds and (at := lane.last_at + options.window_seconds * 1_000_000) > now:
         return "windowed", f"Messages still come; the lane is read when none came until {_moment(at)}.", at
-    if lane.oldest_at is not None and (at := lane.oldest_at + options.delay_seconds * 1_000_000) > now:
+    oldest_at = lane.oldest_at or 0
+    if options.delay_seconds and (at := oldest_at + options.delay_seconds * 1_000_000) > now:
         return "delayed", f"Message {lane.committed} is delayed until {_moment(at)}.", at
     if lane.ready_at is not None and lane.ready_at > now:
         at = lane.ready_at
+        if not lane.attempts and oldest_at >= at:
+            return "asleep", f"The store's clock was ahead, at {_moment(at)}; the lane is woken within seconds.", at
         if not lane.attempts:
             sealed = ", or it is under an encryption key that a broker has not" if options.encryption_enabled else ""
             return "asleep", f"A consumer gave message {lane.committed} back until {_moment(at)}{sealed}.", at

@@ -156,20 +156,31 @@ SELECT max(x.id),
        coalesce(array_agg(x.id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}'),
        coalesce(array_agg(k.group_id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}'),
        coalesce(array_agg(x.queue_id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}')
-FROM (SELECT p.id, p.queue_id, p.head, p.paused_at FROM fairlane.partitions p
-      WHERE p.shard = :shard AND p.id > :after ORDER BY p.id LIMIT :limit) x
+FROM (SELECT p.id, p.queue_id, p.head, p.paused_at, p.priority_lead, coalesce(:now, clock_timestamp()) + interval '1 s' AS ahead
+      FROM fairlane.partitions p WHERE p.shard = :shard AND p.id > :after ORDER BY p.id LIMIT :limit) x
 LEFT JOIN fairlane.cursors k ON k.shard = :shard AND k.partition_id = x.id AND (
     k.ready_at IS NULL AND greatest(k.committed, k.claimed) < x.head
     -- Or stopped, and nobody paused or parked it, nor is its message out of attempts. That is asked of stopped lanes alone.
     OR coalesce(k.ready_at = fairlane.never(), false) AND NOT k.parked AND x.paused_at IS NULL AND NOT EXISTS (
         SELECT 1 FROM fairlane.failures f JOIN fairlane.queues q ON q.id = x.queue_id
         WHERE f.shard = :shard AND f.partition_id = x.id AND f.group_id = k.group_id AND f.position = k.committed
-          AND f.attempts > coalesce(f.retry_limit, (q.options ->> 'retry_limit')::int) AND q.options ->> 'on_exhausted' <> 'dead_letter'));
+          AND f.attempts > coalesce(f.retry_limit, (q.options ->> 'retry_limit')::int) AND q.options ->> 'on_exhausted' <> 'dead_letter')
+    -- Or leased, or woken by a push, while the clock was ahead.
+    OR k.leased_at > x.ahead
+    OR k.lease IS NULL AND k.ready_at > x.ahead AND k.ready_at < fairlane.never()
+       AND k.ready_at = fairlane.due_at(:shard, x.id, greatest(k.committed, k.claimed), -x.priority_lead));
 
 -- name: rouse
 -- Whoever holds a cursor is about to decide about it: it is looked at again in the next round.
-UPDATE fairlane.cursors k SET ready_at = coalesce(:now, clock_timestamp())
-FROM (SELECT c.partition_id, c.group_id FROM fairlane.cursors c
+UPDATE fairlane.cursors k
+SET ready_at = CASE WHEN k.leased_at <= s.now OR k.leased_at IS NULL THEN s.now
+                    WHEN k.ready_at < fairlane.never() THEN least(k.ready_at, s.now + greatest(k.ready_at - k.leased_at, interval '0'))
+                    ELSE k.ready_at END,
+    leased_at = CASE WHEN k.leased_at > s.now THEN s.now ELSE k.leased_at END
+FROM (SELECT c.partition_id, c.group_id, t.now
+      FROM (SELECT coalesce(:now, clock_timestamp()) AS now OFFSET 0) t
+      CROSS JOIN fairlane.cursors c
       JOIN unnest(:ids::bigint[], :groups::bigint[]) u(id, group_id) ON u.id = c.partition_id AND u.group_id = c.group_id
-      WHERE c.shard = :shard AND (c.ready_at IS NULL OR c.ready_at = fairlane.never()) FOR UPDATE OF c SKIP LOCKED) s
+      WHERE c.shard = :shard AND (c.ready_at IS NULL OR c.ready_at = fairlane.never() OR c.leased_at > t.now
+                                  OR c.lease IS NULL AND c.ready_at > t.now) FOR UPDATE OF c SKIP LOCKED) s
 WHERE k.shard = :shard AND k.partition_id = s.partition_id AND k.group_id = s.group_id;

@@ -210,7 +210,10 @@ class Groups(Family):
         """Of up to `limit` partitions behind `after`, of all queues, wake the lanes that sleep though they hold
         messages to read, or are stopped though nobody paused or parked them and their message has attempts left. There
         are none while every push wakes what it fills and every resume what it frees; beneath a wake that was missed
-        this makes it late instead of lost. A lane that is woken for nothing goes back to sleep at the next pop."""
+        this makes it late instead of lost. A lane that is woken for nothing goes back to sleep at the next pop.
+
+        Also correct lanes that a push woke, or a pop leased, while the clock was ahead: they would sleep until the
+        clock gets there."""
         shard, id = after or (self._port.shards[0], 0)
         [row] = await self._port.read("groups.asleep", shard=shard, after=id, limit=limit)
         found = struct(_Asleep, row)

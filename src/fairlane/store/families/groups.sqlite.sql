@@ -160,16 +160,29 @@ where exists (select 1 from groups where id = :group_id)
 select max(p.id), json_group_array(p.id) filter (where c.group_id is not null),
     json_group_array(c.group_id) filter (where c.group_id is not null),
     json_group_array(p.queue_id) filter (where c.group_id is not null)
-from (select id, queue_id, head, paused_at from partitions where id > :after order by id limit :limit) p
+from (select id, queue_id, head, paused_at, priority_lead, :now + 1000000 as ahead
+    from partitions where id > :after order by id limit :limit) p
 left join cursors c on c.partition_id = p.id and (
     c.ready_at is null and max(c.committed, c.claimed) < p.head
     -- Or stopped, and nobody paused or parked it, nor is its message out of attempts.
     or c.ready_at = :never and not c.parked and p.paused_at is null and not exists (
         select 1 from failures f join queues q on q.id = p.queue_id
         where f.partition_id = p.id and f.group_id = c.group_id and f.position = c.committed
-            and f.attempts > coalesce(f.retry_limit, q.options ->> '$.retry_limit') and q.options ->> '$.on_exhausted' <> 'dead_letter'))
+            and f.attempts > coalesce(f.retry_limit, q.options ->> '$.retry_limit') and q.options ->> '$.on_exhausted' <> 'dead_letter')
+    -- Or leased, or woken by a push, while the clock was ahead.
+    or c.leased_at > p.ahead
+    or c.lease is null and c.ready_at > p.ahead and c.ready_at < :never and c.ready_at = (
+        select s.created_at - p.priority_lead from segments s
+        where s.partition_id = p.id and s.first_pos <= max(c.committed, c.claimed) order by s.first_pos desc limit 1))
 
 -- name: rouse
 -- Each:
-update cursors set ready_at = :now
-where partition_id = :ids and group_id = :groups and (ready_at is null or ready_at = :never)
+update cursors
+set ready_at = case
+        when leased_at <= :now or leased_at is null then :now
+        when ready_at < :never then min(ready_at, :now + max(ready_at - leased_at, 0))
+        else ready_at
+    end,
+    leased_at = min(leased_at, :now)
+where partition_id = :ids and group_id = :groups
+    and (ready_at is null or ready_at = :never or leased_at > :now or lease is null and ready_at > :now)
