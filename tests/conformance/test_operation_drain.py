@@ -222,6 +222,81 @@ async def test_an_ack_does_not_overtake_a_nack_that_is_an_operation(harness: Har
     assert [outcome.durability for outcome in await broker.ack(again)] == [None] * 3
 
 
+def count_applies(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Note for each call how many operations of each backlog it brings."""
+    calls: list[list[int]] = []
+    operations = harness.broker.store.operations
+    apply = operations.apply
+
+    async def counted(work: Sequence[Application]) -> list[ApplyResult]:
+        calls.append([len(one.sequences) for one in work])
+        return await apply(work)
+
+    monkeypatch.setattr(operations, "apply", counted)
+    return calls
+
+
+async def test_the_acks_of_a_lease_that_wait_are_applied_together(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One by one, those of a consumer that acks each message would take longer than its lease."""
+    broker, name = harness.broker, harness.name("orders")
+    await broker.push_many([PushItem(queue=name, payload=b"%d" % n) for n in range(40)])
+    batch = await broker.pop(name, batch=40)
+    await idle(broker)
+    make_busy(broker)
+    outcomes = [(await broker.ack(delivery))[0] for delivery in batch]
+    calls = count_applies(harness, monkeypatch)
+    broker.operation_drain.start()
+    results = [await ended(harness, outcome) for outcome in outcomes]
+    told = [msgspec.json.decode(one.result or b"")["items"] for one in results]
+    wanted = [delivery.transaction_id for delivery in batch]
+    assert [[(item["transactionId"], item["success"]) for item in items] for items in told] == [
+        [(transaction_id, True)] for transaction_id in wanted
+    ]
+    assert calls == [[40]]
+    assert not await broker.pop(name)
+
+
+async def test_acks_of_a_lease_that_ended_are_refused_together(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, name = harness.broker, harness.name("orders")
+    await broker.queues.configure(name, lease_seconds=5)
+    await broker.push_many([PushItem(queue=name, payload=b"%d" % n) for n in range(40)])
+    batch = await broker.pop(name, batch=40)
+    await idle(broker)
+    make_busy(broker)
+    outcomes = [(await broker.ack(delivery))[0] for delivery in batch]
+    harness.clock.advance(6)
+    make_calm(broker)
+    assert await broker.pop(name), "another consumer has the lane"
+    calls = count_applies(harness, monkeypatch)
+    broker.operation_drain.start()
+    results = [await ended(harness, outcome) for outcome in outcomes]
+    told = [msgspec.json.decode(one.result or b"")["items"] for one in results]
+    assert {(len(items), items[0]["success"], items[0]["code"]) for items in told} == {(1, False, "lease_lost")}
+    assert len(calls) <= 4, calls
+
+
+async def test_a_nack_among_acks_that_wait_is_applied_in_its_turn(harness: Harness) -> None:
+    broker, name = harness.broker, harness.name("orders")
+    await broker.queues.configure(name, retry_delay_ms=0)
+    await broker.push_many([PushItem(queue=name, payload=b"%d" % n) for n in range(6)])
+    batch = await broker.pop(name, batch=6)
+    await idle(broker)
+    make_busy(broker)
+    outcomes = [(await broker.ack(batch[number]))[0] for number in (0, 1)]
+    outcomes += await broker.nack(batch[2], error="no")
+    outcomes += [(await broker.ack(batch[number]))[0] for number in (2, 3)]
+    broker.operation_drain.start()
+    results = [await ended(harness, outcome) for outcome in outcomes]
+    told = [msgspec.json.decode(one.result or b"")["items"][0] for one in results]
+    assert [item["success"] for item in told] == [True, True, True, False, False]
+    make_calm(broker)
+    assert [delivery.data for delivery in await broker.pop(name, batch=6)] == [2, 3, 4, 5]
+
+
 async def test_an_accepted_push_waits_until_its_queue_has_room(harness: Harness) -> None:
     broker, name = harness.broker, harness.name("orders")
     await broker.queues.configure(name, max_size=3)

@@ -102,3 +102,30 @@ async def test_a_claim_that_takes_long_to_apply_makes_the_next_smaller(
         await until(applied)
         await broker.operation_drain.stop()
     assert max(together[first_claim:]) <= 8, "two seconds of work at most"
+
+
+async def test_acks_are_applied_before_the_pushes_of_the_same_claim(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.admission.limits = {}
+    await broker.push("orders", "first")
+    batch = await broker.pop("orders")
+    broker.admission.limits = {"push": Limit(-1.0, 10_000), "ack": Limit(-1.0, 10_000)}
+    await broker.push("orders", "second")
+    await broker.ack(batch)
+    operations = broker.store.operations
+    apply = operations.apply
+    calls: list[list[str]] = []
+
+    async def watched(work: Sequence[Application]) -> list[ApplyResult]:
+        calls.append(["ack" if one.ack is not None else "push" for one in work])
+        return await apply(work)
+
+    monkeypatch.setattr(operations, "apply", watched)
+    broker.operation_drain.start()
+
+    async def applied() -> bool:
+        return not await operations.depth()
+
+    await until(applied)
+    assert calls == [["ack"], ["push"]]

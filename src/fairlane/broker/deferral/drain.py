@@ -176,7 +176,9 @@ class OperationDrain(Service):
         if claimed:
             size = size_of(claimed)
             try:
-                await self._apply([self._work(backlog) for backlog in claimed])
+                # Acks do not wait until the pushes of the same claim are stored.
+                await self._apply([AckWork(one, self.acker) for one in claimed if one.claim.group_id])
+                await self._apply([self._push_work(one) for one in claimed if not one.claim.group_id])
             except (Unavailable, BrokerFailed):
                 self._size.failed(size)
                 raise
@@ -189,9 +191,7 @@ class OperationDrain(Service):
         """Return True if the claims are so old that they might end during another try."""
         return monotonic() - self._claimed_at > CLAIM_SECONDS
 
-    def _work(self, backlog: ClaimedBacklog) -> Work:
-        if backlog.claim.group_id:
-            return AckWork(backlog, self.acker)
+    def _push_work(self, backlog: ClaimedBacklog) -> PushWork:
         return PushWork(backlog, self._catalogue, self._announcer, self._store.id_time())
 
     async def _claim(self, token: UUID) -> list[ClaimedBacklog]:

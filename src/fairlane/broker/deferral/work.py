@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Protocol
 
 import msgspec
 
 from fairlane.broker.ack import Acker, AckRequest
-from fairlane.broker.ack_plan import Plan
+from fairlane.broker.ack_plan import LOST, Plan
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.push import Announcer
 from fairlane.errors import FairlaneError
 from fairlane.model.ids import id_key
-from fairlane.model.operation import Operation, PushColumns, ack_result, read_ack, read_push
+from fairlane.model.operation import AckPayload, Operation, PushColumns, ack_result, read_ack, read_push
 from fairlane.model.outcome import AckItem, AckOutcome, Outcomes
 from fairlane.model.queue import Queue, QueueOptions
 from fairlane.model.segment import encode
@@ -178,26 +179,48 @@ def _meets(keys: dict[int, str], columns: PushColumns) -> bool:
 
 
 class AckWork:
-    """The acks of one call for one lane, under one lease. A lease that ended meanwhile is told in the result."""
+    """The acks at the front of a backlog. Those that only finish messages of one lease, each once, are applied
+    together; any other ack is applied alone. A lease that ended meanwhile is told in the results."""
 
     def __init__(self, backlog: ClaimedBacklog, acker: Acker) -> None:
         self.backlog = backlog
-        self.sequences = [backlog.operations[0].sequence]
         self._acker = acker
+        self._payloads: list[AckPayload] = []
+        self._broken: str | None = None
+        self.sequences: list[int] = []
         self._items: list[AckItem] = []
         self._outcomes = Outcomes([])
         self._plan: Plan | None = None
         self._planned = False
+        self._run: tuple[list[int], list[AckPayload]] | None = None
+        """What was to be applied together when its lease was found to have ended."""
+        self._take()
 
-    async def prepare(self) -> Application | str:
-        if not self._planned:
-            operation = self.backlog.operations[0]
+    def _take(self) -> None:
+        lease: str | None = None
+        named: set[str] = set()
+        for operation in self.backlog.operations:
             try:
                 payload = read_ack(operation.payload)
             except msgspec.DecodeError as error:
-                return f"its payload cannot be read: {error}"
-            self._items, self._outcomes = payload.items, Outcomes(payload.items)
-            request = AckRequest(operation.tenant, payload.group, payload.items)
+                if not self.sequences:
+                    self.sequences, self._broken = [operation.sequence], f"its payload cannot be read: {error}"
+                return
+            if not self.sequences:
+                lease = _finished_lease(payload)
+            elif lease is None or _finished_lease(payload) != lease or not named.isdisjoint(_ids(payload)):
+                return
+            named.update(_ids(payload))
+            self.sequences.append(operation.sequence)
+            self._payloads.append(payload)
+
+    async def prepare(self) -> Application | str:
+        if self._broken is not None:
+            return self._broken
+        if not self._planned:
+            self._items = [item for payload in self._payloads for item in payload.items]
+            self._outcomes = Outcomes(self._items)
+            request = AckRequest(self.backlog.operations[0].tenant, self._payloads[0].group, self._items)
             plans = await self._acker.plan(request, self._outcomes)
             self._plan = plans[0] if plans else None
             self._planned = True
@@ -205,7 +228,10 @@ class AckWork:
         return Application(self.backlog.claim, self.sequences, 0, self._results, ack=ack)
 
     def only_first(self) -> bool:
-        return False
+        others = len(self.sequences) > 1
+        self.sequences, self._payloads = self.sequences[:1], self._payloads[:1]
+        self._planned = self._planned and not others
+        return others
 
     @property
     def lost(self) -> list[AckOutcome]:
@@ -216,13 +242,35 @@ class AckWork:
         plan = self._plan
         if not isinstance(result, AckResult) or plan is None:
             return False
+        ended = result.state != "ok" and not result.repeated
+        if ended and len(self.sequences) > 1:
+            # The first may have been applied before: then it only repeats what its lease did.
+            self._run = self.sequences, self._payloads
+            return self.only_first()
         self._acker.answer(plan, result, self._outcomes)
         # What is left is applied next, or nothing is left and the operation only ends.
         self._plan = self._acker.resolve(plan, result, self._items, self._outcomes)
+        if ended and self._run is not None:
+            self.sequences, self._payloads = self._run
+            self._items = [item for payload in self._payloads for item in payload.items]
+            self._outcomes = Outcomes(self._items)
+            self._outcomes.add(range(len(self._items)), LOST)
         return True
 
     def _results(self, result: Stored | AckResult | None) -> list[bytes]:
         outcomes = self._outcomes.copy()
         if isinstance(result, AckResult) and self._plan is not None:
             self._acker.resolve(self._plan, result, self._items, outcomes)
-        return [ack_result(outcomes)]
+        left = iter(outcomes)
+        return [ack_result(islice(left, len(payload.items))) for payload in self._payloads]
+
+
+def _ids(payload: AckPayload) -> list[str]:
+    return [item.transaction_id for item in payload.items]
+
+
+def _finished_lease(payload: AckPayload) -> str | None:
+    """Return the lease of acks that finish messages of one lease and do nothing else, otherwise None."""
+    lease = payload.items[0].lease if payload.items else None
+    alike = all(item.lease == lease and item.status in ("completed", "success") for item in payload.items)
+    return lease if alike else None

@@ -86,7 +86,7 @@ def claim(
         key = (partition_id, group_id)
         db.execute(SQL["take"], (now + TIMEOUT_SECONDS * 1_000_000, token.bytes, *key))
         size = 0
-        for found, length in rows(db, SQL["run"], *key, sequence, 1 if group_id else run):
+        for found, length in rows(db, SQL["run"], *key, sequence, run):
             if size >= bytes:
                 break
             size += length

@@ -152,7 +152,7 @@ BEGIN
               FROM (SELECT f.partition_id, f.group_id, f.sequence, f.size FROM fairlane.operations f
                     WHERE f.shard = p_shard AND f.partition_id = u.partition_id AND f.group_id = u.group_id
                       AND f.sequence >= u.sequence AND f.status IN ('pending', 'processing')
-                    ORDER BY f.sequence LIMIT CASE WHEN u.group_id = 0 THEN p_run ELSE 1 END) w) x
+                    ORDER BY f.sequence LIMIT p_run) w) x
           WHERE x.before < p_bytes) y
     WHERE o.shard = p_shard AND o.partition_id = y.partition_id AND o.group_id = y.group_id AND o.sequence = y.sequence
     RETURNING o.*;
