@@ -9,6 +9,7 @@ from fairlane.model.names import COMMANDS, QUEUE_MODE
 from fairlane.model.queue import Queue
 from fairlane.store.contract.values import DeadFilter, Duplicates, Full, Gone, LaneAck, Stored
 from tests.conformance.harness import Harness
+from tests.conformance.test_declared import map_to_command
 
 LOOK = Subscription(look=True)
 
@@ -328,6 +329,7 @@ async def test_where_messages_become_commands_a_pop_without_a_group_takes_no_pla
     harness: Harness, names: tuple[str, str]
 ) -> None:
     queue = await harness.queue(max_size=2)
+    await map_to_command(harness, queue)
     groups = {name: await harness.group(queue, name) for name in names}
     await harness.push(queue, [0, 1])
     await harness.drain(queue, groups[COMMANDS])

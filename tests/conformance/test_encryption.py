@@ -411,6 +411,18 @@ async def test_a_letter_of_a_sealed_queue_is_sealed_in_the_queue_named_for_it_to
     assert told["original_message"] == {"secret": CANARY}
 
 
+async def test_a_deleted_queue_for_sealed_dead_letters_is_encrypted_when_it_is_made_again(harness: Harness) -> None:
+    await opened(harness, OLD)
+    target = harness.name("graves")
+    queue = await sealed_queue(harness, retry_limit=0, dead_letter_queue=target)
+    group = await harness.group(queue)
+    await harness.push(queue, [{"secret": CANARY}])
+    await harness.nack(await harness.pop(queue, group))
+    await harness.broker.queues.delete(target)
+    await harness.store.dead_letters.forward()
+    assert (await harness.broker.queues.existing(target)).options.encryption_enabled
+
+
 async def test_the_state_of_a_stream_over_a_sealed_queue_is_sealed_and_bound_to_its_place(harness: Harness) -> None:
     await opened(harness, OLD)
     queue, plain = await sealed_queue(harness), await harness.queue()

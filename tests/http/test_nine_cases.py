@@ -11,6 +11,7 @@ import pytest
 
 from fairlane.hooks.schemes import PRESETS
 from fairlane.hooks.signatures import sign
+from fairlane.model.names import COMMANDS
 from tests.clock import ManualClock
 from tests.conformance.backends import Backend
 from tests.http.wire import Answer, Wire, serving
@@ -41,7 +42,8 @@ class Incidents:
         return await self.wire.ask("POST", f"/hook/Hook{self.tag}", body=body, headers=headers)
 
     async def pop(self) -> list[Any]:
-        return await self.wire.pop(self.queue, partitions=10)
+        """As whoever runs the commands of the queue does."""
+        return await self.wire.pop(self.queue, consumerGroup=COMMANDS, partitions=10)
 
 
 def titles(messages: list[Any]) -> list[str]:
@@ -62,11 +64,10 @@ async def incidents(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> AsyncI
 async def test_a_look_at_a_mapped_queue_stops_no_webhook(incidents: Incidents) -> None:
     """Of which there may be four; whoever carries out its commands keeps up."""
     assert (await incidents.send("i", "d-first")).status == 202
-    assert len(await incidents.pop()) == 1
+    assert len(await incidents.wire.pop(incidents.queue, partitions=10)) == 1
     for n in range(6):
         assert (await incidents.send("i", f"d-{n}")).status == 202
-        done = await incidents.wire.pop(incidents.queue, consumerGroup="__COMMANDS__", partitions=10)
-        await incidents.wire.ack(done)
+        await incidents.wire.ack(await incidents.pop())
 
 
 async def test_enqueued_dequeued_in_order_and_once_by_its_idempotency_key(incidents: Incidents) -> None:

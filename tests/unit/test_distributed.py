@@ -17,7 +17,7 @@ PACKAGE = "fairlane.store.postgres"
 REFERENCE = {
     *("migrations", "functions", "shards", "tenants", "queues", "groups", "purges", "catalogue", "catalogue_changes"),
     *("retention_rules", "stream_queries", "schedules", "sources", "specs", "workers", "data_keys", "flags"),
-    *("leadership", "api_keys", "sessions", "audit_entries", "audit_head"),
+    *("leadership", "declared_queues", "api_keys", "sessions", "audit_entries", "audit_head"),
 }
 
 

@@ -114,6 +114,29 @@ async def test_a_worker_takes_up_what_is_mapped_while_it_runs(monkeypatch: pytes
             await running
 
 
+async def test_a_worker_goes_on_when_a_queue_is_not_mapped_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlane.worker.mapped.LOOK_SECONDS", 0.02)
+    billed: list[Any] = []
+    async with AppTest(shop(billed)) as test:
+        worker = Worker(test.app, test.url, own_loop=False)
+        running = asyncio.create_task(worker.run())
+        try:
+            await applied(test.client, SHOP)
+            await test.push("Orders", {"id": 1, "customer": "ann"})
+            await until(lambda: len(billed) == 1)
+            await applied(
+                test.client, SHOP.replace("map_to: command Order.Bill { order: id  who: customer.upperAscii() }", "")
+            )
+            [consumer] = [consumer for consumer in worker.consumers if consumer.queue == "Orders"]
+            await until(lambda: consumer.stopped)
+            await test.push("Order.Bill", {"order": 2, "who": "bob"})
+            await until(lambda: len(billed) == 2)
+            assert await test.broker.groups.list("Orders") == [], "nobody made the group of commands again"
+        finally:
+            worker.stop()
+            await running
+
+
 class Failing:
     """Carries commands out in the broker, as far as the key; then it fails."""
 

@@ -46,14 +46,17 @@ class Queues(Part):
     async def configure(
         self, queue: str, /, *, namespace: str | None = None, task: str | None = None, **options: Any
     ) -> Queue:
-        """Make a queue or replace its options; what is not named goes back to its default."""
+        """Make a queue or replace its options. An option that is not named gets the value that a spec in force declares
+        for the queue, or its default."""
         check_name("queue", queue)
         for label, given in (("namespace", namespace), ("task", task)):
             if given:
                 check_name(label, given)
             elif given is not None and not isinstance(given, str):
                 raise InvalidRequest(f"{label} must be a string, not {type(given).__name__}")
-        return await self._configure(queue, queue_options(**options), namespace or "", task or "")
+        declared = await self._store.queues.declared(self._tenant, queue)
+        defaults = msgspec.structs.asdict(declared) if declared else {}
+        return await self._configure(queue, queue_options(**defaults | options), namespace or "", task or "")
 
     async def _configure(
         self, queue: str, options: QueueOptions, namespace: str, task: str, before: QueueOptions | None = None

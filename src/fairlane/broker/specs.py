@@ -138,6 +138,7 @@ class Specs(Part):
             there = planned.there
             check_quota = self._broker.tenants.check
             await check_quota(self._tenant, "queues", len(checked.queues.keys() - there.queues.keys()))
+            await check_quota(self._tenant, "groups", len(_mapped(checked).keys() - _mapped(planned.recorded).keys()))
             await check_quota(self._tenant, "schedules", len(checked.schedules.keys() - there.schedules.keys()))
             try:
                 applied = await self._store.specs.apply(
@@ -227,6 +228,9 @@ class Specs(Part):
                 if there.queues.get(name) != queue.options
             ),
             queues_gone=tuple(name for name in recorded.queues if name not in spec.queues and name in there.queues),
+            declared={name: queue.options for name, queue in spec.queues.items()},
+            mapped=tuple(_mapped(spec)),
+            unmapped=tuple(name for name in _mapped(recorded) if name in spec.queues and not spec.queues[name].map_to),
             schedules=tuple(
                 Schedule(tenant=self._tenant, name=name, options=options_of(one), revision=uuid7(), next_at=at)
                 for name, one in spec.schedules.items()
@@ -239,6 +243,11 @@ class Specs(Part):
 def hash_of(spec: ir.Spec) -> str:
     """What says the same has the same, in whatever order it was written."""
     return hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()
+
+
+def _mapped(spec: ir.Spec | None) -> dict[str, ir.QueueSpec]:
+    """Return the queues whose messages become commands, by name."""
+    return {name: queue for name, queue in spec.queues.items() if queue.map_to} if spec else {}
 
 
 def _actual(recorded: ir.Spec, wanted: ir.Spec, there: There) -> ir.Spec:

@@ -87,6 +87,8 @@ def _danger(setting: str, old: Any, new: Any) -> str | None:
         return "expired messages are not kept as dead letters"
     if setting.startswith("message_type") and _narrows(old, new):
         return "messages that do not fit are refused"
+    if setting == "map_to" and new is None:
+        return "messages no longer become commands: the group of its commands is deleted, with its dead letters"
     return _weakens(setting, old, new)
 
 

@@ -17,7 +17,7 @@ from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.message import Message, PushItem
 from fairlane.model.moment import timestamp
 from fairlane.model.names import DEFAULT_PARTITION
-from fairlane.model.queue import Queue
+from fairlane.model.queue import Queue, QueueOptions
 from fairlane.model.segment import pack, unpack
 from fairlane.store.codec import Codec, key_of
 from fairlane.store.contract.values import Slice, StoredLetter
@@ -59,8 +59,8 @@ async def prepare(
     tenant: str, target: str, letters: Sequence[StoredLetter], queues: Queues, codec: Codec
 ) -> Forwarding:
     """The queue, made if it is missing, with the partitions and the keys that the letters need."""
-    queue = await queues.ensure(tenant, target)
     sealed = [letter.message for letter in letters if key_of(letter.message) is not None]
+    queue = await queues.ensure(tenant, target, QueueOptions(encryption_enabled=bool(sealed)))
     if sealed or queue.options.encryption_enabled:
         await codec.know(sealed)
         await codec.prepare(queue.id)

@@ -64,7 +64,9 @@ class MappedConsumers:
                 tasks = self._tasks()
                 await asyncio.wait([stopped, *tasks], timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 if any(task.done() for task in tasks):
-                    break
+                    await self._look()  # a consumer ends when its queue is not mapped any more
+                    if any(task.done() for task in self._tasks()):
+                        break
         finally:
             stopped.cancel()
         for _, consumer, _ in self._running.values():

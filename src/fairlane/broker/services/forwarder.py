@@ -69,6 +69,4 @@ class Forwarder(Service):
             name = found.options.dead_letter_queue
         else:
             raise InvalidRequest(f"dead_letter_queue {target!r:.80} begins a chain of more than {_CHAIN_MAX} queues")
-        if await self._store.queues.get(tenant, target) is None:
-            sealed = QueueOptions(encryption_enabled=options.encryption_enabled)
-            await self._store.queues.configure(tenant, target, sealed, namespace="", task="")
+        await self._store.queues.ensure(tenant, target, QueueOptions(encryption_enabled=options.encryption_enabled))

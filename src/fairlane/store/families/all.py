@@ -48,4 +48,4 @@ class Families:
         self.workers = Workers(port)
         self.sources = Sources(port)
         self.effects = Effects(port)
-        self.specs = Specs(port, self.queues)
+        self.specs = Specs(port, self.queues, self.groups)

@@ -25,6 +25,11 @@ INSERT INTO fairlane.groups (queue_id, name, mode, from_at, conflation, look, cr
 VALUES (:queue_id, :name, :mode, :from_at, :conflation, :look, coalesce(:now, clock_timestamp()), :shard, '')
 RETURNING id;
 
+-- name: mapped
+SELECT 1 FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id
+JOIN fairlane.declared_queues d ON d.tenant = t.name AND d.name = q.name
+WHERE q.id = :queue_id AND d.mapped;
+
 -- name: consumed
 UPDATE fairlane.groups g SET look = false WHERE g.id = :group_id;
 

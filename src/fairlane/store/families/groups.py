@@ -8,8 +8,10 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from fairlane.errors import NotFound
 from fairlane.model.group import Group, GroupResult, LaneState, Seek, Subscription
 from fairlane.model.ids import PartitionId
+from fairlane.model.names import COMMANDS
 from fairlane.store.contract.values import Roused
 from fairlane.store.families.port import Family, Row, Transaction, Value, struct, value
 from fairlane.store.families.queues import gone, recount
@@ -50,28 +52,32 @@ class Groups(Family):
         An existing group keeps its first decision, but one that a look made is a consumer's from the first
         subscription on that is none. What a look's group has not finished is no part of the queue's depth while
         another group is, and neither is that of the nameless one where messages become commands. NotFound if the
-        queue is gone.
+        queue is gone, and of the group of commands also if no spec in force has a `map_to` for the queue.
         """
+        return await self._port.transact(lambda transaction: self.begin(transaction, queue_id, name, subscription))
+
+    async def begin(self, transaction: Transaction, queue_id: int, name: str, subscription: Subscription) -> Group:
+        """Subscribe inside a transaction."""
         begun: dict[str, Value] = {"mode": subscription.mode, "from_at": subscription.from_at}
         begun |= {"conflation": subscription.conflation, "look": subscription.look, "shard": self._port.shards[0]}
-
-        async def work(transaction: Transaction) -> Group:
-            limit = value(await transaction.run("queues.lock_by_id", queue_id=queue_id))
-            if limit is None:
-                raise gone(queue_id)
-            found = [group_of(row) for row in await transaction.run("groups.get", queue_id=queue_id, name=name)]
-            if not found:
-                made = value(await transaction.run("groups.make", queue_id=queue_id, name=name, **begun))
-                await self._seed(transaction, made, exact=True)
-            elif found[0].subscription.look and not subscription.look:
-                await transaction.run("groups.consumed", group_id=found[0].id)
-            else:
-                return found[0]
-            await self._weigh(transaction, queue_id, limit)
-            [row] = await transaction.run("groups.get", queue_id=queue_id, name=name)
-            return group_of(row)
-
-        return await self._port.transact(work)
+        limit = value(await transaction.run("queues.lock_by_id", queue_id=queue_id))
+        if limit is None:
+            raise gone(queue_id)
+        found = [group_of(row) for row in await transaction.run("groups.get", queue_id=queue_id, name=name)]
+        if not found:
+            if name == COMMANDS and not await transaction.run("groups.mapped", queue_id=queue_id):
+                raise NotFound(
+                    f"no spec in force maps the messages of this queue to a command: it has no group {name!r}"
+                )
+            made = value(await transaction.run("groups.make", queue_id=queue_id, name=name, **begun))
+            await self._seed(transaction, made, exact=True)
+        elif found[0].subscription.look and not subscription.look:
+            await transaction.run("groups.consumed", group_id=found[0].id)
+        else:
+            return found[0]
+        await self._weigh(transaction, queue_id, limit)
+        [row] = await transaction.run("groups.get", queue_id=queue_id, name=name)
+        return group_of(row)
 
     async def _weigh(self, transaction: Transaction, queue_id: int, limit: int) -> None:
         """Which groups count, and with it the depth. The caller holds the queue's row."""
@@ -176,17 +182,26 @@ class Groups(Family):
         queue_id = await self._queue_of(group_id)
 
         async def work(transaction: Transaction) -> int:
-            limit = value(await transaction.run("queues.lock_by_id", queue_id=queue_id))
-            statement = "groups.begin_anew" if keep_subscription else "groups.delete"
-            await transaction.run(statement, group_id=group_id, shard=self._port.shards[0])
-            deleted = 0
-            for shard in self._port.shards:
-                where = {"shard": shard, "queue_id": queue_id, "group_id": group_id}
-                deleted += value(await transaction.run("groups.forget", **where))
-            await self._weigh(transaction, queue_id, limit)
-            return deleted
+            return await self._end(
+                transaction, queue_id, group_id, "groups.begin_anew" if keep_subscription else "groups.delete"
+            )
 
         return await self._port.transact(work) if queue_id else 0
+
+    async def end(self, transaction: Transaction, queue_id: int, name: str) -> None:
+        """Delete the group of this name, if there is one, inside a transaction."""
+        for row in await transaction.run("groups.get", queue_id=queue_id, name=name):
+            await self._end(transaction, queue_id, group_of(row).id, "groups.delete")
+
+    async def _end(self, transaction: Transaction, queue_id: int, group_id: int, statement: str) -> int:
+        limit = value(await transaction.run("queues.lock_by_id", queue_id=queue_id))
+        await transaction.run(statement, group_id=group_id, shard=self._port.shards[0])
+        deleted = 0
+        for shard in self._port.shards:
+            where: dict[str, Value] = {"shard": shard, "queue_id": queue_id, "group_id": group_id}
+            deleted += value(await transaction.run("groups.forget", **where))
+        await self._weigh(transaction, queue_id, limit)
+        return deleted
 
     async def resubscribe(self, group_id: int, subscription: Subscription) -> bool:
         """Change where the group begins in partitions that still lack its cursor; False if the group is gone."""

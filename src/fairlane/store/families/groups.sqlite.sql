@@ -24,6 +24,10 @@ insert into groups (queue_id, name, mode, from_at, conflation, look, created_at,
 values (:queue_id, :name, :mode, :from_at, :conflation, :look, :now, 1)
 returning id
 
+-- name: mapped
+select 1 from queues q join tenants t on t.id = q.tenant_id join declared_queues d on d.tenant = t.name and d.name = q.name
+where q.id = :queue_id and d.mapped
+
 -- name: consumed
 update groups set look = 0 where id = :group_id
 

@@ -31,6 +31,9 @@ SELECT (q.options ->> 'max_size')::bigint FROM fairlane.queues q WHERE q.id = :q
 -- name: ensure
 SELECT * FROM fairlane.ensure(:tenant, :names, :namespaces, :tasks, :options, :now);
 
+-- name: declared
+SELECT d.app, d.options, d.mapped FROM fairlane.declared_queues d WHERE d.tenant = :tenant AND d.name = :name;
+
 -- name: found
 {queue} AND q.name = ANY (:names);
 

@@ -27,12 +27,21 @@ KEYS: Final = -1
 TENANTS: Final = -2
 """The same: a tenant was made, given other quotas or deleted."""
 CHANGES_MAX: Final = 1000
+DEFAULTS: Final = QueueOptions()
 _log = logging.getLogger(__name__)
 
 
 class _Changes(NamedTuple):
     version: int
     queue_ids: list[int]
+
+
+class DeclaredQueue(NamedTuple):
+    """A queue as a spec in force declares it."""
+
+    app: str
+    options: QueueOptions
+    mapped: bool
 
 
 class Queues(Family):
@@ -51,13 +60,20 @@ class Queues(Family):
         [row] = await self._port.read("queues.stamp", tenant=tenant)
         return tuple(row)
 
-    async def ensure(self, tenant: str, name: str) -> Queue:
-        """The queue, made with default options and labels from its name if it is not there."""
-        [queue] = await self.ensure_all(tenant, [name])
+    async def ensure(self, tenant: str, name: str, options: QueueOptions = DEFAULTS) -> Queue:
+        """Return the queue. If it is missing, make it with labels from its name.
+
+        A queue that a spec in force declares gets the options of the spec and, with `map_to`, the group of its
+        commands. Any other gets `options`.
+        """
+        [queue] = await self.ensure_all(tenant, [name], options=options)
         return queue
 
-    async def ensure_all(self, tenant: str, names: Sequence[str], *, make: bool = True) -> List[Queue]:
-        """The queues of these names, each once, in one step; those that are not there made, or left out."""
+    async def ensure_all(
+        self, tenant: str, names: Sequence[str], *, make: bool = True, options: QueueOptions = DEFAULTS
+    ) -> List[Queue]:
+        """Return the queues of these names, each once, in one step. Missing ones are made as `ensure` makes them, or
+        left out."""
         found: dict[str, Queue] = {}
         while missing := sorted(set(names).difference(found)):
             if make:
@@ -65,7 +81,7 @@ class Queues(Family):
                 labels: dict[str, Value] = {
                     "namespaces": namespaces,
                     "tasks": tasks,
-                    "options": as_json(QueueOptions()),
+                    "options": as_json(options),
                 }
                 rows = await self._port.write("queues.ensure", tenant=tenant, names=missing, **labels)
             else:
@@ -92,24 +108,33 @@ class Queues(Family):
         Given the options `before` that the new ones were made from, OptionsChanged if the queue has others by now.
 
         A `max_size` set on a queue that has messages counts those that are there, exactly, also while others push.
+        Conflict if a spec in force declares the queue encrypted and the options do not encrypt it.
         """
 
         async def work(transaction: Transaction) -> Queue | None:
-            found = [] if before is not None else await _make(transaction, tenant, name, options, (namespace, task))
-            if not found:
-                found = [
-                    struct(Queue, row) for row in await transaction.run("queues.lock", tenant=tenant, names=[name])
-                ]
-                if before is not None and [queue.options for queue in found] != [before]:
-                    raise OptionsChanged(name)
+            found = [struct(Queue, row) for row in await transaction.run("queues.lock", tenant=tenant, names=[name])]
+            if before is not None and [queue.options for queue in found] != [before]:
+                raise OptionsChanged(name)
+            # Read under the lock of the row: a spec that is applied holds it too.
+            declared = one(DeclaredQueue, await transaction.run("queues.declared", tenant=tenant, name=name))
+            if declared and declared.options.encryption_enabled and not options.encryption_enabled:
+                raise Conflict(
+                    f"queue {name!r} is declared encrypted by the spec of app {declared.app!r}; apply a spec without "
+                    "that to store its messages in clear"
+                )
             changed = [msgspec.structs.replace(q, options=options, namespace=namespace, task=task) for q in found]
             await self._reconfigure(transaction, [*zip(found, changed, strict=True)])
             await note_changes(transaction, [queue.id for queue in changed])
             return changed[0] if changed else None
 
         while (queue := await self._port.transact(work)) is None:
-            await self.ensure(tenant, name)
+            await self.ensure(tenant, name, options)
         return queue
+
+    async def declared(self, tenant: str, name: str) -> QueueOptions | None:
+        """Return the options that a spec in force declares for the queue, or None if none declares it."""
+        found = one(DeclaredQueue, await self._port.read("queues.declared", tenant=tenant, name=name))
+        return found.options if found else None
 
     async def _reconfigure(self, transaction: Transaction, changes: Sequence[tuple[Queue, Queue]]) -> None:
         """Give queues, whose rows the caller holds, other options and labels. Conflict if one has partitions that
@@ -154,16 +179,18 @@ class Queues(Family):
         await self.purge()
         return deleted
 
-    async def declare(self, transaction: Transaction, change: SpecChange) -> None:
-        """Do what a spec changes of queues, and note that and SPECS as changes of the catalogue. Rows are locked by id,
-        as everybody locks them."""
+    async def declare(self, transaction: Transaction, change: SpecChange) -> dict[str, int]:
+        """Make, configure and delete the queues of a spec. Returns the ids of all queues that the change names, by
+        name, for `note_changes`. Rows are locked by id, as everybody locks them."""
         tenant = change.tenant
         wanted = {queue.name: queue for queue in change.queues}
         for name in sorted(name for name, queue in wanted.items() if queue.before is None):
             # Its options are those that it is to have: nothing of it has to be counted or woken.
             if not await _make(transaction, tenant, name, wanted[name].after, labels_of(name)):
                 raise changed_meanwhile(name)
-        rows = await transaction.run("queues.lock", tenant=tenant, names=[*wanted, *change.queues_gone])
+        rows = await transaction.run(
+            "queues.lock", tenant=tenant, names=[*wanted, *change.queues_gone, *change.mapped, *change.unmapped]
+        )
         found = [struct(Queue, row) for row in rows]
         if missing := wanted.keys() - {queue.name for queue in found}:
             raise changed_meanwhile(min(missing))
@@ -174,9 +201,9 @@ class Queues(Family):
         configured = [msgspec.structs.replace(queue, options=wanted[queue.name].after) for queue in old]
         await self._reconfigure(transaction, [*zip(old, configured, strict=True)])
         for queue in found:
-            if queue.name not in wanted:
+            if queue.name in change.queues_gone:
                 await transaction.run("queues.drop", queue_id=queue.id)
-        await note_changes(transaction, [*(queue.id for queue in found), SPECS])
+        return {queue.name: queue.id for queue in found}
 
     async def purge(self) -> None:
         """Remove the rows of deleted queues, also of those that a broker which died was removing."""

@@ -30,11 +30,23 @@ select options ->> '$.max_size' from queues where id = :queue_id
 {queue} and q.name in (select value from json_each(:names))
 
 -- name: ensure
+-- A queue that a spec in force declares gets the options and the group of commands that the spec says.
 insert into queues (tenant_id, name, namespace, task, options, created_at)
-select t.id, n.value, :namespaces ->> n.key, :tasks ->> n.key, :options, :now
-from json_each(:names) n join tenants t on t.name = :tenant where true order by n.key
+select t.id, n.value, :namespaces ->> n.key, :tasks ->> n.key, coalesce(d.options, :options), :now
+from json_each(:names) n join tenants t on t.name = :tenant
+    left join declared_queues d on d.tenant = :tenant and d.name = n.value
+where true order by n.key
+on conflict do nothing;
+insert into groups (queue_id, name, mode, created_at, seeding)
+select q.id, '__COMMANDS__', 'all', :now, 0
+from json_each(:names) n join declared_queues d on d.tenant = :tenant and d.name = n.value and d.mapped
+    join tenants t on t.name = :tenant join queues q on q.tenant_id = t.id and q.name = d.name
+where not exists (select 1 from partitions p where p.queue_id = q.id)
 on conflict do nothing;
 {named}
+
+-- name: declared
+select app, options, mapped from declared_queues where tenant = :tenant and name = :name
 
 -- name: found
 {named}

@@ -5,6 +5,15 @@ SELECT :tenant, :version, :app, :hash, :applied_by, coalesce(:now, clock_timesta
 WHERE :version = 1 + (SELECT coalesce(max(x.version), 0) FROM fairlane.specs x WHERE x.tenant = :tenant)
 ON CONFLICT DO NOTHING RETURNING s.applied_at;
 
+-- name: declare
+WITH gone AS (
+    DELETE FROM fairlane.declared_queues d WHERE d.tenant = :tenant AND d.app = :app AND NOT d.name = ANY (:names)
+)
+INSERT INTO fairlane.declared_queues AS d
+SELECT :tenant, w.name, :app, w.options::jsonb, w.mapped
+FROM unnest(:names::text[], :options::text[], :mapped::bool[]) w(name, options, mapped)
+ON CONFLICT (tenant, name) DO UPDATE SET options = excluded.options, mapped = excluded.mapped;
+
 -- name: get
 SELECT s.version, s.app, s.hash, s.applied_by, s.applied_at, s.source, s.document FROM fairlane.specs s
 WHERE s.tenant = :tenant AND s.version = :version;

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 import msgspec
 
 from fairlane.errors import Conflict
+from fairlane.model.group import Subscription
 from fairlane.model.moment import Moment
+from fairlane.model.names import COMMANDS
 from fairlane.model.queue import QueueOptions
-from fairlane.store.families.port import Family, Port, Transaction, Value, one, struct
-from fairlane.store.families.queues import Queues
+from fairlane.store.families.groups import Groups
+from fairlane.store.families.port import Family, Port, Transaction, Value, as_json, one, struct
+from fairlane.store.families.queues import SPECS, Queues, changed_meanwhile, note_changes
 from fairlane.store.families.schedules import Schedule, put_values
 from fairlane.wire.specs import SpecDetail, SpecHead
 
@@ -32,14 +35,21 @@ class SpecChange(msgspec.Struct, frozen=True, kw_only=True):
     """With the version that it is to get; `applied_at` is the store's to say."""
     queues: tuple[QueueChange, ...] = ()
     queues_gone: tuple[str, ...] = ()
+    declared: dict[str, QueueOptions] = {}
+    """The options of every queue of the spec, by name."""
+    mapped: tuple[str, ...] = ()
+    """Queues whose messages become commands. The group of commands is made if it is missing."""
+    unmapped: tuple[str, ...] = ()
+    """Queues whose messages became commands until now. The group of commands is deleted."""
     schedules: tuple[Schedule, ...] = ()
     schedules_gone: tuple[str, ...] = ()
 
 
 class Specs(Family):
-    def __init__(self, port: Port, queues: Queues) -> None:
+    def __init__(self, port: Port, queues: Queues, groups: Groups) -> None:
         super().__init__(port)
         self._queues = queues
+        self._groups = groups
 
     async def apply(self, change: SpecChange) -> SpecDetail:
         """Record the version, make and configure its queues, delete those that are gone, and put its schedules, all of
@@ -59,7 +69,19 @@ class Specs(Family):
                 await transaction.run("schedules.put", **put_values(schedule))
             for name in change.schedules_gone:
                 await transaction.run("schedules.delete", tenant=change.tenant, name=name)
-            await self._queues.declare(transaction, change)
+            names, options = [*change.declared], [*map(as_json, change.declared.values())]
+            declared: dict[str, Value] = {"names": names, "options": options}
+            declared["mapped"] = [name in change.mapped for name in names]
+            await transaction.run("specs.declare", tenant=change.tenant, app=change.spec.app, **declared)
+            ids = await self._queues.declare(transaction, change)
+            for name in change.mapped:
+                if name not in ids:
+                    raise changed_meanwhile(name)
+                await self._groups.begin(transaction, ids[name], COMMANDS, Subscription())
+            for name in change.unmapped:
+                if name in ids:
+                    await self._groups.end(transaction, ids[name], COMMANDS)
+            await note_changes(transaction, [*ids.values(), SPECS])
             return msgspec.structs.replace(change.spec, applied_at=Moment(recorded[0][0]))
 
         applied = await self._port.transact(work)

@@ -4,6 +4,11 @@ select :tenant, :version, :app, :hash, :applied_by, :now, :source, :document
 where :version = 1 + (select coalesce(max(version), 0) from specs where tenant = :tenant)
 returning applied_at
 
+-- name: declare
+delete from declared_queues where tenant = :tenant and app = :app;
+insert into declared_queues
+select :tenant, n.value, :app, :options ->> n.key, :mapped ->> n.key from json_each(:names) n
+
 -- name: get
 select version, app, hash, applied_by, applied_at, source, document from specs
 where tenant = :tenant and version = :version

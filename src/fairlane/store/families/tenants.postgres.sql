@@ -31,6 +31,7 @@ WITH r AS (DELETE FROM fairlane.shadow_records x WHERE x.shard = 0
      s AS (DELETE FROM fairlane.sources x WHERE x.tenant = :name),
      c AS (DELETE FROM fairlane.schedules x WHERE x.tenant = :name),
      p AS (DELETE FROM fairlane.specs x WHERE x.tenant = :name),
+     d AS (DELETE FROM fairlane.declared_queues x WHERE x.tenant = :name),
      w AS (DELETE FROM fairlane.workers x WHERE x.tenant = :name),
      k AS (DELETE FROM fairlane.api_keys x WHERE x.tenant = :name),
      l AS (DELETE FROM fairlane.sessions x WHERE x.tenant = :name),

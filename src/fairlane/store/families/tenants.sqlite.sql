@@ -26,6 +26,7 @@ delete from shadow_records where source_id in (select id from sources where tena
 delete from sources where tenant = :name;
 delete from schedules where tenant = :name;
 delete from specs where tenant = :name;
+delete from declared_queues where tenant = :name;
 delete from workers where tenant = :name;
 delete from api_keys where tenant = :name;
 delete from sessions where tenant = :name;

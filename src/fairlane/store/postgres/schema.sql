@@ -375,6 +375,13 @@ CREATE TABLE fairlane.specs (
 );
 CREATE INDEX specs_app ON fairlane.specs (tenant, app, version);  -- in_force and versions: the latest of an app.
 
+-- Queues that the specs in force declare, with the options that each has to have whoever makes it.
+CREATE TABLE fairlane.declared_queues (
+    tenant text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, app text COLLATE "C" NOT NULL, options jsonb NOT NULL,
+    mapped boolean NOT NULL,  -- Whether its messages become commands.
+    PRIMARY KEY (tenant, name)
+);
+
 -- What handlers did once for a message, so that another attempt need not do it again.
 CREATE TABLE fairlane.effects (
     shard int NOT NULL, tenant text COLLATE "C" NOT NULL, partition_id bigint NOT NULL, key text COLLATE "C" NOT NULL,

@@ -321,6 +321,13 @@ create table specs (
 ) strict;
 create index specs_app on specs (tenant, app, version);  -- in_force and versions: the latest of an app.
 
+-- Queues that the specs in force declare, with the options that each has to have whoever makes it.
+create table declared_queues (
+    tenant text not null, name text not null, app text not null, options text not null,
+    mapped integer not null,  -- Whether its messages become commands.
+    primary key (tenant, name)
+) without rowid, strict;
+
 -- What handlers did once for a message, so that another attempt need not do it again.
 create table effects (
     tenant text not null, partition_id integer not null, key text not null,

@@ -1,4 +1,5 @@
--- The named queues of a tenant, made where they are missing. What somebody else deletes or makes meanwhile may be left out.
+-- The named queues of a tenant, made where they are missing. A queue that a spec in force declares gets the options and the group
+-- of commands that the spec says; others get `p_options`. What somebody else deletes or makes meanwhile may be left out.
 CREATE OR REPLACE FUNCTION fairlane.ensure(
     p_tenant text, p_names text[], p_namespaces text[], p_tasks text[], p_options text, p_now timestamptz
 ) RETURNS TABLE (id bigint, tenant text, name text, namespace text, task text, options jsonb, created_at timestamptz)
@@ -10,11 +11,18 @@ DECLARE
 BEGIN
     SELECT t.id INTO v_tenant FROM fairlane.tenants t WHERE t.name = p_tenant;
     INSERT INTO fairlane.queues (tenant_id, name, namespace, task, options, created_at)
-    SELECT v_tenant, w.name, w.namespace, w.task, p_options::jsonb, t
+    SELECT v_tenant, w.name, w.namespace, w.task, coalesce(d.options, p_options::jsonb), t
     FROM unnest(p_names, p_namespaces, p_tasks) w(name, namespace, task)
     LEFT JOIN LATERAL (SELECT q.id FROM fairlane.queues q WHERE q.tenant_id = v_tenant AND q.name = w.name LIMIT 1) x ON true
+    LEFT JOIN fairlane.declared_queues d ON d.tenant = p_tenant AND d.name = w.name
     WHERE x.id IS NULL AND v_tenant IS NOT NULL ORDER BY w.name  -- in one order, whoever else makes them
     ON CONFLICT (tenant_id, name) DO NOTHING;
+    IF FOUND THEN
+        INSERT INTO fairlane.groups (queue_id, name, mode, created_at)
+        SELECT q.id, '__COMMANDS__', 'all', t FROM fairlane.declared_queues d
+        JOIN fairlane.queues q ON q.tenant_id = v_tenant AND q.name = d.name AND q.created_at = t  -- made above
+        WHERE d.tenant = p_tenant AND d.name = ANY (p_names) AND d.mapped ON CONFLICT (queue_id, name) DO NOTHING;
+    END IF;
     RETURN QUERY
     SELECT x.id, p_tenant, x.name, x.namespace, x.task, x.options, x.created_at
     FROM unnest(p_names) w(name)
