@@ -271,16 +271,24 @@ async def test_a_transaction_that_stays_open_is_told_of_until_it_ends(
     wire, backend = on_postgres
     monkeypatch.setattr(findings, "_REPORT_SECONDS", 0)
     monkeypatch.setattr(findings, "_PINNED_SECONDS", 1)
-    other = await asyncpg.connect(backend.url)
+    other = await asyncpg.connect(backend.url, server_settings={"application_name": "nightly report"})
+    ours = await asyncpg.connect(backend.url, server_settings={"application_name": "fairlane"})
     try:
-        async with other.transaction():
+        async with ours.transaction(), other.transaction():
             await other.fetch("SELECT count(*) FROM fairlane.queues")
             [one] = await until(lambda: found(wire, "snapshot_pinned"))
             assert (one["severity"], one["page"]) == ("warning", "/system")
-            assert "old versions of rows cannot be removed" in one["sentence"]
+            who = f"of 'nightly report' (pid {other.get_server_pid()}, idle in transaction)"
+            assert one["sentence"].startswith(f"A transaction {who} is open for ")
+            assert "old versions of rows may have to stay" in one["sentence"]
         await until(lambda: gone(wire, "snapshot_pinned"))
+        async with ours.transaction():
+            lasts = "SELECT clock_timestamp() - xact_start > interval '1 s' FROM pg_stat_activity WHERE pid = $1"
+            await until(lambda: other.fetchval(lasts, ours.get_server_pid()))
+            assert not await found(wire, "snapshot_pinned"), "sessions of brokers are none that an operator could end"
     finally:
         await other.close()
+        await ours.close()
 
 
 async def test_a_table_full_of_dead_rows_is_told_of_until_it_is_vacuumed(

@@ -157,3 +157,39 @@ async def test_the_default_isolation_level_of_the_database_is_not_that_of_the_br
         show = "SHOW transaction_isolation"
         assert [tuple(row) for row in await database.read(show)] == [("read committed",)]
         assert await database.transact(lambda connection: connection.fetchval(show)) == "read committed"
+
+
+OPEN = """
+SELECT query FROM pg_stat_activity
+WHERE datname = current_database() AND xact_start IS NOT NULL AND pid <> pg_backend_pid()
+"""
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+async def test_a_read_that_is_given_up_leaves_no_transaction_open(
+    postgres18: PostgresServer, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch, prepared: bool
+) -> None:
+    url = await fresh_database(postgres18)
+    stranger: asyncpg.Connection[Any] = await asyncpg.connect(url)
+    prepare = asyncpg.Connection._get_statement
+
+    async def given_up(self: object, *arguments: Any, **more: Any) -> Any:
+        """Cancel the caller when the server has parsed the statement, and was not told to run it yet."""
+        statement = await prepare(self, *arguments, **more)
+        asyncio.current_task().cancel()  # type: ignore[union-attr]
+        await asyncio.sleep(0)
+        return statement
+
+    database = await connection.open_database(url, connections=2, statement_cache=True, clock=None)
+    statement = "SELECT count(*) FROM pg_class WHERE relpages <> $1"
+    if prepared:
+        await database.read(statement, 7)
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncpg.Connection, "_get_statement", given_up)
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.create_task(database.read(statement, 7))
+    assert [row["query"] for row in await stranger.fetch(OPEN)] == []
+    assert database.in_use() == (1, 0)
+    assert await database.read(statement, 7)
+    await database.close()
+    await stranger.close()

@@ -224,10 +224,11 @@ class Findings(Part):
         if free < size / _DISK_SHARE:
             sentence = f"The disk of the store is nearly full: {free // 1_000_000} MB of {size // 1_000_000} are free."
             found.append(_finding("disk_full", sentence, _page("system")))
-        pinned = max((one["oldestTransactionSeconds"] for one in self._report.get("activity", ())), default=0.0)
-        if pinned > _PINNED_SECONDS:
-            old = "old versions of rows cannot be removed"
-            sentence = f"A transaction in PostgreSQL is open for {_span(pinned)}: {old}."
+        oldest = self._report.get("oldestTransaction")
+        if oldest and oldest["seconds"] > _PINNED_SECONDS:
+            who = f"{oldest['application'] or 'an unnamed application'!r:.80} (pid {oldest['pid']}, {oldest['state']})"
+            harm = "old versions of rows may have to stay while it lasts"
+            sentence = f"A transaction of {who} is open for {_span(oldest['seconds'])} in PostgreSQL: {harm}."
             found.append(_finding("snapshot_pinned", sentence, _page("system")))
         for one in self._report.get("tables", ()):
             if one["deadRows"] > max(_DEAD_ROWS_MIN, 5 * one["liveRows"]):

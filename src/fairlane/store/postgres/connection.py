@@ -145,13 +145,14 @@ class Database:
         for pause in (*RETRY_SECONDS, None):
             connection = await self._take()
             self._busy += 1
-            good = False
+            good = ended = False
             try:
                 async with asyncio.timeout(STATEMENT_SECONDS):
                     result = await work(connection)
-                good = True
+                good = ended = True
                 return result
             except asyncpg.PostgresError as error:
+                ended = True
                 if error.sqlstate not in _TRANSIENT or pause is None:
                     raise _translated(error, lost) from error
             except _LOST as error:
@@ -163,10 +164,21 @@ class Database:
                 if good and not (self._wanted or self._closed):
                     self._at_hand.append(connection)
                 else:
-                    with suppress(*_LOST):  # the pool has ended it then, and that says nothing of the statement
-                        await self._pool.release(connection)
+                    await asyncio.shield(self._give_back(connection, ended=ended))
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
         raise AssertionError("unreachable")
+
+    async def _give_back(self, connection: asyncpg.Connection[Any], *, ended: bool) -> None:
+        """Return a connection to the pool. A statement given up between its parsing and its execution has left a
+        transaction open on the server, where only another message ends it."""
+        with suppress(*_LOST):  # the pool has ended it then, and that says nothing of the statement
+            if not ended:
+                try:
+                    async with asyncio.timeout(CONNECT_SECONDS):
+                        await connection.execute("SELECT 1")
+                except (*_LOST, asyncpg.PostgresError):
+                    connection.terminate()
+            await self._pool.release(connection)
 
     async def _take(self) -> asyncpg.Connection[Any]:
         if self._closed:

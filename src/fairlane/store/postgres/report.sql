@@ -17,3 +17,11 @@ FROM pg_stat_user_tables t WHERE t.schemaname = 'fairlane' ORDER BY 2 DESC, 1;
 SELECT coalesce(a.state, 'unknown') AS state, count(*) AS connections,
        coalesce(max(extract(epoch FROM clock_timestamp() - a.xact_start)), 0)::float AS "oldestTransactionSeconds"
 FROM pg_stat_activity a WHERE a.datname = current_database() GROUP BY 1 ORDER BY 1;
+
+-- name: oldest_transaction
+SELECT a.pid, a.application_name AS application, a.state,
+       extract(epoch FROM clock_timestamp() - a.xact_start)::float AS seconds
+FROM pg_stat_activity a
+WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND a.xact_start IS NOT NULL
+  AND a.application_name <> 'fairlane'
+ORDER BY a.xact_start LIMIT 1;

@@ -93,11 +93,13 @@ class PostgresStore(Store):
         [database] = await self._database.read(REPORT["database"])
         tables = await self._database.read(REPORT["tables"])
         activity = await self._database.read(REPORT["activity"])
+        oldest = await self._database.read(REPORT["oldest_transaction"])
         return {
             "kind": self.kind,
             **database,
             "tables": [dict(row) for row in tables],
             "activity": [dict(row) for row in activity],
+            "oldestTransaction": dict(oldest[0]) if oldest else None,
         }
 
     @property
