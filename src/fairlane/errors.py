@@ -15,7 +15,8 @@
     |   |- NotAvailable         this broker was not started with what it takes
     |   |- ConsentNeeded        a spec would lose, refuse or expose messages, and nobody agreed to that
     |   |- TransactionRefused   one of its operations was refused; nothing was applied
-    |   |   '- AlreadyApplied   its acks were applied by an earlier try, and its pushes with them
+    |   |   |- AlreadyApplied   its acks were applied by an earlier try, and its pushes with them
+    |   |   '- StateMoved       a cycle without an ack met a consumer of its stream
     |   |- AckRefused           the ack of one message
     |   |   |- Unresolvable     no such message in the lease or the partition
     |   |   |- NotDelivered     the message was not handed out yet
@@ -183,6 +184,12 @@ class AlreadyApplied(TransactionRefused):
     """The acks of the transaction were applied by an earlier try, and with them what that one pushed."""
 
     code = "already_applied"
+
+
+class StateMoved(TransactionRefused):
+    """A cycle without an ack that met a consumer of its stream, or the work of one."""
+
+    code = "state_moved"
 
 
 class OperationFailed(Conflict):

@@ -47,6 +47,10 @@ CODES: dict[str, tuple[str, str]] = {
         "a step of the transaction cannot be done; nothing was applied. The answer is 200 with `success: false`",
         "look at the step, `failedIndex`",
     ),
+    "state_moved": (
+        "a cycle without an ack met a consumer of its stream, or deletes state that is gone",
+        "read the state again when the partition is free",
+    ),
     "already_applied": ("an earlier try of this transaction was applied, its pushes too", "nothing: it is done"),
     "ack_refused": ("the ack of one message was refused", "read the sentence"),
     "unresolvable": (

@@ -160,14 +160,18 @@ async def test_what_a_stream_holds_is_not_flushed_beside_it(wire: Wire) -> None:
     messages = await wire.pop(source, consumerGroup=group)
     assert await state(wire, query, partition, ripe_at_or_before=10) == {}
     assert await state(wire, query, partition) == {"w": {"windowEnd": 10}}, "the consumer itself sees it"
-    refused = (await wire.post("/streams/v1/cycle", body=flush)).ok()
-    assert (refused["success"], refused["push_results"]) == (False, [])
-    assert "holds the partition" in refused["error"]
+    skipped = (await wire.post("/streams/v1/cycle", body=flush)).ok()
+    assert (skipped["success"], skipped["state_ops_applied"], skipped["push_results"]) == (True, 0, [])
+    assert "holds the partition" in skipped["skipped"]
+    for other in ({"state_ops": [*flush["state_ops"], *ops]}, {"state_ops": ops}, {"state_ops": []}):
+        refused = (await wire.post("/streams/v1/cycle", body=flush | other)).ok()
+        assert (refused["success"], refused["code"]) == (False, "state_moved"), "what it sets would be lost"
+        assert "holds the partition" in refused["error"]
     closing = cycle(query, messages, 0, state_ops=flush["state_ops"], push_items=flush["push_items"])
     assert (await wire.post("/streams/v1/cycle", body=closing)).ok()["success"]
     late = (await wire.post("/streams/v1/cycle", body=flush)).ok()
-    assert late["success"] is False
-    assert "is gone" in late["error"]
+    assert (late["success"], late["state_ops_applied"], late["push_results"]) == (True, 0, [])
+    assert "is gone" in late["skipped"]
     assert [message["data"] for message in await wire.pop(sink)] == ["closed"]
 
 

@@ -79,6 +79,11 @@ class StateChange(msgspec.Struct, frozen=True):
     deletes is gone. Whoever read the state before did not see what was made of it since."""
 
     @property
+    def is_flush(self) -> bool:
+        """True if it only deletes rows, without an ack: a flush of idle windows, which may as well come later."""
+        return bool(self.idle_group and self.ops) and all(op.value is None for op in self.ops)
+
+    @property
     def deleted(self) -> list[str]:
         return [op.key for op in {op.key: op for op in self.ops}.values() if op.value is None]
 

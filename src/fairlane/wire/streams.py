@@ -87,5 +87,7 @@ class CycleResult(msgspec.Struct, kw_only=True):
     state_ops_applied: int = 0
     push_results: list[msgspec.Raw] = msgspec.field(default_factory=list)
     ack_result: CycleAckResult | None = None
+    skipped: str | None = None
+    """Why a flush did nothing: it may be tried again with the state as it is then."""
     error: str | None = None
     code: str | None = None

@@ -9,7 +9,7 @@ import msgspec
 from fairlane.broker.broker import Broker
 from fairlane.broker.streams import parsed_id
 from fairlane.broker.transact import AckStep, Outcome, Step
-from fairlane.errors import InvalidRequest, TransactionRefused
+from fairlane.errors import InvalidRequest, StateMoved, TransactionRefused
 from fairlane.http import scopes
 from fairlane.http.decode import Nested, check_depths
 from fairlane.http.router import Routes, respond
@@ -77,6 +77,10 @@ async def cycle(broker: Broker, caller: Caller, body: wire.CycleBody) -> wire.Cy
     try:
         outcomes = await broker.transact_checked(steps, change, release=release)
     except TransactionRefused as error:
+        if isinstance(error, StateMoved) and change.is_flush:
+            # Nothing is lost: the rows are there still, or another cycle has closed their windows.
+            answer.skipped = str(error)
+            return answer
         answer.success, answer.error, answer.code = False, str(error), error.code
         return answer
     answer.queue_name, _ = (await broker.partition_names([change.partition]))[change.partition]

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from fairlane.errors import NotFound, TransactionRefused
+from fairlane.errors import NotFound, StateMoved
 from fairlane.model.ids import PartitionId
 from fairlane.model.moment import Moment
 from fairlane.model.stream import NOT_IDLE, NOT_THERE, Registered, StateChange, StateFilter, StateOp, StreamQuery
@@ -71,7 +71,7 @@ class Streams(Family):
         """`Messages.transact` with the change of state in the same transaction: all of it, or nothing.
 
         Cycles of one query and partition come one after another. NotFound if the query or the partition is gone,
-        TransactionRefused if the change is for an idle group and that is not idle, or was not."""
+        StateMoved if the change is for an idle group and that is not idle, or was not."""
         where: dict[str, Value] = {"shard": change.partition.shard, "partition_id": change.partition.id}
         where |= {"query_id": change.query_id, "group": change.idle_group}
 
@@ -88,9 +88,9 @@ class Streams(Family):
                 return
             await transaction.lock("streams.lock_lane", **where)
             if await transaction.run("streams.leased", **where):
-                raise TransactionRefused(NOT_IDLE, index=0)
+                raise StateMoved(NOT_IDLE, index=0)
             if len(await transaction.run("streams.keys_there", keys=change.deleted, **where)) < len(change.deleted):
-                raise TransactionRefused(NOT_THERE, index=0)
+                raise StateMoved(NOT_THERE, index=0)
 
         async def also(transaction: Transaction) -> None:
             if change.deleted:
