@@ -77,6 +77,10 @@ WRONG = [
         "this spreads a backoff, and there is",
         None,
     ),
+    *(
+        (f"queue Q {{ delivery {{ max_attempts: 1 {setting} }} }}", 2, 38, "this has no effect: with `max_att", None)
+        for setting in ("initial_backoff_ms: 10", "max_backoff_ms: 5000", "jitter: true")
+    ),
     ("queue Q { retention { max_age_seconds: 1h completed_max_age_seconds: 2h } }", 2, 43, "this has no effect", None),
     ("queue Q { delivery { ttl_seconds: 1h max_wait_seconds: 1h } }", 2, 38, "this has no effect", None),
     ("queue Q { delivery { ttl_seconds: 1h delay_seconds: 2h } }", 2, 38, "this is not less than `ttl_seconds`", None),

@@ -21,7 +21,7 @@ app Everything {
     encrypted: true
     retention { max_age_seconds: 2h  completed_max_age_seconds: 1h  dead_letter_max_age_seconds: 1d  max_depth: 9 }
     delivery {
-      max_attempts: 1  initial_backoff_ms: 5  max_backoff_ms: 50  jitter: true  dead_letter_queue: Dead
+      max_attempts: 2  initial_backoff_ms: 5  max_backoff_ms: 50  jitter: true  dead_letter_queue: Dead
       on_exhausted: block  lease_seconds: 7  dedup_seconds: 0  delay_seconds: 1  window_seconds: 2  ttl_seconds: 90
       max_wait_seconds: 60  on_expiry: drop
     }

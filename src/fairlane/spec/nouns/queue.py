@@ -137,7 +137,13 @@ def _check_unreachable(found: Findings, path: Path, queue: ir.QueueSpec) -> None
     options = queue.options
     age, completed = options.retention_seconds, options.completed_retention_seconds
     ttl, wait, delay = options.ttl_seconds, options.max_wait_seconds, options.delay_seconds
+    once = "has no effect: with `max_attempts: 1` nothing is tried again"
+    # 0 and the default are what a queue has that does not name the setting.
     rules = [
+        *(
+            (option, not options.retry_limit and getattr(options, option) not in (0, getattr(DECLARED, option)), once)
+            for option in ("retry_delay_ms", "retry_delay_max_ms", "retry_jitter")
+        ),
         ("retry_delay_max_ms", options.retry_delay_max_ms < options.retry_delay_ms, "is less than the first backoff"),
         ("retry_jitter", options.retry_jitter and not options.retry_delay_ms, "spreads a backoff, and there is none"),
         ("completed_retention_seconds", age and completed >= age, "has no effect: messages go at `max_age_seconds`"),
