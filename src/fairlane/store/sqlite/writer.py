@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -11,7 +12,7 @@ from typing import Any, Final, TypeVar, cast
 
 import apsw
 
-from fairlane.errors import FairlaneError, ShuttingDown, StoreUnavailable
+from fairlane.errors import FairlaneError, OutcomeUnknown, ShuttingDown, StoreUnavailable
 from fairlane.runtime.clock import Clock
 from fairlane.store.sqlite.faults import translate
 
@@ -36,6 +37,7 @@ class Writer:
         self._db = db
         self._clock = clock
         self._clock_saved_at = 0
+        self._files = _files(db)
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closing = False
@@ -117,6 +119,10 @@ class Writer:
             db.execute("commit")
         except apsw.Error as error:
             return self._commit_failed(jobs, error)
+        if _files(db) != self._files:
+            # What was committed is in a file without a name, which the next start does not open.
+            self._lose(f"{db.filename} was moved, deleted or replaced; put it back if need be, and restart the broker")
+            return _all_failed(jobs, OutcomeUnknown(str(self._lost)))
         return done
 
     def _commit_failed(self, jobs: list[_Job], error: apsw.Error) -> list[_Done]:
@@ -159,6 +165,18 @@ class Writer:
     def _stop(self) -> None:
         if not self._stopped.done():
             self._stopped.set_result(None)
+
+
+def _files(db: apsw.Connection) -> list[tuple[int, int] | None]:
+    """Return device and inode of what the names of the database and its log lead to. Empty for one in memory."""
+    found: list[tuple[int, int] | None] = []
+    for path in (db.filename, db.filename_wal) if db.filename else ():
+        try:
+            state = os.stat(path)
+            found.append((state.st_dev, state.st_ino))
+        except OSError:
+            found.append(None)
+    return found
 
 
 def _all_failed(jobs: list[_Job], error: Exception, *, commit: bool = False) -> list[_Done]:
