@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from fairlane import AckItem, App, Client, Context, Dead, Done, InvalidRequest, PushItem, Retry
+from fairlane.model.limits import RESULT_BYTES_MAX
 from fairlane.worker import Worker
 from tests.broker_process import BrokerProcess
 from tests.client.rogue import Answer, Rogue
@@ -227,6 +228,26 @@ async def test_a_command_is_a_message_in_the_queue_of_its_name_and_its_result_is
     assert made.data == 41
     [outcome] = await client.ack_many([AckItem(transaction_id="command-1", partition=pushed.partition)])
     assert msgspec.json.decode(outcome.result or b"null") == {"incident": 42}
+
+
+async def test_a_command_whose_result_is_too_large_to_keep_is_done_all_the_same(
+    client: Client, queue: str, running: Running
+) -> None:
+    app = App()
+    runs: list[int] = []
+
+    @app.command(queue)
+    def report(order: Order) -> str:
+        runs.append(order.id)
+        return "x" * RESULT_BYTES_MAX
+
+    await client.push(queue, {"id": 1}, transaction_id="report-1")
+    async with running(app):
+        await until_drained(client, queue)
+    assert runs == [1]
+    assert await client.dead_letters.list(queue) == []
+    result = await client.result(queue, "report-1", timeout=10)
+    assert result == {"omitted": f"the result has {RESULT_BYTES_MAX + 2} bytes; at most {RESULT_BYTES_MAX} are kept"}
 
 
 async def test_a_batch_handler_gets_many_and_answers_for_each(client: Client, queue: str, running: Running) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 import msgspec
 
 from fairlane.errors import InvalidRequest
+from fairlane.model.limits import RESULT_BYTES_MAX
 from fairlane.model.message import Message
 from fairlane.model.outcome import AckItem, AckStatus
 
 
 class Done(msgspec.Struct, frozen=True):
-    """Finished; the same as returning None. `result` is kept with the ack."""
+    """Finished; the same as returning None. `result` is kept with the ack, as JSON of up to 64 KB; in the place of a
+    larger one stands an object whose `omitted` says so."""
 
     result: Any = msgspec.UNSET
 
@@ -79,6 +81,10 @@ def settled(message: Message[Any], verdict: object) -> AckItem:
     match verdict:
         case Done(result) if result is not msgspec.UNSET:
             item = ack_item(message, result=result)
+            if item.result is not None and len(item.result) > RESULT_BYTES_MAX:
+                # The work is done. To fail the attempt would do it again, to the same end.
+                text = f"the result has {len(item.result)} bytes; at most {RESULT_BYTES_MAX} are kept"
+                item.result = _encode({"omitted": text})
         case Fail(error, after):
             item = ack_item(message, "failed", str(error), _milliseconds(after))
         case Retry(after, error):
