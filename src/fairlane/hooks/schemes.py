@@ -100,12 +100,15 @@ def keys_of(scheme: Scheme, secrets: Sequence[str]) -> tuple[bytes, ...]:
     if not 1 <= len(secrets) <= SECRETS_MAX:
         raise InvalidRequest(f"a webhook has one secret, or {SECRETS_MAX} while one is replaced, not {len(secrets)}")
     try:
-        keys = tuple(
-            base64.b64decode(secret.removeprefix(_WHSEC), validate=True) if scheme.key == "whsec" else secret.encode()
-            for secret in secrets
-        )
+        keys = tuple(_of_base64(secret) if scheme.key == "whsec" else secret.encode() for secret in secrets)
     except (binascii.Error, ValueError):
         raise InvalidRequest(f"the secret of this webhook is base64, with `{_WHSEC}` before it") from None
     if min(map(len, keys)) < SECRET_BYTES_MIN:
         raise InvalidRequest(f"the secret of a webhook is too short: it needs {SECRET_BYTES_MIN} bytes or more")
     return keys
+
+
+def _of_base64(secret: str) -> bytes:
+    """Decode a secret, with or without its prefix and its padding."""
+    text = secret.removeprefix(_WHSEC)
+    return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
