@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
+import pytest
+
+from fairlane.broker import browse
+from fairlane.store.contract.browse import StoredHead
 from tests.http.wire import Wire
 from tests.until import SECONDS_MAX, until
 
@@ -58,6 +63,73 @@ async def test_pages_meet_without_a_gap_or_a_repeat(wire: Wire) -> None:
     by_offset = [each["id"] for each in await listed(wire, queue=queue, limit=10, offset=25)]
     assert by_offset == whole[25:35]
     assert await listed(wire, queue=queue, limit=10, offset=1000) == []
+
+
+async def test_pages_of_uneven_lanes_are_in_order(wire: Wire) -> None:
+    """Some lanes have many messages and others few, of which some are deleted."""
+    queue = wire.name()
+    for step in range(6):
+        for lane in range(30):
+            if lane < 2 or (lane + step) % 7 == 0:
+                await wire.push(queue, *range(40 if lane < 2 else 1 + step), partition=str(lane))
+    first = await listed(wire, queue=queue, limit=1000)
+    for one in first[3::10]:
+        await wire.delete(f"/api/v1/messages/{one['partitionId']}/{one['transactionId']}")
+    whole = [one for index, one in enumerate(first) if index % 10 != 3]
+    for limit in (1, 23, 400):
+        paged: list[Any] = []
+        where: dict[str, Any] = {"queue": queue, "limit": limit}
+        while len(paged) < 3 * limit + 100:
+            page = (await wire.get("/api/v1/messages", **where)).ok()
+            paged += page["messages"]
+            if page["next"] is None:
+                break
+            where["before"] = page["next"]
+        assert [one["id"] for one in paged] == [one["id"] for one in whole[: len(paged)]]
+    for offset in (5, 100, len(whole) - 3):
+        found = await listed(wire, queue=queue, limit=50, offset=offset)
+        assert [one["id"] for one in found] == [one["id"] for one in whole[offset : offset + 50]]
+
+
+async def test_a_page_reads_no_message_twice_and_no_more_than_its_bound(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its filter finds nothing, and the messages are in many lanes."""
+    monkeypatch.setattr(browse, "SCAN_MAX", 1_000)
+    queue, lanes, each = wire.name(), 60, 40
+    for start in range(0, lanes, 20):
+        items = [
+            {"queue": queue, "partition": str(lane), "payload": 1}
+            for _ in range(each)
+            for lane in range(start, start + 20)
+        ]
+        (await wire.post("/api/v1/push", body={"items": items})).ok(201)
+    assert wire.app is not None
+    store, read = wire.app.broker.store.browse, Counter[Any]()
+    real = store.back
+
+    async def back(*arguments: Any, **options: Any) -> list[StoredHead]:
+        heads = await real(*arguments, **options)
+        read.update(head.at for head in heads)
+        return heads
+
+    monkeypatch.setattr(store, "back", back)
+    where: dict[str, Any] = {"queue": queue, "status": "dead_letter", "limit": 200}
+    pages = 0
+    for more in ({}, {"offset": 10_000}):
+        before: str | None = None
+        while True:
+            read.clear()
+            page = (
+                await wire.get("/api/v1/messages", **where, **(more if before is None else {"before": before}))
+            ).ok()
+            assert page["messages"] == []
+            assert max(read.values(), default=1) == 1
+            assert read.total() <= 2 * 1_000
+            before, pages = page["next"], pages + 1
+            if before is None:
+                break
+    assert pages < 20, "each page got on"
 
 
 async def test_messages_are_found_by_status(wire: Wire) -> None:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from heapq import nlargest
-from operator import attrgetter
 from typing import Any
 
 import msgspec
 
+from fairlane.broker.newest import Newest
 from fairlane.broker.part import Part
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.ids import PartitionId, is_uuid
@@ -24,12 +23,8 @@ from fairlane.store.contract.browse import ListPosition, StoredHead, Upto
 from fairlane.wire.base import made
 from fairlane.wire.browse import BusStatus, ListMode, MessageHead, MessagePage, MessageQuery, Status
 
-PARTITIONS_AT_ONCE = 20
-HEADS_AT_ONCE_MAX = 50_000
-"""Each look at the active partitions passes over all of them: few are read at first, for most pages need few, then
-more, as long as what comes of them fits into memory with ease."""
 SCAN_MAX = 10_000
-"""Messages looked at for one page whose filter only the message itself can answer; the page then ends early."""
+"""Messages passed over for one page whose filter only the message itself can answer; the page then ends early."""
 _HOUR = 3_600_000_000
 _MINUTE = 60_000_000
 
@@ -86,37 +81,37 @@ class Browse(Part):
         """A page of these queues, of all times that the query does not rule out. The messages before its `offset` are
         walked over, which costs what reading them costs."""
         before = ListPosition.parse(query.before) if query.before else None
-        offset = query.offset
-        while offset > 0:
-            skipped = await self._search(queues, query, min(offset, 1000), before)
-            if skipped.next is None:
-                return Found([], None, set())
-            offset -= len(skipped.messages)
-            before = skipped.next
-        return await self._search(queues, query, query.limit, before)
-
-    async def _search(self, queues: list[Queue], where: MessageQuery, limit: int, before: ListPosition | None) -> Found:
-        if where.transaction_id is not None or where.trace_id is not None:
-            return await self._looked_up(queues, where, limit, before)
+        if query.transaction_id is not None or query.trace_id is not None:
+            return await self._looked_up(queues, query, before)
+        newest = Newest(
+            self._store,
+            [queue.id for queue in queues],
+            partition=query.partition,
+            since=query.since or 0,
+            until=_until(query),
+            before=before,
+        )
         found = Found([], None, set())
-        scanned = 0
-        while scanned < SCAN_MAX:
-            some = await self._newest(queues, where, max(limit, 20), before)
+        wanted, matched, passed_over, at_once = query.offset + query.limit, 0, 0, max(query.limit, 20)
+        while passed_over < SCAN_MAX:
+            some = await newest.take(min(at_once, wanted - matched + SCAN_MAX - passed_over))
             if not some:
                 found.next = None
                 return found
+            at_once = min(2 * at_once, 1_000)
             for seen, (head, _) in zip(await self._with_status(queues, some, found.groups), some, strict=True):
-                found.next = before = head.at
-                if _matches(where, seen):
+                found.next = head.at
+                if not _matches(query, seen):
+                    passed_over += 1
+                    continue
+                matched += 1
+                if matched > query.offset:
                     found.messages.append(seen)
-                    if len(found.messages) == limit:
-                        return found
-            scanned += len(some)
+                if matched == wanted:
+                    return found
         return found
 
-    async def _looked_up(
-        self, queues: list[Queue], where: MessageQuery, limit: int, before: ListPosition | None
-    ) -> Found:
+    async def _looked_up(self, queues: list[Queue], where: MessageQuery, before: ListPosition | None) -> Found:
         """Messages that are found by an id they carry: nothing else is read."""
         ids = [queue.id for queue in queues]
         if where.transaction_id is not None:
@@ -135,30 +130,9 @@ class Browse(Part):
         groups: set[str] = set()
         looked_at = await self._with_status(queues, [(head, partitions[head.at[1:]]) for head in ordered], groups)
         found = [(seen, head) for seen, head in zip(looked_at, ordered, strict=True) if _matches(where, seen)]
-        next = found[limit - 1][1].at if len(found) > limit else None
-        return Found([seen for seen, _ in found[:limit]], next, groups)
-
-    async def _newest(
-        self, queues: list[Queue], where: MessageQuery, count: int, before: ListPosition | None
-    ) -> list[tuple[StoredHead, tuple[int, str]]]:
-        """The newest messages behind `before`, each with queue and name of its partition. Partitions are asked latest
-        write first, until one was written to before the last message found."""
-        ids, since = [queue.id for queue in queues], where.since or 0
-        best: list[StoredHead] = []
-        partitions: dict[PartitionId, tuple[int, str]] = {}
-        last: tuple[int, PartitionId] | None = None
-        at_once = PARTITIONS_AT_ONCE
-        while ids:
-            some = await self._store.browse.active(ids, name=where.partition, since=since, before=last, limit=at_once)
-            if not some or (len(best) == count and (some[0].last_at, some[0].id) < best[-1].at[:2]):
-                break
-            at_once = min(2 * at_once, max(PARTITIONS_AT_ONCE, HEADS_AT_ONCE_MAX // count))
-            partitions |= {each.id: (each.queue_id, each.name) for each in some}
-            bounds = [_bound(each.id, _until(where), before) for each in some]
-            heads = await self._store.browse.back(bounds, since=since, limit=count)
-            best = nlargest(count, [*best, *heads], key=attrgetter("at"))
-            last = (some[-1].last_at, some[-1].id)
-        return [(head, partitions[head.at.partition]) for head in best]
+        page = found[where.offset : where.offset + where.limit]
+        next = page[-1][1].at if page and len(found) > where.offset + where.limit else None
+        return Found([seen for seen, _ in page], next, groups)
 
     async def _with_status(
         self, queues: list[Queue], some: list[tuple[StoredHead, tuple[int, str]]], groups: set[str]
@@ -185,15 +159,6 @@ def _matches(where: MessageQuery, seen: MessageHead) -> bool:
 
 def _until(where: MessageQuery) -> int:
     return 2**53 if where.until is None else where.until
-
-
-def _bound(partition: PartitionId, until: int, before: ListPosition | None) -> Upto:
-    """Where reading a partition begins so that everything found lies behind `before`."""
-    if before is None or before.created_at > until:
-        return Upto(partition, until + 1)
-    if partition == before.partition:
-        return Upto(partition, before.created_at + 1, before.position)
-    return Upto(partition, before.created_at + (partition < before.partition))
 
 
 def status_of(position: int, standings: Sequence[Standing], dead: bool) -> Status:

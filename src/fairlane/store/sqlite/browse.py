@@ -47,10 +47,10 @@ def _back(db: apsw.Connection, partition_id: int, until: int, upto: int, page: d
             break
         low = max(start, segment.first)
         holes = {position for (position,) in rows(db, SQL["holes_at"], partition_id, low, last)}
-        for position in range(last - 1, low - 1, -1):
-            if position not in holes:
-                found.append((position, segment.created_at, log.fragment_at(segment, position)[: page["bytes"]]))
-    return found[: page["limit"]]
+        there = [position for position in range(last - 1, low - 1, -1) if position not in holes]
+        for position in there[: page["limit"] - len(found)]:
+            found.append((position, segment.created_at, log.fragment_at(segment, position)[: page["bytes"]]))
+    return found
 
 
 def with_id(
