@@ -66,14 +66,16 @@ async def test_a_broker_that_requires_keys_asks_for_one_before_there_is_any(
     broker = await start(store_url, "--require-auth")
     push = {"items": [{"queue": "orders", "payload": 1}]}
     async with connected(broker) as wire:
-        (await wire.get("/livez")).ok()
-        for answer in (await wire.post("/api/v1/push", body=push), await wire.get("/readyz")):
+        for path in ("/livez", "/readyz"):
+            (await wire.get(path)).ok()
+        for answer in (await wire.post("/api/v1/push", body=push), await wire.get("/metrics")):
             assert "key create --role admin" in answer.refused(401, "unauthenticated")["error"]
         (await wire.post("/hook", "unknown", body={})).refused(404)
         if store_url.startswith("sqlite"):  # which one process has open at a time
             await to_thread(broker.stop)
         code, key, said = await command("key", "create", "--role", "admin", "--store", store_url, cwd=tmp_path)
         assert code == 0, said
+        assert "/metrics" in said, "the first key says who is asked for one from now on"
         if not broker.running:
             await to_thread(broker.start)
         header = {"authorization": f"Bearer {key}"}
@@ -83,7 +85,7 @@ async def test_a_broker_that_requires_keys_asks_for_one_before_there_is_any(
             return answer.status == 201
 
         await until(let_in)
-        assert "there is none yet" not in (await wire.get("/readyz")).refused(401)["error"]
+        assert "there is none yet" not in (await wire.get("/metrics")).refused(401)["error"]
 
 
 async def test_a_broker_that_requires_keys_lets_nobody_in_while_its_store_was_never_there(
@@ -93,7 +95,8 @@ async def test_a_broker_that_requires_keys_lets_nobody_in_while_its_store_was_ne
     push = {"items": [{"queue": "orders", "payload": 1}]}
     async with connected(broker) as wire:
         (await wire.get("/livez")).ok()
-        for path in ("/readyz", "/api/v1/pop/queue/orders", "/api/v1/whoami", "/metrics"):
+        assert (await wire.get("/readyz")).status == 503
+        for path in ("/api/v1/pop/queue/orders", "/api/v1/whoami", "/metrics"):
             (await wire.get(path)).refused(401, "unauthenticated")
         (await wire.post("/api/v1/push", body=push)).refused(401, "unauthenticated")
         made = {"authorization": f"Bearer {text_of(os.urandom(32))}"}

@@ -49,6 +49,7 @@ WIDE = {
     """,
     "public": """
         GET /livez
+        GET /readyz
         POST /api/v1/login
         POST /api/v1/logout
         GET /
@@ -224,7 +225,6 @@ EACH = {
         GET /api/v1/consumer-groups/{group}
         GET /api/v1/history
         GET /api/v1/findings
-        GET /readyz
         POST /api/v1/stats/refresh
         GET /api/v1/operations
         GET /openapi.json

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.errors import StoreUnavailable
 from fairlane.http.router import EVENTS
 from fairlane.http.routes import ROUTES
+from fairlane.store.opening import open_journal
 from tests.conformance.backends import SqliteBackend
 from tests.http.wire import Answer, Wire, serving
 from tests.until import until
@@ -56,6 +58,41 @@ async def test_a_request_that_waits_ends_with_the_first_key(wire: Wire, route: s
     (await wire.ask("POST", "/api/v1/push", body=push, headers=header)).ok(201)
     popped = await wire.ask("GET", "/api/v1/pop/queue/orders", headers=header)
     assert popped.ok()["messages"][0]["data"] == "after the key"
+
+
+async def test_a_probe_is_answered_without_a_key_and_shown_the_journal_with_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = SqliteBackend(tmp_path / "queue.db")
+    await backend.make()
+    journal = await open_journal(str(tmp_path / "journal"), 10**9, "test")
+    async with serving(await backend.open(None), journal=journal) as wire:
+        assert wire.app is not None
+        admin = {"authorization": f"Bearer {await first_key(wire)}"}
+        body = {"name": "prober", "scopes": ["status:-"]}
+        made = (await wire.ask("POST", "/api/v1/keys", body=body, headers=admin)).ok(201)
+        body = {"name": "pusher", "scopes": ["push"]}
+        pusher = (await wire.ask("POST", "/api/v1/keys", body=body, headers=admin)).ok(201)
+        prober = {"authorization": f"Bearer {made['key']}"}
+        strangers = [{}, {"authorization": "Bearer fl_wrong"}, {"authorization": f"Bearer {pusher['key']}"}]
+        for headers in strangers:
+            answer = await wire.ask("GET", "/readyz", headers=headers)
+            assert answer.ok() == {"status": "ready", "database": "connected", "journal": None}
+        assert (await wire.ask("GET", "/readyz", headers=prober)).ok()["journal"]["storeUp"] is True
+        (await wire.get("/metrics")).refused(401, "unauthenticated")
+
+        async def away() -> None:
+            raise StoreUnavailable("the disk of db-3.internal is full")
+
+        async def refused() -> bool:
+            return (await wire.get("/readyz")).status == 503
+
+        monkeypatch.setattr(wire.app.broker.store, "answer", away)
+        await until(refused)
+        for headers in strangers:
+            told = (await wire.ask("GET", "/readyz", headers=headers)).json
+            assert told == {"status": "not ready", "database": "disconnected", "journal": None}
+        assert "db-3" in (await wire.ask("GET", "/readyz", headers=prober)).json["journal"]["whyNot"]
 
 
 async def test_a_live_stream_ends_with_the_first_key(wire: Wire) -> None:

@@ -9,7 +9,7 @@ from fairlane.http.routes import ROUTES
 from tests.http.test_access import OPEN, rules
 
 PUBLIC = {
-    *("GET /livez", "GET /", "GET /dashboard/{path}", "POST /api/v1/login", "POST /api/v1/logout"),
+    *("GET /livez", "GET /readyz", "GET /", "GET /dashboard/{path}", "POST /api/v1/login", "POST /api/v1/logout"),
     *("POST /hook/{name}", "POST /hook/{tenant}/{name}"),
 }
 """A sign of life, the files of the dashboard and its login, and webhooks, which have their signature."""

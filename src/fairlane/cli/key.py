@@ -49,6 +49,12 @@ _FACTS = columns_of(
 )
 
 
+_FIRST = (
+    "\nFrom now on every request needs a key: give one to producers, to workers, and to Prometheus for /metrics "
+    "(--scope status).\nOnly /livez and /readyz answer without."
+)
+
+
 def key_verb(name: str) -> Callable[[Handler], Handler]:
     """Make a command of a coroutine function of keys and of options."""
 
@@ -160,7 +166,9 @@ async def create(
     named = name or (role or "").partition(":")[0]
     if not named:
         raise InvalidRequest("give the key a name")
-    return _secret(await keys.create(named, role=role, scopes=scope or [], expires_at=until))
+    is_first = not await keys.list()
+    made = await keys.create(named, role=role, scopes=scope or [], expires_at=until)
+    return _secret(made, _FIRST if is_first and made.tenant == DEFAULT_TENANT else "")
 
 
 @key_verb("list")

@@ -83,6 +83,16 @@ class Access:
         caller = self._met[given] = self.verify(bearer(given))
         return caller
 
+    def caller_or_nobody(self, request: Request) -> Caller:
+        """Return the caller of a public route. Returns NOBODY without a credential, or with one that is not good."""
+        caller: Caller = request.caller
+        if caller is not NOBODY:
+            return caller
+        try:
+            return self.caller(request)
+        except FairlaneError:
+            return NOBODY
+
     def _logged_in(self, request: Request) -> Caller:
         """The caller of the first session in the cookies that is good. A program on another port of this host can add
         cookies of the same name, and must not hide the right one."""

@@ -37,15 +37,17 @@ async def livez() -> Alive:
     return Alive()  # as long as it answers: a store that is away is no reason to restart the broker
 
 
-@health.get("/readyz", needs="status", each=True, statuses=(200, 503), answer=Ready)
-async def readyz(app: App, broker: Broker) -> Response:
-    """200 while the broker can work: its store answers and it is not stopping."""
-    connected, journal = await broker.status.healthy(), broker.status.journal()
+@health.get("/readyz", needs="public", statuses=(200, 503), answer=Ready)
+async def readyz(app: App, request: Request) -> Response:
+    """200 while the broker can work: its store answers and it is not stopping. The journal is shown to callers with the
+    scope `status` for some queue."""
+    caller = app.access.caller_or_nobody(request)
+    connected = await app.broker.status.healthy()
     ready = connected and not app.draining
     answer = Ready(
         status="ready" if ready else "draining" if connected else "not ready",
         database="connected" if connected else "disconnected",
-        journal=journal,
+        journal=app.broker.of(caller.tenant).status.journal() if caller.allows_some("status") else None,
     )
     return respond(answer) if ready else respond(answer, 503).plus((b"retry-after", b"1"))
 

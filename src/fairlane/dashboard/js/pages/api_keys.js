@@ -32,7 +32,7 @@ const create = async (ctx) => {
   const isFirst = ctx.shared.me?.open;
   const values = await ask({
     title: isFirst ? "Make the first key" : "Make a key", label: "Make the key",
-    text: isFirst ? "From then on everybody is asked for a key, on this machine too. This page goes on with the new one." : [],
+    text: isFirst ? "From then on everybody is asked for a key, on this machine too: producers, workers, and Prometheus at /metrics. Only /livez and /readyz answer without. This page goes on with the new one." : [],
     fields: [
       { name: "name", label: "Name", required: true, placeholder: "deploy", hint: "The audit log and messages show it." },
       { name: "role", label: "Role", type: "select", value: isFirst ? "admin" : "read-write", options: isFirst ? ROLES.filter(([role]) => role === "admin") : ROLES },
