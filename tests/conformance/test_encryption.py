@@ -465,7 +465,33 @@ async def test_what_handlers_and_pollers_leave_beside_the_log_of_a_sealed_queue_
         assert CANARY.encode() not in body
     [event] = (await harness.pop(queue)).data
     assert event["record"] == {"secret": CANARY}
+    copies = await harness.backend.sql("SELECT data FROM fairlane.shadow_copies")
+    assert copies
+    assert not any(CANARY.encode() in bytes(row[0]) for row in copies)
+    fields = {"token": leased.token, "queue": queue.name, "sweep": True, "begin": True, "last": True}
+    gone = SourcePage(before="r", revision="s", **fields)
+    assert (await sources.commit(name, gone)).deleted == 1
+    [deleted] = messages(await harness.store.messages.read(partition, 1, 2), 1, 2)
+    event = msgspec.json.decode(deleted.raw)
+    assert (event["event"], event["record"]) == ("deleted", {"secret": CANARY})
     assert await harness.store.effects.keep(tenant, key, partition, effect, seconds=60) == effect
     assert await harness.store.effects.get(tenant, key, partition) == effect
     rows = await harness.backend.sql("SELECT value FROM fairlane.effects WHERE key = $1", key)
     assert CANARY.encode() not in bytes(rows[0][0])
+
+
+async def test_a_record_whose_key_went_with_its_queue_is_deleted_without_its_content(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue = await sealed_queue(harness)
+    sources, name = harness.broker.sources, harness.name("source")
+    leased = await sources.lease(name, seconds=60)
+    record = SourceRecord(key="1", hash="h", data=msgspec.Raw(b'{"a":1}'))
+    await sources.commit(
+        name, SourcePage(token=leased.token, before="", revision="r", queue=queue.name, records=[record])
+    )
+    await harness.broker.queues.delete(queue.name)
+    await opened(harness, OLD)
+    fields = {"token": leased.token, "queue": queue.name, "sweep": True, "begin": True, "last": True}
+    assert (await harness.broker.sources.commit(name, SourcePage(before="r", revision="s", **fields))).deleted == 1
+    [message] = await harness.broker.pop(queue.name)
+    assert msgspec.json.decode(message.raw)["record"] is None

@@ -19,7 +19,7 @@ from tests.conformance.harness import Harness
 
 def record(key: str, text: str = "a") -> SourceRecord:
     return SourceRecord(
-        key=key, hash=f"hash of {text}", data=msgspec.Raw(msgspec.json.encode({"id": key, "text": text}))
+        key=key, hash=f"hash of {text:.20}", data=msgspec.Raw(msgspec.json.encode({"id": key, "text": text}))
     )
 
 
@@ -209,6 +209,60 @@ async def test_a_sweep_finds_what_changed_and_what_is_gone(reader: Reader) -> No
     assert state.swept_at is not None
     done = await reader.commit(record("2"), cursor="9")
     assert done.created == 1, "what was gone and comes back is new"
+
+
+async def test_a_deleted_event_has_the_record_of_the_last_event_in_the_same_partition(reader: Reader) -> None:
+    def in_lane(text: str) -> SourceRecord:
+        return msgspec.structs.replace(record("2", text), partition="lane")
+
+    await reader.commit(record("1"), in_lane("a"))
+    await reader.commit(in_lane("b"))
+    await reader.commit(in_lane("b"), sweep=True, begin=True)
+    found = await reader.commit(sweep=True, last=True)
+    assert found.deleted == 1
+    await reader.commit(sweep=True, begin=True, last=True)
+    events: dict[str, list[tuple[str, Any]]] = {}
+    while batch := await reader.broker.pop(reader.queue, batch=100, partitions=100, auto_ack=True):
+        for message in batch:
+            data = msgspec.json.decode(message.raw)
+            events.setdefault(message.partition, []).append((data["event"], data["record"]["text"]))
+    assert events == {
+        "1": [("created", "a"), ("deleted", "a")],
+        "lane": [("created", "a"), ("changed", "b"), ("deleted", "b")],
+    }
+
+
+async def test_records_that_are_gone_are_told_of_in_steps_of_bounded_size(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "GONE_BYTES_MAX", 1500)
+    await reader.commit(*(record(str(n), "x" * 600) for n in range(5)), record("5", "x" * 5000))
+    await reader.events()
+    steps = [await reader.commit(sweep=True, begin=True, last=True)]
+    while steps[-1].more:
+        steps.append(await reader.commit(sweep=True, last=True))
+    assert [step.deleted for step in steps] == [2, 2, 1, 1], "at least one, however large"
+    assert len(await reader.events()) == 6
+
+
+async def test_what_was_known_of_a_record_is_forgotten_with_it(harness: Harness, reader: Reader) -> None:
+    async def copies() -> list[str]:
+        source = await harness.store.sources.get(DEFAULT_TENANT, reader.name)
+        assert source is not None
+        ids.add(source.id)
+        rows = await harness.backend.sql(
+            "SELECT c.key FROM fairlane.shadow_copies c WHERE c.source_id = $1 ORDER BY c.key", source.id
+        )
+        return [row[0] for row in rows]
+
+    ids: set[int] = set()
+    await reader.commit(record("1"), record("2"))
+    assert await copies() == ["1", "2"]
+    await reader.commit(record("1"), sweep=True, begin=True, last=True)
+    assert await copies() == ["1"]
+    await reader.broker.sources.delete(reader.name)
+    for id in ids:
+        assert not await harness.backend.sql("SELECT key FROM fairlane.shadow_copies WHERE source_id = $1", id)
 
 
 async def test_a_sweep_goes_on_where_it_was_after_its_poller_died(harness: Harness, reader: Reader) -> None:

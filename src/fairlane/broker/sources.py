@@ -16,13 +16,14 @@ from fairlane.errors import Conflict, InvalidRequest, LeaseLost, NotFound, Queue
 from fairlane.model.limits import LEASE_SECONDS_MAX
 from fairlane.model.message import PushItem, check_items, check_payloads
 from fairlane.model.names import check_count, check_name
-from fairlane.store.families.sources import Source, SourceStep
+from fairlane.store.families.sources import Copy, Source, SourceStep
 from fairlane.tracing import carried
-from fairlane.wire.base import NULL
 from fairlane.wire.sources import SourceCommitted, SourceList, SourceListQuery, SourcePage, SourceRecord, SourceView
 
 GONE_MAX = 1000
 """Records that one commit finds gone."""
+GONE_BYTES_MAX = 8 * 1024 * 1024
+"""Size of their contents, unless one alone is larger."""
 
 Event = Literal["created", "changed", "deleted"]
 _encode = msgspec.json.Encoder().encode
@@ -84,14 +85,17 @@ class Sources(Part):
         if source.revision != page.before:
             raise Conflict(f"source {name!r:.80} is at another revision; lease it again to go on where it stands")
         known = await self._store.sources.known(source.id, [record.key for record in page.records])
-        gone: List[str] = []
+        gone: List[SourceRecord] = []
+        more = False
         if page.last:
             read = {record.key for record in page.records}
             # One more, to know whether there are, and as many as may be among the records of this very page.
             limit = GONE_MAX + 1 + len(read)
             unseen = await self._store.sources.unseen(source.id, source.sweep + page.begin, limit=limit)
-            gone = [key for key in unseen if key not in read]
-        step, items, done = plan(self._tenant, source, page, known, gone[:GONE_MAX], more=len(gone) > GONE_MAX)
+            left = [(key, size) for key, size in unseen if key not in read]
+            keys = _first(left)
+            gone, more = await self._gone(source, keys), len(keys) < len(left)
+        step, items, done = plan(self._tenant, source, page, known, gone, more=more)
         await asyncio.to_thread(check_payloads, items)  # they may be large, and hold up everything else
         check_items(items)
         if await self._take(step, self._broker.compiled_specs.admit_steps(items)):
@@ -99,6 +103,14 @@ class Sources(Part):
         if items:
             self._broker.announcer.flushed()
         return done
+
+    async def _gone(self, source: Source, keys: Sequence[str]) -> List[SourceRecord]:
+        copies = await self._store.sources.copies(source.id, keys)
+        return [
+            SourceRecord(key=key, hash="-", data=msgspec.Raw(copies[key].data), partition=copies[key].partition)
+            for key in keys
+            if key in copies  # unless another commit was faster, which ends this one
+        ]
 
     async def _take(self, step: SourceStep, items: Sequence[PushItem]) -> bool:
         """Whether another try of the same commit took the step."""
@@ -122,8 +134,20 @@ class Sources(Part):
         return False
 
 
+def _first(sizes: Sequence[tuple[str, int]]) -> List[str]:
+    """Return the keys that one commit takes: at least one, and not many nor large ones together."""
+    keys: List[str] = []
+    total = 0
+    for key, size in sizes[:GONE_MAX]:
+        total += size
+        if keys and total > GONE_BYTES_MAX:
+            break
+        keys.append(key)
+    return keys
+
+
 def plan(
-    tenant: str, source: Source, page: SourcePage, known: dict[str, str], gone: List[str], *, more: bool
+    tenant: str, source: Source, page: SourcePage, known: dict[str, str], gone: List[SourceRecord], *, more: bool
 ) -> tuple[SourceStep, List[PushItem], SourceCommitted]:
     """What a commit comes to, where these records are known and those are gone."""
     if page.sweep and not page.begin and not source.sweeping:
@@ -134,7 +158,7 @@ def plan(
     changed = [record for record in differing if record.changed_from(known[record.key])]
     items = [_item(source, page, "created", record) for record in created]
     items += [_item(source, page, "changed", record) for record in changed]
-    items += [_item(source, page, "deleted", SourceRecord(key=key, hash="-", data=NULL)) for key in gone]
+    items += [_item(source, page, "deleted", record) for record in gone]
     ends = page.last and not more
     marks = page.sweep or source.sweeping
     step = SourceStep(
@@ -151,7 +175,8 @@ def plan(
         swept=ends,
         # Of those that did not change the mark alone is new, which counts while a sweep is under way.
         seen=[(record.key, record.hash) for record in (records.values() if marks else [*created, *differing])],
-        gone=gone,
+        copies=[Copy(record.key, _partition(record), bytes(record.data)) for record in [*created, *changed]],
+        gone=[record.key for record in gone],
         records=source.records + len(created) - len(gone),
     )
     done = SourceCommitted(
@@ -169,13 +194,17 @@ def _shown(source: Source) -> SourceView:
     return SourceView(**{name: getattr(source, name) for name in SourceView.__struct_fields__})
 
 
+def _partition(record: SourceRecord) -> str:
+    return record.key if record.partition is None else record.partition
+
+
 def _item(source: Source, page: SourcePage, event: Event, record: SourceRecord) -> PushItem:
     """Built from the record's own bytes, which are passed on as they came."""
     head = _encode({"source": source.name, "event": event, "key": record.key})
     return PushItem(
         queue=page.queue,
         payload=b'%b,"record":%b}' % (head[:-1], record.data),
-        partition=record.key if record.partition is None else record.partition,
+        partition=_partition(record),
         type=f"{page.type}.{event}" if page.type else event,
         headers={"idempotency-key": f"{source.name}:{record.key}:{page.revision}", **carried(page.trace_context)},
     )

@@ -115,7 +115,8 @@ class Codec:
 
     # Queues that are always sealed.
 
-    async def _seals(self, queue_id: int, options: QueueOptions) -> bool:
+    async def seals(self, queue_id: int, options: QueueOptions) -> bool:
+        """Return True if new messages of the queue are sealed."""
         return options.encryption_enabled or (bool(self.always) and await self._is_always(queue_id))
 
     async def _is_always(self, queue_id: int) -> bool:
@@ -232,7 +233,7 @@ class Codec:
 
     async def seal_slices(self, slices: Sequence[Slice]) -> list[Slice]:
         """Those of encrypted queues sealed, the others as they are."""
-        return [await self._sealed(part) if await self._seals(part.queue_id, part.options) else part for part in slices]
+        return [await self._sealed(part) if await self.seals(part.queue_id, part.options) else part for part in slices]
 
     async def _sealed(self, part: Slice) -> Slice:
         await self.prepare(part.queue_id)
@@ -344,14 +345,14 @@ class Codec:
         return msgspec.structs.replace(ack, results=results)
 
     async def seal_operation(self, operation: NewOperation) -> NewOperation:
-        if not await self._seals(operation.queue_id, operation.options):
+        if not await self.seals(operation.queue_id, operation.options):
             return operation
         what = f"operation {operation.id}"
         sealed = await self.seal(operation.partition, operation.payload, what, queue_id=operation.queue_id)
         return msgspec.structs.replace(operation, payload=sealed)
 
     async def seal_application(self, work: Application) -> Application:
-        if work.slice is not None and await self._seals(work.slice.queue_id, work.slice.options):
+        if work.slice is not None and await self.seals(work.slice.queue_id, work.slice.options):
             [part] = await self.seal_slices([work.slice])
             return msgspec.structs.replace(work, slice=part)
         if work.ack is not None and work.ack.results:

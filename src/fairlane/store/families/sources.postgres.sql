@@ -36,13 +36,21 @@ DELETE FROM fairlane.sources s WHERE s.tenant = :tenant AND s.name = :name RETUR
 -- name: delete_records
 DELETE FROM fairlane.shadow_records r WHERE r.shard = 0 AND r.source_id = :source_id;
 
+-- name: delete_copies
+DELETE FROM fairlane.shadow_copies c WHERE c.shard = 0 AND c.source_id = :source_id;
+
 -- name: known
 SELECT r.key, r.hash FROM fairlane.shadow_records r
 WHERE r.shard = 0 AND r.source_id = :source_id AND r.key = ANY (ARRAY(SELECT k FROM json_array_elements_text(:keys::json) k));
 
 -- name: unseen
-SELECT r.key FROM fairlane.shadow_records r
+SELECT r.key, octet_length(c.data) FROM fairlane.shadow_records r
+JOIN fairlane.shadow_copies c ON c.shard = r.shard AND c.source_id = r.source_id AND c.key = r.key
 WHERE r.shard = 0 AND r.source_id = :source_id AND r.sweep < :sweep ORDER BY r.sweep, r.key LIMIT :limit;
+
+-- name: copies
+SELECT c.key, c.partition, c.data FROM fairlane.shadow_copies c
+WHERE c.shard = 0 AND c.source_id = :source_id AND c.key = ANY (ARRAY(SELECT k FROM json_array_elements_text(:keys::json) k));
 
 -- name: step
 -- Its row is locked before anything else of the transaction: of two commits the second waits here, and finds the step
@@ -59,6 +67,16 @@ RETURNING s.id;
 INSERT INTO fairlane.shadow_records AS r (shard, source_id, key, hash, sweep)
 SELECT 0, :source_id, u.key, u.value, :sweep FROM json_each_text(:seen::json) u
 ON CONFLICT (shard, source_id, key) DO UPDATE SET hash = excluded.hash, sweep = excluded.sweep;
+
+-- name: copy
+INSERT INTO fairlane.shadow_copies AS c (shard, source_id, key, partition, data)
+SELECT 0, :source_id, u.key, u.partition, u.data
+FROM unnest(:keys::text[], :partitions::text[], :data::bytea[]) u(key, partition, data)
+ON CONFLICT (shard, source_id, key) DO UPDATE SET partition = excluded.partition, data = excluded.data;
+
+-- name: forget_copies
+DELETE FROM fairlane.shadow_copies c
+WHERE c.shard = 0 AND c.source_id = :source_id AND c.key = ANY (ARRAY(SELECT g FROM json_array_elements_text(:gone::json) g));
 
 -- name: forget
 DELETE FROM fairlane.shadow_records r

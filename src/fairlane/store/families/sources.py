@@ -7,19 +7,32 @@ from __future__ import annotations
 
 from builtins import list as List  # the family has a verb of that name
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from fairlane.errors import Conflict, LeaseLost
+from fairlane.errors import Conflict, LeaseLost, SealError
+from fairlane.model.ids import PartitionId
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.families.port import Family, Transaction, Value, as_json, one, struct
 from fairlane.wire.sources import SourceView
+
+_NOWHERE = PartitionId(0, 0)
+"""Records belong to no partition."""
 
 
 class Source(SourceView):
     """A source, as it is stored."""
 
     id: int
+
+
+class Copy(NamedTuple):
+    """The content of a record as its last event told it, and the partition of its events."""
+
+    key: str
+    partition: str
+    data: bytes
 
 
 class SourceStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +52,8 @@ class SourceStep(msgspec.Struct, frozen=True, kw_only=True):
     """A sweep ends with this step."""
     seen: list[tuple[str, str]]
     """Key and hash of every record that was read; they are marked with `sweep`."""
+    copies: list[Copy]
+    """Contents of records that are new or changed."""
     gone: list[str]
     """Keys of records to forget."""
     records: int
@@ -75,6 +90,7 @@ class Sources(Family):
             found = await transaction.run("sources.delete", tenant=tenant, name=name)
             for (id,) in found:
                 await transaction.run("sources.delete_records", source_id=id)
+                await transaction.run("sources.delete_copies", source_id=id)
             return bool(found)
 
         return await self._port.transact(work)
@@ -83,16 +99,33 @@ class Sources(Family):
         """The hashes of those of these records that are known."""
         return dict(await self._port.read("sources.known", source_id=source_id, keys=as_json(keys)))
 
-    async def unseen(self, source_id: int, sweep: int, *, limit: int) -> List[str]:
-        """Keys of records that were last seen before this sweep."""
+    async def unseen(self, source_id: int, sweep: int, *, limit: int) -> List[tuple[str, int]]:
+        """Return the key and the size of records that were last seen before this sweep."""
         found = await self._port.read("sources.unseen", source_id=source_id, sweep=sweep, limit=limit)
-        return [key for (key,) in found]
+        return [(key, size) for key, size in found]
+
+    async def copies(self, source_id: int, keys: Sequence[str]) -> dict[str, Copy]:
+        """Return the contents of records by key; null for one that is sealed under a key that this broker has not."""
+        found = await self._port.read("sources.copies", source_id=source_id, keys=as_json(keys))
+        return {key: Copy(key, partition, await self._opened(source_id, key, data)) for key, partition, data in found}
+
+    async def _opened(self, source_id: int, key: str, data: bytes) -> bytes:
+        try:
+            return await self._port.codec.open(_NOWHERE, bytes(data), _bound_to(source_id, key))
+        except SealError:  # the key may have gone with its queue, and the event is due all the same
+            return b"null"
 
     async def commit(
         self, step: SourceStep, acks: Sequence[LaneAck], slices: Sequence[Slice]
     ) -> tuple[List[AckResult], List[PushResult]]:
         """`Messages.transact` and the step in the same transaction: all of it, or nothing. Conflict if the source has
         another revision by now, LeaseLost if the token is not that of a live lease."""
+        copies: dict[str, Value] = {
+            "source_id": step.source_id,
+            "keys": [one.key for one in step.copies],
+            "partitions": [one.partition for one in step.copies],
+            "data": await self._sealed(step, slices),
+        }
         values: dict[str, Value] = msgspec.structs.asdict(step)
         values |= {"seen": as_json(dict(step.seen)), "gone": as_json(step.gone)}
 
@@ -102,9 +135,29 @@ class Sources(Family):
                     step, one(Source, await transaction.run("sources.get", tenant=step.tenant, name=step.name))
                 )
             await transaction.run("sources.see", **values)
-            await transaction.run("sources.forget", **values)
+            if step.copies:
+                await transaction.run("sources.copy", **copies)
+            if step.gone:
+                await transaction.run("sources.forget", **values)
+                await transaction.run("sources.forget_copies", **values)
 
         return await self._port.transact_messages(acks, slices, begin=begin)
+
+    async def _sealed(self, step: SourceStep, slices: Sequence[Slice]) -> List[bytes]:
+        """Return the contents as they are stored: sealed if the messages about them are."""
+        codec = self._port.codec
+        for part in slices:  # all are of one queue
+            if step.copies and await codec.seals(part.queue_id, part.options):
+                return [
+                    await codec.seal(_NOWHERE, one.data, _bound_to(step.source_id, one.key), queue_id=part.queue_id)
+                    for one in step.copies
+                ]
+            break
+        return [one.data for one in step.copies]
+
+
+def _bound_to(source_id: int, key: str) -> str:
+    return f"record {source_id} {key}"
 
 
 def _refusal(step: SourceStep, source: Source | None) -> Conflict:

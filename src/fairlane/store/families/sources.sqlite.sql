@@ -32,12 +32,20 @@ delete from sources where tenant = :tenant and name = :name returning id
 -- name: delete_records
 delete from shadow_records where source_id = :source_id
 
+-- name: delete_copies
+delete from shadow_copies where source_id = :source_id
+
 -- name: known
 select key, hash from shadow_records
 where source_id = :source_id and key in (select k.value from json_each(:keys) k)
 
 -- name: unseen
-select key from shadow_records where source_id = :source_id and sweep < :sweep order by sweep, key limit :limit
+select r.key, length(c.data) from shadow_records r join shadow_copies c on c.source_id = r.source_id and c.key = r.key
+where r.source_id = :source_id and r.sweep < :sweep order by r.sweep, r.key limit :limit
+
+-- name: copies
+select key, partition, data from shadow_copies
+where source_id = :source_id and key in (select k.value from json_each(:keys) k)
 
 -- name: step
 update sources set revision = :revision, cursor = :cursor, sweep = :sweep, sweeping = :sweeping,
@@ -51,5 +59,13 @@ insert into shadow_records (source_id, key, hash, sweep)
 select :source_id, s.key, s.value, :sweep from json_each(:seen) s where true
 on conflict (source_id, key) do update set hash = excluded.hash, sweep = excluded.sweep
 
+-- name: copy
+-- Each:
+insert into shadow_copies (source_id, key, partition, data) values (:source_id, :keys, :partitions, :data)
+on conflict (source_id, key) do update set partition = excluded.partition, data = excluded.data
+
 -- name: forget
 delete from shadow_records where source_id = :source_id and key in (select g.value from json_each(:gone) g)
+
+-- name: forget_copies
+delete from shadow_copies where source_id = :source_id and key in (select g.value from json_each(:gone) g)

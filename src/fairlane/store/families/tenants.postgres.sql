@@ -28,6 +28,8 @@ DELETE FROM fairlane.operation_backlogs x WHERE x.shard = :shard AND x.tenant = 
 -- name: forget
 WITH r AS (DELETE FROM fairlane.shadow_records x WHERE x.shard = 0
            AND x.source_id IN (SELECT s.id FROM fairlane.sources s WHERE s.tenant = :name)),
+     y AS (DELETE FROM fairlane.shadow_copies x WHERE x.shard = 0
+           AND x.source_id IN (SELECT s.id FROM fairlane.sources s WHERE s.tenant = :name)),
      s AS (DELETE FROM fairlane.sources x WHERE x.tenant = :name),
      c AS (DELETE FROM fairlane.schedules x WHERE x.tenant = :name),
      p AS (DELETE FROM fairlane.specs x WHERE x.tenant = :name),

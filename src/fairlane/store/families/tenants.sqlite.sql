@@ -22,6 +22,7 @@ delete from operations where tenant = :name;
 delete from operation_backlogs where tenant = :name
 
 -- name: forget
+delete from shadow_copies where source_id in (select id from sources where tenant = :name);
 delete from shadow_records where source_id in (select id from sources where tenant = :name);
 delete from sources where tenant = :name;
 delete from schedules where tenant = :name;

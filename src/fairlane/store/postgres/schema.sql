@@ -367,6 +367,12 @@ CREATE TABLE fairlane.shadow_records (
 -- unseen: records that a sweep did not see.
 CREATE INDEX shadow_records_sweep ON fairlane.shadow_records (shard, source_id, sweep);
 
+-- The content of each record as its last event told it, and the partition of its events. Beside what sweeps mark.
+CREATE TABLE fairlane.shadow_copies (
+    shard int NOT NULL, source_id bigint NOT NULL, key text COLLATE "C" NOT NULL,
+    partition text NOT NULL, data bytea NOT NULL, PRIMARY KEY (shard, source_id, key)
+);
+
 -- Specs that were applied, every version of each.
 CREATE TABLE fairlane.specs (
     tenant text COLLATE "C" NOT NULL, version bigint NOT NULL,

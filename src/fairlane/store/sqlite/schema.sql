@@ -313,6 +313,11 @@ create table shadow_records (
 ) without rowid, strict;
 create index shadow_records_sweep on shadow_records (source_id, sweep);  -- unseen: records that a sweep did not see.
 
+-- The content of each record as its last event told it, and the partition of its events. Beside what sweeps mark.
+create table shadow_copies (
+    source_id integer not null, key text not null, partition text not null, data blob not null, primary key (source_id, key)
+) strict;
+
 -- Specs that were applied, every version of each.
 create table specs (
     tenant text not null, version integer not null,
