@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from fairlane.model.operation import TIMEOUT_SECONDS, read_push
 from fairlane.store.contract.operations import Enqueued, Lost
-from fairlane.store.contract.values import Duplicates, Gone, OperationsAhead, Stored
+from fairlane.store.contract.values import Duplicates, Full, Gone, OperationsAhead, Stored
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness, answer
 from tests.conformance.operation_driver import (
@@ -365,3 +365,25 @@ async def test_operations_for_what_is_gone_are_refused(harness: Harness) -> None
     await harness.store.queues.delete(queue.tenant, queue.name)
     assert await harness.store.operations.enqueue([new]) == [Gone()]
     assert await harness.store.operations.depth() == 0
+
+
+async def test_pushes_that_were_accepted_do_not_overtake_one_that_finds_the_queue_full(harness: Harness) -> None:
+    """They come from a journal, several of a partition at once, and were answered 202 in this order."""
+    queue = await harness.queue(max_size=5)
+    accepted = [
+        await push_operation(harness, queue, payloads, partition=partition)
+        for partition, payloads in [("a", [1, 2, 3]), ("a", [4, 5, 6]), ("a", [7]), ("b", [8]), ("a", [9])]
+    ]
+    for new in accepted:
+        new.created_at = harness.clock()
+    results = await harness.store.operations.enqueue(accepted)
+    assert [type(result) for result in results] == [Enqueued, Full, Full, Enqueued, Full]
+    again = await harness.store.operations.enqueue(accepted)
+    assert [type(result) for result in again] == [Enqueued, Full, Full, Enqueued, Full]
+
+
+async def test_a_push_that_is_refused_for_a_full_queue_refuses_no_smaller_one(harness: Harness) -> None:
+    queue = await harness.queue(max_size=5)
+    new = [await push_operation(harness, queue, payloads) for payloads in ([1, 2, 3], [4, 5, 6], [7])]
+    results = await harness.store.operations.enqueue(new)
+    assert [type(result) for result in results] == [Enqueued, Full, Enqueued]

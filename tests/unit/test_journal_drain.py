@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from fairlane.broker.broker import Broker
+from fairlane.broker.deferral import journal_drain
 from fairlane.broker.deferral.journal_drain import Turns
 from fairlane.broker.flags import PUSH_MAINTENANCE
 from fairlane.model.message import PushItem
-from fairlane.store.contract.journal import Backlog
+from fairlane.model.names import QUEUE_MODE
+from fairlane.model.operation import ack_payload
+from fairlane.model.outcome import AckItem
+from fairlane.store.contract.journal import Backlog, NewEntry
 from fairlane.store.contract.operations import EnqueueResult, NewOperation
 from tests.faults.producers import drained
 
@@ -50,6 +56,65 @@ async def test_a_queue_with_little_in_the_journal_does_not_wait_for_one_with_muc
     assert queue is not None
     assert queue.id in calls[0]
     assert len(calls) > 2, "it was not all at once anyway"
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+async def test_an_ack_that_comes_while_pushes_are_drained_goes_before_the_pushes_that_are_left(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, under_way: bool
+) -> None:
+    """Also if it is there because the store was slow to apply it: then it may be moved only when that try has ended."""
+    await broker.push("long", "first")
+    batch = await broker.pop("long")
+    await broker.flags.turn(PUSH_MAINTENANCE, True)
+    for number in range(MANY):
+        await broker.push("long", number)
+    calls: list[set[str]] = []
+    enqueue, journal, patience = broker.store.operations.enqueue, broker.journal, broker.route.patience
+    assert journal is not None
+    monkeypatch.setattr(journal_drain, "_LOAD_SECONDS", 0.0)
+    items = [AckItem(transaction_id=one.transaction_id, partition=one.partition_id, lease=one.lease) for one in batch]
+    lane = Backlog("ack", "default", QUEUE_MODE, str(items[0].partition))
+    flush_ended = asyncio.Event()
+    flush = asyncio.create_task(flush_ended.wait())
+
+    async def watched(operations: Sequence[NewOperation]) -> list[EnqueueResult]:
+        if not calls:
+            if under_way:
+                patience.abandoned[flush] = frozenset([lane])
+            await journal.append([NewEntry(lane, 1, ack_payload(QUEUE_MODE, items), uuid4())], set())
+        elif under_way:
+            patience.abandoned.pop(flush, None)
+        calls.append({one.type for one in operations})
+        return await enqueue(operations)
+
+    monkeypatch.setattr(broker.store.operations, "enqueue", watched)
+    await broker.flags.turn(PUSH_MAINTENANCE, False)
+    await drained(broker)
+    flush_ended.set()
+    await flush
+    wanted = [["PUSH"], ["ACK_BATCH"], ["PUSH"]]
+    assert [*map(sorted, calls[:4])] == ([["PUSH"], *wanted] if under_way else [*wanted, ["PUSH"]])
+
+
+async def test_the_entries_of_a_partition_of_a_limited_queue_are_moved_together(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.queues.configure("short", max_size=200)
+    await broker.flags.turn(PUSH_MAINTENANCE, True)
+    for number in range(200):
+        await broker.push("short", number)
+    calls: list[int] = []
+    enqueue = broker.store.operations.enqueue
+
+    async def watched(operations: Sequence[NewOperation]) -> list[EnqueueResult]:
+        calls.append(len(operations))
+        return await enqueue(operations)
+
+    monkeypatch.setattr(broker.store.operations, "enqueue", watched)
+    await broker.flags.turn(PUSH_MAINTENANCE, False)
+    await drained(broker)
+    assert calls == [200]
+    assert [delivery.data for delivery in await broker.pop("short", batch=200)] == list(range(200))
 
 
 def test_lanes_take_turns_and_queues_do() -> None:

@@ -20,7 +20,7 @@ from fairlane.model.ids import PartitionId, Uuid7
 from fairlane.model.operation import ack_payload, push_payload
 from fairlane.model.outcome import AckOutcome, OperationReason, Outcomes, PushOutcome
 from fairlane.model.queue import QueueOptions
-from fairlane.store.contract.journal import Backlog, Entry
+from fairlane.store.contract.journal import Entry
 from fairlane.store.contract.operations import Enqueued, EnqueueResult, NewOperation
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Full, Locked
@@ -159,11 +159,9 @@ class Enqueuer:
         operations: list[NewOperation] = []
         tried: list[tuple[Entry, FairlaneError | None]] = []
         ids: set[UUID] = set()
-        limited: set[Backlog] = set()
         for entry in entries:
             kind, tenant, name, partition = entry.backlog
-            # What was adopted twice is there twice; and a smaller one may find room where the one before it did not.
-            if entry.id in ids or entry.backlog in limited:
+            if entry.id in ids:  # adopted twice
                 continue
             ids.add(entry.id)
             if kind == "ack":
@@ -186,8 +184,6 @@ class Enqueuer:
                     messages=entry.messages,
                     payload=entry.body,
                 )
-                if queue.options.max_size:
-                    limited.add(entry.backlog)
             if new is None:
                 tried.append((entry, error))
                 continue

@@ -8,18 +8,19 @@ import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from fairlane.broker.compiled_specs import AllSpecs
 from fairlane.broker.credentials import Credentials
-from fairlane.broker.deferral.drain import OperationDrain
+from fairlane.broker.deferral.drain import OPERATION_BYTES, OperationDrain
 from fairlane.broker.deferral.enqueue import Enqueuer
 from fairlane.broker.deferral.route import Route
 from fairlane.broker.flags import PUSH_MAINTENANCE, Flags
 from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, Overloaded, SealError, ShuttingDown, Unavailable
 from fairlane.runtime.backoff import backoff
+from fairlane.runtime.batch_size import BatchSize
 from fairlane.runtime.service import Service
 from fairlane.store.contract.journal import Backlog, Entry
 from fairlane.store.contract.store import Store
@@ -28,9 +29,8 @@ from fairlane.store.families.api_keys import KnownKeys
 if TYPE_CHECKING:
     from fairlane.store.journal.journal import Journal
 
-_BACKLOGS_MAX = 500
 _ENTRIES_MAX = 500
-_BYTES_MAX = 4 * 1024 * 1024
+_BYTES_MIN, _BYTES_MAX = 1024, 4 * 1024 * 1024
 _AHEAD_MAX = 2_000
 """With so many operations in the store the next stay in the journal for a moment: there each queue has its turn."""
 _AHEAD_SECONDS = 1.0
@@ -41,7 +41,7 @@ _FLOOR_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 """How often who drains looks for entries of other processes."""
 _LOAD_SECONDS = 0.25
-"""How often their backlogs are added while there is much to drain."""
+"""How often new backlogs are added while there is much to drain."""
 _SNAPSHOT_SECONDS = 30.0
 _ADOPT_SECONDS = 5.0
 """How often what brokers of this directory left that are gone is looked for."""
@@ -128,6 +128,7 @@ class JournalDrain(Service):
         self._credentials = credentials
         self._saved_keys: KnownKeys | None = None
         self._turns = Turns()
+        self._size = BatchSize(_BYTES_MIN, _BYTES_MAX)
         self._load_at = 0.0
         self._resting: dict[Backlog, tuple[int, float]] = {}
         """Backlogs that failed: how often, and until when they rest."""
@@ -178,9 +179,7 @@ class JournalDrain(Service):
         if self._journal.state().entries:
             self._load_at = 0.0
             route.rate.resume(now)
-            await self._drain("ack")
-            if not self._is_maintained():
-                await self._drain("push")
+            await self._drain()
         self._resting = {backlog: rest for backlog, rest in self._resting.items() if backlog in self._turns}
         if not route.watch.up:
             await route.watch.wait_back(_FLOOR_SECONDS)
@@ -197,45 +196,53 @@ class JournalDrain(Service):
     def _is_maintained(self) -> bool:
         return PUSH_MAINTENANCE in self._flags.on
 
-    async def _drain(self, kind: Literal["push", "ack"]) -> None:
-        """Until no backlog has anything that can be moved now."""
-        route = self._route
+    async def _drain(self) -> None:
+        """Move entries until no backlog has any that can be moved now. Acks go first, also those that come while pushes
+        are moved: a lease ends, and its consumer waits."""
         put_off: set[Backlog] = set()
 
         def rests(backlog: Backlog) -> bool:
             return backlog in put_off or self._resting.get(backlog, (0, 0.0))[1] > monotonic()
 
-        while route.watch.up:
+        while self._route.watch.up:
             if monotonic() >= self._load_at:
                 self._turns.load(await self._journal.backlogs())
                 self._load_at = monotonic() + _LOAD_SECONDS
+            put_off = self._unsettled()
             alone = self._single > 0
             self._single -= alone
-            backlogs = self._turns.turn(kind, 1 if alone else _BACKLOGS_MAX, rests)
+            most = 1 if alone else max(1, min(_ENTRIES_MAX, self._size.bytes // OPERATION_BYTES))
+            backlogs = self._turns.turn("ack", most, rests)
+            if not backlogs and not self._is_maintained():
+                backlogs = self._turns.turn("push", most, rests)
             if not backlogs:
                 return
-            entries = await self._journal.read(backlogs, entries_max=1 if alone else _ENTRIES_MAX, bytes_max=_BYTES_MAX)
-            # Applied before abandoned work has ended, its messages could be stored twice.
-            unsettled = route.patience.unsettled() | self._journal.unsettled()
-            put_off.update(unsettled.intersection(backlogs))
-            if not entries:
-                put_off.update(backlogs)
+            entries = await self._journal.read(backlogs, entries_max=most, bytes_max=self._size.bytes)
+            if not entries:  # somebody else removed them
+                self._load_at = 0.0
+            unsettled = self._unsettled()  # an entry is read after the work that it repeats was noted
             if todo := [entry for entry in entries if entry.backlog not in unsettled]:
                 await self._move(todo)
-            if kind == "push" and self._is_maintained():
-                return
             await self._operations.wait_below(_AHEAD_MAX, _AHEAD_SECONDS)
+
+    def _unsettled(self) -> set[Backlog]:
+        """Return the backlogs of abandoned work: moved before that has ended, its messages could be stored twice."""
+        return self._route.patience.unsettled() | self._journal.unsettled()
 
     async def _move(self, entries: list[Entry]) -> None:
         """Into the store together. Each entry is removed or failed, or its backlog rests."""
         found: Sequence[tuple[Entry, FairlaneError | None]]
         entries = [opened for entry in entries if (opened := await self._opened(entry)) is not None]
+        size, began = sum(len(entry.body) + OPERATION_BYTES for entry in entries), monotonic()
         try:
             found = await self._enqueuer.move(entries)
+            self._size.took(size, monotonic() - began)
         except ShuttingDown:
             raise
         except FairlaneError as failure:
             found = [(entry, failure) for entry in entries]
+            if _is_of_the_store(failure):
+                self._size.failed(size)
         await self._moved([entry for entry, error in found if error is None])
         failed: dict[Backlog, tuple[Entry, FairlaneError]] = {}
         for entry, error in found:

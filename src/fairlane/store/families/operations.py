@@ -55,7 +55,8 @@ class Operations(Family, ABC):
     async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
         """Append each to its backlog, or say why not; one result each, in order.
 
-        A push takes the places of its messages in a limited queue, or is Full. An id that is there already
+        A push takes the places of its messages in a limited queue, or is Full; so is then each later one of the same
+        partition in this call, if they were accepted before (`created_at`). An id that is there already
         changes nothing, so that the call may be repeated."""
 
     @abstractmethod

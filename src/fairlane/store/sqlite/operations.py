@@ -8,6 +8,7 @@ from uuid import UUID
 
 import apsw
 
+from fairlane.model.ids import PartitionId
 from fairlane.model.operation import PRIORITIES, TIMEOUT_SECONDS
 from fairlane.store import statements
 from fairlane.store.contract.operations import (
@@ -39,11 +40,24 @@ class Operations(operations.Operations):
 
     async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
         sealed = [await self._port.codec.seal_operation(one) for one in operations]
-        return await self._database.write(lambda db, now: [enqueue(db, now, each) for each in sealed])
+        return await self._database.write(lambda db, now: enqueue_all(db, now, sealed))
 
     async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
         sealed = [await self._port.codec.seal_application(one) for one in work]
         return await self._database.write(lambda db, now: [_apply(db, now, each) for each in sealed])
+
+
+def enqueue_all(db: apsw.Connection, now: int, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
+    """Enqueue each; one that was accepted before does not overtake another of its partition that found no room."""
+    results: list[EnqueueResult] = []
+    full: dict[PartitionId, Full] = {}
+    for new in operations:
+        ahead = full.get(new.partition) if new.messages else None
+        result = ahead or enqueue(db, now, new)
+        if isinstance(result, Full) and new.created_at is not None:
+            full[new.partition] = result
+        results.append(result)
+    return results
 
 
 def enqueue(db: apsw.Connection, now: int, new: NewOperation) -> EnqueueResult:

@@ -30,6 +30,7 @@ DECLARE
     v_kind "char"[];
     v_depth bigint[] := array_fill(NULL::bigint, ARRAY[v_n]);
     v_capacity bigint[] := v_depth;
+    v_full bigint[] := '{}';
     r record;
 BEGIN
     IF p_limited <> '{}' THEN
@@ -59,8 +60,11 @@ BEGIN
             FOR i IN 1 .. v_n LOOP
                 CONTINUE WHEN p_queues[i] <> r.id OR v_kind[i] <> 'w';
                 v_capacity[i] := r.capacity;
-                IF p_messages[i] > 0 AND r.depth + p_messages[i] > r.capacity THEN
+                IF p_messages[i] > 0 AND (r.depth + p_messages[i] > r.capacity OR p_partitions[i] = ANY (v_full)) THEN
                     v_kind[i] := 'f';
+                    IF p_created[i] IS NOT NULL THEN  -- it was accepted: what follows it in its partition does not overtake it
+                        v_full := v_full || p_partitions[i];
+                    END IF;
                 ELSE
                     r.depth := r.depth + p_messages[i];
                 END IF;
