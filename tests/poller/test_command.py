@@ -45,6 +45,17 @@ async def test_a_source_is_polled_until_a_signal_listed_and_forgotten(polling: P
     assert source["leasedUntil"] is None, "who stops gives its lease back"
 
 
+async def test_a_sweep_that_was_asked_for_and_not_done_is_no_success(polling: Polling) -> None:
+    arguments = ("poll", f"{polling.api.url}/id", "-q", "events", "--allow-private", "--once")
+    assert await (await run(polling, *arguments)).wait() == 0
+    polling.api.records.clear()
+    process = await run(polling, *arguments, "--sweep")
+    _, said = await process.communicate()
+    assert process.returncode == 75
+    assert b"--may-be-empty" in said
+    assert await (await run(polling, *arguments, "--sweep", "--may-be-empty")).wait() == 0
+
+
 def test_what_is_no_header_is_refused() -> None:
     assert _header("Name:  value: x ") == ("Name", "value: x")
     with pytest.raises(InvalidRequest, match="not a header"):

@@ -125,8 +125,28 @@ async def test_an_api_that_repeats_one_page_for_ever_is_not_believed(polling: Po
 async def test_a_sweep_that_finds_nothing_at_all_is_believed_only_if_that_may_be(polling: Polling) -> None:
     await polling.once()
     polling.api.records.clear()
-    assert (await polling.once(sweep=True)).deleted == 0
+    with pytest.raises(Unavailable, match="its 35 known records stay"):
+        await polling.once(sweep=True)
+    assert (await polling.test.client.sources.get("source")).records == 35
     assert (await polling.once(sweep=True, may_be_empty=True)).deleted == 35
+
+
+async def test_a_sweep_that_is_not_believed_does_not_keep_a_poller_from_new_records(polling: Polling) -> None:
+    await polling.once()
+    records = dict(polling.api.records)
+    polling.api.records.clear()
+    running = asyncio.create_task(polling.poller(every_seconds=0.01, sweep_seconds=0.01).run())
+    try:
+        async with asyncio.timeout(30):
+            asked = len(polling.api.asked)
+            while len(polling.api.asked) < asked + 6:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            polling.api.records.update({**records, 40: {"id": 40, "text": "new"}})
+            while ("created", "40") not in await polling.events():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
 
 
 async def test_fields_that_make_no_difference_and_the_order_of_fields_change_nothing(polling: Polling) -> None:

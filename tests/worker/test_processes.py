@@ -74,6 +74,17 @@ async def test_a_job_whose_worker_was_killed_is_done_by_another_after_the_lease(
     await until_drained(client, shop.queue)
 
 
+async def test_stopped_is_the_last_line_of_a_worker(client: Client, shop: Workshop) -> None:
+    await push(client, shop.queue, 5, more=',"poison":true')
+    process = shop.start()
+    await until(lambda: len(shop.notes("began")) >= 5)
+    process.terminate()
+    assert await ended(process) == 0
+    last = shop.log(process).splitlines()[-1]
+    assert last.endswith(" stopped")
+    assert "more like this" in shop.log(process)
+
+
 async def test_a_worker_that_was_frozen_past_its_lease_cancels_its_handler_and_its_ack_is_refused(
     client: Client, shop: Workshop
 ) -> None:

@@ -24,7 +24,7 @@ from fairlane.broker.broker import Broker
 from fairlane.cli import FAILED, REFUSED, TRY_AGAIN
 from fairlane.cli.banner import asks_everybody, shown
 from fairlane.cli.listeners import Listeners, Sockets
-from fairlane.cli.logs import log_as
+from fairlane.cli.logs import log_as, log_stopped
 from fairlane.cli.pollers import PollerService
 from fairlane.cli.serve import store_options
 from fairlane.cli.spans import MetricsSender, start_spans
@@ -118,7 +118,7 @@ async def _serve(settings: Settings, sockets: Sockets, ready: Callable[[], objec
         await executors.close()
         if tokens is not None:
             await tokens.stop()
-    log.info("stopped")
+    log_stopped(log)
 
 
 def _open_caller(allowed: Allowed) -> Caller:

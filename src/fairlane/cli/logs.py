@@ -5,6 +5,7 @@ JSON each of these is a field of its own, by which lines of different processes 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import logging
@@ -114,12 +115,13 @@ class Lines(logging.StreamHandler[TextIO]):
                 last.left_out, last.repeats = one.left_out, f" ({one.left_out} more like this)"
                 super().emit(last)
 
-    def close(self) -> None:
-        self.acquire()
-        try:
+    def tell(self) -> None:
+        """Write how many lines were left out until now."""
+        with self.lock or contextlib.nullcontext():
             self._tell(list(self._kinds))
-        finally:
-            self.release()
+
+    def close(self) -> None:
+        self.tell()
         super().close()
 
 
@@ -144,6 +146,14 @@ def _one_line(record: logging.LogRecord) -> logging.LogRecord:
     record.msg, record.args = "%s: %s: %s", (text, type(error).__name__, str(error).partition("\n")[0])
     record.exc_info = record.exc_text = None
     return record
+
+
+def log_stopped(log: logging.Logger) -> None:
+    """Log that the process has stopped, behind what the log still has to tell."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, Lines):
+            handler.tell()
+    log.info("stopped")
 
 
 def log_as(log_format: str, *, worker: int | None = None) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fairlane.cli import TRY_AGAIN
-from fairlane.cli.logs import log_as
+from fairlane.cli.logs import log_as, log_stopped
 from fairlane.cli.output import print_table, shown_time
 from fairlane.cli.verb import Client, Noun, Server, Shown, arg, opt, verb
 from fairlane.errors import FairlaneError, InvalidRequest
@@ -75,7 +75,7 @@ def run(
     start_spans(otel, f"{target.partition(':')[0]} worker")
     worker = Worker(loaded, servers, queues=queue, concurrency=concurrency, grace_seconds=grace)
     asyncio.run(_work(worker, target, servers, watch=watch, supervised=supervised))
-    log.info("stopped")
+    log_stopped(log)
     if worker.stuck or worker.spent:  # threads that nobody can end must not keep the process
         logging.shutdown()
         os._exit(TRY_AGAIN if worker.spent else 0)

@@ -152,7 +152,7 @@ class Poller:
         with contextlib.nullcontext() if self._spans is None else self._spans.poll(self.source.name):
             await self._read()
             if sweep or self._sweep_due():
-                await self._sweep()
+                await self._sweep(asked=sweep)
 
     def _sweep_due(self) -> bool:
         if self.source.sweep_seconds is None:
@@ -173,18 +173,20 @@ class Poller:
                 return
             passed.add(page.cursor)
 
-    async def _sweep(self) -> None:
+    async def _sweep(self, *, asked: bool) -> None:
         """Read all again from the beginning, or go on where that was left; new records meanwhile are not kept
-        waiting."""
+        waiting. A source that claims to be empty is not swept: that raises Unavailable if somebody `asked`."""
         begin = not self._at.sweeping
         cursor = None if begin else self._at.sweep_cursor
         passed = {cursor}
         while True:
             page = await self._fetch(cursor, passed)
             if not page.records and cursor is None and self._at.records and not self.source.may_be_empty:
-                log.warning(
-                    "source %(source)r answers that it is empty; its known records stay", {"source": self.source.name}
-                )
+                fields = {"source": self.source.name, "count": self._at.records}
+                text = "source %(source)r answers that it is empty; its %(count)d known records stay"
+                if asked:
+                    raise Unavailable(f"{text % fields}, unless it is given --may-be-empty")
+                log.warning(text, fields)
                 return
             done = await self._commit(page, cursor, sweep=True, begin=begin, last=page.end)
             while done.more:
