@@ -278,7 +278,7 @@ async def test_webhooks_and_types_are_checked_and_kept_once_while_the_store_is_a
         return Received({}, body, "127.0.0.1", wall_clock())
 
     async with Broker.open(url, journal=str(tmp_path)) as broker:
-        await broker.specs.apply(msgspec.json.encode(compiled(spec).spec))
+        await broker.specs.apply(msgspec.json.encode(compiled(spec).spec), consent=True)
         assert broker.journal is not None
         while not await broker.journal.specs():  # noqa: ASYNC110
             await asyncio.sleep(0.01)

@@ -69,6 +69,17 @@ async def test_what_weakens_is_told_and_needs_consent(wire: Wire, monkeypatch: p
     assert (await wire.ask("POST", f"/hook/{hook}", body={"n": 1})).status == 202
 
 
+async def test_a_new_webhook_without_a_signature_needs_consent(wire: Wire) -> None:
+    queue, hook = f"Q{uuid4().hex}", f"W{uuid4().hex}"
+    body = {"spec": document(f"App{uuid4().hex}", f"queue {queue} {{}} webhook {hook} {{ queue: {queue} }}")}
+    [danger] = (await wire.post("/api/v1/spec/plan", body=body)).ok()["dangers"]
+    assert danger == f"webhook {hook}: signatures are not checked: whoever knows the URL may send"
+    refused = (await wire.post("/api/v1/spec/apply", body=body)).refused(409, "consent_needed")
+    assert danger in refused["error"]
+    assert (await wire.ask("POST", f"/hook/{hook}", body={"n": 1})).status == 404
+    (await wire.post("/api/v1/spec/apply", body=body | {"consent": True})).ok()
+
+
 async def test_a_spec_that_is_wrong_is_refused_with_where(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(specs, "SPEC_BYTES_MAX", 10_000)
     app = f"App{uuid4().hex}"

@@ -27,10 +27,10 @@ def plan(before: ir.Spec | None, after: ir.Spec, *, first: bool = False) -> list
             if name not in new:
                 changes.append(Change(sign="-", kind=kind, name=name, danger=noun.gone))
             elif name not in old:
-                # What is new has nothing to lose, but may be a way out.
+                # A new thing has nothing to lose, but may be a way in or out.
                 details = [replace(detail, danger=None) for detail in _details({}, noun.leaves(new[name]))]
                 details = [replace(detail, danger=_leads_out(detail, known)) for detail in details]
-                changes.append(Change(sign="+", kind=kind, name=name, details=details))
+                changes.append(Change(sign="+", kind=kind, name=name, details=details, danger=_opens(new[name])))
             elif details := _details(noun.leaves(old[name]), noun.leaves(new[name])):
                 changes.append(Change(sign="~", kind=kind, name=name, details=details))
     return changes
@@ -57,6 +57,12 @@ def _host(value: Any) -> str | None:
 def _hosts(spec: ir.Spec) -> set[str | None]:
     urls = [command.run.url for command in spec.commands.values() if isinstance(command.run, ir.HttpRun)]
     return {_host(url) for url in (*urls, *(poller.url for poller in spec.pollers.values()))}
+
+
+def _opens(part: object) -> str | None:
+    """Return the danger of a new webhook that checks no signature."""
+    unsigned = isinstance(part, ir.WebhookSpec) and part.verify is None
+    return "signatures are not checked: whoever knows the URL may send" if unsigned else None
 
 
 def _leads_out(detail: Detail, known: set[str | None]) -> str | None:
