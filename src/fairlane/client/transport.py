@@ -120,7 +120,9 @@ class Transport:
             now = monotonic()
             if now - self._logged_at.get(error.code, -math.inf) >= LOG_SECONDS:
                 self._logged_at[error.code] = now
-                log.warning("the server is busy (429 %s: %s); retrying", error.code, error)
+                log.warning(
+                    "the server is busy (429 %(code)s: %(error)s); retrying", {"code": error.code, "error": error}
+                )
         return delay
 
     async def exchange(self, call: Call) -> Answer:
