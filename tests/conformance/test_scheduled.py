@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
+from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId, Uuid7
 from fairlane.model.message import PushItem
 from fairlane.model.queue import Queue
@@ -382,3 +384,12 @@ async def test_a_partition_whose_time_lies_ahead_lets_no_message_of_another_come
     await broker.push(queue.name, "the time of the one before it")
     later = await broker.push(harness.name("timed"), "later", deliver_at=now + 900 * 1_000_000)
     assert later.status == "scheduled"
+
+
+async def test_a_broker_takes_datetimes_and_texts_as_times(harness: Harness) -> None:
+    name, at = harness.name("reminders"), datetime(2040, 1, 31, 12, tzinfo=UTC)
+    for form in (at, at.isoformat(), 2_211_624_000_000_000):
+        outcome = await harness.broker.push(name, 1, deliver_at=form)
+        assert (outcome.status, outcome.deliver_at) == ("scheduled", 2_211_624_000_000_000)
+    with pytest.raises(InvalidRequest, match="without a time zone"):
+        await harness.broker.push(name, 1, deliver_at=at.replace(tzinfo=None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from os import PathLike
 from time import perf_counter
@@ -38,6 +39,7 @@ from fairlane.model.message import (
     check_payloads,
     decoder_of,
 )
+from fairlane.model.moment import When
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import (
     AckItem,
@@ -131,8 +133,8 @@ class Broker(Parts):
         queue: str,
         data: Any,
         *,
-        deliver_at: int | None = None,
-        delay_ms: int | None = None,
+        deliver_at: When | None = None,
+        delay_ms: timedelta | int | None = None,
         priority: int | None = None,
         **options: Unpack[PushOptions],
     ) -> PushOutcome:
@@ -164,7 +166,7 @@ class Broker(Parts):
         status: AckStatus = "completed",
         *,
         error: str | None = None,
-        delay_ms: int | None = None,
+        delay_ms: timedelta | int | None = None,
         result: Any = msgspec.UNSET,
     ) -> Sequence[AckOutcome]:
         """Say the same of some messages of one group; one outcome each."""
@@ -180,7 +182,11 @@ class Broker(Parts):
         return await self.ack_request(AckRequest(self.tenant, group, items))
 
     async def nack(
-        self, messages: Message[Any] | Sequence[Message[Any]], *, error: str | None = None, delay_ms: int | None = None
+        self,
+        messages: Message[Any] | Sequence[Message[Any]],
+        *,
+        error: str | None = None,
+        delay_ms: timedelta | int | None = None,
     ) -> Sequence[AckOutcome]:
         return await self.ack(messages, "failed", error=error, delay_ms=delay_ms)
 

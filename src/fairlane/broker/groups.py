@@ -201,7 +201,7 @@ def _summary(queue: Queue, counted: GroupStats, now: int) -> GroupSummary:
         max_time_lag=lag,
         state="Lagging" if lag > _LAGGING_SECONDS else busy,
         subscription_mode=group.subscription.mode,
-        subscription_timestamp=moment_or_none(group.subscription.from_at),
+        subscription_timestamp=moment_or_none(group.subscription.start),
         subscription_created_at=Moment(group.created_at),
         look=group.subscription.look,
     )

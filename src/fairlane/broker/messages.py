@@ -15,7 +15,7 @@ from fairlane.model.idempotency import replayed
 from fairlane.model.ids import PartitionId, known_partition
 from fairlane.model.limits import BATCH_ITEMS_MAX, ERROR_CHARS_MAX
 from fairlane.model.message import Message
-from fairlane.model.moment import Moment, moment_or_none
+from fairlane.model.moment import Moment, When, micros_of, moment_or_none
 from fairlane.model.names import check_count, check_name, storable
 from fairlane.model.queue import Partition, Queue
 from fairlane.model.segment import messages
@@ -40,7 +40,7 @@ class Messages(Part):
         partition: str | None = None,
         transaction_id: str | None = None,
         trace_id: str | None = None,
-        since: int = 0,
+        since: When = 0,
         limit: int = 100,
         before: str | None = None,
     ) -> MessagePage:
@@ -52,7 +52,7 @@ class Messages(Part):
             partition=partition,
             transaction_id=transaction_id,
             trace_id=trace_id,
-            since=Moment(since),
+            since=micros_of("since", since),
             limit=limit,
             before=before,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 
 from fairlane.broker.part import Part
 from fairlane.broker.push import Pusher
@@ -14,7 +15,7 @@ from fairlane.errors import BrokerFailed, FairlaneError, InvalidRequest, LaneLoc
 from fairlane.model.ids import PartitionId, id_key
 from fairlane.model.limits import COUNT_MAX
 from fairlane.model.message import PushItem
-from fairlane.model.moment import Moment, moment_or_none
+from fairlane.model.moment import Moment, When, moment_or_none
 from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name
 from fairlane.model.outcome import PushOutcome
 from fairlane.runtime.service import Service
@@ -37,9 +38,10 @@ class Scheduler:
 
     def is_scheduled(self, item: PushItem) -> bool:
         """Whether the item has a time that is still to come; otherwise it is pushed like any other."""
-        if item.delay_ms is not None:
-            return item.delay_ms > 0
-        return item.deliver_at is not None and item.deliver_at > self._store.id_time() * 1000
+        deliver_at, delay_ms = item.due
+        if delay_ms is not None:
+            return delay_ms > 0
+        return deliver_at is not None and deliver_at > self._store.id_time() * 1000
 
     async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
         """Schedule the items of all requests, in one call of the store; one outcome per item."""
@@ -118,19 +120,21 @@ class ScheduledMessages(Part):
         transaction_id: str,
         *,
         partition: str = DEFAULT_PARTITION,
-        deliver_at: int | None = None,
-        delay_ms: int | None = None,
+        deliver_at: When | None = None,
+        delay_ms: timedelta | int | None = None,
     ) -> Moment | None:
         """Let a scheduled message be due at another time; that time, None if it does not wait (any more)."""
-        PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms).check_time()
-        if deliver_at is None and delay_ms is None:
+        item = PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms)
+        item.check_time()
+        at, delay = item.due
+        if at is None and delay is None:
             raise InvalidRequest("say when: deliverAt is a time, delayMs counts from now")
         found = await self._partition(queue, partition)
         check_name("transactionId", transaction_id)
         if found is None:
             return None
-        at = None if deliver_at is None else int(deliver_at)
-        due_at = await self._store.scheduled.reschedule(found, transaction_id, due_at=at, delay_ms=delay_ms or 0)
+        at = None if at is None else int(at)
+        due_at = await self._store.scheduled.reschedule(found, transaction_id, due_at=at, delay_ms=delay or 0)
         self._broker.due.wake()
         return moment_or_none(due_at)
 
@@ -172,6 +176,7 @@ def _known(flush: Flush, draft: Draft, found: Duplicate) -> None:
 
 def _scheduled(draft: Draft, flush: Flush) -> ScheduledSlice:
     some = [flush.requests[request].items[index] for request, index in draft.owners]
-    times = [None if item.deliver_at is None else int(item.deliver_at) for item in some]  # of moments as well
-    delays = [item.delay_ms or 0 for item in some]
+    dues = [item.due for item in some]
+    times = [None if at is None else int(at) for at, _ in dues]  # of moments as well
+    delays = [delay or 0 for _, delay in dues]
     return ScheduledSlice(draft.slice, draft.partition[2], times, delays, repeated=flush.doubtful)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from time import monotonic
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
@@ -50,7 +51,7 @@ from fairlane.model.group import Subscription
 from fairlane.model.lease import PopOptions, PopRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, RENEW_SECONDS
 from fairlane.model.message import Message, PushItem, PushOptions, decoder_of
-from fairlane.model.moment import Moment
+from fairlane.model.moment import When, moment_or_none
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_SERVER, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import (
     AckItem,
@@ -167,24 +168,26 @@ class Client(Part):
         queue: str,
         data: Any,
         *,
-        deliver_at: int | None = None,
-        delay_ms: int | None = None,
+        deliver_at: When | None = None,
+        delay_ms: timedelta | int | None = None,
         priority: int | None = None,
         **options: Unpack[PushOptions],
     ) -> PushOutcome:
         """Store one message and return when it is durable. Queue and partition are made when first named.
 
-        With `deliver_at` (microseconds since 1970) or `delay_ms` it is `scheduled`: kept aside until then. `priority`,
-        0 to 9, is the message's in an unordered queue and its partition's in an ordered one. A known
-        `transaction_id` is a `duplicate`. A busy broker keeps the message and stores it soon: then the outcome is a
-        `QueuedPush`, whose `wait` returns when it is stored; with `queued_operation="wait"` this call does. Raises
-        QueueFull when waiting did not help, and OutcomeUnknown when no answer came: pushing again with the same
-        transaction_id stores it at most once.
+        With `deliver_at` (a datetime with a zone, a text, or microseconds since 1970) or `delay_ms` (or a timedelta) it
+        is `scheduled`: kept aside until then. `priority`, 0 to 9, is the message's in an unordered queue and its
+        partition's in an ordered one. A known `transaction_id` is a `duplicate`. A busy broker keeps the message and
+        stores it soon: then the outcome is a `QueuedPush`, whose `wait` returns when it is stored; with
+        `queued_operation="wait"` this call does. Raises QueueFull when waiting did not help, and OutcomeUnknown when no
+        answer came: pushing again with the same transaction_id stores it at most once.
         """
         item = item_of(queue, data, options)
         if deliver_at is not None or delay_ms is not None:
-            PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms).check_time()
-            item.deliver_at, item.delay_ms = None if deliver_at is None else Moment(deliver_at), delay_ms
+            when = PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms)
+            when.check_time()
+            at, item.delay_ms = when.due
+            item.deliver_at = moment_or_none(at)
         if priority is not None:
             item.priority = check_count("priority", priority, least=0, most=PRIORITY_MAX)
         return await self._pushes.one(item, own=options.get("transaction_id") is None)
@@ -226,7 +229,7 @@ class Client(Part):
         status: AckStatus = "completed",
         *,
         error: str | None = None,
-        delay_ms: int | None = None,
+        delay_ms: timedelta | int | None = None,
         result: Any = msgspec.UNSET,
     ) -> Sequence[AckOutcome]:
         """Say the same of some messages of one group; one outcome each. A lease that ended is an outcome."""
@@ -234,7 +237,11 @@ class Client(Part):
         return await self._acks.send((queue, group), items)
 
     async def nack(
-        self, messages: Message[Any] | Sequence[Message[Any]], *, error: str | None = None, delay_ms: int | None = None
+        self,
+        messages: Message[Any] | Sequence[Message[Any]],
+        *,
+        error: str | None = None,
+        delay_ms: timedelta | int | None = None,
     ) -> Sequence[AckOutcome]:
         """These failed: the first of each lane comes again, by the queue's backoff or after `delay_ms`."""
         return await self.ack(messages, "failed", error=error, delay_ms=delay_ms)

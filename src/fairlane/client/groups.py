@@ -50,6 +50,6 @@ def _target(seek: Seek) -> SeekBody:
         case "end":
             return SeekBody(to_end=True)
         case "time":
-            return SeekBody(timestamp=Moment(seek.at))
+            return SeekBody(timestamp=Moment(seek.target))
         case _:
-            return SeekBody(position=seek.at)
+            return SeekBody(position=seek.target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from builtins import list as List  # there is a verb of that name
 
 from fairlane.client.part import Part
-from fairlane.model.moment import Moment
+from fairlane.model.moment import When, micros_of
 from fairlane.model.names import check_name
 from fairlane.wire.keys import GRACE_SECONDS, Key, KeyOptions, NewKey, RotateBody, Whoami
 from fairlane.wire.keys import Keys as Listed
@@ -18,11 +18,12 @@ class Keys(Part):
         *,
         role: str | None = None,
         scopes: List[str] | tuple[str, ...] = (),
-        expires_at: Moment | None = None,
+        expires_at: When | None = None,
     ) -> NewKey:
         """Make a key that may do no more than the one of this client; its secret is in the answer and nowhere else.
         Raises AlreadyExists."""
-        options = KeyOptions(name=check_name("name", name), role=role, scopes=List(scopes), expires_at=expires_at)
+        until = None if expires_at is None else micros_of("expires_at", expires_at)
+        options = KeyOptions(name=check_name("name", name), role=role, scopes=List(scopes), expires_at=until)
         return await self._ask(NewKey, "POST", "keys", body=options)
 
     async def list(self) -> List[Key]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from builtins import list as List  # there is a verb of that name
 
-from fairlane.client.part import Part, timestamp
+from fairlane.client.part import Part
 from fairlane.model.limits import BATCH_ITEMS_MAX
+from fairlane.model.moment import When, micros_of
 from fairlane.model.names import check_count, check_name, name_or_none
 from fairlane.wire import browse as wire
 
@@ -18,7 +19,7 @@ class Messages(Part):
         partition: str | None = None,
         transaction_id: str | None = None,
         trace_id: str | None = None,
-        since: int = 0,
+        since: When = 0,
         limit: int = 100,
         before: str | None = None,
     ) -> wire.MessagePage:
@@ -27,7 +28,7 @@ class Messages(Part):
         names = {"queue": queue, "partition": partition, "transactionId": transaction_id, "traceId": trace_id}
         query: dict[str, str | int | None] = {name: name_or_none(name, given) for name, given in names.items()}
         limit = check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX)
-        query |= {"from": timestamp(since), "limit": limit, "before": before}
+        query |= {"from": micros_of("since", since).isoformat(), "limit": limit, "before": before}
         return await self._ask(wire.MessagePage, "GET", "messages", query=query)
 
     async def get(self, partition_id: str, transaction_id: str) -> wire.BrowsedMessage:

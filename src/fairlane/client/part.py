@@ -8,8 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from fairlane.client.transport import Transport, path_of
-from fairlane.errors import FairlaneError, InvalidRequest
-from fairlane.model.moment import Moment
+from fairlane.errors import FairlaneError
 from fairlane.wire.base import decoder, encode
 
 T = TypeVar("T")
@@ -40,11 +39,3 @@ def decode(body: bytes, type: type[T]) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FairlaneError(f"the server's answer is not what a Fairlane broker says: {error}") from None
     return answer
-
-
-def timestamp(at: int) -> str:
-    """A point in time as text."""
-    try:
-        return Moment(at).isoformat()
-    except (OverflowError, TypeError, ValueError, OSError):
-        raise InvalidRequest(f"{at!r:.40} is not a point in time in microseconds since 1970") from None

@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from fairlane.client.part import decode, timestamp
+from fairlane.client.part import decode
 from fairlane.model.batch import Batch, Run
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import PopRequest
 from fairlane.model.message import Decode, Lane
+from fairlane.model.moment import Moment
 from fairlane.model.names import QUEUE_MODE
 from fairlane.wire.pop import PopAnswer
 
@@ -55,7 +56,7 @@ def query_of(asked: PopRequest) -> dict[str, str | int]:
     if asked.wait_seconds:
         query |= {"wait": "true", "timeout": round(asked.wait_seconds * 1000)}
     if subscription.mode == "time":
-        query["subscriptionFrom"] = timestamp(subscription.from_at or 0)
+        query["subscriptionFrom"] = Moment(subscription.start or 0).isoformat()
     elif subscription.mode != "all":
         query["subscriptionMode"] = subscription.mode
     flags = {"conflation": subscription.conflation, "look": subscription.look, "autoAck": asked.auto_ack}

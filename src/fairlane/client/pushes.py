@@ -27,7 +27,7 @@ from fairlane.model.message import (
     check_options,
     check_payloads,
 )
-from fairlane.model.moment import Moment
+from fairlane.model.moment import moment_or_none
 from fairlane.model.outcome import PushOutcome
 from fairlane.wire.base import encode
 from fairlane.wire.push import Item, PlainItem, PushBody, PushedIds, PushElement, PushRefusal
@@ -273,8 +273,8 @@ def prepare(items: Sequence[PushItem]) -> list[Item]:
             trace_id=item.trace_id,
             type=item.type,
             headers=item.headers,
-            deliver_at=None if item.deliver_at is None else Moment(item.deliver_at),
-            delay_ms=item.delay_ms,
+            deliver_at=moment_or_none(item.due[0]),
+            delay_ms=item.due[1],
             priority=item.priority,
             max_attempts=item.max_attempts,
         )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from fairlane.client.part import Part
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX
-from fairlane.model.moment import moment_or_none
+from fairlane.model.message import PushItem
+from fairlane.model.moment import When, moment_or_none
 from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name
 from fairlane.wire.scheduled import Cancelled, RescheduleBody, Rescheduled, ScheduledPage
 
@@ -26,14 +29,17 @@ class ScheduledMessages(Part):
         transaction_id: str,
         *,
         partition: str = DEFAULT_PARTITION,
-        deliver_at: int | None = None,
-        delay_ms: int | None = None,
+        deliver_at: When | None = None,
+        delay_ms: timedelta | int | None = None,
     ) -> int | None:
-        """Let a scheduled message be due at a time (microseconds since 1970) or after a delay from now; that time,
-        None if it does not wait (any more)."""
+        """Let a scheduled message be due at a time or after a delay from now; that time, None if it does not wait
+        (any more)."""
         if (deliver_at is None) == (delay_ms is None):
             raise InvalidRequest("say when with deliver_at or with delay_ms")
-        body = RescheduleBody(deliver_at=moment_or_none(deliver_at), delay_ms=delay_ms)
+        item = PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms)
+        item.check_time()
+        at, delay = item.due
+        body = RescheduleBody(deliver_at=moment_or_none(at), delay_ms=delay)
         return (await self._ask(Rescheduled, "POST", *_path(queue, partition, transaction_id), body=body)).deliver_at
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from itertools import chain, groupby, repeat
 from operator import attrgetter
 from typing import Any, TypeVar, overload
@@ -11,9 +12,9 @@ import msgspec
 
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.ids import PartitionId
-from fairlane.model.limits import BATCH_ITEMS_MAX, RENEW_SECONDS
+from fairlane.model.limits import BATCH_ITEMS_MAX, RENEW_SECONDS, SECONDS_MAX
 from fairlane.model.message import Decode, Lane, Message
-from fairlane.model.moment import Moment
+from fairlane.model.moment import Moment, millis_of
 from fairlane.model.outcome import COMPLETED, AckItem, AckStatus, Alike, check_acks
 from fairlane.model.verdict import ack_item
 
@@ -106,7 +107,7 @@ def acks_of(
     given: Message[Any] | Sequence[Message[Any]],
     status: AckStatus = "completed",
     error: str | None = None,
-    delay_ms: int | None = None,
+    delay: timedelta | int | None = None,
     result: Any = msgspec.UNSET,
 ) -> tuple[str, str, Sequence[AckItem]]:
     """The same ack of messages that pops delivered: (queue, group, acks). Names are empty if there are none."""
@@ -119,6 +120,7 @@ def acks_of(
     groups = {lane.group: lane.queue for lane, _ in runs}
     if len(groups) > 1:
         raise InvalidRequest("one ack is about messages of one group")
+    delay_ms = None if delay is None else millis_of("delay_ms", delay, most=SECONDS_MAX * 1000)
     [(group, queue)] = groups.items() or [("", "")]
     if result is not msgspec.UNSET:
         items = [ack_item(message, status, error, delay_ms, result) for message in some]

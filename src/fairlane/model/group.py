@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import COUNT_MAX
+from fairlane.model.moment import When, micros_of
 from fairlane.model.names import check_count, check_flag
 
 Mode = Literal["all", "new", "time"]
@@ -22,17 +23,25 @@ class Subscription(msgspec.Struct, frozen=True):
     person's: its group takes no place in a limited queue that consumers read, until a consumer pops for it."""
 
     mode: Mode = "all"
-    from_at: int | None = None
+    from_at: When | None = None
+    """A `Moment` once made, whatever was given."""
     conflation: bool = False
     look: bool = False
+
+    def __post_init__(self) -> None:
+        if self.from_at is not None:
+            msgspec.structs.force_setattr(self, "from_at", micros_of("from_at", self.from_at))
+
+    @property
+    def start(self) -> int | None:
+        """`from_at` in microseconds since 1970."""
+        return cast("int | None", self.from_at)
 
     def check(self) -> Subscription:
         if self.mode not in ("all", "new", "time"):
             raise InvalidRequest(f"subscription mode must be all, new or time, not {self.mode!r:.40}")
         if (self.mode == "time") != (self.from_at is not None):
             raise InvalidRequest("subscription mode `time` needs from_at, and no other mode takes it")
-        if self.from_at is not None:
-            check_count("from_at (microseconds since 1970)", self.from_at, least=0, most=COUNT_MAX)
         check_flag("conflation", self.conflation)
         check_flag("look", self.look)
         return self
@@ -52,7 +61,17 @@ class Seek(msgspec.Struct, frozen=True):
     """A seek: where to send a cursor, `beginning`, `end`, `time` (first message at or after `at`) or `position`."""
 
     to: Literal["beginning", "end", "time", "position"]
-    at: int = 0
+    at: When = 0
+    """A position, or a time: a `Moment` once made, whatever was given."""
+
+    def __post_init__(self) -> None:
+        if self.to == "time":
+            msgspec.structs.force_setattr(self, "at", micros_of("the time of a seek", self.at))
+
+    @property
+    def target(self) -> int:
+        """`at` as a number."""
+        return cast(int, self.at)
 
     def check(self) -> Seek:
         if self.to not in ("beginning", "end", "time", "position"):

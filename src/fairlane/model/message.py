@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from itertools import accumulate
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar, cast
 
 import msgspec
 
@@ -12,7 +13,6 @@ from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId, is_uuid
 from fairlane.model.limits import (
     BATCH_ITEMS_MAX,
-    COUNT_MAX,
     HEADER_CHARS_MAX,
     HEADERS_MAX,
     JSON_DEPTH_MAX,
@@ -21,7 +21,7 @@ from fairlane.model.limits import (
     SECONDS_MAX,
     TYPE_CHARS_MAX,
 )
-from fairlane.model.moment import Moment
+from fairlane.model.moment import Moment, When, micros_of, millis_of
 from fairlane.model.names import DEFAULT_PARTITION, are_plain, check_count, check_name, is_known, is_plain, known_names
 from fairlane.model.queue import PRIORITY_MAX
 
@@ -58,9 +58,9 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
     trace_id: str | None = None
     type: str | None = None
     headers: dict[str, str] | None = None
-    deliver_at: int | None = None
-    """Keep it aside until then: microseconds since 1970."""
-    delay_ms: int | None = None
+    deliver_at: When | None = None
+    """Keep it aside until then. A datetime needs a zone; a number is microseconds since 1970."""
+    delay_ms: timedelta | int | None = None
     """Keep it aside for so long."""
     priority: int | None = None
     """0 to 9: of the message in an unordered queue, of its partition in an ordered one, from now on."""
@@ -98,19 +98,24 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
             self.check_time()
 
     @property
+    def due(self) -> tuple[int | None, int | None]:
+        """(`deliver_at` in microseconds since 1970, `delay_ms`) of an item that was checked."""
+        return cast("tuple[int | None, int | None]", (self.deliver_at, self.delay_ms))
+
+    @property
     def special(self) -> bool:
         """Whether it asks for more than to be stored."""
         scheduled = self.deliver_at is not None or self.delay_ms is not None
         return scheduled or self.priority is not None or self.trace_id is not None
 
     def check_time(self) -> None:
-        """InvalidRequest unless the time to deliver it, if it has one, is one."""
+        """Make the time to deliver it, if it has one, a number. Raises InvalidRequest if it is none."""
         if self.deliver_at is not None and self.delay_ms is not None:
             raise InvalidRequest("deliverAt and delayMs are two ways to say when; give one of them")
         if self.deliver_at is not None:
-            check_count("deliverAt (microseconds since 1970)", self.deliver_at, least=0, most=COUNT_MAX)
+            self.deliver_at = micros_of("deliverAt", self.deliver_at)
         if self.delay_ms is not None:
-            check_count("delayMs", self.delay_ms, least=0, most=SECONDS_MAX * 1000)
+            self.delay_ms = millis_of("delayMs", self.delay_ms, most=SECONDS_MAX * 1000)
 
 
 def check_headers(headers: object) -> None:

@@ -19,6 +19,7 @@ class Item(PushItem, rename="camel", kw_only=True, gc=False, omit_defaults=True,
     payload: msgspec.Raw
     partition: str | None = DEFAULT_PARTITION  # type: ignore[assignment]
     deliver_at: Moment | None = None
+    delay_ms: int | None = None
     producer_sub: Any = None
     """Published clients send it, and nobody believes it: `check_wire_items` puts the caller's own in its stead."""
 

@@ -86,7 +86,7 @@ async def seek(broker: Broker, group: str, queue: str, body: wire.SeekBody) -> w
         consumer_group=group,
         queue_name=queue,
         seek_to_end=target.to == "end",
-        target_timestamp=Moment(target.at) if target.to == "time" else None,
+        target_timestamp=Moment(target.target) if target.to == "time" else None,
         partitions_updated=await broker.groups.seek(queue, group, target),
     )
 

@@ -58,7 +58,7 @@ class Groups(Family):
 
     async def begin(self, transaction: Transaction, queue_id: int, name: str, subscription: Subscription) -> Group:
         """Subscribe inside a transaction."""
-        begun: dict[str, Value] = {"mode": subscription.mode, "from_at": subscription.from_at}
+        begun: dict[str, Value] = {"mode": subscription.mode, "from_at": subscription.start}
         begun |= {"conflation": subscription.conflation, "look": subscription.look, "shard": self._port.shards[0]}
         limit = value(await transaction.run("queues.lock_by_id", queue_id=queue_id))
         if limit is None:
@@ -148,7 +148,11 @@ class Groups(Family):
         To a time: the first message created at or after it. A position is clamped to what is retained. Attempts are
         forgotten."""
         queue_id = await self._queue_of(group_id)
-        target: dict[str, Value] = {"to": seek.to, "at": seek.at if seek.to == "time" else None, "position": seek.at}
+        target: dict[str, Value] = {
+            "to": seek.to,
+            "at": seek.target if seek.to == "time" else None,
+            "position": seek.target,
+        }
         target |= {"queue_id": queue_id, "group_id": group_id, "partition_id": partition.id if partition else 0}
 
         async def work(transaction: Transaction) -> int:
@@ -166,7 +170,11 @@ class Groups(Family):
         """Of up to `limit` partitions: how many there are, how many finished messages a seek would bring again, and how
         many unfinished ones it would skip."""
         queue_id = await self._queue_of(group_id)
-        target: dict[str, Value] = {"to": seek.to, "at": seek.at if seek.to == "time" else None, "position": seek.at}
+        target: dict[str, Value] = {
+            "to": seek.to,
+            "at": seek.target if seek.to == "time" else None,
+            "position": seek.target,
+        }
         partitions = again = skipped = 0
         for shard in self._port.shards if queue_id else ():
             where = {"shard": shard, "queue_id": queue_id, "group_id": group_id, "limit": limit - partitions}
@@ -205,7 +213,7 @@ class Groups(Family):
 
     async def resubscribe(self, group_id: int, subscription: Subscription) -> bool:
         """Change where the group begins in partitions that still lack its cursor; False if the group is gone."""
-        values: dict[str, Value] = {"mode": subscription.mode, "from_at": subscription.from_at}
+        values: dict[str, Value] = {"mode": subscription.mode, "from_at": subscription.start}
         return bool(await self._port.write("groups.resubscribe", group_id=group_id, **values))
 
     async def result(self, group_id: int, partition: PartitionId, position: int) -> bytes | None:
