@@ -34,6 +34,7 @@ app Everything {
     queue: Dead
     verify_hmac { header: "X-S" prefix: "p=" algorithm: sha512 encoding: base64 secret_env: ["A", "B"] }
     idempotency: payload.id
+    format: cloudevents
     headers: ["X-A", "X-B"]
     max_body_bytes: 5
     max_per_second: 7

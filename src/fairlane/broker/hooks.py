@@ -12,7 +12,7 @@ import msgspec
 from fairlane.broker.paging import page_of
 from fairlane.broker.part import Part
 from fairlane.errors import NotAvailable, NotFound
-from fairlane.hooks.samples import sample_of
+from fairlane.hooks.samples import sample_of, sender_of
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.runtime.clock import wall_clock
 from fairlane.spec import ir
@@ -122,11 +122,11 @@ class Hooks(Part):
         if hook is None:
             raise NotAvailable("the secret of this webhook is missing here, so that nothing can be signed")
         spec, app = hook.spec, self._broker.compiled_specs.declaring(name)
-        given = sample_of(spec.verify.scheme if spec.verify else "")
+        given = sample_of(sender_of(spec))
         body = msgspec.json.encode(sample_body(app, spec, given.body))
         id = str(uuid.uuid4())
-        headers = {name.lower().encode(): value.encode() for name, value in given.headers.items()}
-        headers[b"content-type"] = b"application/json"
+        headers = {b"content-type": b"application/json"}
+        headers |= {name.lower().encode(): value.encode() for name, value in given.headers.items()}
         if isinstance(spec.idempotency, ir.HeaderKey):
             headers[spec.idempotency.header.lower().encode()] = id.encode()
         return {**hook.signed(body, id, wall_clock() / 1e6), **headers}, body

@@ -20,7 +20,7 @@ from fairlane.cli.verb import AsJson, Client, Columns, Noun, Server, Shown, arg,
 from fairlane.config import own_variables
 from fairlane.errors import FairlaneError, InvalidRequest, Unavailable
 from fairlane.hooks import signatures
-from fairlane.hooks.samples import SAMPLES, sample_of
+from fairlane.hooks.samples import SAMPLES, sample_of, sender_of
 from fairlane.hooks.schemes import keys_of, scheme_of
 from fairlane.model.names import COMMANDS, DEFAULT_SERVER
 from fairlane.runtime.clock import wall_clock
@@ -199,7 +199,7 @@ def _delivery(
 ) -> Delivery:
     """A webhook with a sample of what its sender sends, or with `body`, signed as the spec says."""
     hook = spec.webhooks[webhook]
-    known = preset or (hook.verify.scheme if hook.verify else "")
+    known = preset or sender_of(hook)
     sample = sample_of(known)
     filled = sample_body(spec, hook, sample.body)
     sent = msgspec.json.encode(filled) if body is None else body

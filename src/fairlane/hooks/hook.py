@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from fairlane.errors import ExpressionFailed, InvalidRequest
+from fairlane.hooks.cloudevents import event_of, key_of
 from fairlane.hooks.schemes import PRESETS, Scheme, keys_of, scheme_of
 from fairlane.hooks.signatures import Refusal, sign, verify
 from fairlane.model.limits import MESSAGE_BYTES_MAX
@@ -88,6 +89,7 @@ class Hook:
         if spec.verify is not None:
             self._scheme = scheme_of(spec.verify)
             self._keys = _keys(f"webhook {name!r:.80}", self._scheme, spec.verify.secret_env, secrets)
+        self.is_event = spec.format == "cloudevents"
         self.key = _key_of(spec, self._scheme)
         """What a redelivery has too. InvalidRequest if it is not there, or is no key."""
         self._headers = [(header.lower().encode("ascii"), header) for header in spec.headers]
@@ -118,10 +120,12 @@ class Hook:
         return asked.challenge if asked.type == "url_verification" else None
 
     def message(self, received: Received) -> bytes:
-        """What goes into the queue, with the body as it was received, or with what a form stands for. InvalidRequest if
-        the body is neither."""
-        payload = received.body
-        if content_type(received.headers) == FORM:
+        """What goes into the queue, with the body as it was received, or with the event or form that it stands for.
+        InvalidRequest if the body is not what it should be."""
+        payload, kind = received.body, content_type(received.headers)
+        if self.is_event:
+            payload = event_of(received.headers, kind, payload, bytes_max=self.spec.max_body_bytes)
+        elif kind == FORM:
             payload = _json_of(payload)
         else:
             check_json("the body", payload, bytes_max=self.spec.max_body_bytes)
@@ -178,6 +182,8 @@ def _key_of(spec: ir.WebhookSpec, scheme: Scheme | None) -> Callable[[Received, 
             return _expression_key(text)
         case ir.BodyKey():
             return _body_key
+    if spec.format == "cloudevents":
+        return lambda received, message: _checked(key_of(_decode(message)["payload"]), "the id of the event")
     if scheme is not None and scheme.id_header is not None:
         return _header_key(scheme.id_header, scheme.id_header.decode())
     # Other senders do not sign their delivery ids: who recorded a request could send it again under any.

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from fairlane.spec import ir
+
 
 class Sample(msgspec.Struct, frozen=True):
     body: dict[str, Any]
@@ -16,6 +18,13 @@ class Sample(msgspec.Struct, frozen=True):
 
 _SAMPLES = msgspec.json.decode(files("fairlane.hooks").joinpath("samples.json").read_bytes(), type=dict[str, Sample])
 SAMPLES = {preset: sample for preset, sample in _SAMPLES.items() if preset}
+
+
+def sender_of(webhook: ir.WebhookSpec) -> str:
+    """Return the preset whose sample suits a webhook; empty if none does."""
+    if webhook.format == "cloudevents":
+        return webhook.format
+    return webhook.verify.scheme if webhook.verify else ""
 
 
 def sample_of(preset: str) -> Sample:

@@ -112,6 +112,8 @@ class WebhookSpec(Part, frozen=True, kw_only=True):
     """Only what has this `type` in its body is for this hook."""
     verify: Verify | None = None
     idempotency: HeaderKey | ExpressionKey | BodyKey | None = None
+    format: Literal["plain", "cloudevents"] = "plain"
+    """Whether the payload is the body as it came, or the CloudEvent that it is or has in its headers."""
     headers: tuple[str, ...] = ()
     """Which headers the message gets."""
     max_body_bytes: int = 1024 * 1024

@@ -36,6 +36,8 @@ def sample_body(spec: ir.Spec, webhook: ir.WebhookSpec, sent: dict[str, Any]) ->
         payload = queue.message_type.fields.get("payload")
         if isinstance(payload, ir.RecordType):
             _merge(body, _of_type(payload, ""), over=True)
+    if webhook.format == "cloudevents":
+        body["specversion"] = "1.0"
     if webhook.on_type is not None:
         body["type"] = webhook.on_type
     wanted: dict[Path, Any] = {}

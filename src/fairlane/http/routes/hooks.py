@@ -15,6 +15,7 @@ import msgspec
 from fairlane.broker.broker import Broker
 from fairlane.broker.inbox import Taken
 from fairlane.errors import ExpressionFailed, FairlaneError, Forbidden, InvalidRequest, Overloaded, PayloadInvalid
+from fairlane.hooks.cloudevents import is_event
 from fairlane.hooks.hook import FORM, Hook, Received, content_type
 from fairlane.http import scopes
 from fairlane.http.problems import problem, public_text
@@ -142,10 +143,12 @@ def _refused(broker: Broker, hook: Hook, received: Received, *, outside: bool) -
         )
     if hook.rate is not None and not hook.rate.allows(now):
         return _limited(broker, hook)
-    if not _is_taken(content_type(received.headers)):
-        other = error_response(
-            415, "unsupported_media_type", "a webhook is JSON or a form, and its content-type must say so"
-        )
+    kind = content_type(received.headers)
+    if not (is_event(kind) if hook.is_event else _is_taken(kind)):
+        only = "a webhook is JSON or a form, and its content-type must say so"
+        if hook.is_event:
+            only = "this webhook takes one event in a request, as application/cloudevents+json or in binary mode"
+        other = error_response(415, "unsupported_media_type", only)
         return _counted(broker, hook.name, "malformed", other)
     return None
 

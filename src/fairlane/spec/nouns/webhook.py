@@ -111,6 +111,7 @@ class Webhook(Noun[ir.WebhookSpec]):
             form="section",
         ),
         "idempotency": Setting(_read_key, _write_key),
+        "format": noun.choice("plain", "cloudevents"),
         "headers": noun.STRINGS,
         "max_body_bytes": noun.NUMBER,
         "max_per_second": noun.NUMBER,
