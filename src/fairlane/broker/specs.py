@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from builtins import list as List  # there is a verb of that name
 from collections.abc import Callable, Sequence
@@ -190,22 +191,8 @@ class Specs(Part):
         # The last version first: what is read behind it is not older, and an apply after it is found out.
         last = await self._store.specs.versions(self._tenant, limit=1)
         in_force, there = await self.list(), await self._there()
-        documents = {version.app: _decode(version.raw) for version in in_force}
-        recorded = documents.pop(spec.app, None)
-        _check_owners(spec, list(documents.values()))
-        actual = _actual(recorded or ir.Spec(app=spec.app), spec, there)
-        drift = plan(recorded, _actual(recorded, recorded, there)) if recorded else []
-        changes = plan(actual, spec, first=recorded is None)
-        planned = SpecPlan(
-            app=spec.app,
-            hash=hash_of(spec),
-            version=last[0].version if last else 0,
-            changes=changes,
-            drift=drift,
-            dangers=[f"{one.kind} {one.name}: {danger}" for one in changes for danger in one.dangers],
-        )
-        mine = next((version for version in in_force if version.app == spec.app), None)
-        return _Planned(plan=planned, in_force=mine, recorded=recorded, there=there)
+        version = last[0].version if last else 0
+        return await asyncio.to_thread(_planned, spec, in_force, there, version)  # thousands of queues take a while
 
     def _change(self, spec: ir.Spec, planned: _Planned, source: str, by: str, now: int) -> SpecChange:
         there = planned.there
@@ -238,6 +225,26 @@ class Specs(Part):
             ),
             schedules_gone=tuple(name for name in recorded.schedules if name not in spec.schedules),
         )
+
+
+def _planned(spec: ir.Spec, in_force: Sequence[SpecDetail], there: There, version: int) -> _Planned:
+    """Return what applying a spec would change. `version` is the last that was applied of any app."""
+    documents = {one.app: _decode(one.raw) for one in in_force}
+    recorded = documents.pop(spec.app, None)
+    _check_owners(spec, list(documents.values()))
+    actual = _actual(recorded or ir.Spec(app=spec.app), spec, there)
+    drift = plan(recorded, _actual(recorded, recorded, there)) if recorded else []
+    changes = plan(actual, spec, first=recorded is None)
+    planned = SpecPlan(
+        app=spec.app,
+        hash=hash_of(spec),
+        version=version,
+        changes=changes,
+        drift=drift,
+        dangers=[f"{one.kind} {one.name}: {danger}" for one in changes for danger in one.dangers],
+    )
+    mine = next((one for one in in_force if one.app == spec.app), None)
+    return _Planned(plan=planned, in_force=mine, recorded=recorded, there=there)
 
 
 def hash_of(spec: ir.Spec) -> str:

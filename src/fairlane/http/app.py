@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 _IGNORED_BYTES_MAX = 64 * 1024
 """Of a body that its route has no use for: some clients send an empty object with every POST."""
 
+_LARGE_BYTES = 1024 * 1024
+"""Larger bodies are decoded in turn."""
+
 
 class App:
     """The application, as endpoints are given it: the broker, and what they ask about it. `server` is the
@@ -72,6 +75,7 @@ class App:
         self.live = Live(self)
         self._hosts = Hosts()
         self._origins: frozenset[bytes] = frozenset()
+        self._turn = asyncio.Lock()
         if (spans := tracing.spans()) is not None:
             from fairlane.http.spans import Traced
 
@@ -195,6 +199,18 @@ class App:
             route.check_query(request)
         if request.caller is ANYBODY and self._credentials.anybody is None and route.needs not in (PUBLIC, SIGNATURE):
             self._credentials.check_good(ANYBODY)  # the first key was made while the body arrived
+        if len(request.body) > _LARGE_BYTES:
+            return self._in_turn(route, request)
+        return self._answered(route, request)
+
+    async def _in_turn(self, route: Route, request: Request) -> Response:
+        """Answer a request with a large body. The event loop stands still while one is decoded, so each has a turn of
+        its own, and others come in between."""
+        await self._turn.acquire()
+        asyncio.get_running_loop().call_soon(self._turn.release)
+        return await self._answered(route, request)
+
+    def _answered(self, route: Route, request: Request) -> Awaitable[Response]:
         if route.audited:
             return audited(self.broker, request, partial(route.endpoint, self, request))
         if route.long:

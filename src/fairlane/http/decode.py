@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from fairlane.errors import InvalidRequest
-from fairlane.model.limits import JSON_DEPTH_MAX
+from fairlane.model.limits import BATCH_ITEMS_MAX, JSON_DEPTH_MAX
 from fairlane.model.message import depth_steps
 from fairlane.spec.text.source import suggestion
 from fairlane.wire.base import convert, decoder
@@ -39,6 +39,8 @@ _STEP: Final = re.compile(r"\.([A-Za-z_]+)|\[[0-9.]+\]")
 SHALLOW_BYTES = 2 * JSON_DEPTH_MAX
 """A value that is no longer cannot be nested too deeply."""
 _AT_ONCE_BYTES = 128 * 1024
+COUNTED_BYTES: Final = 128 * 1024
+"""A body that is no longer cannot have so many elements that decoding them all takes long."""
 
 Nested = tuple[str, int, msgspec.Raw]
 """A value to look at, behind the list in the request that it is of, and its place there."""
@@ -50,6 +52,8 @@ def decode(body: bytes, type: Any, *, default: Any = msgspec.UNSET) -> Any:
         if default is msgspec.UNSET:
             raise InvalidRequest("the request needs a JSON body")
         return default
+    if len(body) > COUNTED_BYTES:
+        check_counts(body, type)
     try:
         if not body.isascii():
             body.decode()
@@ -65,6 +69,44 @@ def decode(body: bytes, type: Any, *, default: Any = msgspec.UNSET) -> Any:
         raise InvalidRequest(f"the body is not JSON: {error}") from None
     except RecursionError:
         raise InvalidRequest("the body is nested too deeply") from None
+
+
+def check_counts(body: bytes, type: Any) -> None:
+    """Raise InvalidRequest if a list of the body is too long. Counting takes a small part of the time that decoding
+    its elements takes, during which the event loop stands still."""
+    if body.count(b"{") <= BATCH_ITEMS_MAX or not (most := _longest(type)):
+        return
+    try:
+        counted = _counter(type).decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return  # whoever decodes it says what is wrong
+    for name, limit in most.items():
+        if (count := len(getattr(counted, name))) > limit:
+            raise InvalidRequest(f"{name} has {count} elements, and may have {limit}")
+
+
+@cache
+def _longest(type: Any) -> dict[str, int]:
+    """Return how many elements the lists of objects in a body of this type may have, by name."""
+    kind = _type_of(type)
+    fields = kind.fields if isinstance(kind, inspect.StructType) else ()
+    lists = {field.encode_name: field.type for field in fields if isinstance(field.type, inspect.ListType)}
+    return {
+        name: BATCH_ITEMS_MAX if one.max_length is None else one.max_length
+        for name, one in lists.items()
+        if isinstance(one.item_type, inspect.StructType)
+    }
+
+
+@cache
+def _counter(type: Any) -> msgspec.json.Decoder[Any]:
+    """Return a decoder of the lists of objects in a body, which keeps nothing of the objects."""
+    element = msgspec.defstruct("Element", [], gc=False)
+    fields: list[Any] = [
+        (name, list[element], msgspec.field(default_factory=list))  # type: ignore[valid-type]
+        for name in _longest(type)
+    ]
+    return msgspec.json.Decoder(msgspec.defstruct("Counted", fields))
 
 
 def read(query: dict[str, str], type: Any) -> Any:

@@ -14,7 +14,7 @@ import msgspec
 from fairlane.broker.ack import AckRequest
 from fairlane.errors import InvalidRequest
 from fairlane.http import scopes
-from fairlane.http.decode import decode
+from fairlane.http.decode import COUNTED_BYTES, check_counts, decode
 from fairlane.http.router import Routes
 from fairlane.http.server import Request, Response
 from fairlane.model.access import ANYBODY
@@ -63,6 +63,8 @@ async def ack(app: App, request: Request) -> Response:
 async def ack_batch(app: App, request: Request) -> Response:
     """Say what became of many messages of one group, of exactly those."""
     plain: PlainAcks | None = None
+    if len(request.body) > COUNTED_BYTES:
+        check_counts(request.body, AckBatch)
     if request.body.isascii():
         with suppress(msgspec.MsgspecError, RecursionError):
             plain = _decode_plain(request.body)

@@ -13,7 +13,7 @@ from fairlane import tracing
 from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import InvalidRequest, Overloaded, QueueFull
 from fairlane.http import scopes
-from fairlane.http.decode import SHALLOW_BYTES, Nested, check_depths, decode, read
+from fairlane.http.decode import COUNTED_BYTES, SHALLOW_BYTES, Nested, check_counts, check_depths, decode, read
 from fairlane.http.problems import problem, public_text
 from fairlane.http.router import Routes
 from fairlane.http.server import Request, Response
@@ -52,6 +52,8 @@ async def push(app: App, request: Request) -> Response:
     broker = app.broker_of(request)
     deferred = broker.admission.defers("push")  # before the body is looked at
     as_is = request.caller is ANYBODY and broker.intake.takes_as_is and b"traceparent" not in request.headers
+    if len(request.body) > COUNTED_BYTES:
+        check_counts(request.body, PushBody)
     items = _plain_items(request.body) if as_is else None
     if items is not None:
         pushed = PushRequest(broker.tenant, items, plain=True)
