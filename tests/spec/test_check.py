@@ -390,6 +390,15 @@ def test_what_is_wrong_in_every_phase_is_told_at_once() -> None:
     assert [problem.line for problem in found] == [3, 4, 6]
 
 
+def test_data_of_a_schedule_for_an_encrypted_queue_is_warned_of() -> None:
+    text = "app A {{\nqueue Q {{ {} }}\nschedule T {{ queue: Q every_seconds: 60 {} }}\n}}"
+    data = 'data: {"kind": "nightly"}'
+    assert warnings(compiled(text.format("", data))) == []
+    assert warnings(compiled(text.format("encrypted: true", ""))) == []
+    [warning] = warnings(compiled(text.format("encrypted: true", data)))
+    assert (warning.line, "is stored in clear" in str(warning)) == (3, True)
+
+
 def test_a_webhook_that_asks_for_no_signature_is_warned_of() -> None:
     signed = 'webhook W { queue: Q verify: github { secret_env: "S" } }'
     assert warnings(compiled(f"app A {{ queue Q {{}} {signed} }}")) == []

@@ -76,11 +76,19 @@ def problems(compiled: Compiled) -> list[SpecError]:
 
 
 def warnings(compiled: Compiled) -> list[SpecError]:
-    """What is allowed and seldom meant, at its places."""
+    """Return what is allowed and seldom meant, at its places."""
+    spec = compiled.spec
+    found = []
     hint = 'ask for a signature: `verify: github { secret_env: "..." }`, or another of the presets'
     message = "whoever knows the URL of this webhook may send to it"
-    hooks = compiled.spec.webhooks.items()
-    return [_located(compiled, Finding(("webhooks", name), message, hint)) for name, hook in hooks if not hook.verify]
+    found += [Finding(("webhooks", name), message, hint) for name, hook in spec.webhooks.items() if not hook.verify]
+    hint = "name in `data` nothing that the queue is encrypted for"
+    for name, schedule in spec.schedules.items():
+        queue = spec.queues.get(schedule.queue)
+        if schedule.data is not None and queue is not None and queue.options.encryption_enabled:
+            message = f"the data of this schedule is stored in clear, although queue `{schedule.queue}` is encrypted"
+            found.append(Finding(("schedules", name, "data"), message, hint))
+    return [_located(compiled, finding) for finding in found]
 
 
 def _located(compiled: Compiled, finding: Finding) -> SpecError:
