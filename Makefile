@@ -64,8 +64,8 @@ bench-peers: .venv-peers/.ready  ## install what bench measures beside: Redis, N
 fuzz: $(DEV)  ## feed every parser what atheris makes of seeds, and every operation a hundred requests made from /openapi.json; ARGS="--seconds 60 --cases 1000"
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-faults: $(DEV) tools  ## freeze, stop and kill the store and brokers under load, at full size; takes minutes
-	$(BIN)/python -m pytest -p no:xdist tests/faults/full_size.py tests/faults/slow_clients.py tests/faults $(ARGS)
+faults: $(DEV) tools  ## freeze, stop and kill the store and brokers under load, at full size; takes half an hour
+	$(BIN)/python -m pytest -p no:xdist tests/history/full_size.py tests/faults/full_size.py tests/faults/slow_clients.py tests/faults $(ARGS)
 
 # The first resolution bounds the second, so that both files pin one version of each package.
 lock: .venv-lock/bin/uv  ## renew requirements/*.txt

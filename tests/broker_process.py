@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 FAIRLANE = Path(sys.executable).with_name("fairlane")
@@ -20,11 +20,14 @@ _ADDRESS = re.compile(r" on (https?://\S+:\d+|unix:\S+), store ")
 
 class BrokerProcess:
     """A broker on a free port, which it keeps when it is started again. `log` is what it said so far; `arguments`
-    are further ones of `fairlane serve`."""
+    are further ones of `fairlane serve`, `environment` is added to that of the tests."""
 
-    def __init__(self, store: str, *arguments: str, data_dir: Path) -> None:
+    def __init__(
+        self, store: str, *arguments: str, data_dir: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.log: list[str] = []
         self.url = ""
+        self._environment = environment or {}
         self._arguments = ["--store", store, "--data-dir", str(data_dir), *arguments]
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -42,7 +45,8 @@ class BrokerProcess:
             stderr=subprocess.PIPE,
             text=True,
             # What the environment of the tests says about brokers is not about this one.
-            env={name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")},
+            env={name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
+            | self._environment,
         )
         self.url = self._address()
         self._reader = threading.Thread(target=self._read, name="broker-log", daemon=True)

@@ -20,7 +20,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda *_: None)
 
 
-WAITING = ("tests/queen/test_own_suite.py", "tests/faults/", "tests/queen/", "tests/e2e/")
+WAITING = ("tests/queen/test_own_suite.py", "tests/history/", "tests/faults/", "tests/queen/", "tests/e2e/")
 """Tests that mostly wait, longest first. One worker begins with them while the others keep the cores busy."""
 LONG = ("tests/stateful/", "tests/browser/")
 """Tests that work for long. A second and a third worker begin with them, so that none is left alone with one at the

@@ -62,6 +62,8 @@ class PostgresServer:
     templates: set[str] = field(default_factory=set)
     used: Counter[str] = field(default_factory=Counter)
     """How many tests used the databases of a name."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to that of the tests whenever the server starts."""
 
     @property
     def pid(self) -> int:
@@ -126,7 +128,11 @@ class PostgresServer:
 
 @contextlib.contextmanager
 def running_server(
-    major: int, *, settings: Mapping[str, str] | None = None, base: Path | None = None
+    major: int,
+    *,
+    settings: Mapping[str, str] | None = None,
+    base: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[PostgresServer]:
     """A new, empty server for as long as the block lasts, or this process, whichever ends first."""
     directory = Path(tempfile.mkdtemp(prefix=f"fairlane-pg{major}-", dir=base or _base_directory()))
@@ -150,7 +156,9 @@ def running_server(
         ]
         # Losing the machine here loses a cluster that nobody has used yet.
         _run([*initdb, "--no-sync"], identity)
-        server = PostgresServer(major, directory, _start(binaries, data, settings or {}, identity))
+        environment = environment or {}
+        process = _start(binaries, data, settings or {}, identity, environment)
+        server = PostgresServer(major, directory, process, environment=environment)
         try:
             _wait_until_ready(server)
             yield server
@@ -203,7 +211,11 @@ def _reachable_binaries(major: int, directory: Path, identity: dict[str, Any]) -
 
 
 def _start(
-    binaries: Path, data: Path, settings: Mapping[str, str], identity: dict[str, Any]
+    binaries: Path,
+    data: Path,
+    settings: Mapping[str, str],
+    identity: dict[str, Any],
+    environment: Mapping[str, str],
 ) -> subprocess.Popen[bytes]:
     command = [str(binaries / "postgres"), "-D", str(data), "-k", str(data.parent)]
     for name, value in {**SETTINGS, **settings}.items():
@@ -216,6 +228,7 @@ def _start(
             cwd="/",
             preexec_fn=_die_with_parent,
             start_new_session=True,
+            env=os.environ | environment,
             **identity,
         )
 

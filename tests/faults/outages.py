@@ -58,7 +58,8 @@ async def revive(server: PostgresServer) -> None:
     """Started by this thread, for the server ends with the thread that started it."""
     data, identity = server.directory / "data", unprivileged()
     (data / "postmaster.pid").unlink(missing_ok=True)
-    server.process = _start(_reachable_binaries(server.major, server.directory, identity), data, {}, identity)
+    programs = _reachable_binaries(server.major, server.directory, identity)
+    server.process = _start(programs, data, {}, identity, server.environment)
     await asyncio.to_thread(_wait_until_ready, server)
 
 
@@ -75,7 +76,7 @@ def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
         programs, data = _reachable_binaries(primary.major, directory, identity), directory / "data"
         copy = [programs / "pg_basebackup", "-D", data, "-h", primary.directory, "-U", "postgres"]
         _run([*copy, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"], identity)
-        server = PostgresServer(primary.major, directory, _start(programs, data, {}, identity))
+        server = PostgresServer(primary.major, directory, _start(programs, data, {}, identity, {}))
         try:
             _wait_until_ready(server)
             settings = "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"

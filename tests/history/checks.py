@@ -1,0 +1,223 @@
+"""The promises of docs/guarantees.md as checks of a history. Each returns its violations as sentences."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+from math import inf
+from operator import itemgetter
+
+from tests.history.record import Delivery, History, Lane, Push, Rules
+
+SHOWN_MAX = 20
+"""Violations of one kind that are told one by one."""
+
+
+def violations(history: History, rules: Rules) -> list[str]:
+    """Return every broken promise of a history, the first of each kind."""
+    found = []
+    for check in (
+        lost_or_doubled,
+        out_of_order,
+        skipped,
+        delivered_after_ack,
+        completed_twice,
+        delivered_twice_by_auto_ack,
+        tokens_kept,
+        letters_kept,
+    ):
+        broken = check(history, rules)
+        found += broken[:SHOWN_MAX]
+        if len(broken) > SHOWN_MAX:
+            found.append(f"and {len(broken) - SHOWN_MAX} more by {check.__name__}")
+    return found + history.odd_answers[:SHOWN_MAX] + history.stuck
+
+
+def lost_or_doubled(history: History, rules: Rules) -> list[str]:
+    """An accepted message is in the log once, a refused one never, and nothing else is."""
+    found, fates = [], defaultdict(set)
+    for push in history.pushes:
+        fates[push.lane.queue, push.id].add(push.fate)
+    counts = Counter((lane.queue, id) for lane, ids in history.log.items() for id in ids)
+    for (queue, id), known in fates.items():
+        count = counts.pop((queue, id), 0)
+        if count > 1:
+            found.append(f"{queue}: {id} was stored {count} times")
+        elif count == 0 and known & {"done", "deferred"}:
+            found.append(f"{queue}: {id} was accepted ({', '.join(sorted(known))}) and lost")
+        elif count and known == {"refused"}:
+            found.append(f"{queue}: {id} was refused and stored")
+    moved = {ack.pushed for ack in history.acks if ack.pushed}
+    for (queue, id), count in counts.items():
+        if id not in moved and id not in history.copies:
+            found.append(f"{queue}: {id} is in the log and nobody pushed it")
+        elif count > 1:
+            found.append(f"{queue}: {id} was stored {count} times")
+    return found
+
+
+def out_of_order(history: History, rules: Rules) -> list[str]:
+    """A push that was accepted before another began has the lower position. One in a journal precedes only those that
+    its broker accepts later."""
+    found = []
+    lanes: dict[Lane, list[Push]] = defaultdict(list)
+    for push in history.pushes:
+        if push.lane.queue in rules.ordered:
+            lanes[push.lane].append(push)
+    for lane, pushes in lanes.items():
+        positions = {id: position for position, id in enumerate(history.log.get(lane, ()))}
+        accepted: list[tuple[float, int, Push]] = []
+        last: dict[int | None, tuple[int, Push | None]] = {}  # the highest position so far, by broker; None is any
+        for number, push in enumerate(sorted(pushes, key=lambda push: push.began)):
+            while accepted and accepted[0][0] < push.began:
+                earlier = heapq.heappop(accepted)[2]
+                scope = earlier.broker if earlier.in_journal else None
+                if positions.get(earlier.id, -1) > last.get(scope, (-1, None))[0]:
+                    last[scope] = positions.get(earlier.id, -1), earlier
+            if push.id not in positions:
+                continue
+            scopes = (None,) if push.roamed else (None, push.broker)
+            highest, before = max((last.get(scope, (-1, None)) for scope in scopes), key=itemgetter(0))
+            if before is not None and highest > positions[push.id]:
+                found.append(f"{lane}: {push.id} was pushed after {before.id} was accepted, and is before it")
+            if push.fate in ("done", "deferred"):
+                heapq.heappush(accepted, (push.ended, number, push))
+    return found
+
+
+def _answers(history: History, of: Iterable[tuple[str, str]]) -> dict[tuple[Lane, str], list[list[Delivery]]]:
+    """Return the deliveries of these queues and groups by lane and group, those of one answer together."""
+    wanted, answers = frozenset(of), defaultdict(list)
+    for one in history.deliveries:
+        if (one.lane.queue, one.group) in wanted:
+            answers[one.lane, one.group, one.lease, one.began].append(one)
+    grouped = defaultdict(list)
+    for (lane, group, _, _), messages in sorted(answers.items(), key=lambda pair: pair[0][3]):
+        grouped[lane, group].append(messages)
+    return grouped
+
+
+def skipped(history: History, rules: Rules) -> list[str]:
+    """Every message of the log is delivered to each group, in order, and not before those ahead of it are finished."""
+    found = []
+    finished: dict[tuple[Lane, str, str], float] = {}
+    for ack in history.acks:
+        if ack.status == "completed" and ack.fate != "refused":
+            key = ack.lane, ack.group, ack.id
+            finished[key] = min(finished.get(key, inf), ack.began)
+    for letter in history.dead:
+        for queue, group in rules.settled:
+            if queue == letter.lane.queue:
+                finished[letter.lane, group, letter.id] = -inf
+    for queue, group in sorted(rules.settled):
+        for lane, ids in history.log.items():
+            if lane.queue == queue:
+                found += [
+                    f"{lane}: {group} is done with the partition, and nobody acked {id}"
+                    for id in ids
+                    if (lane, group, id) not in finished
+                ]
+    ordered = [(queue, group) for queue, group in rules.settled if queue in rules.ordered]
+    for (lane, group), answers in _answers(history, ordered).items():
+        ids = history.log.get(lane, [])
+        times = [finished.get((lane, group, id), inf) for id in ids]
+        for messages in answers:
+            positions = [one.position for one in messages]
+            if positions != sorted(set(positions)):
+                found.append(f"{lane}: {group} got positions {positions} in one answer")
+            given = set(positions)
+            for position in range(min(max(positions), len(ids))):
+                if position not in given and times[position] > messages[-1].ended:
+                    found.append(f"{lane}: {group} got {messages[-1].id} before {ids[position]} was finished")
+                    break
+            for one in messages:
+                if one.position >= len(ids) or ids[one.position] != one.id:
+                    found.append(f"{lane}: {group} got {one.id} at {one.position}, where the log has another")
+    return found
+
+
+def delivered_after_ack(history: History, rules: Rules) -> list[str]:
+    """A message whose ack was answered 200 is not in the answer to any later pop of its group."""
+    done: dict[tuple[Lane, str, str], float] = {}
+    for ack in history.acks:
+        if ack.status == "completed" and ack.fate == "done" and (ack.lane.queue, ack.group) in rules.settled:
+            key = ack.lane, ack.group, ack.id
+            done[key] = min(done.get(key, inf), ack.ended)
+    return [
+        f"{one.lane}: {one.group} got {one.id} again after its ack had been applied"
+        for one in history.deliveries
+        if one.began > done.get((one.lane, one.group, one.id), inf)
+    ]
+
+
+def completed_twice(history: History, rules: Rules) -> list[str]:
+    """At most one lease completes a message for a group."""
+    leases: dict[tuple[Lane, str, str], set[str]] = defaultdict(set)
+    for ack in history.acks:
+        if ack.status == "completed" and ack.fate == "done" and (ack.lane.queue, ack.group) in rules.settled:
+            leases[ack.lane, ack.group, ack.id].add(ack.lease)
+    return [
+        f"{lane}: {group} completed {id} under {len(held)} leases"
+        for (lane, group, id), held in leases.items()
+        if len(held) > 1
+    ]
+
+
+def delivered_twice_by_auto_ack(history: History, rules: Rules) -> list[str]:
+    """A pop that acknowledges by itself never returns what an earlier one returned, or what is before that."""
+    found = []
+    for (lane, group), answers in _answers(history, rules.auto_acked).items():
+        counts = Counter(one.id for messages in answers for one in messages)
+        found += [f"{lane}: {group} got {id} {count} times by auto-ack" for id, count in counts.items() if count > 1]
+        if lane.queue not in rules.ordered:
+            continue
+        for before, after in pairwise(answers):
+            if before[-1].ended < after[0].began and before[-1].position > after[0].position:
+                found.append(f"{lane}: {group} got {after[0].id} after {before[-1].id}")
+    return found
+
+
+def tokens_kept(history: History, rules: Rules) -> list[str]:
+    """Each hop of a token is in the log once, without a gap, and a committed transaction has pushed the next hop."""
+    found = []
+    stored = Counter(id for lane, ids in history.log.items() if lane.queue in rules.tokens for id in ids)
+    hops: dict[str, list[int]] = defaultdict(list)
+    for id, count in stored.items():
+        token, _, hop = id.rpartition("-")
+        hops[token] += [int(hop)] * count
+    for token, made in hops.items():
+        if sorted(made) != list(range(len(made))):
+            found.append(f"{token} has the hops {sorted(made)}")
+    for ack in history.acks:
+        if ack.pushed is not None:
+            if ack.fate == "done" and not stored[ack.pushed]:
+                found.append(f"the transaction that completed {ack.id} was applied, and its {ack.pushed} is lost")
+            if ack.fate == "refused" and stored[ack.pushed] and not _moved_by_another(history, ack.pushed):
+                found.append(
+                    f"the transaction that was to complete {ack.id} was refused, and its {ack.pushed} is there"
+                )
+    return found
+
+
+def _moved_by_another(history: History, id: str) -> bool:
+    return any(ack.pushed == id and ack.fate != "refused" for ack in history.acks)
+
+
+def letters_kept(history: History, rules: Rules) -> list[str]:
+    """Every poisonous message is a dead letter once and nobody completed it. A replay stores its message once."""
+    found = []
+    letters = Counter(letter.id for letter in history.dead)
+    found += [f"{id} is {count} dead letters" for id, count in letters.items() if count > 1]
+    completed = {ack.id for ack in history.acks if ack.status == "completed" and ack.fate == "done"}
+    found += [f"{id} is a dead letter and completed" for id in letters if id in completed]
+    for lane, ids in history.log.items():
+        if lane.queue in rules.poisoned:
+            found += [f"{id} is no dead letter" for id in ids if id.startswith("poison") and not letters[id]]
+    copies = Counter(history.copies.values())
+    for id, fate in history.replays.items():
+        if copies[id] > 1 or (fate == "done" and copies[id] == 0):
+            found.append(f"{id} was replayed ({fate}) and stored {copies[id]} times")
+    found += [f"{id} was stored again and nobody replayed it" for id in copies if id not in history.replays]
+    return found
