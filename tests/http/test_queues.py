@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from fairlane.runtime.clock import wall_clock
 from tests.http.wire import Wire
 
 
@@ -146,6 +149,15 @@ async def test_queues_are_summed_up_by_namespace_and_task(wire: Wire) -> None:
     tasks = (await wire.get("/api/v1/resources/tasks")).ok()["tasks"]
     [found] = [each for each in tasks if each["task"] == f"{task} 1"]
     assert (found["queues"], found["messages"]["total"]) == (1, 2)
+
+
+async def test_the_overview_is_there_just_after_the_clock_was_set_forward(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (await wire.get("/api/v1/resources/overview")).ok()
+    monkeypatch.setattr("fairlane.broker.statistics.wall_clock", lambda: wall_clock() + 600_000_000)
+    found = (await wire.get("/api/v1/resources/overview")).ok()
+    assert found["throughput"] == {"ingestedPerSecond": 0.0, "processedPerSecond": 0.0}
 
 
 async def test_the_overview_counts_everything(wire: Wire) -> None:

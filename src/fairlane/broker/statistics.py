@@ -190,11 +190,13 @@ class Statistics:
         if self._tenant == DEFAULT_TENANT:
             self._telemetry.aged(min((one.oldest_at for one in groups if one.oldest_at is not None), default=None))
         ages = [(now - group.oldest_at) / 1e6 if group.oldest_at is not None else 0.0 for group in groups]
-        minute = (await self._processes.minutes(wall_clock() - 2 * _MINUTE))[0]  # the last full one
-        pushed, acked = minute.verbs["push"].items, minute.verbs["ack"].items
-        if self._tenant != DEFAULT_TENANT:  # of what other tenants do none is told
-            own = [found for queue, _ in counted if (found := minute.queues.get(queue.id)) is not None]
-            pushed, acked = sum(one.pushed for one in own), sum(one.acks for one in own)
+        pushed = acked = 0
+        # The first is the last full minute. There is none just after the clock was set forward.
+        for minute in (await self._processes.minutes(wall_clock() - 2 * _MINUTE))[:1]:
+            pushed, acked = minute.verbs["push"].items, minute.verbs["ack"].items
+            if self._tenant != DEFAULT_TENANT:  # of what other tenants do none is told
+                own = [found for queue, _ in counted if (found := minute.queues.get(queue.id)) is not None]
+                pushed, acked = sum(one.pushed for one in own), sum(one.acks for one in own)
         return wire.Overview(
             queues=len(counted),
             partitions=sum(found.partitions for _, found in counted),
