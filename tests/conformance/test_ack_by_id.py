@@ -138,6 +138,21 @@ async def test_an_unknown_id_is_unresolvable_and_burns_no_lease(
     assert codes(await harness.broker.ack(batch)) == [None, None]
 
 
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+@pytest.mark.parametrize("other", [False, True], ids=["the same broker", "another broker"])
+@pytest.mark.parametrize("located", [False, True], ids=["by id", "by position"])
+async def test_a_repeated_ack_is_known_while_the_rest_of_its_lease_is_held(
+    harness: Harness, ordering: str, other: bool, located: bool
+) -> None:
+    batch = await deliver(harness, 4, ordering=ordering)
+    broker = await harness.second_broker() if other else harness.broker
+    last = [item(one, position=one.position if located else None, cumulative=False) for one in (batch[3], batch[2])]
+    assert codes(await harness.broker.ack_many(last)) == [None, None]
+    outcomes = await broker.ack_many(last)
+    assert [(outcome.code, outcome.noop) for outcome in outcomes] == [(None, True)] * 2
+    assert (await harness.broker.renew(batch.lease)).renewed == 1
+
+
 async def test_an_id_that_is_stored_but_not_in_the_lease_is_not_finished_by_it(harness: Harness) -> None:
     batch = await deliver(harness, 1)
     pushed = await harness.broker.push(batch[0].queue, "later")

@@ -246,7 +246,7 @@ class Acker:
             if found is None or group_id is None:
                 outcomes.add(indexes, UNRESOLVABLE)
                 continue
-            known, positions = await self._resolve(items, (partition, named), indexes, lease)
+            known, positions = await self._resolve(items, (partition, named), indexes, lease, unordered=found.unordered)
             if len(known) < len(indexes):
                 unknown = sorted(set(indexes).difference(known))
                 outcomes.add(unknown, await self._unknown(partition, lease))
@@ -270,25 +270,33 @@ class Acker:
         lane: tuple[PartitionId, str | None],
         indexes: Sequence[int],
         lease: LeaseId | None,
+        *,
+        unordered: bool,
     ) -> tuple[Sequence[int], Sequence[int]]:
-        """The items that name a message of the lease, or one that was finished before, and the positions of those."""
+        """Return the items that name a message of the lease, or one that was finished before, and their positions."""
         given, (partition, _) = given_positions(items, lane, indexes), lane
-        if len(given) == len(indexes):
-            return await self._within(indexes, given, lease, partition)
-        ids = items.transaction_ids if isinstance(items, Alike) else [item.transaction_id for item in items]
-        by_id, found = indexes, {}
+        found: dict[int, int] = {}
         if given:
-            located = [index for index in indexes if items[index].position is not None]
-            by_id = [index for index in indexes if items[index].position is None]
-            found = dict(zip(*await self._within(located, given, lease, partition), strict=True))
+            located = indexes
+            if len(given) < len(indexes):
+                located = [index for index in indexes if items[index].position is not None]
+            known, positions = await self._within(located, given, lease, partition)
+            if len(known) == len(indexes):
+                return known, positions
+            found = dict(zip(known, positions, strict=True))
+        ids = items.transaction_ids if isinstance(items, Alike) else [item.transaction_id for item in items]
         leased = await self._leases.positions(lease, partition) if lease else {}
-        for index in by_id:
+        for index in indexes:
+            # In an unordered queue the lease may have held it and finished it, in any order: the store knows.
+            wanted = items[index].position
+            if index in found or (wanted is not None and not unordered):
+                continue
             position = leased.get(ids[index])
             if position is None:
                 position = await self._store.messages.find(partition, ids[index])
-                if position is not None and leased and position > max(leased.values()):
+                if position is not None and leased and not unordered and position > max(leased.values()):
                     position = None  # stored, but not what this lease was given
-            if position is not None:
+            if position is not None and wanted in (None, position):
                 found[index] = position
         known = sorted(found)
         return known, [found[index] for index in known]
