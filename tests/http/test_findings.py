@@ -54,6 +54,21 @@ async def on_postgres(postgres18: PostgresServer) -> AsyncIterator[tuple[Wire, P
         yield wire, backend
 
 
+@pytest.fixture(params=["sqlite", "postgres18"])
+def empty_store(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    if request.param == "sqlite":
+        return SqliteBackend(tmp_path / "queue.db")
+    return PostgresBackend(request.getfixturevalue("postgres18"), Configuration("http", postgres=18))
+
+
+@pytest.fixture
+async def alone(empty_store: Backend) -> AsyncIterator[Wire]:
+    """A broker without queues of other tests."""
+    await empty_store.make()
+    async with serving(await empty_store.open(None)) as wire:
+        yield wire
+
+
 async def use_up(wire: Wire, queue: str) -> None:
     while taken := await wire.pop(queue):
         await wire.ack(taken, "failed", error="the card was refused")
@@ -125,6 +140,25 @@ async def test_a_group_that_nobody_reads_for_is_told_of(wire: Wire, monkeypatch:
     (await wire.post("/api/v1/lease", taken[0]["leaseId"], "release", body={})).ok()
     [one] = await until(lambda: found(wire, "group_stopped", queue=queue))
     assert (one["group"], one["count"]) == ("billing", 2)
+
+
+async def test_a_queue_that_nobody_ever_read_is_told_of(alone: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(findings, "_UNREAD_SECONDS", 0)
+    wire = alone
+    queue, letters = wire.name(), wire.name()
+    await wire.configure(queue, deadLetterQueue=letters)
+    await wire.push(queue, 1, 2)
+    await wire.push(letters, 3)
+    [one] = await until(lambda: found(wire, "queue_unread", queue=queue))
+    assert (one["severity"], one["count"]) == ("warning", 2)
+    assert one["sentence"].startswith(f"Nobody has ever read {queue!r}: 2 messages wait, the oldest since ")
+    assert not await found(wire, "queue_unread", queue=letters), "dead letters wait there for somebody to look"
+    listed = (await wire.get("/api/v1/resources/queues", search=queue)).ok()["queues"]
+    assert [(one["name"], one["groups"], one["oldestAt"] is None) for one in listed] == [(queue, 0, False)]
+    await wire.pop(queue, consumerGroup="billing", batch=1)
+    assert not await found(wire, "queue_unread", queue=queue)
+    listed = (await wire.get("/api/v1/resources/queues", search=queue)).ok()["queues"]
+    assert [one["groups"] for one in listed] == [1]
 
 
 async def test_findings_can_be_watched(wire: Wire) -> None:

@@ -71,6 +71,7 @@ class Findings(Part):
             self._dead_letters,
             self._operations,
             self._groups,
+            self._unread,
             self._leases,
             self._schedules,
             *([self._database] if operator else ()),
@@ -183,6 +184,33 @@ class Findings(Part):
                 since=Moment(oldest_at),
             )
             for oldest_at, queue, one in sorted(idle, key=lambda entry: entry[0])[:_SHOWN_MAX]
+        ]
+
+    async def _unread(self) -> List[Finding]:
+        """Queues with old messages that no group ever read. Dead letters may wait for people in theirs."""
+        now, old = await self._store.now(), []
+        counted = await self._broker.statistics.queues()
+        groups = [one for _, one in await self._broker.statistics.groups()]
+        oldest = await self._broker.statistics.oldest(counted, groups)
+        read = {one.group.queue_id for one in groups}
+        for_people = {queue.options.dead_letter_queue for queue, _ in counted}
+        for queue, stats in counted:
+            oldest_at, options = oldest.get(queue.id), queue.options
+            patience = (_UNREAD_SECONDS + options.delay_seconds + options.window_seconds) * 1_000_000
+            if queue.id in read or queue.name in for_people or oldest_at is None or now - oldest_at <= patience:
+                continue
+            old.append((oldest_at, queue.name, stats.unfinished))
+        return [
+            _finding(
+                "queue_unread",
+                f"Nobody has ever read {name!r}: {_wait(count, 'message')}, the oldest since "
+                f"{_span((now - oldest_at) / 1e6)}. Start a consumer, or look whether a producer has its name wrong.",
+                _page("queues", name),
+                queue=name,
+                count=count,
+                since=Moment(oldest_at),
+            )
+            for oldest_at, name, count in sorted(old)[:_SHOWN_MAX]
         ]
 
     async def _leases(self) -> List[Finding]:

@@ -111,14 +111,17 @@ class Queues(Part):
         """A page of the queues whose name contains `search`, with what they hold and how fast they are; of those that
         the caller may see."""
         rates, none = await self._broker.history.rates(), wire.Rates()
-        oldest = await self._broker.statistics.oldest_by_queue()
+        counted = await self._broker.statistics.queues(caller=caller)
+        groups = [one for _, one in await self._broker.statistics.groups()]
+        oldest = await self._broker.statistics.oldest(counted, groups)
+        readers = Counter(one.group.queue_id for one in groups)
 
         def rate(one: tuple[Queue, QueueStats]) -> float:
             found = rates.get(one[0].id, none)
             return found.pushed + found.acked
 
         shown, total = page_of(
-            await self._broker.statistics.queues(caller=caller),
+            counted,
             query,
             text=lambda one: one[0].name,
             up={"name": lambda one: one[0].name},
@@ -145,6 +148,7 @@ class Queues(Part):
                     messages=counts(stats),
                     paused=queue.id in paused,
                     lanes_stopped=None if stopped is None else stopped[queue.id],
+                    groups=readers[queue.id],
                     oldest_at=moment_or_none(oldest.get(queue.id)),
                     rates=rates.get(queue.id, none),
                     spark=sparks.get(queue.id, []),

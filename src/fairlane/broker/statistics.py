@@ -133,10 +133,6 @@ class Statistics:
         """Of the numbers of groups that were last answered."""
         return self._groups.age_seconds()
 
-    async def oldest_by_queue(self) -> dict[int, int]:
-        """When the oldest message of each queue came that some group of it has not finished."""
-        return _oldest([one for _, one in await self.groups()])
-
     async def oldest(self, counted: Counted, groups: Sequence[GroupStats]) -> dict[int, int]:
         """When the oldest unfinished message of each queue came, by the slowest of its groups. Of queues that nobody
         reads the first are looked into, and in each the first partitions."""

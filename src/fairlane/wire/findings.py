@@ -24,7 +24,7 @@ class Action(Answer):
 class Finding(Answer):
     kind: str
     """lanes_stopped, leases_lost, dead_letters_growing, operations_failed, operations_stuck, journal_waiting,
-    group_stopped, schedule_late, hook_refused, hook_unavailable, snapshot_pinned, bloat, store_slow,
+    group_stopped, queue_unread, schedule_late, hook_refused, hook_unavailable, snapshot_pinned, bloat, store_slow,
     store_away or disk_full."""
     severity: Severity
     sentence: str

@@ -103,8 +103,11 @@ class ListedQueue(QueueSummary):
     paused: bool
     lanes_stopped: int | None
     """Lanes that are blocked or parked; null on a page of more than 200."""
+    groups: int
+    """Consumer groups; 0 if nobody has ever read the queue."""
     oldest_at: Moment | None
-    """When the oldest message came that some group has not finished; null where nobody reads."""
+    """When the oldest message came that some group has not finished, or where nobody reads the oldest that is stored;
+    null if there is none, and for all but the newest 100 queues that nobody reads."""
     rates: Rates
     spark: list[float]
     """Messages pushed a second in the last five minutes, in 60 steps; empty on a page of more than 200."""

@@ -10,7 +10,7 @@ import { go, link } from "../router.js";
 import { paged, table } from "../table.js";
 
 const columns = [
-  { title: "Queue", sort: "name", grow: true, cell: (one) => [one.name, one.paused && [" ", badge("paused", "warning")], one.lanesStopped > 0 && [" ", badge(`${count(one.lanesStopped)} stopped`, "critical", "Lanes that are blocked or parked")]] },
+  { title: "Queue", sort: "name", grow: true, cell: (one) => [one.name, one.paused && [" ", badge("paused", "warning")], one.lanesStopped > 0 && [" ", badge(`${count(one.lanesStopped)} stopped`, "critical", "Lanes that are blocked or parked")], one.groups === 0 && one.messages.pending > 0 && [" ", badge("nobody reads", "warning", "No consumer has ever popped from it")]] },
   { title: "Namespace", hide: "narrow", cell: (one) => h("span.muted", one.namespace === one.name ? "" : one.namespace) },
   { title: "Partitions", number: true, hide: "narrow", cell: (one) => count(one.partitions) },
   { title: "Waiting", sort: "pending", order: "desc", number: true, cell: (one) => count(one.messages.pending) },
