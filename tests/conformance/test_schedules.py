@@ -12,12 +12,13 @@ import pytest
 import pytest_asyncio
 
 from fairlane.broker.broker import Broker
-from fairlane.errors import Conflict, InvalidRequest, NotFound
+from fairlane.errors import Conflict, InvalidRequest, NotFound, PayloadInvalid
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.runtime.ticks import due, ticks
 from fairlane.store.families.schedules import Advance, Schedule
 from fairlane.wire.schedules import ScheduleOptions
 from tests.conformance.harness import Harness
+from tests.conformance.test_specs import document
 
 ROME = ZoneInfo("Europe/Rome")
 
@@ -235,3 +236,38 @@ async def test_what_a_long_outage_left_comes_in_steps_and_is_found_quickly(harne
     assert due(yearly, begin, micros(2029, 6, 1), most=100)[0] == [micros(2029, 1, 1)]
     hourly = ticks(ScheduleOptions(queue="q", cron="0 * * * *", timezone="Europe/Rome"), micros(2027, 10, 30, 23, 30))
     assert [next(hourly) for _ in range(3)] == [micros(2027, 10, 31, hour, 0) for hour in (0, 1, 2)]
+
+
+async def test_a_schedule_whose_message_does_not_fit_its_typed_queue_is_refused(harness: Harness) -> None:
+    broker, queue, name = harness.broker, harness.name("typed"), harness.name("schedule")
+    typed = f'queue "{queue}" {{ message_type {{ a: int }} }}'
+    await broker.specs.apply(document(f"App{harness.token().hex}", typed), consent=True)
+    for data in (b'{"a":"x"}', b"null"):
+        with pytest.raises(PayloadInvalid):
+            await broker.schedules.define(name, ScheduleOptions(queue=queue, every_seconds=1, data=msgspec.Raw(data)))
+    with pytest.raises(NotFound):
+        await broker.schedules.get(name)
+    made = await broker.schedules.define(
+        name, ScheduleOptions(queue=queue, every_seconds=1, data=msgspec.Raw(b'{"a":1}'))
+    )
+    assert made.refused is None
+
+
+async def test_a_schedule_whose_queue_got_another_type_says_why_it_does_not_tick(harness: Harness) -> None:
+    broker, queue, name = harness.broker, harness.name("typed"), harness.name("schedule")
+    await rest(broker)
+    await broker.schedules.define(name, ScheduleOptions(queue=queue, every_seconds=1, data=msgspec.Raw(b'{"a":"x"}')))
+    app = f"App{harness.token().hex}"
+    await broker.specs.apply(document(app, f'queue "{queue}" {{ message_type {{ a: int }} }}'), consent=True)
+    harness.clock.advance(3600)
+    assert await broker.ticks.push_due() == 0
+    refused = (await broker.schedules.get(name)).refused
+    assert refused is not None
+    assert "int" in refused
+    assert [one.refused for one in await broker.schedules.list() if one.name == name] == [refused]
+    [late] = [one for one in await broker.findings.list() if one.kind == "schedule_late" and one.queue == queue]
+    assert refused in late.sentence
+    await broker.specs.apply(document(app, f'queue "{queue}" {{ message_type {{ a: string }} }}'), consent=True)
+    assert (await broker.schedules.get(name)).refused is None
+    harness.clock.advance(10)
+    assert await broker.ticks.push_due() == 1

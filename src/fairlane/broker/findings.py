@@ -234,7 +234,8 @@ class Findings(Part):
         return [
             _finding(
                 "schedule_late",
-                f"The schedule {one.name!r} should have ticked and did not.",
+                f"The schedule {one.name!r} should have ticked and did not"
+                + (f": its message is refused: {one.refused}." if one.refused else "."),
                 _page("schedules"),
                 queue=one.queue,
                 since=one.next_at,

@@ -15,7 +15,17 @@ from fairlane.broker.paging import page_of
 from fairlane.broker.part import Part
 from fairlane.broker.push import Announcer
 from fairlane.broker.transact import Transactor
-from fairlane.errors import Conflict, FairlaneError, LaneLocked, LaneWaiting, NotFound, TransactionRefused, Unavailable
+from fairlane.errors import (
+    Conflict,
+    ExpressionFailed,
+    FairlaneError,
+    LaneLocked,
+    LaneWaiting,
+    NotFound,
+    PayloadInvalid,
+    TransactionRefused,
+    Unavailable,
+)
 from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.ids import uuid7
 from fairlane.model.limits import NEVER_AT
@@ -52,16 +62,17 @@ class Schedules(Part):
         if tenants.limits(self._tenant, "schedules") and not await self._store.schedules.get(self._tenant, name):
             await tenants.check(self._tenant, "schedules", 1)
         made = Stored(tenant=self._tenant, name=name, options=options, revision=uuid7(), next_at=next_at)
+        self._broker.compiled_specs.admit_steps([_item(made, next_at, name)])
         saved = await self._store.schedules.put(made)
         self._broker.due.wake()
-        return _shown(saved)
+        return self._shown(saved)
 
     async def get(self, name: str) -> Schedule:
-        return _shown(await self._existing(name))
+        return self._shown(await self._existing(name))
 
     async def list(self) -> List[Schedule]:
         """By name."""
-        return [_shown(one) for one in await self._store.schedules.list(self._tenant)]
+        return [self._shown(one) for one in await self._store.schedules.list(self._tenant)]
 
     async def page(self, query: ScheduleListQuery, caller: Caller = ANYBODY) -> SchedulePage:
         """A page of those that the caller may see, each with its next ticks."""
@@ -77,7 +88,7 @@ class Schedules(Part):
             },
             down={},
         )
-        return SchedulePage(schedules=[_shown(one) for one in shown], total=total)
+        return SchedulePage(schedules=[self._shown(one) for one in shown], total=total)
 
     async def standing(self, late_before: int) -> tuple[int, int, int]:
         """How many are active, paused, and late: they should have ticked before this time and did not."""
@@ -90,7 +101,7 @@ class Schedules(Part):
         """Those that should have ticked before this time and did not, the latest first."""
         some = await self._store.schedules.due(limit=_SCHEDULES_MAX)
         late = [one for one in some if one.tenant == self._tenant and one.next_at is not None and one.next_at < before]
-        return [_shown(one) for one in late[:limit]]
+        return [self._shown(one) for one in late[:limit]]
 
     async def delete(self, name: str) -> bool:
         return await self._store.schedules.delete(self._tenant, check_name("name", name))
@@ -102,10 +113,20 @@ class Schedules(Part):
     async def resume(self, name: str) -> Schedule:
         found = await self._existing(name)
         if found.next_at is not None:
-            return _shown(found)
+            return self._shown(found)
         resumed = await self._turn(name, next_tick(found.options, await self._store.now()))
         self._broker.due.wake()
         return resumed
+
+    def _shown(self, schedule: Stored) -> Schedule:
+        at, options = schedule.next_at, schedule.options
+        runs = [] if at is None else [at, *islice(ticks(options, at), _RUNS_SHOWN - 1)]
+        try:
+            self._broker.compiled_specs.admit_steps([_item(schedule, at or 0, schedule.name)])
+            refused = None
+        except (PayloadInvalid, ExpressionFailed) as error:
+            refused = str(error)
+        return made(Schedule, schedule, options, next_runs=[Moment(at) for at in runs], refused=refused)
 
     async def _existing(self, name: str) -> Stored:
         found = await self._store.schedules.get(self._tenant, check_name("name", name))
@@ -117,7 +138,7 @@ class Schedules(Part):
         turned = await self._store.schedules.turn(self._tenant, check_name("name", name), uuid7(), next_at)
         if turned is None:
             raise NotFound(f"there is no schedule {name!r:.80}")
-        return _shown(turned)
+        return self._shown(turned)
 
     async def run(self, name: str) -> ScheduleRun:
         """Push its message once, now; its ticks go on as they were."""
@@ -198,12 +219,6 @@ class Ticks:
 def moment(at: int) -> str:
     """A tick as text, in UTC to the second."""
     return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _shown(schedule: Stored) -> Schedule:
-    at, options = schedule.next_at, schedule.options
-    runs = [] if at is None else [at, *islice(ticks(options, at), _RUNS_SHOWN - 1)]
-    return made(Schedule, schedule, options, next_runs=[Moment(at) for at in runs])
 
 
 def _item(schedule: Stored, at: int, transaction_id: str) -> PushItem:

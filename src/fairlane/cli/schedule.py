@@ -24,11 +24,11 @@ def _when(schedule: Schedule) -> str:
 
 
 _COLUMNS = columns_of(
-    "name queue when missed next",
+    "name queue when missed next refused",
     when=_when,
     next=lambda one: "paused" if one.next_at is None else shown_time(one.next_at),
 )
-_SHOWN = columns_of("name queue partition when missed paused=paused_at", when=_when)
+_SHOWN = columns_of("name queue partition when missed paused=paused_at refused", when=_when)
 
 
 @verb(app, "list", columns=_COLUMNS, empty="There are no schedules.")

@@ -58,6 +58,8 @@ class Schedule(ScheduleOptions, forbid_unknown_fields=False):
     """None while it is paused."""
     next_runs: list[Moment] = msgspec.field(default_factory=list)
     """The next five ticks."""
+    refused: str | None = None
+    """Why its message does not fit the type of its queue, so that it does not tick; null if it fits."""
 
 
 class ScheduleListQuery(ListQuery):
