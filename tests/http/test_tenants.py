@@ -77,7 +77,7 @@ class Tenant:
         await broker.push(queue, SECRET, delay_ms=3_600_000, transaction_id="later")
         await broker.schedules.define("tick", ScheduleOptions(queue="ticks", data=data, every_seconds=3600))
         await broker.sources.lease("source", seconds=600)
-        await broker.specs.apply(encode(SPEC))
+        await broker.specs.apply(encode(SPEC), consent=True)
         query = (await broker.streams.register(QueryBody(name="s", source_queue=queue, config_hash=SECRET))).query
         [letter] = await broker.dead_letters.list(queue)
         key = await broker.keys.create("second", role="read-only")
@@ -359,7 +359,7 @@ async def test_expressions_of_a_tenant_do_so_much_work_a_second(wire: Wire) -> N
     """What is over the quota is waited for: here a minute and more."""
     mine, other = await tenant(wire, Quotas(expression_work_per_second=100)), await tenant(wire)
     for who in (mine, other):
-        await who.broker.specs.apply(encode(KEYED))
+        await who.broker.specs.apply(encode(KEYED), consent=True)
 
     async def push(who: Tenant, count: int = 1, queue: str = "keyed", **more: str) -> Answer:
         item = {"queue": queue, "payload": {"who": "ann", "text": "x" * 10_000}, **more}
