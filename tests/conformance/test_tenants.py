@@ -19,6 +19,7 @@ from fairlane.wire.effects import EffectBody, EffectQuery
 from fairlane.wire.schedules import ScheduleOptions
 from fairlane.wire.streams import QueryBody, StateGetBody
 from fairlane.wire.traces import TraceBody
+from fairlane.wire.workers import WorkerReport
 from tests.conformance.harness import Harness
 from tests.until import until
 
@@ -152,6 +153,43 @@ async def test_the_state_of_a_stream_is_that_of_the_tenant(harness: Harness) -> 
             await other.streams.state(StateGetBody(query_id=str(id), partition_id=str(partition)))
     [row] = await mine.streams.state(StateGetBody(query_id=str(query.id), partition_id=str(partition)))
     assert row.key == "k"
+
+
+async def test_messages_to_come_count_as_stored(harness: Harness) -> None:
+    mine, other = await two(harness)
+    await mine.push("q", "x" * 10_000, delay_ms=60_000)
+    assert 10_000 < await harness.store.tenants.stored_bytes(mine.tenant) < 11_000
+    assert await harness.store.tenants.stored_bytes(other.tenant) == 0
+
+
+async def test_what_a_tenant_stores_beside_messages_is_counted(harness: Harness) -> None:
+    mine, other = await two(harness)
+    partition, transaction_id = await pushed(mine)
+    text, seen = msgspec.Raw(b'"%b"' % (b"x" * 10_000)), 0
+
+    async def counted() -> None:
+        """Another 10,000 bytes are counted, and a little more."""
+        nonlocal seen
+        before, seen = seen, await harness.store.tenants.other_bytes(mine.tenant)
+        assert 10_000 <= seen - before < 12_000
+
+    await mine.effects.keep("k", EffectBody(partition_id=str(partition), value=text, seconds=60))
+    await counted()
+    await mine.traces.add(TraceBody(partition_id=str(partition), transaction_id=transaction_id, data=text))
+    await counted()
+    await mine.schedules.define("s", ScheduleOptions(queue="q", every_seconds=60, data=text))
+    await counted()
+    await mine.workers.report("w", WorkerReport(app="x" * 10_000, hostname="h", pid=1, queues=[]))
+    await counted()
+    await mine.specs.apply(b'{"app": "shop", "version": 1, "queues": {}}', source="x" * 10_000)
+    await counted()
+    query = (await mine.streams.register(QueryBody(name="s", source_queue="q", sink_queue=None, config_hash="h"))).query
+    await mine.transact_checked([], StateChange(query.id, partition, [StateOp("k", bytes(text), None)]))
+    await counted()
+    [message] = await mine.pop("q")
+    await mine.ack(message, result=msgspec.json.decode(text))
+    await counted()
+    assert await harness.store.tenants.other_bytes(other.tenant) == 0
 
 
 async def test_specs_and_schedules_are_those_of_the_tenant(harness: Harness) -> None:

@@ -302,11 +302,39 @@ async def test_quotas_of_things_are_403_and_of_what_passes_429(wire: Wire) -> No
     (await mine.ask("POST", "/api/v1/schedules/tick", body=tick)).refused(403, "quota_reached")
     waiting = await mine.ask("GET", "/api/v1/pop/queue/b?consumerGroup=g1&wait=true&timeout=1000")
     waiting.refused(429, "over_quota")
-    mine.broker.room._measured_until = 0.0
+    mine.broker.room.forget()
     full = await push("a", "x")
     full.refused(429, "over_quota")
     assert int(full.headers["Retry-After"]) >= 1
     (await push("c", "y", other)).ok(201)
+
+
+async def test_what_is_stored_beside_messages_has_a_quota_of_bytes_too(wire: Wire) -> None:
+    mine = await tenant(wire, Quotas(bytes=20_000))
+    item = {"queue": "q", "payload": "x" * 30_000}
+    [pushed] = (await mine.ask("POST", "/api/v1/push", body={"items": [item]})).ok(201)
+    partition = pushed["partition_id"]
+    mine.broker.room.forget()
+    (await mine.ask("POST", "/api/v1/push", body={"items": [item]})).refused(429, "over_quota")
+    text = "x" * 15_000
+    places = {"partitionId": partition, "transactionId": pushed["transaction_id"]}
+    kept = {"partitionId": partition, "value": text}
+    for key in ("a", "b"):  # also where there is no room for messages: their consumers need it
+        (await mine.ask("POST", f"/api/v1/effects/{key}", body=kept)).ok()
+    mine.broker.room.forget()
+    for method, path, body in (
+        ("POST", "/api/v1/effects/c", kept),
+        ("POST", "/api/v1/traces", {**places, "data": {"text": text}}),
+        ("POST", "/api/v1/schedules/tick", {"queue": "q", "everySeconds": 60, "data": text}),
+        ("POST", "/api/v1/workers/w", {"app": text, "hostname": "h", "pid": 1, "queues": []}),
+        ("POST", "/api/v1/keys", {"name": "n", "scopes": ["push:q"]}),
+        ("POST", "/api/v1/spec/apply", {"spec": {"app": "shop", "version": 1, "queues": {}}, "source": text}),
+    ):
+        refused = (await mine.ask(method, path, body=body)).refused(429, "over_quota")
+        assert "20000 may be" in refused["error"], path
+    [message] = (await mine.ask("GET", "/api/v1/pop/queue/q")).ok()["messages"]
+    ack = {"partitionId": partition, "transactionId": message["transactionId"], "leaseId": message["leaseId"]}
+    (await mine.ask("POST", "/api/v1/ack", body={**ack, "status": "completed", "result": text})).ok()
 
 
 async def test_a_tenant_may_send_so_many_requests_a_second(wire: Wire) -> None:

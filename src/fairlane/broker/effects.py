@@ -25,6 +25,7 @@ class Effects(Part):
         """Keep it, unless something is kept under the key; what is kept."""
         check_json("value", effect.value, bytes_max=RESULT_BYTES_MAX)
         partition, value = PartitionId.parse(effect.partition_id), bytes(effect.value)
+        await self._broker.room.check_others()
         saved = await self._store.effects.keep(
             self._tenant, check_name("key", key), partition, value, seconds=effect.seconds
         )

@@ -7,6 +7,7 @@ from builtins import list as List  # there is a verb of that name
 from typing import Literal
 
 from fairlane.broker.credentials import Credentials, grants_of
+from fairlane.broker.tenants import Room
 from fairlane.errors import AlreadyExists, Forbidden, InvalidRequest, NotFound
 from fairlane.model.access import ANYBODY, Caller, Grants
 from fairlane.model.api_key import hash_of, text_of
@@ -22,9 +23,11 @@ NAME_CHARS_MAX = 100
 
 
 class Keys:
-    """The keys of a tenant. A `caller` makes, rotates and revokes none that may do more than itself."""
+    """The keys of a tenant. A `caller` makes, rotates and revokes none that may do more than itself. `room` is the
+    tenant's, None for whoever works on the store itself."""
 
-    def __init__(self, store: Store, tenant: str, credentials: Credentials) -> None:
+    def __init__(self, store: Store, tenant: str, credentials: Credentials, room: Room | None = None) -> None:
+        self._room = room
         self._store = store
         self._tenant = tenant
         self._credentials = credentials
@@ -49,6 +52,8 @@ class Keys:
         if expires_at is not None and expires_at <= now:
             raise InvalidRequest("expiresAt is in the past")
         _check_within(caller, grants, expires_at)
+        if self._room is not None:
+            await self._room.check_others()
         secret = text_of(secrets.token_bytes(32))
         key = ApiKey(
             id=uuid7(),

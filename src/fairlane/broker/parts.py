@@ -107,7 +107,7 @@ class Parts(Machinery):
         self.effects = Effects(self)
         self.streams = Streams(self)
         self.hooks = Hooks(self)
-        self.keys = Keys(store, tenant, self.credentials)
+        self.keys = Keys(store, tenant, self.credentials, self.room)
         self.status = Status(self)
         self.findings = Findings(self)
 

@@ -61,6 +61,7 @@ class Schedules(Part):
         tenants = self._broker.tenants
         if tenants.limits(self._tenant, "schedules") and not await self._store.schedules.get(self._tenant, name):
             await tenants.check(self._tenant, "schedules", 1)
+        await self._broker.room.check_others()
         made = Stored(tenant=self._tenant, name=name, options=options, revision=uuid7(), next_at=next_at)
         self._broker.compiled_specs.admit_steps([_item(made, next_at, name)])
         saved = await self._store.schedules.put(made)

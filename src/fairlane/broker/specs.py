@@ -126,6 +126,7 @@ class Specs(Part):
         """
         checked = await self._checked(spec, caller)
         source, by = _storable("source", source, SPEC_BYTES_MAX), _storable("appliedBy", by, 255)
+        await self._broker.room.check_others()
         await self._broker.compiled_specs.compile(checked)
         for round in range(1, _ROUNDS_MAX + 1):
             planned = await self._plan(checked)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from builtins import list as List  # there is a verb of that name
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final, Literal, TypeVar
 from weakref import WeakValueDictionary
 
@@ -121,8 +121,28 @@ class Tenants:
         used[kind] += new
 
 
+class _Measure:
+    """Whether a tenant stores as much as it may, measured again after a while."""
+
+    def __init__(self, measure: Callable[[Quotas], Awaitable[str | None]]) -> None:
+        self._measure = measure
+        self._full: str | None = None
+        self.until = 0.0
+
+    async def full(self, quotas: Quotas) -> str | None:
+        """Return why there is no room, by a measure that was taken some seconds ago; None if there is."""
+        began = time.monotonic()
+        if began >= self.until:
+            self.until = began + 60.0  # whoever comes meanwhile goes by the measure before
+            try:
+                self._full = await self._measure(quotas)
+            finally:
+                self.until = (now := time.monotonic()) + max(_COUNT_SECONDS, serves_seconds(now - began))
+        return self._full
+
+
 class Room:
-    """The room that a tenant has left for messages and for pops that wait."""
+    """The room that a tenant has left for messages, for what it stores beside them, and for pops that wait."""
 
     def __init__(self, store: Store, tenant: str, tenants: Tenants) -> None:
         self._store = store
@@ -130,35 +150,46 @@ class Room:
         self.quotas = tenants.known.get(tenant, NONE)
         tenants.rooms[tenant] = self
         self._polls = 0
-        self._full: str | None = None
-        self._measured_until = 0.0
+        self._messages = _Measure(self._measure_messages)
+        self._others = _Measure(self._measure_others)
 
     async def check(self) -> None:
-        """OverQuota if as much is stored as may be, by a measure that was taken some seconds ago."""
-        quotas = self.quotas
-        if quotas.depth is None and quotas.bytes is None:
-            return
-        began = time.monotonic()
-        if began >= self._measured_until:
-            self._measured_until = began + 60.0  # whoever comes meanwhile goes by the measure before
-            try:
-                self._full = await self._measure(quotas)
-            finally:
-                self._measured_until = (now := time.monotonic()) + max(_COUNT_SECONDS, serves_seconds(now - began))
-        if self._full is not None:
-            raise OverQuota(f"tenant {self._tenant!r} is full: {self._full}; try again when some of it is finished")
+        """OverQuota if as many messages, or as many bytes of them, are stored as may be."""
+        if self.quotas.depth is not None or self.quotas.bytes is not None:
+            self._refuse(await self._messages.full(self.quotas))
 
-    async def _measure(self, quotas: Quotas) -> str | None:
+    async def check_others(self) -> None:
+        """OverQuota if as many bytes are stored beside messages as may be. Messages do not count: consumers that
+        finish them may have to store something."""
+        if self.quotas.bytes is not None:
+            self._refuse(await self._others.full(self.quotas))
+
+    def _refuse(self, full: str | None) -> None:
+        if full is not None:
+            raise OverQuota(f"tenant {self._tenant!r} is full: {full}")
+
+    def forget(self) -> None:
+        """Measure again at the next check."""
+        self._messages.until = self._others.until = 0.0
+
+    async def _measure_messages(self, quotas: Quotas) -> str | None:
+        again = "try again when some of it is finished"
         if quotas.depth is not None:
             ids = [queue.id for queue in await self._store.queues.list(self._tenant)]
             depth = sum(one.unfinished for one in await self._store.statistics.queues(ids))
             if depth >= quotas.depth:
-                return f"{depth} messages are not finished, and {quotas.depth} may be"
+                return f"{depth} messages are not finished, and {quotas.depth} may be; {again}"
         if quotas.bytes is not None:
             stored = await self._store.tenants.stored_bytes(self._tenant)
             if stored >= quotas.bytes:
-                return f"{stored} bytes are stored, and {quotas.bytes} may be"
+                return f"{stored} bytes are stored, and {quotas.bytes} may be; {again}"
         return None
+
+    async def _measure_others(self, quotas: Quotas) -> str | None:
+        stored = await self._store.tenants.other_bytes(self._tenant)
+        if quotas.bytes is None or stored < quotas.bytes:
+            return None
+        return f"{stored} bytes are stored beside its messages, and {quotas.bytes} may be; delete some, or ask for more"
 
     async def wait(self, popping: Awaitable[T], most: int) -> T:
         """A pop that may wait. OverQuota if as many wait already as may."""

@@ -36,6 +36,7 @@ class Traces(Part):
         ).check()
         there = await self._catalogue.partition(self._tenant, trace.partition)
         position = there and await self._store.messages.find(trace.partition, trace.transaction_id)
+        await self._broker.room.check_others()
         if position is None or not await self._store.traces.add(trace):
             raise NotFound("Message not found")
         return trace.id

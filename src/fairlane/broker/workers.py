@@ -22,6 +22,7 @@ KEEP_SECONDS = 24 * 3600
 class Workers(Part):
     async def report(self, id: str, report: WorkerReport) -> None:
         facts = msgspec.json.encode(report).decode()
+        await self._broker.room.check_others()
         await self._store.workers.beat(self._tenant, check_name("id", id), facts, keep_seconds=KEEP_SECONDS)
 
     async def list(self) -> List[Worker]:

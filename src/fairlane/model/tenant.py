@@ -21,7 +21,8 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     depth: Quota = None
     """Messages that some group has not finished, over all queues, as they were counted some seconds ago."""
     bytes: Quota = None
-    """The same: bytes of all messages that are stored."""
+    """Bytes of all messages that are stored or scheduled, measured some seconds ago. What is stored beside messages,
+    as effects, traces, schedules and specs, may be as many bytes again."""
     connections: Quota = None
     """Whose last request was one of the tenant, at each process."""
     polls: Quota = None

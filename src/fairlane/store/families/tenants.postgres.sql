@@ -51,8 +51,34 @@ FROM (SELECT (SELECT x.id FROM fairlane.tenants x WHERE x.name = :name) AS id) t
 SELECT count(*) FROM fairlane.queues q JOIN fairlane.partitions p ON p.shard = :shard AND p.queue_id = q.id
 WHERE q.tenant_id = (SELECT t.id FROM fairlane.tenants t WHERE t.name = :name);
 
+-- part: queues
+ARRAY(SELECT q.id FROM fairlane.queues q WHERE q.tenant_id = (SELECT t.id FROM fairlane.tenants t WHERE t.name = :name))
+
+-- part: partitions
+ARRAY(SELECT p.id FROM fairlane.partitions p WHERE p.shard = :shard AND p.queue_id = ANY ({queues}))
+
 -- name: bytes
-SELECT coalesce(sum(length(s.body)), 0)
-FROM fairlane.queues q JOIN fairlane.partitions p ON p.shard = :shard AND p.queue_id = q.id
-JOIN fairlane.segments s ON s.shard = :shard AND s.partition_id = p.id
-WHERE q.tenant_id = (SELECT t.id FROM fairlane.tenants t WHERE t.name = :name);
+SELECT coalesce((SELECT sum(length(s.body)) FROM fairlane.segments s
+                 WHERE s.shard = :shard AND s.partition_id = ANY ({partitions})), 0)
+     + coalesce((SELECT sum(length(m.body)) FROM fairlane.scheduled_segments s
+                 JOIN fairlane.scheduled_messages m ON m.shard = :shard AND m.id = s.id
+                 WHERE s.shard = :shard AND s.queue_id = ANY ({queues})), 0);
+
+-- name: other_bytes
+SELECT coalesce((SELECT sum(octet_length(s.options)) FROM fairlane.schedules s WHERE s.tenant = :name), 0)
+     + coalesce((SELECT sum(octet_length(w.facts)) FROM fairlane.workers w WHERE w.tenant = :name), 0)
+     + coalesce((SELECT sum(octet_length(s.source) + octet_length(s.document)) FROM fairlane.specs s WHERE s.tenant = :name), 0)
+     + coalesce((SELECT sum(octet_length(k.scopes)) FROM fairlane.api_keys k WHERE k.tenant = :name), 0);
+
+-- name: other_bytes_shard
+SELECT coalesce((SELECT sum(length(e.value)) FROM fairlane.effects e WHERE e.shard = :shard AND e.tenant = :name), 0)
+     + coalesce((SELECT sum(length(t.data) + octet_length(t.names)) FROM fairlane.traces t
+                 WHERE t.shard = :shard AND t.partition_id = ANY ({partitions})), 0)
+     + coalesce((SELECT sum(length(r.result)) FROM fairlane.results r
+                 WHERE r.shard = :shard AND r.partition_id = ANY ({partitions})), 0)
+     + coalesce((SELECT sum(octet_length(s.key) + length(s.value)) FROM fairlane.stream_state s
+                 WHERE s.shard = :shard AND s.partition_id = ANY ({partitions})), 0)
+     + coalesce((SELECT sum(octet_length(r.key) + octet_length(r.hash)) FROM fairlane.sources s
+                 JOIN fairlane.shadow_records r ON r.shard = :shard AND r.source_id = s.id WHERE s.tenant = :name), 0)
+     + coalesce((SELECT sum(length(c.data)) FROM fairlane.sources s
+                 JOIN fairlane.shadow_copies c ON c.shard = :shard AND c.source_id = s.id WHERE s.tenant = :name), 0);

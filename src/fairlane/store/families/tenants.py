@@ -64,6 +64,15 @@ class Tenants(Family):
         return queues, sum(partitions), groups, schedules
 
     async def stored_bytes(self, name: str) -> int:
-        """Of the messages that are stored in all its queues."""
-        found = [value(await self._port.read("tenants.bytes", shard=shard, name=name)) for shard in self._port.shards]
+        """Of the messages that are stored in all its queues, those that are to come too."""
+        return await self._summed("tenants.bytes", name)
+
+    async def other_bytes(self, name: str) -> int:
+        """Of what it stores beside messages: effects, traces, results, stream state, records of sources, schedules,
+        reports of workers, specs and keys."""
+        there = value(await self._port.read("tenants.other_bytes", name=name))
+        return int(there) + await self._summed("tenants.other_bytes_shard", name)
+
+    async def _summed(self, statement: str, name: str) -> int:
+        found = [value(await self._port.read(statement, shard=shard, name=name)) for shard in self._port.shards]
         return sum(map(int, found))

@@ -44,7 +44,29 @@ from (select (select id from tenants where name = :name) as id) t
 select count(*) from queues q join partitions p on p.queue_id = q.id
 where q.tenant_id = (select id from tenants where name = :name)
 
+-- part: queues
+(select q.id from queues q where q.tenant_id = (select id from tenants where name = :name))
+
+-- part: partitions
+(select p.id from partitions p where p.queue_id in {queues})
+
 -- name: bytes
-select coalesce(sum(length(s.body)), 0)
-from queues q join partitions p on p.queue_id = q.id join segments s on s.partition_id = p.id
-where q.tenant_id = (select id from tenants where name = :name)
+select coalesce((select sum(length(s.body)) from segments s where s.partition_id in {partitions}), 0)
+    + coalesce((select sum(length(m.body)) from scheduled_segments s join scheduled_messages m on m.id = s.id
+                where s.queue_id in {queues}), 0)
+
+-- name: other_bytes
+select coalesce((select sum(length(options)) from schedules where tenant = :name), 0)
+    + coalesce((select sum(length(facts)) from workers where tenant = :name), 0)
+    + coalesce((select sum(length(source) + length(document)) from specs where tenant = :name), 0)
+    + coalesce((select sum(length(scopes)) from api_keys where tenant = :name), 0)
+
+-- name: other_bytes_shard
+select coalesce((select sum(length(value)) from effects where tenant = :name), 0)
+    + coalesce((select sum(length(data) + length(names)) from traces where partition_id in {partitions}), 0)
+    + coalesce((select sum(length(result)) from results where partition_id in {partitions}), 0)
+    + coalesce((select sum(length(key) + length(value)) from stream_state where partition_id in {partitions}), 0)
+    + coalesce((select sum(length(r.key) + length(r.hash)) from sources s join shadow_records r on r.source_id = s.id
+                where s.tenant = :name), 0)
+    + coalesce((select sum(length(c.data)) from sources s join shadow_copies c on c.source_id = s.id
+                where s.tenant = :name), 0)
