@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from fairlane.broker.broker import Broker
+from fairlane.http.app import App
+from fairlane.http.server import open_sockets
 from tests.cli.conftest import in_process
 from tests.conftest import FreshDatabase
 from tests.pooler.pgbouncer import PORT, pgbouncer, pooled
@@ -46,18 +50,53 @@ async def test_a_sqlite_store_is_well_and_one_in_memory_is_not(tmp_path: Path) -
 async def test_a_port_that_is_taken_and_a_wrong_setting_are_told_of(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, found = await examined("--port", str(taken.getsockname()[1]))
-    assert (code, "`fairlane status` asks it" in found["port"]) == (1, True)
+    assert (code, "choose another with --port" in found["port"]) == (1, True)
     (tmp_path / "wrong.toml").write_text("prot = 1")
     refused = in_process(["doctor", "--config", str(tmp_path / "wrong.toml")])
     assert (refused[0], "unknown setting 'prot'" in refused[2]) == (2, True)
+
+
+async def test_a_broker_that_runs_at_the_port_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = f"sqlite:///{tmp_path}/queue.db"
+    async with Broker.open(store) as broker:
+        sockets = open_sockets("127.0.0.1", 0)
+        port = str(sockets[0].getsockname()[1])
+        server = App(broker).serve()
+        await server.listen(sockets)
+        try:
+            _, found = await examined("--store", store, "--port", port)
+            assert "port" not in found
+            made = await broker.keys.create("first", role="admin")
+            _, out, _ = await asyncio.to_thread(in_process, ["doctor", "--store", store, "--port", port])
+            assert re.search(r"^ok  port .* a broker is there, and asks for a key", out, re.MULTILINE), out
+            monkeypatch.setenv("FAIRLANE_KEY", made.key)
+            _, out, _ = await asyncio.to_thread(in_process, ["doctor", "--store", store, "--port", port])
+            assert re.search(r"^ok  port .* fairlane [\d.]+\S* is there, and its store answers", out, re.MULTILINE), out
+        finally:
+            await server.close(grace_seconds=1.0)
+
+
+async def test_a_server_that_commits_nothing_is_told_of(
+    postgres18: PostgresServer, fresh_database: FreshDatabase
+) -> None:
+    url = await fresh_database(postgres18)
+    database = url.partition("@/")[2].partition("?")[0]
+    async with postgres18.connect(database) as connection:
+        await connection.execute(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
+    code, out, _ = await asyncio.to_thread(in_process, ["doctor", "--store", url])
+    assert code == 1
+    assert re.search(r"^no  commit +the database is read-only", out, re.MULTILINE), out
 
 
 async def test_a_server_that_is_well_is_found_so(postgres: PostgresServer, fresh_database: FreshDatabase) -> None:
     url = await fresh_database(postgres)
     _, out, _ = await asyncio.to_thread(in_process, ["doctor", "--store", url])
     lines = {line[4:24].strip(): line for line in out.splitlines()}
-    for check in ("version", "privileges", "clock", "sessions", "notify"):
+    for check in ("version", "privileges", "clock", "commit", "sessions", "notify"):
         assert lines[check].startswith("ok  "), out
+    async with postgres.connect("postgres") as connection:
+        version = await connection.fetchval("SHOW server_version")
+    assert lines["version"].endswith(f"PostgreSQL {version}"), "15.20 is not 15.0"
 
 
 async def test_what_is_unsafe_or_not_allowed_is_told_with_its_cure(

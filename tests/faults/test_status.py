@@ -53,6 +53,13 @@ async def told(broker: BrokerProcess) -> None:
     printed = json.loads((await command(broker, "status", "--json")).stdout)
     assert (printed["health"]["status"], printed["overview"]) == ("unhealthy", None)
     assert printed["findings"][0]["kind"] == "store_away"
+    port = broker.url.rpartition(":")[2]
+    shown = await asyncio.to_thread(
+        subprocess.run, (str(FAIRLANE), "doctor", "--port", port), capture_output=True, text=True, timeout=120
+    )
+    [line] = [line for line in shown.stdout.splitlines() if line[4:].startswith("port ")]
+    assert line.startswith("no  "), shown
+    assert "is there, and its store is away: " in line
     once = await command(broker, "top")
     assert (once.returncode, once.stdout) == (75, "")
     assert "store" in once.stderr, once.stderr

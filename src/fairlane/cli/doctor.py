@@ -18,6 +18,7 @@ from fairlane.config import EMBEDDED, Settings, load_settings
 _FREE_BYTES_MIN = 1024**3
 _SYNC_MS_MAX = 20.0
 _SYNCS = 20
+_BROKER_SECONDS = 5.0
 
 
 class Finding(NamedTuple):
@@ -58,7 +59,7 @@ app.add("doctor", doctor, doctor.__doc__, lambda: [*options(*_SETTINGS), JSON])
 
 
 async def _examined(settings: Settings) -> list[Finding]:
-    found = [*_versions(), *_disk("data directory", Path(settings.data_dir)), _port(settings)]
+    found = [*_versions(), *_disk("data directory", Path(settings.data_dir)), await _port(settings)]
     return found + [finding async for finding in _store(settings)]
 
 
@@ -94,7 +95,7 @@ def _disk(what: str, directory: Path) -> Iterator[Finding]:
     yield Finding("fsync", f"{ms:.2f} ms", "use a faster disk: each commit waits for one" if slow else "")
 
 
-def _port(settings: Settings) -> Finding:
+async def _port(settings: Settings) -> Finding:
     import socket
 
     where = f"{settings.host or '0.0.0.0'}:{settings.port}"  # noqa: S104
@@ -102,8 +103,30 @@ def _port(settings: Settings) -> Finding:
         with socket.create_server((settings.host, settings.port), reuse_port=False):
             return Finding("port", f"{where} is free")
     except OSError as error:
-        advice = "a broker may run there already: `fairlane status` asks it; else choose another with --port"
-        return Finding("port", f"{where} cannot be taken: {error.strerror}", advice)
+        advice = "stop what listens there, or choose another with --port"
+        otherwise = Finding("port", f"{where} cannot be taken: {error.strerror}", advice)
+    return await _broker(settings, where) or otherwise
+
+
+async def _broker(settings: Settings, where: str) -> Finding | None:
+    """Ask the broker at the port how it is. Returns None if there is none."""
+    from fairlane.client import Client
+    from fairlane.errors import FairlaneError, Forbidden, Unauthenticated
+
+    local = "127.0.0.1" if settings.host in ("", "0.0.0.0") else settings.host  # noqa: S104
+    scheme = "https" if settings.tls_cert else "http"
+    try:
+        async with Client(f"{scheme}://{local}:{settings.port}", attempts=1, timeout=_BROKER_SECONDS) as client:
+            health, journal = await client.status.health(), (await client.status.journal()).journal
+    except (Unauthenticated, Forbidden):
+        return Finding("port", f"{where}: a broker is there, and asks for a key: set FAIRLANE_KEY to one with status")
+    except FairlaneError:
+        return None
+    is_there = f"{where}: fairlane {health.version} is there, and its store"
+    if health.status == "healthy":
+        return Finding("port", f"{is_there} answers")
+    why = (journal and journal.why_not) or "it does not answer"
+    return Finding("port", f"{is_there} is away: {why}", "see to the store; the broker goes on by itself")
 
 
 async def _store(settings: Settings) -> AsyncIterator[Finding]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from time import time
+from time import perf_counter, time
 
 import asyncpg
 
 from fairlane.errors import FairlaneError
 from fairlane.store.postgres.connection import connect
+from fairlane.store.postgres.question import Question
 from fairlane.store.statements import load
 
 SQL = load(__package__, "examine.sql")
@@ -40,6 +41,7 @@ async def examine(url: str, listen_url: str | None, statement_cache: bool = True
                 yield finding
     finally:
         await connection.close(timeout=5.0)
+    yield await _committed(url)
     pooled, keeps = await _pooled(url)
     if pooled:
         between = f"a pooler gives each transaction another, and {'keeps' if keeps else 'loses'} prepared statements"
@@ -53,7 +55,7 @@ async def _asked(connection: asyncpg.Connection[asyncpg.Record]) -> AsyncIterato
     version = connection.get_server_version()
     yield (
         "version",
-        f"PostgreSQL {version.major}.{version.minor}",
+        f"PostgreSQL {await connection.fetchval(SQL['setting'], 'server_version')}",
         "" if version.major >= 15 else "15 or newer is needed",
     )
     role = await connection.fetchrow(SQL["role"])
@@ -72,6 +74,18 @@ async def _asked(connection: asyncpg.Connection[asyncpg.Record]) -> AsyncIterato
         yield setting, str(value), "" if value in safe else f"set it to {safe[0]}: committed messages could be lost"
     skew = abs(time() - role["now"])
     yield "clock", f"{skew:.2f} s apart", "" if skew < _SKEW_SECONDS else "let both machines keep time by NTP"
+
+
+async def _committed(url: str) -> Finding:
+    """Commit a write that leaves nothing behind."""
+    question, began = Question(url), perf_counter()
+    try:
+        await question.ask()
+    except FairlaneError as error:
+        return "commit", str(error), "look at the log of the server: its disk, its role, and the standbys it waits for"
+    finally:
+        question.close()
+    return "commit", f"a write is committed, {(perf_counter() - began) * 1000:.1f} ms with the connection", ""
 
 
 async def _pooled(url: str) -> tuple[bool, bool]:
