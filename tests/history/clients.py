@@ -119,16 +119,15 @@ class Clients:
         where = {"queue": lane.queue, "partition": lane.partition}
         return [where | {"transactionId": id, "payload": {"id": id}} | more for id in ids]
 
-    async def pop(self, broker: int, queue: str, group: str, **options: Any) -> list[Message]:
-        """Pop messages and record them; none if the answer was lost."""
+    async def pop(self, broker: int, where: str, group: str, **options: Any) -> list[Message]:
+        """Pop messages of a queue, or of `queue/partition/name`, and record them. Returns [] if the answer is lost."""
         query = {"batch": 8, "wait": True, "timeout": 1000, "subscriptionMode": "all"} | options
-        answer = await self.ask(broker, "GET", f"/api/v1/pop/queue/{queue}", consumerGroup=group, **query)
+        answer = await self.ask(broker, "GET", f"/api/v1/pop/queue/{where}", consumerGroup=group, **query)
         if answer.status != 200:
             return []
         messages = []
         for found in answer.body["messages"]:
-            # In an unordered queue the name of a lane ends with its priority.
-            lane = Lane(queue, found["partition"])
+            lane = Lane(where.partition("/")[0], found["partition"])
             message = Message(
                 lane, group, found["transactionId"], found["data"], found["partitionId"], found["leaseId"] or ""
             )

@@ -48,7 +48,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Ack:
-    """An attempt to settle a delivered message. `status` is `completed` or `failed`."""
+    """An attempt to settle a delivered message. `status` is `completed`, `failed` or `retry`."""
 
     lane: Lane
     group: str

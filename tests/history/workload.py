@@ -108,9 +108,12 @@ class Workload:
     def _consumer(self, queue: str, group: str) -> Callable[[], Awaitable[None]]:
         async def step() -> None:
             broker = self._clients.any_broker()
-            messages = await self._clients.pop(
-                broker, queue, group, batch=self._random.randint(1, 12), partitions=self._random.randint(1, 3)
-            )
+            batch = 200 if self._calm else self._random.randint(1, 12)
+            where = queue
+            if self._random.random() < 0.2 and queue in RULES.ordered:
+                where = f"{queue}/partition/p{self._random.randrange(PARTITIONS[queue])}"
+            partitions = {} if "/" in where else {"partitions": self._random.randint(1, 3)}
+            messages = await self._clients.pop(broker, where, group, batch=batch, **partitions)
             if not messages:
                 await asyncio.sleep(0.05)
                 return
@@ -142,7 +145,7 @@ class Workload:
         if count:
             await self._clients.ack(broker, messages[:count], ["completed"] * count)
         if deed == "fail":
-            await self._clients.ack(broker, messages[count : count + 1], ["failed"])
+            await self._clients.ack(broker, messages[count : count + 1], [self._random.choice(["failed", "retry"])])
         elif deed == "part" and self._random.random() < 0.5:
             await self._clients.ask(broker, "POST", f"/api/v1/lease/{lease}/release", {}, expected=EXPECTED | {404})
 
@@ -169,7 +172,7 @@ class Workload:
 
     def _auto_consumer(self, queue: str, group: str) -> Callable[[], Awaitable[None]]:
         async def step() -> None:
-            await self._clients.pop(self._clients.any_broker(), queue, group, autoAck=True)
+            await self._clients.pop(self._clients.any_broker(), queue, group, autoAck=True, batch=500)
             await asyncio.sleep(0.1)
 
         return step
