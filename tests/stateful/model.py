@@ -91,8 +91,8 @@ class Lane:  # one partition as one group sees it
         self.gave_up, self.letters[at] = self.gave_up + 1, (error, tries, now, False)
         self.finish(at, "dead")
 
-    def settle(self, words: Sequence[Word], options: dict[str, int], now: int, transaction: bool) -> list[Answer]:
-        """All that one call says of this lane, under one lease or none. In a transaction a failure is final."""
+    def settle(self, words: Sequence[Word], options: dict[str, int], now: int) -> list[Answer]:
+        """All that one call says of this lane, under one lease or none."""
         lease, holder, held = words[0].lease, self.lease, self.ends_at > now
         before, end = self.committed, len(self.log)
         newest = {message.tx: at for at, message in enumerate(self.log)}
@@ -110,7 +110,7 @@ class Lane:  # one partition as one group sees it
                 answers[index] = Answer("not_delivered")
             elif nacked:
                 answers[index] = Answer("redelivered")
-            elif transaction or status in (*DONE, "dlq"):
+            elif status in (*DONE, "dlq"):
                 if status in DONE:
                     self.finish(at, "acked")
                 else:
@@ -190,12 +190,12 @@ class Queue:
                 lane.handed = upto
         return got
 
-    def ack(self, group: str, words: Sequence[Word], now: int, *, transaction: bool = False) -> list[Answer]:
+    def ack(self, group: str, words: Sequence[Word], now: int) -> list[Answer]:
         answers: dict[Word, Answer] = {}
         for name in {word.partition for word in words}:
             mine = [word for word in words if word.partition == name]
             lane = self.groups.get(group, {}).get(name, Lane([]))
-            answers.update(zip(mine, lane.settle(mine, self.options, now, transaction), strict=True))
+            answers.update(zip(mine, lane.settle(mine, self.options, now), strict=True))
         return [answers[word] for word in words]
 
     def held(self, lease: str, now: int) -> list[Lane]:

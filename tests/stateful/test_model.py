@@ -35,9 +35,9 @@ class Bench:
         taken = self.queue.pop("g", lease, batch, most, ends_at, self.now, lambda r: sorted(r, key=lambda n: r[n]))
         return [(partition, position, attempts) for partition, position, _, attempts in taken]
 
-    def ack(self, *statuses: tuple[int, str], lease: str | None = "l", transaction: bool = False) -> list[Answer]:
+    def ack(self, *statuses: tuple[int, str], lease: str | None = "l") -> list[Answer]:
         words = [Word("a", "", status, lease, "why", position=position) for position, status in statuses]
-        return self.queue.ack("g", words, self.now, transaction=transaction)
+        return self.queue.ack("g", words, self.now)
 
 
 def test_a_batch_comes_in_order_and_once() -> None:
@@ -184,14 +184,6 @@ def test_an_ack_without_a_lease_finishes_what_another_holds() -> None:
     assert bench.ack((1, "completed"), lease=None) == [Answer(released=True)]
     assert bench.ack((1, "completed")) == [Answer(noop=True)]
     assert bench.ack((1, "failed")) == [Answer("lease_lost")]
-
-
-def test_in_a_transaction_a_failure_is_final() -> None:
-    bench = Bench("a", "a")
-    bench.pop()
-    assert bench.ack((0, "failed"), transaction=True) == [Answer(dead=True)]
-    assert bench.ack((1, "dlq"), transaction=True) == [Answer(dead=True, released=True)]
-    assert bench.queue.groups["g"]["a"].fates == ["dead", "dead"]
 
 
 def test_a_lease_is_renewed_but_never_shortened() -> None:

@@ -66,7 +66,7 @@ class Transactions(Consuming):
         """The steps for which it must be refused; none if it is to be as the outcomes say, where they are known."""
         if words and batch.life != self.lives[batch.queue]:
             return list(range(len(words)))
-        answers = self.models[batch.queue].ack(batch.group, words, self.now, transaction=True)
+        answers = self.models[batch.queue].ack(batch.group, words, self.now)
         pushed = [outcome for outcome in outcomes if isinstance(outcome, PushOutcome)]
         ids = [(o.message_id or "", o.transaction_id) for o in pushed] or [_sent_as(item, lost) for item in items]
         expected = dict[int, tuple[str, str, int]]()
@@ -75,15 +75,14 @@ class Transactions(Consuming):
             stored = model.push([model_item(items[at]) for at in mine], [ids[at] for at in mine], self.now)
             expected.update(zip(mine, stored, strict=True))
         refused = [at for at, word in enumerate(words) if answers[at].code or word.status == "retry"]
+        refused += _behind_a_failure(words)
         refused += [len(words) + at for at, (status, *_) in expected.items() if status == "refused"]
         if answers and all(answer.noop for answer in answers):  # an earlier try was applied, and pushed its own
             refused += [len(words) + at for at, (status, *_) in expected.items() if status == "queued"]
         if outcomes and not refused:
             answered = [answer_of(o) for o in outcomes if isinstance(o, AckOutcome)]
             again = copy.deepcopy(self.models[batch.queue]) if lost.happened else None
-            assert answered == answers or (
-                again and answered == again.ack(batch.group, words, self.now, transaction=True)
-            )
+            assert answered == answers or (again and answered == again.ack(batch.group, words, self.now))
             assert [answer_to(outcome) for outcome in pushed] == [expected[at] for at in range(len(items))]
         return refused
 
@@ -118,3 +117,13 @@ def _sent_as(item: PushItem, lost: Lost) -> tuple[str, str]:
 def _was_stored(lost: Lost) -> bool:
     """What such a call pushes."""
     return lost.happened and all(isinstance(result, Stored) for result in lost.answer[1])
+
+
+def _behind_a_failure(words: Sequence[Word]) -> list[int]:
+    """Return the acks of messages that are delivered again because an earlier one of their partition failed."""
+    failed = [(word.partition, word.position or 0) for word in words if word.status == "failed"]
+    return [
+        at
+        for at, word in enumerate(words)
+        if any(word.partition == partition and (word.position or 0) > position for partition, position in failed)
+    ]
