@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.lease import PopRequest
-from fairlane.model.message import PushItem
+from fairlane.model.message import PushItem, PushOptions
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.queue import PRIORITY_SECONDS, Queue
 from tests.conformance.harness import Harness
@@ -118,6 +119,35 @@ async def test_a_push_gives_its_partition_of_an_ordered_queue_its_priority(harne
     await broker.push(queue.name, "second", partition=high.name, priority=7)
     [message] = await broker.pop(queue.name)
     assert bytes(message.raw) == b'"first"', "order inside the partition is kept"
+
+
+@pytest.mark.parametrize("ordering", ["unordered", "per_key"])
+async def test_a_message_is_delivered_with_the_priority_of_its_push(harness: Harness, ordering: Any) -> None:
+    broker, queue = harness.broker, harness.name("jobs")
+    await broker.queues.configure(queue, retry_limit=0, ordering=ordering)
+    await broker.push(queue, "plain")
+    await broker.push(queue, "low", priority=0, type="job")
+    trace_id = str(uuid4())
+    more: PushOptions = {"trace_id": trace_id, "type": "job", "headers": {"a": "b"}, "max_attempts": 1}
+    await broker.push(queue, "high", priority=9, **more)
+    await broker.push(queue, "higher", priority=8)
+    found = {message.data: message for message in await broker.pop(queue, batch=9, partitions=9)}
+    assert {data: message.priority for data, message in found.items()} == {
+        "plain": 0,
+        "low": 0,
+        "high": 9,
+        "higher": 8,
+    }
+    high = found["high"]
+    assert (high.trace_id, high.type, high.headers, high.max_attempts) == (trace_id, "job", {"a": "b"}, 1)
+    await broker.ack([found["plain"], found["low"]])
+    await broker.nack([high], error="no")
+    [letter] = await broker.dead_letters.list(queue)
+    assert letter.trace_id == trace_id
+    await broker.ack(await broker.pop(queue, batch=9, partitions=9))
+    await broker.dead_letters.replay(queue)
+    [again] = await broker.pop(queue)
+    assert (again.data, again.priority) == ("high", 9)
 
 
 async def test_a_priority_that_is_none_is_refused_and_nothing_stored(harness: Harness) -> None:

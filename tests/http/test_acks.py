@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -371,3 +372,24 @@ async def test_a_pop_by_lane_tells_of_failed_attempts(wire: Wire) -> None:
     answer = (await wire.get("/api/v1/pop/queue", queue, batch=10, byLane="true")).ok()
     [lane] = answer["lanes"]
     assert (lane["failedAttempts"], lane["messages"][0]["data"]) == (1, 0)
+
+
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+async def test_popped_messages_tell_their_retries_and_their_priority(wire: Wire, ordering: str) -> None:
+    queue = wire.name()
+    await wire.configure(queue, ordering=ordering)
+    trap = {"retryCount": 7, "priority": 3, "text": ',"traceId":null,"priority":3,"retryCount":0,'}
+    items = [{"queue": queue, "payload": trap}, {"queue": queue, "payload": 1, "traceId": str(uuid4())}]
+    items += [{"queue": queue, "payload": 2, "priority": 9, "maxAttempts": 9}]
+    (await wire.post("/api/v1/push", body={"items": items})).ok(201)
+
+    async def popped() -> list[Any]:
+        return sorted(await wire.pop(queue, partitions=9), key=lambda one: str(one["data"]))
+
+    first = await popped()
+    assert [(one["data"], one["retryCount"], one["priority"]) for one in first] == [(1, 0, 0), (2, 0, 9), (trap, 0, 0)]
+    failed = next(one for one in first if one["data"] == (2 if ordering == "unordered" else trap))
+    await wire.ack([failed], status="failed", error="no")
+    again = next(one for one in await popped() if one["data"] == failed["data"])
+    assert (again["retryCount"], again["priority"]) == (1, failed["priority"])
+    assert again["data"] == failed["data"]

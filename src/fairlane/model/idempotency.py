@@ -37,6 +37,7 @@ def replayed(message: Message[Any], queue: str, partition: str, payload: bytes |
         type=message.type,
         headers={**(message.headers or {}), REPLAY_HEADER: _first_id(message.transaction_id, message.headers)},
         max_attempts=message.max_attempts,
+        priority=message.priority,
         producer_sub=message.producer_sub,
     )
 

@@ -319,6 +319,8 @@ class Message(msgspec.Struct, Generic[T_co], rename="camel"):
     headers: dict[str, str] | None = None
     max_attempts: int | None = None
     """Of its own, if its push named them."""
+    priority: int = 0
+    """0 to 9, as its push named it."""
     producer_sub: str | None = None
     """The subject of the credential that it was pushed with."""
     position: int = -1

@@ -1,11 +1,11 @@
 """The bytes of a segment: consecutive messages of one partition in one stored row.
 
-Each message is a JSON object without its closing brace,
-`{"id":"..","transactionId":"..","traceId":null,"maxAttempts":3,"producerSub":"..","type":"..","headers":{..},"data":..`
-with the bytes pushed, so that a pop appends what only it knows (createdAt, partition, lease) and a `}`. One that has
-nothing but its data is `{"id":"..","transactionId":"..","data":..`. `ends` holds the offset after each message, `keys`
-the 64-bit key of each transactionId. A message of an encrypted queue ends with `"sealed":"<base64>"` instead of its
-data.
+Each message is a JSON object without its closing brace:
+`{"id":"..","transactionId":"..","traceId":null,"maxAttempts":3,"priority":9,"producerSub":"..","type":"..",
+"headers":{..},"data":..`, with the bytes pushed and without the line break. A pop appends what only it knows
+(createdAt, partition, lease) and a `}`. One that has nothing but its data is
+`{"id":"..","transactionId":"..","data":..`. `ends` holds the offset after each message, `keys` the 64-bit key of each
+transactionId. A message of an encrypted queue ends with `"sealed":"<base64>"` instead of its data.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _decode_fragment = msgspec.json.Decoder(Fragment).decode
 _decode_heads = msgspec.json.Decoder(list[_Head]).decode
 _IDS = re.compile(rb'\{"id":"([0-9a-f-]{36})","transactionId":("(?:[^"\\]|\\.)*")')
 _TRACE_ID = re.compile(rb',"traceId":"([0-9A-Fa-f-]{36})"')
-_PRODUCER = re.compile(
-    rb',"traceId":(?:null|"[0-9A-Fa-f-]*")(?:,"maxAttempts":[0-9]+)?,"producerSub":("(?:[^"\\]|\\.)*")'
-)
+_NUMBERS = rb',"traceId":(?:null|"[0-9A-Fa-f-]*")(?:,"maxAttempts":[0-9]+)?(,"priority":[0-9])?'
+_PRODUCER = re.compile(_NUMBERS + rb',"producerSub":("(?:[^"\\]|\\.)*")')
+_PRIORITY = re.compile(_NUMBERS)
 _MAX_ATTEMPTS = re.compile(rb'(?:null|"[0-9A-Fa-f-]*"),"maxAttempts":([0-9]+)')
 ID_AT = len('{"id":""') + 36 + len(',"transactionId":"')
 """Where the transactionId of a fragment begins."""
@@ -59,6 +59,7 @@ def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
         and item.type is None
         and item.headers is None
         and item.max_attempts is None
+        and not item.priority
         and item.producer_sub is None
     ):
         return f'{{"id":"{message_id}","transactionId":{quoted},"data":'.encode() + item.payload
@@ -66,6 +67,8 @@ def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
     head += b',"traceId":null' if item.trace_id is None else b',"traceId":"%b"' % item.trace_id.encode()
     if item.max_attempts is not None:
         head += b',"maxAttempts":%d' % item.max_attempts
+    if item.priority:
+        head += b',"priority":%d' % item.priority
     if item.producer_sub is not None:
         head += PRODUCER + encode(item.producer_sub)
     if item.type is not None:
@@ -78,7 +81,7 @@ def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
 PLAIN = b'{"id":"%b","transactionId":"%b","data":%b'
 """`pack` of a message whose ids need no quoting, and which has nothing but a payload."""
 TRACE = b',"traceId":'
-UNSAID = b'"traceId":null,"producerSub":null,'
+UNSAID = b'"traceId":null,"producerSub":null,"priority":0,'
 SEALED = b',"sealed":"'
 PRODUCER = b',"producerSub":'
 
@@ -132,7 +135,7 @@ def head_of(fragment: bytes) -> tuple[str, str, str | None, str | None]:
         match[1].decode(),
         msgspec.json.decode(match[2], type=str),
         trace[1].decode() if trace else None,
-        msgspec.json.decode(producer[1], type=str) if producer else None,
+        msgspec.json.decode(producer[2], type=str) if producer else None,
     )
 
 
@@ -161,10 +164,11 @@ def traces_of(fragments: Sequence[bytes]) -> list[tuple[int, str]]:
 def unsaid(fragment: bytes) -> bytes:
     """What every message of a pop has and this one does not name, as `"name":null,` each."""
     match = _IDS.match(fragment)
-    named = match is not None and fragment.startswith(TRACE, match.end())
-    if not named:
+    named = _PRIORITY.match(fragment, match.end()) if match is not None else None
+    if named is None:
         return UNSAID
-    return b"" if PRODUCER in fragment and head_of(fragment)[3] is not None else b'"producerSub":null,'
+    producer = b"" if PRODUCER in fragment and head_of(fragment)[3] is not None else b'"producerSub":null,'
+    return producer if named[1] else producer + b'"priority":0,'
 
 
 def closed(fragments: Sequence[bytes]) -> bytes:

@@ -149,11 +149,9 @@ def _answer(app: App, question: _Question, popped: Popped, *, named: bool = Fals
     if question.by_lane:
         head = f'{{"success":true,"queue":{queue},"leaseId":"{popped.lease_id}","consumerGroup":{group}{more},"lanes":['
         return Response(200, head.encode(), parts=_lane_parts(lanes), unsent=unsent)
-    end = f'"leaseId":"{popped.lease_id}","consumerGroup":{group},'
+    end = f'"retryCount":0,"leaseId":"{popped.lease_id}","consumerGroup":{group},'
     end += f'"queue":{queue},"position":' if named else '"position":'
-    parts, failed = _message_parts(lanes, end.encode())
-    if failed:
-        more += f',"failedAttempts":{encode(failed).decode()}'
+    parts = _message_parts(lanes, end.encode())
     where = '"partition":"","partitionId":null'
     if lanes:
         where = _lane_json(lanes[0].lane.partition, lanes[0].lane.name)[1]
@@ -177,17 +175,11 @@ def _lane_parts(lanes: Sequence[Taken]) -> list[bytes]:
     return parts
 
 
-def _message_parts(lanes: Sequence[Taken], end: bytes) -> tuple[list[bytes], dict[int, int]]:
-    """The messages of an answer, each its fragment and what only this pop knows; and failed attempts by their
-    numbers."""
+def _message_parts(lanes: Sequence[Taken], end: bytes) -> list[bytes]:
+    """The messages of an answer, each its fragment and what only this pop knows."""
     parts: list[bytes] = []
-    failed: dict[int, int] = {}
-    number = 0
     for taken in lanes:
-        lane = taken.lane
-        if lane.attempts:  # only the first one of a lane can have failed before
-            failed[number] = lane.attempts
-        number += lane.upto - lane.first
+        lane, number = taken.lane, len(parts)
         where, position = _lane_json(lane.partition, lane.name)[0].encode(), lane.first
         tail = b'Z",%b,%b%b' % (where, UNSAID, end)
         for segment in lane.segments:
@@ -203,5 +195,8 @@ def _message_parts(lanes: Sequence[Taken], end: bytes) -> tuple[list[bytes], dic
                 created += tail
                 parts += [b"%b%b%d}," % (fragment, created, at) for at, fragment in enumerate(fragments, position)]
             position += len(fragments)
+        if lane.attempts:  # only the first one of a lane can have failed before
+            before, _, after = parts[number].rpartition(b'"retryCount":0')
+            parts[number] = b'%b"retryCount":%d%b' % (before, lane.attempts, after)
     text = b"".join(parts)
-    return [text[:-1], b"]}"], failed
+    return [text[:-1], b"]}"]
