@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 
 from fairlane.broker.broker import Broker
-from fairlane.errors import Unavailable
+from fairlane.errors import StoreFull, Unavailable
 
 
 def files(path: Path) -> list[Path]:
@@ -35,6 +36,39 @@ def restore_copy(path: Path) -> None:
 def move(path: Path) -> None:
     for file in files(path):
         file.rename(file.with_name(f"moved-{file.name}"))
+
+
+class Disk(apsw.VFS):
+    """The files of this process. Those under `full` cannot grow."""
+
+    def __init__(self, full: Path) -> None:
+        self.full: Path | None = full
+        self.base = apsw.vfs_names()[0]
+        super().__init__("disk", self.base, makedefault=True)
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
+        return File(self, name, flags)
+
+
+class File(apsw.VFSFile):
+    def __init__(self, disk: Disk, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
+        self.disk = disk
+        self.path = Path(name.filename() if isinstance(name, apsw.URIFilename) else name or "")
+        super().__init__(disk.base, name, flags)
+
+    def xWrite(self, data: bytes, offset: int) -> None:
+        if self.disk.full is not None and self.path.is_relative_to(self.disk.full):
+            raise apsw.FullError
+        super().xWrite(data, offset)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    full = tmp_path / "full"
+    full.mkdir()
+    disk = Disk(full)
+    yield disk
+    disk.unregister()
 
 
 @pytest.mark.parametrize("harm", [delete, delete_log, restore_copy, move])
@@ -65,3 +99,17 @@ async def test_a_pop_does_not_read_a_file_that_is_gone(tmp_path: Path) -> None:
             await broker.push("q", "after")
         with pytest.raises(Unavailable):
             await broker.pop("q")
+
+
+async def test_a_broker_with_a_journal_starts_while_the_disk_of_its_file_is_full(tmp_path: Path, disk: Disk) -> None:
+    async with Broker.open(f"sqlite:///{tmp_path}/full/queue.db", journal=str(tmp_path / "journal")) as broker:
+        assert (await broker.push("q", 1)).status == "buffered"
+        assert "the disk is full" in (broker.status.journal().why_not or "")  # type: ignore[union-attr]
+        disk.full = None
+        assert [delivery.data for delivery in await broker.pop("q", wait=30)] == [1]
+
+
+async def test_a_broker_without_a_journal_does_not_start_while_the_disk_is_full(tmp_path: Path, disk: Disk) -> None:
+    with pytest.raises(StoreFull, match="the disk is full"):
+        async with Broker.open(f"sqlite:///{tmp_path}/full/queue.db"):
+            pass

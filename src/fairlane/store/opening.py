@@ -6,7 +6,7 @@ import logging
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, cast
 
-from fairlane.errors import InvalidRequest, StoreRefused, StoreUnavailable
+from fairlane.errors import InvalidRequest, StoreFull, StoreRefused, StoreUnavailable
 from fairlane.runtime.clock import Clock
 from fairlane.store.contract.store import Store
 from fairlane.store.late import LateStore
@@ -48,18 +48,20 @@ async def open_journal(directory: str, bytes_max: int, url: str, encryption_key:
 
 
 async def open_or_wait(url: str, clock: Clock | None, options: dict[str, Any], journal: Journal | None) -> Store:
-    """The store; with a `journal` one that is opened later if PostgreSQL does not answer now. StoreRefused if it never
-    will, unless the journal holds something that must not be lost sight of."""
+    """Open the store. With a `journal` it is opened later if PostgreSQL does not answer now, or a disk is full.
+
+    Raises StoreRefused if it never will be, unless the journal holds something that must not be lost sight of."""
     try:
         return await open_store(url, clock=clock, **options)
     except StoreUnavailable as error:
-        if journal is None or not url.startswith(_POSTGRES):
+        kind = "postgresql" if url.startswith(_POSTGRES) else "sqlite"
+        if journal is None or (kind == "sqlite" and not isinstance(error, StoreFull)):
             raise
         if isinstance(error, StoreRefused) and not journal.state().bytes:
             raise
         log.error("store unavailable, starting without it: %(error)s", {"error": error})
         why = str(error)
-    return cast(Store, LateStore("postgresql", lambda: open_store(url, clock=clock, **options), why))
+    return cast(Store, LateStore(kind, lambda: open_store(url, clock=clock, **options), why))
 
 
 async def open_store(

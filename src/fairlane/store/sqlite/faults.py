@@ -23,6 +23,8 @@ def translate(error: Exception, *, commit: bool = False) -> FairlaneError:
     """`commit`: COMMIT itself failed; after a disk error the next start may yet find it in the log."""
     if isinstance(error, FairlaneError):
         return type(error)(str(error))
+    if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
+        return StoreFull(f"the disk is full: {error}")  # there is no room for the 32 KB that every open database needs
     if commit and isinstance(error, apsw.IOError):
         return OutcomeUnknown(f"the disk reported an error during the commit: {error}")
     for kind, meaning, sentence in _SENTENCES:
