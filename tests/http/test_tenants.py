@@ -26,6 +26,7 @@ from fairlane.wire.traces import TraceBody
 from tests.conformance.backends import Backend, PostgresBackend, SqliteBackend
 from tests.conformance.configurations import Configuration
 from tests.http.wire import Answer, Wire
+from tests.spec.samples import compiled
 from tests.until import until
 
 SECRET = "the-secret-of-another-tenant"
@@ -38,6 +39,28 @@ KEYED = {
         "Keyed": {"queue": "plain", "idempotency": {"by": "expression", "expression": "payload.id"}},
         "Plain": {"queue": "plain"},
     },
+}
+QUEUE_MAKERS: dict[str, tuple[str, str, Any]] = {
+    "push": ("POST", "/api/v1/push", {"items": [{"queue": "new", "payload": 1}]}),
+    "push of several": ("POST", "/api/v1/push", {"items": [{"queue": f"new{n}", "payload": 1} for n in range(2)]}),
+    "push for later": ("POST", "/api/v1/push", {"items": [{"queue": "new", "payload": 1, "delayMs": 60_000}]}),
+    "transaction": (
+        "POST",
+        "/api/v1/transaction",
+        {"operations": [{"type": "push", "items": [{"queue": "new", "payload": 1}]}]},
+    ),
+    "configure": ("POST", "/api/v1/configure", {"queue": "new"}),
+    "dead letter queue of another": (
+        "PATCH",
+        "/api/v1/resources/queues/there",
+        {"options": {"deadLetterQueue": "new"}},
+    ),
+    "queue with a dead letter queue": (
+        "POST",
+        "/api/v1/configure",
+        {"queue": "new", "options": {"deadLetterQueue": "new2"}},
+    ),
+    "spec": ("POST", "/api/v1/spec/apply", {"spec": compiled("app New { queue new {} }").spec}),
 }
 GROUP = "readers"
 PUSH = {"items": [{"queue": "q", "payload": 1}]}
@@ -433,3 +456,32 @@ async def test_a_watched_path_is_answered_for_its_caller(wire: Wire, tenants: st
             if line.startswith(b"data:"):
                 assert (SECRET.encode() in line) == (who is mine)
                 break
+
+
+async def queues_of(who: Tenant) -> list[str]:
+    return sorted(queue.name for queue in await who.broker.store.queues.list(who.broker.tenant))
+
+
+@pytest.mark.parametrize("way", QUEUE_MAKERS)
+async def test_no_way_makes_more_queues_than_the_quota(wire: Wire, way: str) -> None:
+    mine = await tenant(wire, Quotas(queues=2))
+    method, path, body = QUEUE_MAKERS[way]
+    await mine.broker.queues.configure("there")
+    if way not in ("push of several", "queue with a dead letter queue"):
+        await mine.broker.queues.configure("too")
+    before = await queues_of(mine)
+    (await mine.ask(method, path, body=body)).refused(403, "quota_reached")
+    assert await queues_of(mine) == before
+
+
+async def test_dead_letters_wait_while_their_queue_would_be_one_too_many(wire: Wire) -> None:
+    mine = await tenant(wire, Quotas(queues=2))
+    broker = mine.broker
+    await broker.queues.configure("there", retry_limit=0, dead_letter_queue="dead")
+    await broker.push("there", 1)
+    await broker.queues.delete("dead")
+    await broker.queues.configure("too")
+    await broker.ack(await broker.pop("there"), "failed")
+    await broker.forwarder.forward()
+    assert await queues_of(mine) == ["there", "too"]
+    assert len(await broker.dead_letters.list("there")) == 1

@@ -152,10 +152,11 @@ class Catalogue:
             self.remember(queue)
         return queue
 
-    async def allow(self, tenant: str, name: str) -> None:
-        """QuotaReached if the queue is new, and one more than its tenant may have."""
-        if self._tenants.limits(tenant, "queues") and await self._store.queues.get(tenant, name) is None:
-            await self._tenants.check(tenant, "queues", 1)
+    async def allow(self, tenant: str, *names: str) -> None:
+        """Raise QuotaReached if those of the queues that are new are more than their tenant may have."""
+        if self._tenants.limits(tenant, "queues"):
+            there = await self._store.queues.ensure_all(tenant, names, make=False)
+            await self._tenants.check(tenant, "queues", len(set(names)) - len(there))
 
     def known_queue(self, tenant: str, name: str) -> Queue | None:
         """The queue, if it was read a moment ago."""
@@ -166,9 +167,8 @@ class Catalogue:
         """Know all of these at once; those that are missing are made or left out."""
         unknown = [name for name in names if self.known_queue(tenant, name) is None]
         if unknown:
-            if make and self._tenants.limits(tenant, "queues"):
-                there = await self._store.queues.ensure_all(tenant, unknown, make=False)
-                await self._tenants.check(tenant, "queues", len(set(unknown)) - len(there))
+            if make:
+                await self.allow(tenant, *unknown)
             for queue in await self._store.queues.ensure_all(tenant, unknown, make=make):
                 self.remember(queue)
 

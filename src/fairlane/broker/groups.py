@@ -170,6 +170,7 @@ class Groups(Part):
         deleted = await self._store.groups.delete(group.id, keep_subscription=keep_subscription)
         self._broker.statistics.changed(group.queue_id)
         self._catalogue.forget_group(group.queue_id, group.name)
+        self._broker.tenants.recount(self._tenant)
         return deleted
 
     async def resubscribe(self, name: str, at: int) -> int:

@@ -105,7 +105,7 @@ class Machinery:
         self.awaited = Waiters(polls_max)
         self._acker = Acker(store, self.catalogue, leases, self.waiters, self.awaited, self.telemetry, enqueuer)
         self.operation_drain.acker = self._acker
-        self.forwarder = Forwarder(store, announcer)
+        self.forwarder = Forwarder(store, self.catalogue, announcer)
         self._acker.dead_lettered = self.forwarder.wake
         self.transactor = Transactor(store, self._pusher, self._acker)
         self.ticks = self.due.ticks = Ticks(store, self.transactor, self.all_specs, announcer)

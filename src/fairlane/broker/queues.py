@@ -61,7 +61,8 @@ class Queues(Part):
     async def _configure(
         self, queue: str, options: QueueOptions, namespace: str, task: str, before: QueueOptions | None = None
     ) -> Queue:
-        await self._catalogue.allow(self._tenant, queue)
+        target = options.dead_letter_queue
+        await self._catalogue.allow(self._tenant, queue, *([target] if isinstance(target, str) else []))
         await self._broker.forwarder.prepare(self._tenant, queue, options)
         configured = await self._store.queues.configure(
             self._tenant, queue, options, namespace=namespace, task=task, before=before
@@ -92,6 +93,7 @@ class Queues(Part):
         deleted = await self._store.queues.delete(self._tenant, queue)
         if known is not None:
             self._catalogue.forget(known.id)
+        self._broker.tenants.recount(self._tenant)
         self._store.hint(CATALOGUE)
         return deleted
 

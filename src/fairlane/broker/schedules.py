@@ -105,7 +105,9 @@ class Schedules(Part):
         return [self._shown(one) for one in late[:limit]]
 
     async def delete(self, name: str) -> bool:
-        return await self._store.schedules.delete(self._tenant, check_name("name", name))
+        deleted = await self._store.schedules.delete(self._tenant, check_name("name", name))
+        self._broker.tenants.recount(self._tenant)
+        return deleted
 
     async def pause(self, name: str) -> Schedule:
         """Ticks of a paused schedule are neither pushed nor missed."""

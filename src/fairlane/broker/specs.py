@@ -152,6 +152,7 @@ class Specs(Part):
                     raise
                 continue
             await self._broker.compiled_specs.reload()
+            self._broker.tenants.recount(self._tenant)
             self._broker.applied_spec()
             return made(SpecApplied, applied, changes=planned.plan.changes)
         raise AssertionError("unreachable")

@@ -120,6 +120,10 @@ class Tenants:
             )
         used[kind] += new
 
+    def recount(self, tenant: str) -> None:
+        """Count what the tenant has anew at the next check: something of it was deleted."""
+        self._used.pop(tenant, None)
+
 
 class _Measure:
     """Whether a tenant stores as much as it may, measured again after a while."""

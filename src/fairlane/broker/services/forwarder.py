@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 
+from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.push import Announcer
 from fairlane.errors import FairlaneError, InvalidRequest, ShuttingDown
 from fairlane.model.queue import QueueOptions
@@ -23,9 +24,10 @@ log = logging.getLogger(__name__)
 class Forwarder(Service):
     """The forwarder of dead letters."""
 
-    def __init__(self, store: Store, announcer: Announcer) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, announcer: Announcer) -> None:
         super().__init__("forwarder")
         self._store = store
+        self._catalogue = catalogue
         self._announcer = announcer
 
     async def _run(self) -> None:
@@ -45,7 +47,7 @@ class Forwarder(Service):
 
     async def forward(self) -> int:
         """One step; how many letters were appended."""
-        forwarded = await self._store.dead_letters.forward(limit=_STEP)
+        forwarded = await self._store.dead_letters.forward(limit=_STEP, allow=self._catalogue.allow)
         for queue_id, count in forwarded.queues.items():
             self._announcer.appended(queue_id, count)
         return sum(forwarded.queues.values())

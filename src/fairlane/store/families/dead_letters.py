@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from fairlane.errors import LaneLocked, LaneWaiting, NotFound, QueueFull, SealError
+from fairlane.errors import LaneLocked, LaneWaiting, NotFound, QueueFull, QuotaReached, SealError
 from fairlane.model.idempotency import replayed
 from fairlane.model.ids import uuid7
 from fairlane.model.operation import push_payload
@@ -145,10 +145,13 @@ class DeadLetters(Family):
             if isinstance(result, Gone):
                 raise NotFound("the queue of these dead letters is not there (any more)")
 
-    async def forward(self, *, limit: int = 100) -> Appended:
+    async def forward(
+        self, *, limit: int = 100, allow: Callable[[str, str], Awaitable[None]] | None = None
+    ) -> Appended:
         """Append up to `limit` dead letters that wait for it to the queue that their queue names (`dead_letter_queue`),
         of all tenants, longest waiting first: each once, whoever else forwards at the same time, and beyond that
-        queue's `max_size`. A letter waits from the transaction on that gave its message up."""
+        queue's `max_size`. A letter waits from the transaction on that gave its message up. `allow` is asked for each
+        tenant and queue first; if it raises QuotaReached, the letters wait."""
         targets: dict[tuple[str, str | None], List[StoredLetter]] = defaultdict(list)
         count = 0
         for shard in self._port.shards:
@@ -167,9 +170,11 @@ class DeadLetters(Family):
                 await _postpone(self._port.write, letters, None)
                 continue
             try:
+                if allow is not None:
+                    await allow(tenant, target)
                 forwarding = await prepare(tenant, target, letters, self._queues, self._port.codec)
                 many = await self._port.transact(partial(self._forward, forwarding=forwarding))
-            except (NotFound, SealError, LaneLocked):
+            except (NotFound, QuotaReached, SealError, LaneLocked):
                 await _postpone(self._port.write, letters, AGAIN_SECONDS)
                 continue
             if many:
