@@ -100,8 +100,6 @@ def _made(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio
 class Operations:
     """The open operations of a backlog in the store."""
 
-    run = 100
-
     def __init__(self) -> None:
         self.open: list[Operation] = []
         self.claim: UUID | None = None
@@ -143,8 +141,6 @@ Said = tuple[UUID, Literal["completed", "failed"], int]
 
 class Lane(Operations):
     """A lane in the store: messages without end, a cursor, a lease, and what acks did."""
-
-    run = 1
 
     def __init__(self) -> None:
         super().__init__()
@@ -297,7 +293,7 @@ class FakeStore:
     def id_time(self) -> int:
         return int(self._world.loop.now * 1000)
 
-    async def _queues(self, tenant: str) -> list[Queue]:
+    async def _queues(self, tenant: str | None = None) -> list[Queue]:
         return []
 
     async def _result(self, *_: Any) -> None:
@@ -338,14 +334,14 @@ class FakeStore:
             log.open.append(_operation(new, next(self._world._seq)))
         return Enqueued(max(1, len(log.open)))
 
-    async def claim(self, worker: str, *, backlogs: int = 50, token: UUID) -> list[ClaimedBacklog]:
+    async def claim(self, worker: str, *, backlogs: int, run: int, run_bytes: int, token: UUID) -> list[ClaimedBacklog]:
         def claim() -> list[ClaimedBacklog]:
             found = []
             for (id, group_id), some in self._world.backlogs.items():
                 now = self._world.loop.now
                 if some.open and (some.claim is None or now > some.claimed_at + TIMEOUT_SECONDS):
                     some.claim, some.claimed_at = token, now
-                    found.append(ClaimedBacklog(BacklogClaim(id, group_id, token), 1, some.open[: some.run]))
+                    found.append(ClaimedBacklog(BacklogClaim(id, group_id, token), 1, some.open[:run]))
             return found
 
         return await self._world.call(claim)  # type: ignore[no-any-return]
