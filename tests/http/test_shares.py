@@ -130,6 +130,27 @@ async def test_of_polls(wire: Wire, by_proxy: bool) -> None:
             assert await statuses(await one.send(other, POLLS)) == [204] * POLLS
 
 
+async def test_addresses_of_one_ipv6_network_have_one_share(wire: Wire) -> None:
+    """A customer is given a network of 2^64 addresses, and can use another for each connection."""
+    assert wire.app is not None
+    live = wire.app.server
+    assert live is not None
+    async with stranger(wire, PROXY) as one:
+        for host in range(POLLS):
+            await one.send(POLL % b"x-forwarded-for: 2001:db8:0:7::%x\r\n" % host, 1)
+        await until(lambda: live.active == POLLS)
+        [last] = one.streams[-1:]
+        more = await one.send(POLL % b"x-forwarded-for: 2001:db8:0:7:9::1\r\n", 3)
+        assert await statuses(more) == [429] * 3
+        other = POLL.replace(b"600000", b"20") % b"x-forwarded-for: 2001:db8:0:8::1\r\n"
+        assert await statuses(await one.send(other, POLLS)) == [204] * POLLS
+        last[1].transport.abort()
+        await until(lambda: live.active == POLLS - 1)
+        again = POLL.replace(b"600000", b"20") % b"x-forwarded-for: 2001:db8:0:7:9::1\r\n"
+        assert await statuses(await one.send(again, 1)) == [204], "what left is free again"
+    await until(lambda: not [share for share in live.shares.values() if "2001" in share.address])
+
+
 @pytest.mark.parametrize("by_proxy", [False, True], ids=["direct", "proxied"])
 async def test_of_bytes_that_it_sends(wire: Wire, by_proxy: bool) -> None:
     """Bodies that do not end, as many as connections: more than all may hold."""

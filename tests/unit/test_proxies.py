@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.server import Proxies
+from fairlane.http.server import Limits, Proxies
+from fairlane.http.server.shares import Shares
 
 PROXY, INNER, CLIENT = "10.0.0.1", "192.168.7.7", "203.0.113.9"
 PROXIES = Proxies(["10.0.0.0/8", " 192.168.7.7", "fd00::/8", ""])
@@ -77,3 +78,24 @@ def test_nobody_is_trusted_who_is_not_named() -> None:
 def test_a_network_that_is_none_is_refused(network: str) -> None:
     with pytest.raises(InvalidRequest, match="trusted_proxies has"):
         Proxies(["127.0.0.1", network])
+
+
+@pytest.mark.parametrize(
+    ("peer", "counted"),
+    [
+        ("2001:db8:0:7::1", "2001:db8:0:7::/64"),
+        ("2001:db8:0:7:ffff::1", "2001:db8:0:7::/64"),
+        ("203.0.113.9", "203.0.113.9"),
+        ("::ffff:203.0.113.9", "203.0.113.9"),
+        ("fe80::1%eth0", "fe80::1%eth0"),
+        ("fd00::1", "fd00::1"),
+        ("::1", "::1"),
+        ("2001:db8:0:9::1", "2001:db8:0:9::1"),
+        ("", ""),
+    ],
+)
+def test_an_address_is_counted_by_itself_or_by_its_network(peer: str, counted: str) -> None:
+    """Of IPv6 by its network, unless that is private or the address is a proxy's."""
+    shares = Shares(Limits(), Proxies(["2001:db8:0:9::1"]))
+    assert shares.of(peer).address == counted
+    assert shares.of(peer) is shares.of(peer)

@@ -20,7 +20,7 @@ from fairlane.hooks.hook import FORM, Hook, Received, content_type
 from fairlane.http import scopes
 from fairlane.http.problems import problem, public_text
 from fairlane.http.router import Routes
-from fairlane.http.server import Request, Response, error_response, message
+from fairlane.http.server import Request, Response, error_response, message, network_of
 from fairlane.model.access import Caller
 from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.model.names import DEFAULT_TENANT
@@ -135,8 +135,9 @@ def _refused(broker: Broker, hook: Hook, received: Received, *, outside: bool) -
     why = hook.refusal(received)
     now = time.monotonic()
     if why is not None:
-        hook.refusals.add(received.source_ip, now)
-        if hook.refusals.too_many(received.source_ip, now):
+        network = network_of(received.source_ip)
+        hook.refusals.add(network, now)
+        if hook.refusals.too_many(network, now):
             return _limited(broker, hook)
         return _counted(
             broker, hook.name, why, error_response(401, "unauthenticated", "the signature is missing or not good")

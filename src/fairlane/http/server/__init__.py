@@ -15,7 +15,7 @@ from fairlane.http.server.message import (
     too_large,
 )
 from fairlane.http.server.server import Door, Handler, OpenDoor, Server
-from fairlane.http.server.shares import Proxies
+from fairlane.http.server.shares import Proxies, network_of
 from fairlane.http.server.sockets import BACKLOG, open_sockets, open_unix_socket
 from fairlane.http.server.tls import Tls
 
@@ -34,6 +34,7 @@ __all__ = [
     "bad_request",
     "error_response",
     "json_response",
+    "network_of",
     "open_sockets",
     "open_unix_socket",
     "overloaded",

@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
         server = self._server
         peer = transport.get_extra_info("peername")
         self._peer = peer[0] if isinstance(peer, tuple) else ""
-        share = self._share = server.shares[self._peer]
+        share = self._share = server.shares.of(self._peer)
         self._proxied = share.proxied
         share.connections += 1
         server.connections.add(self)
@@ -176,11 +176,11 @@ class Connection(asyncio.Protocol):
         """Let the connection be that of the client whom the proxy names, until it names another."""
         server, share = self._server, self._share
         request.peer = server.proxies.client(self._peer, request.headers.get(b"x-forwarded-for", b""))
-        if request.peer != share.address:
+        if server.shares.name(request.peer) != share.address:
             holds = self._used_bytes + self._unread_bytes
             share.used -= holds
             server.shares.leave(share)
-            share = self._share = server.shares[request.peer]
+            share = self._share = server.shares.of(request.peer)
             share.connections += 1
             share.used += holds
 

@@ -1,4 +1,4 @@
-"""Shares of clients: what one of them may take of that which all have, and which address a request comes from."""
+"""Shares of clients: what one address or IPv6 network may take of all there is, and which address a request is from."""
 
 from __future__ import annotations
 
@@ -14,6 +14,21 @@ _LOCAL = ("", "127.0.0.1", "::1")
 """Of whom all on this machine, and a proxy on it that is not named, have the same: it has no share of its own."""
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+_PRIVATE = ipaddress.ip_network("fc00::/7")
+
+
+@lru_cache(maxsize=1000)
+def network_of(peer: str) -> str:
+    """Return the name by which what a client takes is counted: its address, or the /64 of an IPv6 address. Whoever has
+    one address of such a network has all 2^64. Private networks are left out: there it is many machines' network."""
+    address = _address(peer)
+    if address is None or address.version == 4:
+        return peer if address is None else str(address)
+    if address.is_loopback or address.is_link_local or address in _PRIVATE:
+        return peer
+    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 class Share:
@@ -63,6 +78,14 @@ class Shares(dict[str, Share]):
         super().__init__()
         self._most = limits.peer_connections_max, limits.peer_requests_max, limits.peer_bytes_max
         self._proxies = proxies
+
+    def of(self, peer: str) -> Share:
+        """Return the share of a client, or of a proxy."""
+        return self[self.name(peer)]
+
+    def name(self, peer: str) -> str:
+        """Return the address of the share that a client or proxy has."""
+        return peer if self._proxies.trusts(peer) else network_of(peer)
 
     def __missing__(self, address: str) -> Share:
         proxied = self._proxies.trusts(address)

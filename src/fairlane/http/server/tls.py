@@ -103,7 +103,7 @@ class Handshake:
         self._accepted = accepted
         self._door = door
         self.deadline = server.loop.time() + server.limits.header_seconds
-        share = self._share = server.shares[peer]
+        share = self._share = server.shares.of(peer)
         share.connections += 1
         server.connections.add(self)
         if share.connections > share.connections_max or len(server.connections) > server.limits.connections_max:
