@@ -28,6 +28,7 @@ from tests.cli.scenarios import SPEC
 FILES = {
     "orders.jsonl": '{"total": 1}\n{"total": 2}\n',
     "shop.fairlane": SPEC,
+    "empty.fairlane": "app Empty {}\n",
     "loose.fairlane": "app Shop { queue   Orders {} }\n",
     "wrong.fairlane": "app Shop { queue Orders { max_depht: 7 } }\n",
     "body.json": '{"id":"o-1","total":42}',

@@ -169,6 +169,8 @@ STORIES = {
         spec plan shop.fairlane
         spec export Shop
         spec apply loose.fairlane
+        spec apply empty.fairlane
+        spec apply empty.fairlane
     """,
     "hook": """
         hook list

@@ -54,7 +54,7 @@ def test_what_is_new_is_added_whole_and_has_nothing_to_lose() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "lines"),
     [
-        ("queue Q {}", "", ["- queue Q  ! its messages are deleted"]),
+        ("queue Q {}", "", ["- queue Q  ! its messages and dead letters are deleted"]),
         ("webhook W {}", "", ["- webhook W  ! its senders are refused"]),
         ("command C {}", "", ["- command C"]),
         (

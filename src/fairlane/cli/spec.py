@@ -94,7 +94,7 @@ async def apply_file(client: Client, file: File, yes: Yes = False, json: AsJson 
         consent=bool(planned.dangers),
         version=planned.version,
     )
-    done = "is in force" if applied.changes else "was in force already"
+    done = "is in force" if applied.version > planned.version else "was in force already"
     return Shown(applied, f"{applied.app} {done}: version {applied.version}, {applied.hash[:12]}.")
 
 

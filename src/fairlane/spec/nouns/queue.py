@@ -48,7 +48,7 @@ def _attempts(file: SpecFile, setting: tree.Setting, path: Path) -> int | None:
 
 class Queue(Noun[ir.QueueSpec]):
     word, family = "queue", "queues"
-    gone = "its messages are deleted"
+    gone = "its messages and dead letters are deleted"
     usual = ir.QueueSpec(options=DECLARED)
     settings: ClassVar[Settings] = {
         "message_type": noun.TYPES,
