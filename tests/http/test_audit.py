@@ -58,6 +58,35 @@ async def test_what_was_changed_is_noted_before_it_is_answered(world: World) -> 
     assert (await world.ask("GET", "/api/v1/audit/verify")).ok()["whole"]
 
 
+async def test_what_was_set_is_noted(world: World) -> None:
+    for enabled in (True, False):
+        (await world.ask("POST", "/api/v1/system/maintenance/pop", body={"enabled": enabled})).ok()
+    path = "/api/v1/system/maintenance/pop"
+    assert [one[2] for one in await world.entries()] == [f"{path} enabled=false", f"{path} enabled=true"]
+    options = {"leaseTime": 60, "retryLimit": 2}
+    (await world.ask("POST", "/api/v1/configure", body={"queue": "orders", "options": options})).ok()
+    assert (await world.entries())[0][2] == '/api/v1/configure orders options={"leaseTime":60,"retryLimit":2}'
+    body = {"group": "billing", "partition": "customer 7"}
+    (await world.ask("POST", "/api/v1/queues/orders/pause", body=body)).refused(404)
+    assert (await world.entries())[0][2] == '/api/v1/queues/orders/pause group="billing" partition="customer 7"'
+    body = {"queue": "orders", "everySeconds": 60, "data": {"card": "4111"}}
+    (await world.ask("POST", "/api/v1/schedules/tick", body=body)).ok()
+    assert (await world.entries())[0][2] == "/api/v1/schedules/tick orders everySeconds=60", "payloads are not noted"
+    body = {"enabled": True, "password": "secret"}
+    (await world.ask("POST", "/api/v1/system/maintenance/pop", body=body)).refused(400)
+    assert "secret" not in (await world.entries())[0][2]
+
+
+async def test_a_delete_of_what_is_not_there_was_not_done(world: World) -> None:
+    (await world.ask("POST", "/api/v1/configure", body={"queue": "orders", "options": {}})).ok()
+    for outcome in ("done", "failed"):
+        (await world.ask("DELETE", "/api/v1/resources/queues/orders")).ok()
+        assert (await world.entries())[0][1:] == ("queues.delete", "/api/v1/resources/queues/orders", outcome)
+    for path in ("/api/v1/schedules/ghost", "/api/v1/sources/ghost"):
+        (await world.ask("DELETE", path)).ok()
+        assert (await world.entries())[0][2:] == (path, "failed")
+
+
 async def test_what_cannot_be_noted_is_not_done(world: World) -> None:
     assert world.wire.app is not None
     broker = world.wire.app.broker

@@ -58,7 +58,7 @@ class Access:
                 check(caller, route, request.params.get("queue"))
         except FairlaneError as error:
             if isinstance(error, Forbidden | Unauthenticated):
-                self._audit.refused(request.caller, route.name, target_of(request), request.peer)
+                self._audit.refused(request.caller, route.name, target_of(request, route), request.peer)
             return problem(error, request)
         return None
 
@@ -157,34 +157,58 @@ def check(caller: Caller, route: Route, queue: str | None) -> None:
         raise Forbidden(f"{caller.name} may not {route.method} {route.path}: it needs the scope {scope}{wide}")
 
 
-class _Named(msgspec.Struct):
-    """As much of a body as tells what it is about."""
-
-    queue: Any = None
-    name: Any = None
-    app: Any = None
-    spec: Any = None
+_UNNOTED: Final = {"queue", "name", "app", "data", "error", "source", "spec", "appliedBy"}
+"""Fields that are part of the target already, may hold data of messages, or are long."""
+_VALUE_CHARS_MAX: Final = 100
 
 
-_decode = msgspec.json.Decoder(_Named).decode
+class _Deleted(msgspec.Struct):
+    """The part of an answer that tells whether there was something to delete."""
+
+    deleted: Any = True
+    existed: Any = True
 
 
-def target_of(request: Request) -> str:
-    """What a request is about, as the audit log has it: its path, and the names in its body."""
+_decode_deleted = msgspec.json.Decoder(_Deleted).decode
+
+
+def target_of(request: Request, route: Route) -> str:
+    """Return what a request is about, for the audit log: its path, and the names and settings in its body. Fields that
+    the route does not declare are left out."""
     path = request.path + (b"?" + request.query_string if request.query_string else b"")
     target = path[:200].decode("latin-1")
-    if request.body:
-        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            named = _decode(request.body)
-            app = named.spec.get("app") if isinstance(named.spec, dict) else named.app
-            target += "".join(f" {one:.80}" for one in (named.queue, named.name, app) if isinstance(one, str))
+    if not request.body:
+        return target
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
+        body = msgspec.json.decode(request.body)
+        if isinstance(body, dict):
+            spec = body.get("spec")
+            app = spec.get("app") if isinstance(spec, dict) else body.get("app")
+            target += "".join(
+                f" {one:.80}" for one in (body.get("queue"), body.get("name"), app) if isinstance(one, str)
+            )
+            for field in msgspec.structs.fields(route.body) if route.body else ():
+                name = field.encode_name
+                if name not in _UNNOTED and body.get(name) not in (None, [], {}):
+                    target += f" {name}={msgspec.json.encode(body[name]).decode():.{_VALUE_CHARS_MAX}}"
     return target
+
+
+def _outcome(request: Request, response: Response) -> Outcome:
+    """Return `failed` for an error, and for a delete that found nothing."""
+    if response.status >= 400:
+        return "failed"
+    if request.method == "DELETE" and response.body:
+        with contextlib.suppress(msgspec.MsgspecError, TypeError):
+            answer = _decode_deleted(response.body)
+            return "failed" if answer.deleted is False or answer.existed is False else "done"
+    return "done"
 
 
 async def audited(broker: Broker, request: Request, answer: Callable[[], Awaitable[Response]]) -> Response:
     """The answer to a request that changes something: made when the audit log has that it begins, and given when the
     log has what came of it. What came of one whose client left meanwhile is not known."""
-    what = request.caller, request.found.name, target_of(request)
+    what = request.caller, request.found.name, target_of(request, request.found)
     began = await broker.audit.begin(*what, request.peer)
     try:
         response = await answer()
@@ -192,5 +216,5 @@ async def audited(broker: Broker, request: Request, answer: Callable[[], Awaitab
         outcome: Outcome = "refused" if isinstance(error, Forbidden) else "failed"
         await broker.audit.add(*what, outcome, request.peer, began)
         raise
-    await broker.audit.add(*what, "done" if response.status < 400 else "failed", request.peer, began)
+    await broker.audit.add(*what, _outcome(request, response), request.peer, began)
     return response
