@@ -10,15 +10,19 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from opentelemetry import trace
+from opentelemetry import metrics, trace
+from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.message import PushItem
 from fairlane.tracing import PARENT, Handle, carried, give
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
 
 TYPES: Final = {
     "push": "send",
@@ -31,6 +35,13 @@ TYPES: Final = {
     "transaction": "settle",
 }
 """The kinds of messaging operations that verbs are, as the conventions name them."""
+METRICS: Final = {
+    "messaging.client.operation.duration": "Duration of an operation that a client began.",
+    "messaging.process.duration": "Duration of a call of a handler.",
+}
+"""Histograms of the conventions for messaging."""
+BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+"""Upper bounds of their buckets, as the conventions have them."""
 LINKS_MAX: Final = 100
 SERVER: Final = SpanKind.SERVER
 CLIENT: Final = SpanKind.CLIENT
@@ -53,8 +64,14 @@ class Spans:
     """Spans of a process. Errors are told by their code; what a handler raised, by the type of the exception: texts may
     have data in them."""
 
-    def __init__(self, provider: TracerProvider) -> None:
+    def __init__(self, provider: TracerProvider, meters: MeterProvider | None = None) -> None:
+        """Without `meters` durations go to the global meter provider, which drops them where none is set."""
         self._tracer = provider.get_tracer("fairlane", version("fairlane"))
+        meter = metrics.get_meter("fairlane", version("fairlane"), meters)
+        self._durations = {
+            name: meter.create_histogram(name, "s", help, explicit_bucket_boundaries_advisory=BOUNDS)
+            for name, help in METRICS.items()
+        }
 
     def context(self) -> dict[str, str]:
         """Of the current span, as messages carry it."""
@@ -70,17 +87,20 @@ class Spans:
         kind: SpanKind,
         contexts: Sequence[Mapping[str, str]] = (),
         parent: Mapping[str, str] | None = None,
+        result: dict[str, str] | None = None,
         **attributes: Any,
     ) -> Iterator[Span]:
         """The current span for a while. Its parent is `parent`, or else the one context that messages came with;
-        several are links."""
+        several are links. `result` may be given the `error.type` of its duration."""
+        began = time.perf_counter()
+        result = {} if result is None else result
         if not parent and len(contexts) == 1:
             parent, contexts = contexts[0], ()
         with self._tracer.start_as_current_span(
             f"{verb} {name}".rstrip(),
             _W3C.extract(parent) if parent else None,
             kind,
-            _attributes(verb, attributes),
+            _attributes(verb, kind, attributes),
             _links(contexts),
             record_exception=False,
             set_status_on_exception=False,
@@ -89,14 +109,26 @@ class Spans:
                 yield made
             except Exception as error:
                 self.failed(error)
+                result["error.type"] = _kind_of(error)
                 if not isinstance(error, InvalidRequest) or kind is not SpanKind.SERVER:  # theirs, not the server's
                     made.set_status(Status(StatusCode.ERROR))
                 raise
+            finally:
+                self._measure(verb, kind, attributes, time.perf_counter() - began, result)
+
+    def _measure(
+        self, verb: str, kind: SpanKind, about: Mapping[str, Any], seconds: float, result: Mapping[str, str]
+    ) -> None:
+        """Record the duration of an operation of a client or handler, also where its span is not sampled."""
+        name = "messaging.process.duration" if kind is SpanKind.CONSUMER else "messaging.client.operation.duration"
+        if kind is SpanKind.SERVER or verb == "poll":
+            return
+        given = {name: about[name] for name in ("queue", "group") if name in about}  # few values: each is a series
+        self._durations[name].record(seconds, {**_attributes(verb, kind, given), **result})
 
     def failed(self, error: BaseException) -> None:
         """Of the current span."""
-        kind = error.code if isinstance(error, FairlaneError) else type(error).__qualname__
-        trace.get_current_span().set_attribute("error.type", kind)
+        trace.get_current_span().set_attribute("error.type", _kind_of(error))
 
     def poll(self, source: str) -> AbstractContextManager[Span]:
         """A poller's pass over its source; the messages that it leads to carry on from here."""
@@ -142,11 +174,12 @@ class Spans:
             f"pop {queue}".rstrip(),
             _W3C.extract(parent) if parent else None,
             kind,
-            _attributes("pop", attributes),
+            _attributes("pop", kind, attributes),
             _links(contexts),
             start_time=since * 1000,
         )
         made.end()
+        self._measure("pop", kind, attributes, max(0.0, time.time() - since / 1_000_000), {})
 
     def handling(self, verb: str, name: str, handle: Handle) -> Handle:
         """`handle` of a consumer inside a span, which goes on where the message came from."""
@@ -157,10 +190,12 @@ class Spans:
             if len(messages) == 1:
                 about |= {"partition": first.partition, "message": first.id}
             contexts = [found for message in messages if (found := carried(message.headers))]
-            with self.span(verb, name, SpanKind.CONSUMER, contexts, **about) as made:
+            result: dict[str, str] = {}
+            with self.span(verb, name, SpanKind.CONSUMER, contexts, result=result, **about) as made:
                 handled = await handle(claim, messages)
                 wrong = [item.status for item in handled.items if item.status in ("failed", "dlq")]
                 if wrong:
+                    result["error.type"] = wrong[0]
                     if "error.type" not in (getattr(made, "attributes", None) or ()):
                         made.set_attribute("error.type", wrong[0])
                     made.set_status(Status(StatusCode.ERROR))
@@ -169,7 +204,12 @@ class Spans:
         return traced
 
 
-def _attributes(verb: str, about: Mapping[str, Any]) -> dict[str, Any]:
+def _kind_of(error: BaseException) -> str:
+    return error.code if isinstance(error, FairlaneError) else type(error).__qualname__
+
+
+def _attributes(verb: str, kind: SpanKind, about: Mapping[str, Any]) -> dict[str, Any]:
+    """A single message is no batch. What the server does is no operation of a client, and has no type of those."""
     names = {
         "queue": "messaging.destination.name",
         "partition": "messaging.destination.partition.id",
@@ -177,13 +217,11 @@ def _attributes(verb: str, about: Mapping[str, Any]) -> dict[str, Any]:
         "message": "messaging.message.id",
         "count": "messaging.batch.message_count",
     }
-    found = {names.get(name, f"fairlane.{name}"): value for name, value in about.items() if value not in (None, "")}
-    return {
-        "messaging.system": "fairlane",
-        "messaging.operation.name": verb,
-        "messaging.operation.type": TYPES[verb],
-        **found,
-    }
+    given = {name: value for name, value in about.items() if value not in (None, "") and (name, value) != ("count", 1)}
+    found = {names.get(name, f"fairlane.{name}"): value for name, value in given.items()}
+    if kind is not SpanKind.SERVER:
+        found["messaging.operation.type"] = TYPES[verb]
+    return {"messaging.system": "fairlane", "messaging.operation.name": verb, **found}
 
 
 def _links(contexts: Iterable[Mapping[str, str]]) -> list[Link]:
@@ -221,6 +259,32 @@ def start(service: str) -> Callable[[], None]:
             exporter = OTLPSpanExporter()
         provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
+    meters = _start_meters(provider.resource)
+
+    def end() -> None:
+        provider.shutdown()
+        meters()
+
+    return end
+
+
+def _start_meters(resource: Resource) -> Callable[[], None]:
+    """Send durations of operations every OTEL_METRIC_EXPORT_INTERVAL; what is returned ends it."""
+    from opentelemetry.sdk.metrics import MeterProvider as Provider
+    from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExporter, PeriodicExportingMetricReader
+
+    readers = []
+    for name in _exporters("OTEL_METRICS_EXPORTER"):
+        exporter: MetricExporter = ConsoleMetricExporter()
+        if name == "otlp":
+            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+            exporter = OTLPMetricExporter()
+        readers.append(PeriodicExportingMetricReader(exporter))
+    if not readers:
+        return lambda: None
+    provider = Provider(readers, resource)
+    metrics.set_meter_provider(provider)
     return provider.shutdown
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fairlane import App, Broker, Client, Context, InvalidRequest, PushItem, tracing
+from fairlane import App, Broker, Client, Context, Dead, InvalidRequest, PushItem, Unavailable, tracing
 from fairlane.commands.executors import Executors
 from fairlane.commands.service import CommandService
 from fairlane.config import named_variables
@@ -27,6 +28,8 @@ from tests.poller.api import Api
 from tests.until import until
 
 otel = pytest.importorskip("fairlane.otel")
+from opentelemetry.sdk.metrics import MeterProvider  # noqa: E402
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader  # noqa: E402
 from opentelemetry.sdk.trace import TracerProvider  # noqa: E402
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: E402
@@ -42,13 +45,20 @@ webhook Alert { queue: Incidents  verify: github { secret_env: "HOOK_SECRET" } }
 
 
 @pytest.fixture
-def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+def meters() -> InMemoryMetricReader:
+    return InMemoryMetricReader()
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch, meters: InMemoryMetricReader) -> Iterator[InMemorySpanExporter]:
     """Spans are made by whatever is made in this test. Asked for before `wire`."""
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    exporter, provider, measures = InMemorySpanExporter(), TracerProvider(), MeterProvider([meters])
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(tracing, "spans", lambda: otel.spans_of(provider))
+    made = otel.Spans(provider, measures)
+    monkeypatch.setattr(tracing, "spans", lambda: made)
     yield exporter
     provider.shutdown()
+    measures.shutdown()
 
 
 @pytest.fixture
@@ -138,6 +148,92 @@ async def test_a_client_injects_and_extracts(spans: InMemorySpanExporter, wire: 
     popped = next(one for one in spans.get_finished_spans() if one.name == f"pop {queue}")
     assert {f"{link.context.trace_id:032x}" for link in popped.links} >= {PARENT[3:35]}
     assert (popped.attributes or {})["messaging.batch.message_count"] == 2
+
+
+async def test_spans_of_the_broker_name_the_queue_and_the_number_of_messages(
+    spans: InMemorySpanExporter, wire: Wire
+) -> None:
+    queue = wire.name()
+    async with Client(wire.base) as client:
+        await client.push(queue, 0)
+        await client.push_many([PushItem(queue=queue, payload=b"1"), PushItem(queue=queue, payload=b"2")])
+        batch = await client.pop(queue, batch=2)
+        await client.ack(batch)
+    [message] = await wire.pop(queue)
+    headers = {"traceparent": PARENT}
+    body = {name: message[name] for name in ("transactionId", "partitionId", "leaseId")}
+    (await wire.ask("POST", "/api/v1/ack", body=body, headers=headers)).ok()
+    served = [one for one in spans.get_finished_spans() if one.kind.name == "SERVER"]
+    told = [(one.name, dict(one.attributes or {}).get("messaging.destination.name"), _count(one)) for one in served]
+    assert told == [
+        (f"push {queue}", queue, None),
+        (f"push {queue}", queue, 2),
+        (f"pop {queue}", queue, 2),
+        (f"ack {queue}", queue, 2),
+        (f"pop {queue}", queue, None),
+        (f"ack {queue}", queue, None),
+    ]
+    assert not any("messaging.operation.type" in dict(one.attributes or {}) for one in served), "they are a client's"
+    assert served[2].links
+    for one in spans.get_finished_spans():
+        if _count(one) is not None:
+            assert _count(one) != 1
+
+
+def _count(span: Any) -> int | None:
+    found: int | None = dict(span.attributes or {}).get("messaging.batch.message_count")
+    return found
+
+
+async def test_durations_of_operations_are_measured_as_their_spans(
+    meters: InMemoryMetricReader, spans: InMemorySpanExporter, wire: Wire
+) -> None:
+    queue, app = wire.name(), App("shop")
+
+    @app.handler(queue)
+    async def fail(data: Any) -> Dead:
+        return Dead("marker")
+
+    async with Client(wire.base) as client:
+        await client.push(queue, 1)
+        async with working(wire, app):
+            await until(lambda: f"ack {queue}" in tree(spans))
+    async with Client("http://127.0.0.1:1", attempts=1) as nowhere:
+        with pytest.raises(Unavailable) as refused:
+            await nowhere.push(queue, 1)
+    where = {"messaging.destination.name": queue}
+    read = {**where, "messaging.consumer.group.name": "__QUEUE_MODE__"}
+    assert measured(meters) == {
+        "messaging.client.operation.duration": {
+            operation("ack", "settle", **read),
+            operation("pop", "receive", **read),
+            operation("push", "send", **where),
+            operation("push", "send", **{**where, "error.type": refused.value.code}),
+        },
+        "messaging.process.duration": {operation("handle", "process", **{**read, "error.type": "dlq"})},
+    }
+
+
+Series = frozenset[tuple[str, Any]]
+"""Its attributes."""
+
+
+def operation(name: str, type: str, **more: str) -> Series:
+    named = {"messaging.operation.name": name, "messaging.operation.type": type}
+    return frozenset({"messaging.system": "fairlane", **named, **more}.items())
+
+
+def measured(meters: InMemoryMetricReader) -> dict[str, set[Series]]:
+    """The series of each histogram, checked to be of seconds, in the buckets of the conventions."""
+    data = meters.get_metrics_data()
+    assert data is not None
+    found: dict[str, set[Series]] = {}
+    for metric in data.resource_metrics[0].scope_metrics[0].metrics:
+        points: list[Any] = list(metric.data.data_points)
+        assert metric.unit == "s"
+        assert all(tuple(point.explicit_bounds[:2]) == (0.005, 0.01) and point.sum < 60 for point in points)
+        found[metric.name] = {frozenset(point.attributes.items()) for point in points}
+    return found
 
 
 async def test_what_fails_is_told_without_its_text(spans: InMemorySpanExporter, wire: Wire) -> None:
@@ -236,6 +332,26 @@ async def test_metrics_are_sent_by_otlp_under_their_names(
     assert len(pushes.bucket_counts) == len(pushes.explicit_bounds) + 1
 
 
+def test_a_process_that_makes_spans_sends_durations(tmp_path: Path) -> None:
+    code = f"""
+import asyncio
+from fairlane.otel import start
+end = start("shop")
+from fairlane import Broker
+async def main():
+    async with Broker.open({str(tmp_path / "q.db")!r}) as broker:
+        await broker.push("orders", 1)
+asyncio.run(main())
+end()
+"""
+    environment = {**os.environ, "OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "console"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "messaging.client.operation.duration" in done.stdout
+    assert '"service.name": "shop"' in done.stdout
+
+
 def test_nothing_of_opentelemetry_is_imported_unless_it_is_asked_for(tmp_path: Path) -> None:
     code = f"""
 import asyncio, sys
@@ -284,7 +400,8 @@ async def test_the_verbs_of_an_embedded_broker_make_spans(spans: InMemorySpanExp
         PARENT[3:35],
     }
     about = dict(found[3].attributes or {})
-    assert (about["messaging.operation.type"], about["messaging.batch.message_count"]) == ("settle", 1)
+    assert about["messaging.operation.type"] == "settle"
+    assert "messaging.batch.message_count" not in about, "it is no batch"
 
 
 async def test_an_embedded_broker_without_spans_is_as_it_is(tmp_path: Path) -> None:
