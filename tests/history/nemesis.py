@@ -18,7 +18,6 @@ from tests.faults.outages import frozen, revive
 from tests.history.preloaded import Faults
 from tests.postgres import PostgresServer
 
-RESTART = 0.0
 STEPS_SECONDS = (-600, -60, -5, 5, 60, 600)
 
 
@@ -98,15 +97,10 @@ class Nemesis:
         os.kill(broker.pid, signal.SIGCONT)
 
     async def fill_disk_of_broker(self) -> None:
-        """Fill the disk of the journal, and of the store if that is a file. A broker may start on a full disk."""
-        number = self._broker()
-        faults, broker = self._broker_faults[number], self._brokers[number]
+        """Fill the disk of the journal, and of the store if that is a file."""
+        faults = self._broker_faults[self._broker()]
         faults.fill_disk(True)
         await self._last()
-        if self._random.random() < RESTART:
-            await asyncio.to_thread(broker.kill)
-            await asyncio.to_thread(broker.start)
-            await self._last()
         faults.fill_disk(False)
 
     async def step_clock_of_broker(self) -> None:
