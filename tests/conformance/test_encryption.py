@@ -411,6 +411,14 @@ async def test_a_letter_of_a_sealed_queue_is_sealed_in_the_queue_named_for_it_to
     assert told["original_message"] == {"secret": CANARY}
 
 
+async def test_a_message_is_shown_as_encrypted_where_it_lies_sealed(harness: Harness) -> None:
+    await opened(harness, OLD)
+    for queue, sealed in ((await sealed_queue(harness), True), (await harness.queue(), False)):
+        pushed = await harness.broker.push(queue.name, CANARY)
+        shown = await harness.broker.messages.get(str(pushed.partition), pushed.transaction_id)
+        assert (shown.data, shown.is_encrypted) == (CANARY, sealed)
+
+
 async def test_a_deleted_queue_for_sealed_dead_letters_is_encrypted_when_it_is_made_again(harness: Harness) -> None:
     await opened(harness, OLD)
     target = harness.name("graves")

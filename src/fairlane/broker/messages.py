@@ -18,7 +18,7 @@ from fairlane.model.message import Message
 from fairlane.model.moment import Moment, When, micros_of, moment_or_none
 from fairlane.model.names import check_count, check_name, storable
 from fairlane.model.queue import Partition, Queue
-from fairlane.model.segment import messages
+from fairlane.model.segment import Opened, messages
 from fairlane.store.contract.values import DeadFilter, StoredLetter
 from fairlane.wire.base import made
 from fairlane.wire.browse import (
@@ -60,7 +60,7 @@ class Messages(Part):
 
     async def get(self, partition_id: str, transaction_id: str) -> BrowsedMessage:
         """One message, whole, or NotFound."""
-        queue, where, message = await self._find(partition_id, transaction_id)
+        queue, where, message, sealed = await self._find(partition_id, transaction_id)
         options, position = queue.options, message.position
         standings = await self._store.statistics.standings([where.id])
         letters, attempts, error = await self._failures(queue, where.id, position)
@@ -78,6 +78,7 @@ class Messages(Part):
             BrowsedMessage,
             message,
             partition_id=str(where.id),
+            is_encrypted=sealed,
             status=status_of(position, standings, bool(letters)),
             error_message=error,
             retry_count=attempts,
@@ -99,7 +100,7 @@ class Messages(Part):
 
     async def delete(self, partition_id: str, transaction_id: str) -> None:
         """Delete a message: no group gets it any more."""
-        queue, where, message = await self._find(partition_id, transaction_id)
+        queue, where, message, _ = await self._find(partition_id, transaction_id)
         if not await self._store.browse.delete(where.id, message.position):
             raise NotFound("Message not found")
         self._broker.announcer.announce(queue.id, 1)
@@ -107,7 +108,7 @@ class Messages(Part):
     async def retry(self, partition_id: str, transaction_id: str) -> str:
         """A dead letter is replayed; a message that was finished is pushed again as a copy that names it. The id of the
         new message."""
-        queue, where, message = await self._find(partition_id, transaction_id)
+        queue, where, message, _ = await self._find(partition_id, transaction_id)
         letters, *_ = await self._failures(queue, where.id, message.position)
         if letters:
             if done := await self._broker.dead_letters.replay(queue.name, DeadFilter(ids=[letters[0].id])):
@@ -126,7 +127,7 @@ class Messages(Part):
         self, partition_id: str, transaction_id: str, *, group: str | None = None, error: str | None = None
     ) -> List[str]:
         """Give a message up for a group, or for all that have not finished it; their names."""
-        queue, where, message = await self._find(partition_id, transaction_id)
+        queue, where, message, _ = await self._find(partition_id, transaction_id)
         groups = await self._store.groups.list(queue.id)
         if group is not None:
             groups = [one for one in groups if one.name == group]
@@ -140,7 +141,8 @@ class Messages(Part):
         self._broker.announcer.announce(queue.id, 1)
         return dead
 
-    async def _find(self, partition_id: str, transaction_id: str) -> tuple[Queue, Partition, Message[Any]]:
+    async def _find(self, partition_id: str, transaction_id: str) -> tuple[Queue, Partition, Message[Any], bool]:
+        """Return the message, its queue and partition, and whether it is stored sealed. Raises NotFound."""
         partition, transaction_id = message_at(partition_id, transaction_id)
         found = await self._store.queues.partition(partition, self._tenant)
         position = await self._store.messages.find(partition, transaction_id) if found else None
@@ -151,7 +153,7 @@ class Messages(Part):
         message = next(messages(segments, position, position + 1), None)
         if message is None:
             raise NotFound("Message not found")
-        return queues[found.queue_id], found, message
+        return queues[found.queue_id], found, message, isinstance(segments[0], Opened)
 
     async def _failures(
         self, queue: Queue, partition: PartitionId, position: int

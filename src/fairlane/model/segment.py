@@ -232,6 +232,10 @@ class Segment(msgspec.Struct, frozen=True):
         return [body[low:high] for low, high in zip((start, *ends[:-1]), ends, strict=True)]
 
 
+class Opened(Segment, frozen=True):
+    """A segment in clear that is stored sealed."""
+
+
 def messages(segments: Sequence[Segment], first: int, upto: int) -> Iterator[Message[Any]]:
     """The messages at positions `first` to `upto` - 1 in order."""
     for segment in segments:

@@ -28,7 +28,7 @@ from fairlane.errors import SealError, StoreCorrupt
 from fairlane.model.ids import PartitionId
 from fairlane.model.operation import Operation
 from fairlane.model.queue import QueueOptions
-from fairlane.model.segment import SEALED, Segment, bare, checksum, may_be_sealed, split_data
+from fairlane.model.segment import SEALED, Opened, Segment, bare, checksum, may_be_sealed, split_data
 from fairlane.store.contract.operations import Application, ClaimedBacklog, NewOperation
 from fairlane.store.contract.values import LaneAck, LockedLetter, PopResult, ScheduledSlice, Slice, StoredLetter
 from fairlane.store.families.keys import Keys, WrappedKey
@@ -272,7 +272,9 @@ class Codec:
             else:
                 body = b"".join(clear)
                 ends = list(accumulate(map(len, clear)))
-                found.append(Segment(max(segment.first, first), segment.created_at, ends, body, checksum(body)))
+                # The messages of a segment are all sealed or none is.
+                kind = Opened if fragments and key_of(fragments[0]) is not None else Segment
+                found.append(kind(max(segment.first, first), segment.created_at, ends, body, checksum(body)))
         return found
 
     async def open_letters(self, letters: Sequence[StoredLetter]) -> list[StoredLetter]:
