@@ -38,6 +38,7 @@ _MARKS = [
     (re.compile(r'"(worker_id|statsAge)":\d+'), r'"\1":0'),
     (re.compile(r"\b\d+\.\d+\b(?![-.])"), "0.0"),
     (re.compile(r"(?<=sha256=)[0-9a-f]{64}|(?<=[Hh]ash is )[0-9a-f]{64}|(?<=head\":\")[0-9a-f]{64}"), "HASH"),
+    (re.compile(r'(?<="source":"127\.0\.0\.0","hash":")[0-9a-f]{64}'), "HASH"),
 ]
 
 
