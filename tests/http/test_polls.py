@@ -114,3 +114,34 @@ async def test_a_pop_takes_what_fits_into_the_bytes_that_the_broker_may_hold(bac
             taken += more
         assert len(taken) == 6
         assert budget.used == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("subscriptionMode=bogus", "subscriptionMode"),
+        ("subscriptionMode=NEW", "subscriptionMode"),
+        ("batch=0", "batch"),
+        ("batch=-1", "batch"),
+        ("batch=10001", "batch"),
+        ("partitions=0", "partitions"),
+        ("partitions=-5", "partitions"),
+        ("batch=1&batch=2", "`batch` is given twice"),
+        ("consumerGroup=a&batch=1&consumerGroup=a", "`consumerGroup` is given twice"),
+    ],
+)
+async def test_a_pop_whose_query_makes_no_sense_is_refused(wire: Wire, query: str, error: str) -> None:
+    queue = wire.name()
+    await wire.push(queue, 1)
+    path = f"/api/v1/pop/queue/{quote(queue, safe='')}?{query}"
+    refused = (await wire.ask("GET", path)).refused(400, "invalid_request")
+    assert error in refused["error"]
+    groups = (await wire.get("/api/v1/consumer-groups")).ok()
+    assert [one for one in groups if one["queueName"] == queue] == [], "no group was made"
+
+
+@pytest.mark.parametrize("mode", ["", "all", "new-only", "from_beginning"])
+async def test_words_of_published_clients_for_all_history_are_understood(wire: Wire, mode: str) -> None:
+    queue = wire.name()
+    await wire.push(queue, 1)
+    assert len(await wire.pop(queue, consumerGroup="g", subscriptionMode=mode)) == 1

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, RENEW_SECONDS, WAIT_SECONDS_MAX
 from fairlane.model.names import QUEUE_MODE
 
-Count = Annotated[int, msgspec.Meta(ge=-(2**31), le=BATCH_ITEMS_MAX)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=BATCH_ITEMS_MAX)]
+SubscriptionMode = Literal["", "all", "new", "new-only", "from_beginning"]
+"""Only `new` skips history. The last two are words of published clients, and mean `all` to their own server too."""
 
 
 class PopQuery(msgspec.Struct, rename="camel"):
@@ -24,7 +26,7 @@ class PopQuery(msgspec.Struct, rename="camel"):
     partitions: Count | None = None
     """1, unless the broker chooses."""
     auto_ack: bool = False
-    subscription_mode: str = ""
+    subscription_mode: SubscriptionMode = ""
     subscription_from: str = ""
     lease_seconds: Annotated[int, msgspec.Meta(ge=0, le=LEASE_SECONDS_MAX)] = 0
     """0: as long as the queue says."""

@@ -89,8 +89,8 @@ def _question(tenant: str, request: Request, queue: str) -> _Question:
         tenant=tenant,
         queue=queue,
         group=query.consumer_group,
-        batch=max(1, batch if query.batch is None else query.batch),
-        partitions=max(1, partitions if query.partitions is None else query.partitions),
+        batch=query.batch or batch,
+        partitions=query.partitions or partitions,
         partition=request.params.get("partition"),
         auto_ack=query.auto_ack,
         lease_seconds=query.lease_seconds or None,
@@ -102,7 +102,7 @@ def _question(tenant: str, request: Request, queue: str) -> _Question:
 
 
 def _subscription(query: PopQuery) -> Subscription:
-    """`new` or from `now`: only what comes; a time: from then; anything else: everything."""
+    """`new` or from `now`: only what comes; a time: from then; otherwise everything."""
     start = query.subscription_from
     if not start or start == "now":
         mode: Mode = "new" if query.subscription_mode == "new" or start else "all"
