@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlane.model.queue import Queue
@@ -49,6 +50,18 @@ async def test_messages_are_those_that_are_retained(harness: Harness) -> None:
         "SELECT data FROM fairlane.messages WHERE queue = $1 AND transaction_id = 'a'", queue.name
     )
     assert data[0].replace(" ", "") == '{"to":"a"}'
+
+
+async def test_a_nul_in_a_message_is_shown_as_a_mark_and_hides_no_other(harness: Harness) -> None:
+    queue = await harness.queue()
+    payloads = ["a\0b\0\0", {"\0": 1}, "\\u0000", "\\\0", "plain"]
+    await harness.push(queue, payloads)
+    rows = await harness.backend.sql(
+        "SELECT data FROM fairlane.messages WHERE queue = $1 ORDER BY position", queue.name
+    )
+    shown = [msgspec.json.decode(row[0]) for row in rows]
+    marked = ["a\ufffdb\ufffd\ufffd", {"\ufffd": 1}, "\\u0000", "\\\ufffd", "plain"]
+    assert shown in (payloads, marked), "a store that can hold it shows it as it is"
 
 
 async def test_queue_depths_count_what_each_group_has_before_it(harness: Harness) -> None:

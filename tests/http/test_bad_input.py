@@ -131,6 +131,16 @@ async def test_any_query_is_answered(wire: Wire) -> None:
                 told(answer, route, what)
 
 
+async def test_a_nul_in_any_parameter_of_a_query_is_refused(wire: Wire) -> None:
+    for route in ASKED:
+        for field in msgspec.structs.fields(route.query):
+            if field.encode_name == "watch":  # paths, of which each is answered by itself in the stream
+                continue
+            answer = await wire.ask(route.method, target(route, "q"), query={field.encode_name: "\0"})
+            assert answer.status in (400, 404), (route.path, field.encode_name, answer.body[:300])
+            told(answer, route, field.encode_name)
+
+
 @pytest.mark.parametrize("kind", BODIES)
 async def test_any_body_is_answered(wire: Wire, kind: str) -> None:
     for route in TOLD:

@@ -47,7 +47,12 @@ class Browse(Part):
         default = 0 if query.transaction_id or query.trace_id or query.before else now - _HOUR
         query.since = Moment(default) if query.since is None else query.since
         query.until = Moment(until - until % _MINUTE + _MINUTE - 1)
-        name_or_none("partition", query.partition)
+        for what, name in (
+            ("queue", query.queue),
+            ("partition", query.partition),
+            ("transactionId", query.transaction_id),
+        ):
+            name_or_none(what, name)
         queues = [
             queue
             for queue in await self._meant(query.queue)

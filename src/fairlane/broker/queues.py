@@ -233,6 +233,7 @@ class Queues(Part):
     ) -> List[LeaseDetail]:
         """Live leases, the next to end first; with `ending_within` those that end in so many seconds unless they are
         renewed."""
+        queue = name_or_none("queue", queue)
         some = await self.list() if queue is None else [await self._store.queues.get(self._tenant, queue)]
         queues = {one.id: one.name for one in some if one is not None}
         now = await self._store.now()

@@ -110,7 +110,10 @@ def _counter(type: Any) -> msgspec.json.Decoder[Any]:
 
 
 def read(query: dict[str, str], type: Any) -> Any:
-    """The parameters as the struct that a route declares; an empty value counts as not given."""
+    """Return the parameters as the struct that a route declares; an empty value counts as not given."""
+    for name, value in query.items():
+        if "\0" in value:
+            raise InvalidRequest(f"{name:.40} must not contain a NUL character")
     try:
         return convert({name: value for name, value in query.items() if value}, type)
     except msgspec.ValidationError as error:

@@ -14,8 +14,13 @@ JOIN fairlane.queues q ON q.id = p.queue_id
 JOIN fairlane.tenants t ON t.id = q.tenant_id
 CROSS JOIN LATERAL unnest(s.ends) WITH ORDINALITY AS e(upto, ord)
 CROSS JOIN LATERAL (
-    SELECT (convert_from(substring(s.body FROM coalesce(s.ends[e.ord::int - 1], 0) + 1
-                                   FOR e.upto - coalesce(s.ends[e.ord::int - 1], 0)), 'UTF8') || '}')::json AS doc
+    SELECT convert_from(substring(s.body FROM coalesce(s.ends[e.ord::int - 1], 0) + 1
+                                  FOR e.upto - coalesce(s.ends[e.ord::int - 1], 0)), 'UTF8') || '}' AS text OFFSET 0
+) f
+CROSS JOIN LATERAL (
+    -- No text of PostgreSQL holds a NUL: a mark stands for it. A backslash before it may itself be escaped.
+    SELECT CASE WHEN strpos(f.text, '\u0000') = 0 THEN f.text
+                ELSE regexp_replace(f.text, '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g') END::json AS doc
 ) m
 WHERE s.first_pos + e.ord > p.start
   AND NOT EXISTS (SELECT 1 FROM fairlane.skips x WHERE x.shard = s.shard AND x.partition_id = s.partition_id
