@@ -109,7 +109,7 @@ class SqliteBackend:
     many_brokers = False
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self.url = f"sqlite:///{path}"
         self.options: dict[str, Any] = {}
 
@@ -117,11 +117,11 @@ class SqliteBackend:
         """The file is made when it is opened."""
 
     async def open(self, clock: Clock | None) -> Store:
-        return await SqliteStore.open(str(self._path), clock=clock)
+        return await SqliteStore.open(str(self.path), clock=clock)
 
     async def sql(self, statement: str, *values: Any) -> list[Any]:
         def run() -> list[Any]:
-            with contextlib.closing(apsw.Connection(str(self._path))) as connection:
+            with contextlib.closing(apsw.Connection(str(self.path))) as connection:
                 connection.set_busy_timeout(5_000)
                 return list(connection.execute(statement.replace("fairlane.", "").replace("$", "?"), values))
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from fairlane.model.queue import Queue
+from tests.conformance.backends import SqliteBackend
 from tests.conformance.harness import Harness
 from tests.conformance.test_retention import run
 
@@ -15,17 +21,43 @@ MINUTE = 60
 
 COLUMNS = {
     "messages": "tenant queue partition position id transaction_id trace_id type headers created_at data",
-    "queue_depths": "tenant queue group partitions messages lag lagging_partitions leased oldest_at dead_letters",
-    "active_leases": "tenant queue group partition lease position messages leased_at expires_at",
+    "queue_depths": (
+        "tenant queue group partitions messages lag lagging_partitions leased oldest_at dead_letters max_size "
+        "remaining_capacity"
+    ),
+    "active_leases": (
+        "tenant queue group partition lease position messages leased_at expires_at seconds_held seconds_remaining"
+    ),
     "partition_utilisation": "tenant queue partition messages share bytes lag leases created_at last_push_at",
     "stuck_lanes": "tenant queue group partition reason since lag position attempts error",
     "retention_history": "tenant queue partition at rule messages unread",
 }
 
 
+READ = """
+import json, sqlite3, sys
+file, chosen, view, queue = sys.argv[1:]
+connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=5)
+rows = connection.execute(f"select {chosen} from {view} where queue = ?", [queue]).fetchall()
+sys.stdout.write(json.dumps(rows))
+"""
+
+
+def read_by_others(file: Path, *arguments: str) -> list[list[Any]]:
+    """Read a view in another process, by the SQLite library of the system, which may be older than the broker's."""
+    ran = subprocess.run([sys.executable, "-c", READ, str(file), *arguments], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    rows: list[list[Any]] = json.loads(ran.stdout)
+    return rows
+
+
 async def look(harness: Harness, queue: Queue, view: str, columns: str) -> list[tuple[Any, ...]]:
-    chosen = ", ".join(f'"{column}"' for column in columns.split())
-    rows = await harness.backend.sql(f"SELECT {chosen} FROM fairlane.{view} WHERE queue = $1", queue.name)
+    # With the name of the view: SQLite takes a name in quotes that it does not know for a text.
+    chosen = ", ".join(f'{view}."{column}"' for column in columns.split())
+    if isinstance(harness.backend, SqliteBackend):
+        rows = await asyncio.to_thread(read_by_others, harness.backend.path, chosen, view, queue.name)
+    else:
+        rows = await harness.backend.sql(f"SELECT {chosen} FROM fairlane.{view} WHERE queue = $1", queue.name)
     return sorted((tuple(row) for row in rows), key=str)
 
 
@@ -79,6 +111,33 @@ async def test_queue_depths_count_what_each_group_has_before_it(harness: Harness
     [(_, oldest), (_, none)] = await look(harness, queue, "queue_depths", "group oldest_at")
     assert oldest is not None
     assert none is None
+
+
+async def test_queue_depths_tell_the_room_that_is_left(harness: Harness) -> None:
+    queue, free = await harness.queue(max_size=5), await harness.queue()
+    group = await harness.group(queue, "g")
+    await harness.push(queue, [1, 2, 3])
+    await harness.push(free, [1])
+    columns = "max_size remaining_capacity"
+    assert await look(harness, queue, "queue_depths", columns) == [(5, 2)]
+    await harness.ack(await harness.pop(queue, group, batch=2), 2)
+    assert await look(harness, queue, "queue_depths", columns) == [(5, 4)]
+    assert await look(harness, free, "queue_depths", columns) == [(None, None)]
+
+
+async def test_active_leases_tell_how_long_they_are_held_and_last(harness: Harness) -> None:
+    queue, unordered = await harness.queue(), await harness.queue(ordering="unordered")
+    harness.clock.advance(-2 * MINUTE)
+    for one in (queue, unordered):
+        await harness.push(one, [1])
+    await harness.pop(queue, await harness.group(queue, "g"), lease_seconds=60 * MINUTE)
+    await harness.pop(unordered, await harness.group(unordered, "g"), lease_seconds=60 * MINUTE)
+    [(held, remaining)] = await look(harness, queue, "active_leases", "seconds_held seconds_remaining")
+    assert 2 * MINUTE <= held < 10 * MINUTE
+    assert float(held) + float(remaining) == pytest.approx(60 * MINUTE, abs=0.01)
+    [(held, remaining)] = await look(harness, unordered, "active_leases", "seconds_held seconds_remaining")
+    assert held is None, "only its end is stored"
+    assert 50 * MINUTE < remaining <= 58 * MINUTE
 
 
 async def test_queue_depths_of_an_unordered_queue_count_what_is_out_and_what_comes_again(harness: Harness) -> None:

@@ -51,12 +51,15 @@ LEFT JOIN LATERAL (
     WHERE x.shard = k.shard AND x.partition_id = k.partition_id AND x.first_pos <= k.committed AND k.committed < p.head
     ORDER BY x.first_pos DESC LIMIT 1) o ON true;
 
--- What every group of a queue has before it. `messages`: retained ones. Without a group all of them are the lag.
+-- What every group of a queue has before it. `messages`: retained ones. Without a group all of them are the lag. `max_size` and
+-- `remaining_capacity` are those of the queue, NULL if it is not limited.
 CREATE VIEW fairlane.queue_depths AS
 SELECT t.name AS tenant, q.name AS queue, g.name AS "group", m.partitions, m.messages,
        CASE WHEN g.id IS NULL THEN m.messages ELSE coalesce(l.lag, 0) END AS lag, coalesce(l.lagging, 0) AS lagging_partitions,
-       coalesce(l.leased, 0) AS leased, l.oldest_at, d.n AS dead_letters
+       coalesce(l.leased, 0) AS leased, l.oldest_at, d.n AS dead_letters,
+       c.max_size, CASE WHEN c.max_size IS NOT NULL THEN greatest(0, c.max_size - q.depth) END AS remaining_capacity
 FROM fairlane.queues q
+CROSS JOIN LATERAL (SELECT nullif((q.options ->> 'max_size')::bigint, 0) AS max_size) c
 JOIN fairlane.tenants t ON t.id = q.tenant_id
 LEFT JOIN fairlane.groups g ON g.queue_id = q.id
 CROSS JOIN LATERAL (
@@ -71,10 +74,14 @@ LEFT JOIN (
            min(x.oldest_at) AS oldest_at
     FROM fairlane.lanes x GROUP BY x.group_id) l ON l.group_id = g.id;
 
--- Every lease that has not run out, by lane. `position`: its first message that is not finished. An unordered queue has many in a lane.
+-- Every lease that has not run out, by lane. `position`: its first message that is not finished. An unordered queue has many in a lane,
+-- and of those only the end is stored: `leased_at` and `seconds_held` are NULL.
 CREATE VIEW fairlane.active_leases AS
 SELECT t.name AS tenant, q.name AS queue, g.name AS "group", p.name AS partition, x.lease, x.position, x.messages, x.leased_at,
-       x.expires_at
+       x.expires_at,
+       CASE WHEN x.leased_at IS NOT NULL
+            THEN greatest(0, extract(epoch FROM clock_timestamp() - x.leased_at))::double precision END AS seconds_held,
+       greatest(0, extract(epoch FROM x.expires_at - clock_timestamp()))::double precision AS seconds_remaining
 FROM (
     SELECT k.shard, k.partition_id, k.group_id, k.lease, k.committed AS position, k.lease_end - k.committed AS messages, k.leased_at,
            k.ready_at AS expires_at

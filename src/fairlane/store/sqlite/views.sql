@@ -1,5 +1,6 @@
 -- Views for people, the same on both stores. They are made anew when this text changes. What they show counts rows, so on a large
--- store give them a queue: where queue = 'orders'. Times are those of the machine's clock.
+-- store give them a queue: where queue = 'orders'. Times are those of the machine's clock. People read them with the SQLite of their
+-- system, which may be as old as 3.38: what it does not know must not be used here.
 
 -- Every retained message that was not deleted, one row each. What an encrypted queue holds has no data here.
 create view messages as
@@ -48,11 +49,11 @@ select
             where c.partition_id = k.partition_id and c.group_id = k.group_id)
         + (select count(*) from failures f
             where f.partition_id = k.partition_id and f.group_id = k.group_id and f.due_at is not null) as lag,
-    iif(k.lease is not null and k.ready_at > unixepoch('subsec') * 1000000, k.lease_end - k.committed, 0)
+    iif(k.lease is not null and k.ready_at > (julianday('now') - 2440587.5) * 86400000000, k.lease_end - k.committed, 0)
         + (select coalesce(sum(c.upto - c.first_pos), 0) from claims c
-            where c.partition_id = k.partition_id and c.group_id = k.group_id and c.ends_at > unixepoch('subsec') * 1000000)
+            where c.partition_id = k.partition_id and c.group_id = k.group_id and c.ends_at > (julianday('now') - 2440587.5) * 86400000000)
         + (select count(*) from failures f where f.partition_id = k.partition_id and f.group_id = k.group_id
-            and f.token is not null and f.due_at > unixepoch('subsec') * 1000000) as leased,
+            and f.token is not null and f.due_at > (julianday('now') - 2440587.5) * 86400000000) as leased,
     k.committed as position,
     (select s.created_at from segments s where s.partition_id = k.partition_id and s.first_pos <= k.committed
         and k.committed < p.head order by s.first_pos desc limit 1) as oldest_at,
@@ -71,7 +72,8 @@ join groups g on g.id = k.group_id
 join queues q on q.id = p.queue_id
 join tenants t on t.id = q.tenant_id;
 
--- What every group of a queue has before it. `messages`: retained ones. Without a group all of them are the lag.
+-- What every group of a queue has before it. `messages`: retained ones. Without a group all of them are the lag. `max_size` and
+-- `remaining_capacity` are those of the queue, null if it is not limited.
 create view queue_depths as
 select
     t.name as tenant,
@@ -83,8 +85,10 @@ select
     coalesce(l.lagging, 0) as lagging_partitions,
     coalesce(l.leased, 0) as leased,
     strftime('%Y-%m-%dT%H:%M:%S', l.oldest_at / 1000000, 'unixepoch') || printf('.%06dZ', l.oldest_at % 1000000) as oldest_at,
-    (select count(*) from dead_letters d where d.queue_id = q.id and d.group_id = g.id and d.replayed_at is null) as dead_letters
-from queues q
+    (select count(*) from dead_letters d where d.queue_id = q.id and d.group_id = g.id and d.replayed_at is null) as dead_letters,
+    q.max_size,
+    max(0, q.max_size - q.depth) as remaining_capacity
+from (select *, nullif(json_extract(options, '$.max_size'), 0) as max_size from queues) q
 join tenants t on t.id = q.tenant_id
 join (
     select x.id, count(p.id) as partitions, coalesce(sum(p.head - p.start - (select count(*) from skips s
@@ -99,7 +103,8 @@ left join (
     group by x.group_id
 ) l on l.group_id = g.id;
 
--- Every lease that has not run out, by lane. `position`: its first message that is not finished. An unordered queue has many in a lane.
+-- Every lease that has not run out, by lane. `position`: its first message that is not finished. An unordered queue has many in a lane,
+-- and of those only the end is stored: `leased_at` and `seconds_held` are null.
 create view active_leases as
 select
     t.name as tenant,
@@ -110,12 +115,14 @@ select
     x.position,
     x.messages,
     strftime('%Y-%m-%dT%H:%M:%S', x.leased_at / 1000000, 'unixepoch') || printf('.%06dZ', x.leased_at % 1000000) as leased_at,
-    strftime('%Y-%m-%dT%H:%M:%S', x.expires_at / 1000000, 'unixepoch') || printf('.%06dZ', x.expires_at % 1000000) as expires_at
+    strftime('%Y-%m-%dT%H:%M:%S', x.expires_at / 1000000, 'unixepoch') || printf('.%06dZ', x.expires_at % 1000000) as expires_at,
+    max(0.0, (julianday('now') - 2440587.5) * 86400 - x.leased_at / 1e6) as seconds_held,
+    max(0.0, x.expires_at / 1e6 - (julianday('now') - 2440587.5) * 86400) as seconds_remaining
 from (
     select k.partition_id, k.group_id, k.lease, k.committed as position, k.lease_end - k.committed as messages, k.leased_at,
         k.ready_at as expires_at
     from cursors k
-    where k.lease is not null and k.ready_at > unixepoch('subsec') * 1000000
+    where k.lease is not null and k.ready_at > (julianday('now') - 2440587.5) * 86400000000
     union all
     select u.partition_id, u.group_id, u.token, min(u.first_pos), sum(u.n), null, min(u.ends_at)
     from (
@@ -123,7 +130,7 @@ from (
         union all
         select f.partition_id, f.group_id, f.token, f.position, 1, f.due_at from failures f where f.token is not null
     ) u
-    where u.ends_at > unixepoch('subsec') * 1000000
+    where u.ends_at > (julianday('now') - 2440587.5) * 86400000000
     group by u.partition_id, u.group_id, u.token
 ) x
 join partitions p on p.id = x.partition_id
@@ -164,9 +171,9 @@ create view stuck_lanes as
 with looked_at as (
     select l.*, f.attempts, f.error, f.first_failed_at,
         case when l.stopped is not null then l.stopped
-            when k.lease is not null and k.ready_at <= unixepoch('subsec') * 1000000 then 'lease expired'
+            when k.lease is not null and k.ready_at <= (julianday('now') - 2440587.5) * 86400000000 then 'lease expired'
             when f.attempts > 0 and k.claimed = 0 then 'retrying'
-            when max(k.ready_at, l.oldest_at) < unixepoch('subsec') * 1000000 - 60000000 then 'unread'
+            when max(k.ready_at, l.oldest_at) < (julianday('now') - 2440587.5) * 86400000000 - 60000000 then 'unread'
         end as reason
     from lanes l
     join cursors k on k.partition_id = l.partition_id and k.group_id = l.group_id
