@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlane import AckItem, Client, InvalidRequest, Message, PushItem, Subscription
+from fairlane import AckItem, Client, InvalidRequest, LeaseLost, Message, PushItem, Subscription
 from fairlane.errors import CommandFailed, NotFound, Unavailable
 from fairlane.runtime.clock import wall_clock
 
@@ -120,12 +120,29 @@ async def test_different_things_can_be_said_of_the_messages_of_a_batch(client: C
     assert [message.data for message in await client.pop(queue, batch=3)] == [3]
 
 
-async def test_an_ack_under_a_lease_that_ended_is_an_outcome(client: Client, queue: str) -> None:
+@pytest.mark.parametrize("verb", ["ack", "nack"])
+async def test_an_ack_under_a_lease_that_ended_is_raised_or_is_an_outcome(
+    client: Client, queue: str, verb: str
+) -> None:
     await client.push(queue, 1)
     batch = await client.pop(queue)
     assert await client.release(batch) == 1
-    [outcome] = await client.ack(batch)
+    with pytest.raises(LeaseLost, match="the lease of 1 of 1 messages ended"):
+        await getattr(client, verb)(batch)
+    [outcome] = await getattr(client, verb)(batch, check=False)
     assert (outcome.success, outcome.code) == (False, "lease_lost")
+
+
+async def test_an_ack_of_several_lanes_of_which_one_lease_ended_says_so_and_finishes_the_others(
+    client: Client, queue: str
+) -> None:
+    for partition in "ab":
+        await client.push_many([PushItem(queue=queue, payload=b"1", partition=partition) for _ in range(2)])
+    first, second = [await client.pop(queue, batch=2, partition=partition) for partition in "ab"]
+    await client.release(first)
+    with pytest.raises(LeaseLost, match="the lease of 2 of 4 messages ended"):
+        await client.ack([*first, *second])
+    assert len(await client.pop(queue, batch=10, partitions=2)) == 2
 
 
 async def test_a_result_is_kept_with_the_ack(client: Client, queue: str) -> None:

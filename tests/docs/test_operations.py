@@ -152,7 +152,7 @@ async def under_load(url: str, back_up: BackUp) -> None:
         after = len(pushed)
         assert after > before, "it went on meanwhile"
     async with Broker.open(restored) as broker:
-        assert not (await broker.ack(later))[0].success, "a lease of which the backup knows nothing"
+        assert not (await broker.ack(later, check=False))[0].success, "a lease of which the backup knows nothing"
         again = await broker.push("orders", 0, partition="p", transaction_id="order-0")
         assert again.status == "duplicate"
         [there] = await broker.queues.counted("orders")

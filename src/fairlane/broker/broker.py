@@ -51,6 +51,7 @@ from fairlane.model.outcome import (
     RenewOutcome,
     check_acks,
     check_isolation,
+    check_leases,
 )
 from fairlane.model.stream import StateChange
 from fairlane.outbound.addresses import Allowed
@@ -168,10 +169,13 @@ class Broker(Parts):
         error: str | None = None,
         delay_ms: timedelta | int | None = None,
         result: Any = msgspec.UNSET,
+        check: bool = True,
     ) -> Sequence[AckOutcome]:
-        """Say the same of some messages of one group; one outcome each."""
+        """Say the same of some messages of one group; one outcome each. Raises LeaseLost if the lease of some had
+        ended, while the others are done all the same; with `check=False` that is an outcome."""
         _, group, items = acks_of(messages, status, error, delay_ms, result)
-        return await self.ack_request(AckRequest(self.tenant, group or QUEUE_MODE, items))
+        outcomes = await self.ack_request(AckRequest(self.tenant, group or QUEUE_MODE, items))
+        return check_leases(outcomes) if check else outcomes
 
     async def ack_many(
         self, items: Sequence[AckItem], *, group: str = QUEUE_MODE, queue: str = ""
@@ -187,8 +191,9 @@ class Broker(Parts):
         *,
         error: str | None = None,
         delay_ms: timedelta | int | None = None,
+        check: bool = True,
     ) -> Sequence[AckOutcome]:
-        return await self.ack(messages, "failed", error=error, delay_ms=delay_ms)
+        return await self.ack(messages, "failed", error=error, delay_ms=delay_ms, check=check)
 
     async def renew(self, lease: str | Batch[Any], seconds: int | None = None) -> RenewOutcome:
         """Keep a lease for `seconds` from now, or longer if it had more left; of a batch for as long as its pop was

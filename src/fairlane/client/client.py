@@ -62,6 +62,7 @@ from fairlane.model.outcome import (
     RenewOutcome,
     check_acks,
     check_isolation,
+    check_leases,
 )
 from fairlane.model.queue import PRIORITY_MAX
 from fairlane.runtime.clock import wall_clock
@@ -231,10 +232,13 @@ class Client(Part):
         error: str | None = None,
         delay_ms: timedelta | int | None = None,
         result: Any = msgspec.UNSET,
+        check: bool = True,
     ) -> Sequence[AckOutcome]:
-        """Say the same of some messages of one group; one outcome each. A lease that ended is an outcome."""
+        """Say the same of some messages of one group; one outcome each. Raises LeaseLost if the lease of some had
+        ended, while the others are done all the same; with `check=False` that is an outcome."""
         queue, group, items = acks_of(messages, status, error, delay_ms, result)
-        return await self._acks.send((queue, group), items)
+        outcomes = await self._acks.send((queue, group), items)
+        return check_leases(outcomes) if check else outcomes
 
     async def nack(
         self,
@@ -242,9 +246,10 @@ class Client(Part):
         *,
         error: str | None = None,
         delay_ms: timedelta | int | None = None,
+        check: bool = True,
     ) -> Sequence[AckOutcome]:
         """These failed: the first of each lane comes again, by the queue's backoff or after `delay_ms`."""
-        return await self.ack(messages, "failed", error=error, delay_ms=delay_ms)
+        return await self.ack(messages, "failed", error=error, delay_ms=delay_ms, check=check)
 
     async def ack_many(
         self, items: Sequence[AckItem], *, group: str = QUEUE_MODE, queue: str = ""

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, overload
 
 import msgspec
 
-from fairlane.errors import FairlaneError, InvalidRequest
+from fairlane.errors import FairlaneError, InvalidRequest, LeaseLost
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, ERROR_CHARS_MAX, RESULT_BYTES_MAX, SECONDS_MAX
 from fairlane.model.message import check_json
@@ -212,6 +212,10 @@ class Outcomes(Sequence[AckOutcome]):
         outcomes = [found[id(indexes)] for indexes in items.lanes.values() if id(indexes) in found]
         return outcomes if len(outcomes) == len(items.lanes) else None
 
+    def may_be(self, code: str) -> bool:
+        """Return False if no item came to an outcome with this code, without a look at each."""
+        return any(outcome.code == code for _, outcome in self._added)
+
     def copy(self) -> Outcomes:
         other = Outcomes(self._items)
         other._added, other.common = list(self._added), self.common
@@ -249,6 +253,19 @@ class Outcomes(Sequence[AckOutcome]):
             replace = msgspec.structs.replace
             self._made = [replace(outcome, transaction_id=id) for outcome, id in zip(found, ids, strict=True)]
         return self._made
+
+
+def check_leases(outcomes: Sequence[AckOutcome]) -> Sequence[AckOutcome]:
+    """Return outcomes of acks. Raises LeaseLost if some came after their lease had ended."""
+    if isinstance(outcomes, Outcomes) and not outcomes.may_be("lease_lost"):
+        return outcomes
+    lost = sum([outcome.code == "lease_lost" for outcome in outcomes])
+    if lost:
+        raise LeaseLost(
+            f"the lease of {lost} of {len(outcomes)} messages ended before the ack, so they are delivered again; "
+            "pop with a longer lease, renew it in time, or pass check=False to get an outcome for each message"
+        )
+    return outcomes
 
 
 class RenewOutcome(msgspec.Struct, frozen=True):
