@@ -78,6 +78,35 @@ async def test_a_renewal_that_fails_unexpectedly_is_repeated(
     assert told.exc_info is not None, "somebody can find the defect"
 
 
+async def test_a_renewal_without_an_answer_is_repeated_and_holds_up_no_other_lease(
+    client: Client, queue: str, running: Running, renewals: Renewals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, go_on, attempts, hung = App(), threading.Event(), [], set[str]()
+    works = Client.renew
+
+    async def hangs_once(client: Client, lease: str, seconds: int) -> RenewOutcome:
+        if not hung:
+            hung.add(lease)
+            await asyncio.Event().wait()
+        return await works(client, lease, seconds)
+
+    @app.handler(queue, lease_seconds=4)
+    def handle(number: int, ctx: Context) -> None:
+        attempts.append(ctx.attempt)
+        go_on.wait(60)
+
+    monkeypatch.setattr(Client, "renew", hangs_once)
+    async with running(app):
+        for number in (1, 2):  # one after the other, so that each has a lease of its own
+            await client.push(queue, number, partition=str(number))
+            await until(lambda number=number: len(attempts) == number)
+        await until(lambda: len(renewals.of) == 2 and min(renewals.of.values()) >= 2)
+        go_on.set()
+        await until_drained(client, queue)
+    assert hung
+    assert attempts == [1, 1]
+
+
 async def test_a_heartbeat_that_fails_unexpectedly_is_repeated(
     client: Client, queue: str, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,9 +172,12 @@ class Renewer:
 
     async def _renew(self, claim: Claim) -> None:
         try:
-            outcome = await self._verbs.renew(claim.lease, claim.batch.lease_seconds)
+            async with asyncio.timeout(4 * claim.beat):  # all leases wait for this one, so that none may wait too long
+                outcome = await self._verbs.renew(claim.lease, claim.batch.lease_seconds)
         except Exception as error:  # an unexpected one must not end the renewals of all leases
-            fields, defect = {"lease": claim.lease, "error": error}, not isinstance(error, FairlaneError)
+            defect = not isinstance(error, FairlaneError | TimeoutError)
+            text = f"no answer within {4 * claim.beat:g} s" if isinstance(error, TimeoutError) else error
+            fields = {"lease": claim.lease, "error": text}
             self._log.warning("cannot renew lease %(lease)s: %(error)s", fields, exc_info=defect)
             if claim.renew_at != _NEVER:
                 self.hold(claim, beats=1)
