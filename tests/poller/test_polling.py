@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections import Counter
 from typing import Any
@@ -83,6 +84,20 @@ async def test_the_api_is_asked_again_no_sooner_than_it_asks_for(polling: Pollin
     with pytest.raises(Overloaded) as refused:
         await polling.once()
     assert refused.value.retry_after == 3600
+
+
+async def test_an_api_that_fails_is_asked_again_after_growing_delays(polling: Polling) -> None:
+    times: list[float] = []
+
+    async def note(asked: Any, what: str) -> None:
+        if what == "asked":
+            times.append(time.monotonic())
+
+    polling.api.meet = note
+    polling.api.faults.extend(["broken", "broken", "broken"])
+    assert (await polling.once()).created == 35
+    delays = [later - earlier for earlier, later in itertools.pairwise(times[:4])]
+    assert [delay >= least for delay, least in zip(delays, (0.1, 0.2, 0.4), strict=True)] == [True] * 3
 
 
 async def test_a_record_that_goes_while_pages_are_read_is_told_of_once_or_never(polling: Polling) -> None:
