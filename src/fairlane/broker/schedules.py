@@ -19,6 +19,7 @@ from fairlane.errors import (
     Conflict,
     ExpressionFailed,
     FairlaneError,
+    InvalidRequest,
     LaneLocked,
     LaneWaiting,
     NotFound,
@@ -57,6 +58,7 @@ class Schedules(Part):
         """Make a schedule, or replace it. The same one again changes nothing."""
         check_name("name", name)
         check_payload(bytes(options.check().data))
+        _check_numbers(options.data)
         next_at = next_tick(options, await self._store.now())
         tenants = self._broker.tenants
         if tenants.limits(self._tenant, "schedules") and not await self._store.schedules.get(self._tenant, name):
@@ -237,3 +239,11 @@ def _item(schedule: Stored, at: int, transaction_id: str) -> PushItem:
         type=options.type,
         headers={"schedule": schedule.name, "tick": moment(at)},
     )
+
+
+def _check_numbers(data: msgspec.Raw) -> None:
+    """Raise InvalidRequest if a spec could not name this data, because a number of it is out of range."""
+    try:
+        msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        raise InvalidRequest("data: a number is out of range") from None

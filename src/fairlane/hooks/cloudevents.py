@@ -23,6 +23,8 @@ _RESERVED = ("data", "data_base64", "datacontenttype")
 _TEXT = re.compile(rb"text/.*|application/xml|.*\+xml")
 _JSON = re.compile(rb"(application|text)/json|.*\+json")
 _encode = msgspec.json.Encoder().encode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
 
 
 def is_event(content_type: bytes) -> bool:
@@ -37,12 +39,13 @@ def event_of(headers: Mapping[bytes, bytes], content_type: bytes, body: bytes, *
     """
     if content_type == STRUCTURED:
         check_json("the event", body, bytes_max=bytes_max)
-        event = msgspec.json.decode(body)
-        if not isinstance(event, dict):
-            raise InvalidRequest("a CloudEvent is a JSON object")
-        _check(event)
+        try:
+            members = _decode_members(body)
+        except msgspec.ValidationError:
+            raise InvalidRequest("a CloudEvent is a JSON object") from None
+        _check({name: _decode_text(value) for name, value in members.items() if bytes(value).startswith(b'"')})
         return body
-    event = {
+    event: dict[str, Any] = {
         name: _attribute(name, value)
         for header, value in headers.items()
         if (name := header.removeprefix(_PREFIX).decode("latin-1")) and header.startswith(_PREFIX)
@@ -62,9 +65,22 @@ def event_of(headers: Mapping[bytes, bytes], content_type: bytes, body: bytes, *
     return _encode(event)
 
 
-def key_of(event: Mapping[str, Any]) -> str:
-    """Return what an event and its repetitions have in common, and no other event has."""
-    return f"{event['source']} {event['id']}"
+class _Event(msgspec.Struct):
+    source: str
+    id: str
+
+
+class _Message(msgspec.Struct):
+    payload: _Event
+
+
+_decode_message = msgspec.json.Decoder(_Message).decode
+
+
+def key_of(message: bytes) -> str:
+    """Return what the event of a message and its repetitions have in common, and no other event has."""
+    event = _decode_message(message).payload
+    return f"{event.source} {event.id}"
 
 
 def _attribute(name: str, value: bytes) -> str:

@@ -32,7 +32,7 @@ Secrets = Callable[[Sequence[str]], Sequence[str]]
 """What the environment variables of these names hold; InvalidRequest if one is not set."""
 _KEY = re.compile(r"[\x20-\x7e]{1,128}")
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class _Challenge(msgspec.Struct):
@@ -183,7 +183,7 @@ def _key_of(spec: ir.WebhookSpec, scheme: Scheme | None) -> Callable[[Received, 
         case ir.BodyKey():
             return _body_key
     if spec.format == "cloudevents":
-        return lambda received, message: _checked(key_of(_decode(message)["payload"]), "the id of the event")
+        return lambda received, message: _checked(key_of(message), "the id of the event")
     if scheme is not None and scheme.id_header is not None:
         return _header_key(scheme.id_header, scheme.id_header.decode())
     # Other senders do not sign their delivery ids: who recorded a request could send it again under any.
@@ -255,6 +255,14 @@ def _own_payload(fields: Mapping[str, list[str]]) -> bytes | None:
     except InvalidRequest:
         return None
     return payload
+
+
+def _decode(message: bytes) -> dict[str, Any]:
+    """Decode a message. Raises InvalidRequest if it has a number that is out of range."""
+    try:
+        return _decode_object(message)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"the body cannot be read: {error}") from None
 
 
 def _text(value: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import msgspec
@@ -19,14 +20,15 @@ def preview_of(raw: msgspec.Raw) -> msgspec.Raw:
     """Return a message as JSON, shortened.
 
     An object keeps its first fields and a list its first items. Long texts are cut, and so is all that is nested deeper
-    than two levels. The preview of a very large message is a text, its beginning.
+    than two levels. The preview of a message that is very large or cannot be decoded is a text, its beginning.
     """
     text = bytes(raw)
     if len(text) <= WHOLE_BYTES_MAX:
         return raw
-    if len(text) > _DECODED_BYTES_MAX:
-        return _encoded(_cut(text[: 4 * _TEXT_CHARS].decode("utf-8", "replace")))
-    return _encoded(_shortened(msgspec.json.decode(text), levels=2))
+    if len(text) <= _DECODED_BYTES_MAX:
+        with contextlib.suppress(msgspec.DecodeError):  # a number may be out of range
+            return _encoded(_shortened(msgspec.json.decode(text), levels=2))
+    return _encoded(_cut(text[: 4 * _TEXT_CHARS].decode("utf-8", "replace")))
 
 
 def _shortened(value: Any, *, levels: int) -> Any:

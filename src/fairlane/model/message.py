@@ -21,7 +21,7 @@ from fairlane.model.limits import (
     SECONDS_MAX,
     TYPE_CHARS_MAX,
 )
-from fairlane.model.moment import Moment, When, micros_of, millis_of
+from fairlane.model.moment import MICROS_MAX, Moment, When, micros_of, millis_of
 from fairlane.model.names import DEFAULT_PARTITION, are_plain, check_count, check_name, is_known, is_plain, known_names
 from fairlane.model.queue import PRIORITY_MAX
 
@@ -114,6 +114,8 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
             raise InvalidRequest("deliverAt and delayMs are two ways to say when; give one of them")
         if self.deliver_at is not None:
             self.deliver_at = micros_of("deliverAt", self.deliver_at)
+            if self.deliver_at == MICROS_MAX:  # a text that names a later time is read as this one
+                raise InvalidRequest("deliverAt must be before 2255")
         if self.delay_ms is not None:
             self.delay_ms = millis_of("delayMs", self.delay_ms, most=SECONDS_MAX * 1000)
 

@@ -22,7 +22,7 @@ STRING, INT, FLOAT, BOOL = (ir.Scalar(of=of) for of in ("string", "int", "float"
 _TEXTS = ("string", "time", "uuid", "bytes")
 _SCALARS: dict[str, Any] = {
     "string": str,
-    "int": int,
+    "int": Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)],
     "float": float,
     "bool": bool,
     "time": Annotated[datetime, msgspec.Meta(tz=True)],
