@@ -91,9 +91,9 @@ async def send(mail: Mail, books: Books, ctx: Context) -> Dead | None:
 
 @app.handler("prices", concurrency=4)
 async def price(change: PriceEvent, books: Books) -> None:
-    if change.record is None:
+    if change.event == "deleted":
         books.prices.pop(change.key, None)
-    else:
+    elif change.record is not None:
         books.prices[change.key] = change.record.cents
     print(f"  price of article {change.key} {change.event}")
 
