@@ -11,11 +11,12 @@ Handlers of a consumer run in threads as well.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import msgspec
@@ -31,15 +32,29 @@ __all__ = ["Buffer", "Client", "Consumer", "QueuedPush"]
 
 CLEAN_UP_SECONDS = 10.0  # for what was interrupted: a consumer gives back what it held
 
+_of_parents: list[object] = []
+_reopening = threading.Lock()
+
+
+def _forked() -> None:
+    global _reopening  # somebody else may have held it
+    _reopening = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
 P = ParamSpec("P")
 R = TypeVar("R")
 X = TypeVar("X")
 
 
 class Portal:
-    """An event loop in a thread, and the way to it."""
+    """An event loop in a thread, and the way to it. A forked process has the portal, but not its thread."""
 
     def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.closed = False
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="fairlane-client", daemon=True)
         self._thread.start()
@@ -60,8 +75,10 @@ class Portal:
                 raise InvalidRequest(
                     "a blocking client cannot wait on its own loop; use a handler that is no coroutine"
                 )
-            if not self.open:
+            if self.closed:
                 raise InvalidRequest("this client is closed")
+            if self.pid != os.getpid():
+                raise InvalidRequest("this was made before this process was forked; make it again in this process")
             future = asyncio.run_coroutine_threadsafe(watched, self._loop)
         except BaseException:
             watched.close()
@@ -88,12 +105,9 @@ class Portal:
         else:
             self.call(_awaited(manager.__aexit__, None, None, None))
 
-    @property
-    def open(self) -> bool:
-        return self._thread.is_alive()
-
     def close(self) -> None:
-        if self.open:
+        closed, self.closed = self.closed, True
+        if not closed and self.pid == os.getpid():
             self._loop.call_soon_threadsafe(self._closing.set)
             self._thread.join()
 
@@ -210,13 +224,34 @@ class Consumer(_Block):
 
 
 class Client:
-    """`fairlane.Client`, for callers that wait. Takes the same arguments, and has the same verbs and parts."""
+    """`fairlane.Client`, for callers that wait. Takes the same arguments, and has the same verbs and parts.
+
+    A process that was forked connects anew with its first call.
+    """
 
     def __init__(
         self, servers: str | Sequence[str] = asynchronous.DEFAULT_SERVER, **options: Unpack[ClientOptions]
     ) -> None:
-        self._asynchronous = asynchronous.Client(servers, **options)
-        self._portal = Portal()
+        self._make = partial(asynchronous.Client, servers, **options)
+        self._opened = self._make(), Portal()
+
+    def _here(self) -> tuple[asynchronous.Client, Portal]:
+        """Return the asynchronous client of this process, and the portal to its loop."""
+        if self._opened[1].pid != os.getpid() and not self._opened[1].closed:
+            with _reopening:
+                if self._opened[1].pid != os.getpid():
+                    # Connections and loop are the parent's: they are neither used nor closed here.
+                    _of_parents.append(self._opened)
+                    self._opened = self._make(), Portal()
+        return self._opened
+
+    @property
+    def _asynchronous(self) -> asynchronous.Client:
+        return self._here()[0]
+
+    @property
+    def _portal(self) -> Portal:
+        return self._here()[1]
 
     push = _blocking(asynchronous.Client.push)
     push_many = _blocking(asynchronous.Client.push_many)
@@ -246,9 +281,10 @@ class Client:
 
     def close(self) -> None:
         """Wait for what is on its way, then close the connections and end the thread. Twice is as good as once."""
-        if self._portal.open:
-            self._portal.call(self._asynchronous.close())
-            self._portal.close()
+        client, portal = self._opened
+        if portal.pid == os.getpid() and not portal.closed:
+            portal.call(client.close())
+        portal.close()
 
     def __enter__(self) -> Self:
         return self

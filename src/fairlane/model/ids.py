@@ -58,9 +58,13 @@ class Uuid7:
 
     def __init__(self, clock_ms: Callable[[], int] | None = None) -> None:
         self._clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
-        self._ms = -1
         self._head = ""  # the first 19 characters of this millisecond's ids
         self._low = 0  # the last 64 bits of the last id
+        self.begin()
+
+    def begin(self) -> None:
+        """Draw random bits for the next id, whatever was drawn before."""
+        self._ms = -1
         self._lock = threading.Lock()
 
     def __call__(self) -> str:
@@ -99,6 +103,9 @@ class Uuid7:
 
 
 uuid7 = Uuid7()
+if hasattr(os, "register_at_fork"):
+    # A child that went on counting would make the ids of its parent, and its messages would be duplicates.
+    os.register_at_fork(after_in_child=uuid7.begin)
 
 
 def uuid7_ms(text: str) -> int | None:
