@@ -113,7 +113,7 @@ async def test_the_entries_of_a_partition_of_a_limited_queue_are_moved_together(
     monkeypatch.setattr(broker.store.operations, "enqueue", watched)
     await broker.flags.turn(PUSH_MAINTENANCE, False)
     await drained(broker)
-    assert calls == [200]
+    assert len(calls) < 10, "one by one it were 200"
     assert [delivery.data for delivery in await broker.pop("short", batch=200)] == list(range(200))
 
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from fairlane.broker.admission import Limit
 from fairlane.broker.broker import Broker
+from fairlane.broker.flags import PUSH_MAINTENANCE
 from fairlane.broker.push_batch import PushRequest
-from fairlane.errors import OutcomeUnknown, StoreUnavailable
+from fairlane.errors import OutcomeUnknown, Overloaded, StoreUnavailable
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.outcome import AckItem
@@ -127,3 +129,42 @@ async def test_a_push_that_is_cancelled_while_it_is_appended_is_not_overtaken(
         got += [message.data for message in batch]
         await broker.ack(list(batch))
     assert got == [0, 1, 2]
+
+
+async def test_a_journal_that_only_grows_though_the_store_is_there_refuses_pushes_and_then_acks(broker: Broker) -> None:
+    """Else a store that is too slow for its producers is found out when the disk of the broker is full."""
+    broker.admission.limits = {"push": Limit(2.0, 5), "ack": Limit(2.0, 8)}
+    await broker.push_many([PushItem(queue=QUEUE, payload=b"1") for _ in range(4)])
+    batch = await broker.pop(QUEUE, batch=4)
+    await broker.flags.turn(PUSH_MAINTENANCE, True)
+    for number in range(10):
+        assert (await broker.push(QUEUE, number)).reason == "maintenance", "that is what maintenance is for"
+    await broker.flags.turn(PUSH_MAINTENANCE, False)
+    for number in range(5):
+        assert (await broker.push(QUEUE, number)).reason == "maintaining_order"
+    with pytest.raises(Overloaded) as refused:
+        await broker.push_many([PushItem(queue=queue, payload=b"1") for queue in (QUEUE, "other")])
+    assert (refused.value.depth, kept(broker)) == (15, 15)
+    assert refused.value.retry_after >= 1
+    assert (await broker.push("third", 1)).status == "queued", "no other lane is held up"
+    assert not await broker.pop("other"), "nothing of the refused request was stored"
+
+    broker.route.watch.up = False
+    [first] = await broker.ack(batch[0])
+    assert (first.durability, kept(broker)) == ("journal", 16)
+    broker.route.watch.up = True
+    for delivery in list(batch)[1:3]:
+        assert (await broker.ack(delivery))[0].reason == "maintaining_order"
+    broker.admission.limits = {"push": Limit(2.0, 2), "ack": Limit(2.0, 2)}
+    with pytest.raises(Overloaded):
+        await broker.ack(batch[3])
+
+
+async def test_what_an_outage_left_in_the_journal_refuses_nothing(broker: Broker) -> None:
+    broker.admission.limits = {"push": Limit(2.0, 5)}
+    broker.route.watch.up = False
+    for number in range(10):
+        assert (await broker.push(QUEUE, number)).reason == "store_unavailable"
+    broker.route.watch.up = True
+    for number in range(5):
+        assert (await broker.push(QUEUE, number)).reason == "maintaining_order"

@@ -22,7 +22,7 @@ from fairlane.broker.tenants import NONE, Room
 from fairlane.errors import LaneLocked, Overloaded, ShuttingDown, StoreUnavailable, Unavailable
 from fairlane.model.outcome import AckOutcome, PushOutcome, RenewOutcome
 from fairlane.runtime.batcher import Batcher, BatchPolicy
-from fairlane.runtime.rate import retry_after
+from fairlane.runtime.rate import Rate, retry_after
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Renewal
 from fairlane.telemetry import Telemetry
@@ -141,6 +141,16 @@ class Admission:
             return Overloaded(why, retry_after=retry_after(wait), depth=depth)
         why = f"the store is {wait:.1f} s behind, and {depth} operations wait, of {limit.operations}"
         return Overloaded(why, retry_after=retry_after(self._drain.rate.seconds_for(depth)), depth=depth)
+
+    def refusal_by_journal(self, kind: Kind, growth: int, entries: int, rate: Rate) -> Overloaded | None:
+        """Return why one more of this kind cannot wait in the journal, which has grown by `growth` entries though the
+        store is there, and empties at this `rate`. None if it can."""
+        limit = self.limits.get(kind)
+        if limit is None or growth < limit.operations:
+            return None
+        why = f"the journal grows faster than the store takes its entries: {entries} wait, {growth} more than before"
+        self.decisions[kind]["refuse"] += 1
+        return Overloaded(why, retry_after=retry_after(rate.seconds_for(growth)), depth=entries)
 
     def pause_for_operations(self) -> float:
         """How long a push that meets operations in its partition waits for them before it becomes one: as long as they

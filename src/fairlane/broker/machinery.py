@@ -135,7 +135,7 @@ class Machinery:
         self._popper.route = self.route if journal is not None else None
         self._wide_popper = WidePopper(store, self.catalogue, self._popper, self.waiters)
         self.admission = Admission(store, self.route, self._scheduler, self.operation_drain, self.telemetry, limits)
-        enqueuer.admission = self.admission
+        enqueuer.admission = self.route.admission = self.admission
         self._watch = CatalogueWatch(
             store, self.catalogue, self.tenants, self.all_specs, self.credentials, self.route.met
         )

@@ -9,16 +9,22 @@ FAST_SECONDS = 0.25
 AIM_SECONDS = 0.5
 SAME = 0.75
 """A smaller batch that takes more than this share of the time of a larger one is no faster."""
+FIRST_SHARE = 8
 FAILED_SHARE = 4
 
 
 class BatchSize:
-    """The number of bytes that the next batch may have, between `least` and `most`."""
+    """The number of bytes that the next batch may have, between `least` and `most`. The first has few, for nothing is
+    known of the speed yet, and a fast store soon has large ones."""
 
     def __init__(self, least: int, most: int) -> None:
         self._least = least
         self._most = most
-        self.bytes = most
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: nothing was measured for a while."""
+        self.bytes = min(self._most, FIRST_SHARE * self._least)
         self._slow: tuple[int, float] | None = None
         """Size and duration of a slow batch, if the current size follows from it."""
 

@@ -73,6 +73,8 @@ class Appender:
         self._news = news
         self._appending: Counter[Backlog] = Counter()
         """The backlogs of entries that are being appended."""
+        self._shortest: int | None = None
+        """The fewest entries since the store is there; None while it is away, or nothing may leave the journal."""
 
     def is_empty(self) -> bool:
         """Look whether the journal is, for now and as long as nobody changes it."""
@@ -85,6 +87,16 @@ class Appender:
         """Those that have entries in the journal, or are about to."""
         some = set(backlogs)
         return self.journal.holds(some) | (some & self._appending.keys())
+
+    def forget_growth(self) -> None:
+        """Note that nothing can leave the journal now, so that it has to grow."""
+        self._shortest = None
+
+    def growth(self) -> tuple[int, int]:
+        """Return by how many entries the journal has grown though the store is there, and how many it has."""
+        entries = self.journal.state().entries
+        self._shortest = entries if self._shortest is None else min(self._shortest, entries)
+        return entries - self._shortest, entries
 
     async def push(self, flush: Flush, owners: Sequence[tuple[int, int]], reason: OperationReason) -> None:
         """Put these items of a flush into the journal, and the drafts that failed in it; say so, or why not."""

@@ -107,6 +107,8 @@ class OperationDrain(Service):
         """Of the last claims, until they are known to have ended."""
         self._claimed_at = 0.0
         self._size = BatchSize(CLAIM_BYTES_MIN, CLAIM_BYTES_MAX)
+        self._backlogs = 0
+        """How many the last claim found: the next has about as many to share its bytes among."""
         self.depth = 0
         """Open operations of all brokers, as of the last look and what happened here since."""
         self.completed = self.failed = self.postponed = 0
@@ -168,6 +170,8 @@ class OperationDrain(Service):
             self.depth = await self._store.operations.depth()
             self._looked_at = monotonic()
         if not self.depth:
+            self._size.forget()
+            self._backlogs = 0
             return False
         await self._give_back()
         self.rate.resume(monotonic())
@@ -197,10 +201,11 @@ class OperationDrain(Service):
     async def _claim(self, token: UUID) -> list[ClaimedBacklog]:
         size_max = self._size.bytes
         backlogs = max(1, min(BACKLOGS_MAX, size_max // CLAIM_BYTES_MIN))
-        run_bytes = min(RUN_BYTES_MAX, size_max // backlogs)
+        run_bytes = min(RUN_BYTES_MAX, size_max // max(1, min(backlogs, self._backlogs)))
         claimed = await self._store.operations.claim(
             self._worker, backlogs=backlogs, run_bytes=run_bytes, run=run_bytes // OPERATION_BYTES, token=token
         )
+        self._backlogs = len(claimed)
         operations = sum(len(backlog.operations) for backlog in claimed)
         more = room_beside(len(claimed), operations, size_of(claimed), size_max)
         if more:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -190,7 +190,7 @@ class Enqueuer:
             new.created_at = entry.created_at
             operations.append(new)
             tried.append((entry, None))
-        results = iter(await self._enqueue(operations))
+        results = iter(await self._enqueue(operations, pauses=()))
         return [(entry, error or self._met(*next(results))) for entry, error in tried]
 
     def _met(self, new: NewOperation, result: EnqueueResult) -> FairlaneError | None:
@@ -203,11 +203,14 @@ class Enqueuer:
         self._catalogue.forget(new.queue_id)
         return LaneLocked(f"queue {new.queue!r} is being changed; this is tried again")
 
-    async def _enqueue(self, operations: list[NewOperation]) -> list[tuple[NewOperation, EnqueueResult]]:
-        """Each with what became of it. A commit whose fate is not known is repeated, under the same ids."""
+    async def _enqueue(
+        self, operations: list[NewOperation], pauses: Iterable[float] = UNKNOWN_PAUSES
+    ) -> list[tuple[NewOperation, EnqueueResult]]:
+        """Return each with its result. A commit whose outcome is not known is repeated after each of the `pauses`,
+        under the same ids."""
         if not operations:
             return []
-        pauses = iter(UNKNOWN_PAUSES)
+        pauses = iter(pauses)
         unknown = False
         while True:
             try:

@@ -180,6 +180,8 @@ class JournalDrain(Service):
             self._load_at = 0.0
             route.rate.resume(now)
             await self._drain()
+        else:
+            self._size.forget()
         self._resting = {backlog: rest for backlog, rest in self._resting.items() if backlog in self._turns}
         if not route.watch.up:
             await route.watch.wait_back(_FLOOR_SECONDS)

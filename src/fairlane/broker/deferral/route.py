@@ -10,7 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -30,7 +30,7 @@ from fairlane.broker.deferral.patience import PATIENCE_SECONDS, Patience, StoreW
 from fairlane.broker.flags import PUSH_MAINTENANCE, Flags
 from fairlane.broker.push import Announcer, Pusher
 from fairlane.broker.push_batch import UNDECIDED, Flush, PushRequest
-from fairlane.errors import FairlaneError, LaneLocked, LaneWaiting, OutcomeUnknown, StoreUnavailable
+from fairlane.errors import FairlaneError, LaneLocked, LaneWaiting, OutcomeUnknown, Overloaded, StoreUnavailable
 from fairlane.model.ids import Uuid7
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckOutcome, OperationReason, PushOutcome
@@ -39,6 +39,7 @@ from fairlane.runtime.rate import Rate
 from fairlane.store.contract.store import Store
 
 if TYPE_CHECKING:
+    from fairlane.broker.admission import Admission
     from fairlane.store.journal.journal import Journal
 
 REST, REST_SECONDS_MAX = 4.0, 0.5
@@ -77,6 +78,8 @@ class Route:
         self._acker = acker
         self._enqueuer = enqueuer
         self._announcer = announcer
+        self.admission: Admission | None = None
+        """Says how many pushes and acks may wait."""
         self._rest_until = 0.0
         self._appender: Appender | None = None
         if journal is not None:
@@ -175,11 +178,17 @@ class Route:
         reason = self.reason()
         if reason is None and journal.is_empty():
             return await self._push(requests, run, journal)
+        if reason is not None:
+            journal.forget_growth()
         following = set() if reason else journal.following(push_backlogs(requests))
+        refusal = self._refusal("push", journal) if following else None
         flush = Flush(requests)
         journalled: list[tuple[int, int]] = []
         direct: dict[int, list[int]] = defaultdict(list)
         for number, request in enumerate(requests):
+            if refusal and any(push_backlog(request.tenant, item) in following for item in request.items):
+                flush.outcomes[number] = refusal
+                continue
             for index, item in enumerate(request.items):
                 if reason is not None or push_backlog(request.tenant, item) in following:
                     journalled.append((number, index))
@@ -199,6 +208,10 @@ class Route:
             for index, one in zip(mine, outcome, strict=True):
                 flush.put((number, index), one)
         return flush.outcomes
+
+    def _refusal(self, kind: Literal["push", "ack"], journal: Appender) -> Overloaded | None:
+        """Return why no more of this kind may follow entries of the journal; None if it may."""
+        return self.admission.refusal_by_journal(kind, *journal.growth(), self.rate) if self.admission else None
 
     def ack(
         self, requests: list[AckRequest], run: AckRun | None = None
@@ -237,6 +250,7 @@ class Route:
         """Each request into the journal or into the store, as its backlogs demand."""
         away = StoreUnavailable(self.watch.why)
         if not self.watch.up:
+            journal.forget_growth()
             return await journal.acks(requests, away, "store_unavailable")
         if journal.is_empty():
             return await self._ack(requests, run, journal)
@@ -244,7 +258,8 @@ class Route:
         follow = [any(ack_backlog(request, item) in following for item in request.items) for request in requests]
         first = [request for request, follows in zip(requests, follow, strict=True) if follows]
         rest = [request for request, follows in zip(requests, follow, strict=True) if not follows]
-        appended = iter(await journal.acks(first, away, "maintaining_order"))
+        refusal = self._refusal("ack", journal) if first else None
+        appended = iter([refusal] * len(first) if refusal else await journal.acks(first, away, "maintaining_order"))
         settled = iter(await self._ack(rest, run, journal) if rest else ())
         return [next(appended if follows else settled) for follows in follow]
 

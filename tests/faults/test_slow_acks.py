@@ -1,0 +1,81 @@
+"""Acks over a link that is far slower than the producers: they are applied all the same, and soon."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+# Imported here, for a broker imports them when it opens, on the event loop of the test.
+import fairlane.store.journal.journal
+import fairlane.store.postgres.store  # noqa: F401
+from fairlane.broker.admission import LIMITS
+from fairlane.broker.broker import Broker
+from fairlane.errors import Overloaded
+from tests.conftest import FreshDatabase
+from tests.faults.producers import QUEUE
+from tests.faults.slow_link import slow_link
+from tests.postgres import PostgresServer, running_server
+
+PRODUCERS = 64
+BYTES_PER_SECOND = 4096
+APPLIED_SECONDS = 5.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with running_server(18) as server:
+        yield server
+
+
+@pytest.mark.timeout(180)
+async def test_an_ack_is_applied_within_seconds_though_the_pushes_of_its_partition_cannot_be(
+    server: PostgresServer, fresh_database: FreshDatabase, tmp_path: Path
+) -> None:
+    """All in one partition. The pushes fill the journal until they are refused; in vain, for they are too many."""
+    url = await fresh_database(server)
+    statuses: Counter[str] = Counter()
+    stop = asyncio.Event()
+
+    async def produce(broker: Broker) -> None:
+        while not stop.is_set():
+            try:
+                statuses[(await broker.push(QUEUE, "x" * 100)).status] += 1
+            except Overloaded as refused:
+                statuses["refused"] += refused.retry_after >= 1
+                await asyncio.sleep(0.2)
+
+    async def finished() -> int:
+        """Read the cursor over a link that is not slow."""
+        return int(await look.fetchval("SELECT max(committed) FROM fairlane.cursors"))
+
+    look = await asyncpg.connect(url)
+    async with slow_link(server) as link, Broker.open(link.url(url), limits=LIMITS, journal=str(tmp_path)) as broker:
+        for number in range(4):
+            await broker.push(QUEUE, number)
+        batch = await broker.pop(QUEUE, batch=4)
+        link.byte_seconds = 1 / BYTES_PER_SECOND
+        producers = [asyncio.create_task(produce(broker)) for _ in range(PRODUCERS)]
+        async with asyncio.timeout(60):
+            while not statuses["refused"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        took = []
+        for delivery in batch:
+            began = time.monotonic()
+            [outcome] = await broker.ack(delivery)
+            assert outcome.success
+            async with asyncio.timeout(60):
+                while await finished() <= delivery.position:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            took.append(time.monotonic() - began)
+        stop.set()
+        await asyncio.gather(*producers)
+        link.byte_seconds = 0.0
+    await look.close()
+    # The first may meet a batch that was made before the speed of the link was known.
+    assert sorted(took)[len(took) // 2] < APPLIED_SECONDS, took
