@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from fairlane.broker import counting
 from tests.http.test_dead_letters import kill
 from tests.http.wire import Wire
 
@@ -33,6 +35,31 @@ async def test_a_queue_is_shown_with_what_waits_what_is_held_and_what_died(wire:
     assert 0 <= age < 60
     assert 3 < rate <= 4
     assert found == {"name": queue, "depth": 2, "in_flight": 1, "dead_letters": 1}
+
+
+async def test_numbers_are_right_at_once_on_a_busy_machine(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert wire.app is not None
+    statistics = wire.app.broker.store.statistics
+    count = statistics.queues
+
+    async def slow(ids: Any) -> Any:
+        found = await count(ids)
+        await asyncio.sleep(2 * counting.CHEAP_SECONDS)
+        return found
+
+    monkeypatch.setattr(statistics, "queues", slow)
+    queue = wire.name()
+    await wire.push(queue, *range(5))
+    found = await shown(wire, queue)
+    told = [(found["depth"], found["in_flight"])]
+    taken = await wire.pop(queue, batch=3)
+    found = await shown(wire, queue)
+    told.append((found["depth"], found["in_flight"]))
+    await wire.ack(taken)
+    found = await shown(wire, queue)
+    told.append((found["depth"], found["in_flight"]))
+    assert told == [(5, 0), (2, 3), (2, 0)]
+    assert (await wire.get("/admin/queues")).ok()["stats_age"] >= 0
 
 
 async def test_a_queue_that_nobody_reads_has_an_age_too_and_an_empty_one_has_none(wire: Wire) -> None:

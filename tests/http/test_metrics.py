@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from fairlane.http.metrics import store
 from tests.http.test_operations import make_busy, push
 from tests.http.wire import Wire
 from tests.metrics import Named, sample, samples
@@ -84,10 +85,26 @@ async def test_metrics_answer_while_the_store_does_not(wire: Wire) -> None:
     await wire.push(wire.name(), 1)
     assert (await scrape(wire))[sample("store_up")] == 1
     await wire.app.broker.store.close()
-    found = await scrape(wire)
-    assert found[sample("store_up")] == 0
+    found = await soon(wire, {sample("store_up"): 0})  # an answer of the store is good for a second
     assert found[sample("requests_total", verb="push")] == 1
     assert not [name for name, _ in found if name.startswith(("fairlane_queue_", "fairlane_group_"))]
+
+
+async def test_no_age_is_told_before_the_first_count(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted, count = asyncio.Event(), wire.app.store_metrics._count
+
+    async def slow() -> None:
+        await counted.wait()
+        await count()
+
+    monkeypatch.setattr(store, "COUNT_SECONDS", 0.01)
+    monkeypatch.setattr(wire.app.store_metrics, "_count", slow)
+    found = await soon(wire, {sample("store_up"): 1})
+    assert sample("store_metrics_age_seconds") not in found
+    counted.set()
+    while sample("store_metrics_age_seconds") not in found:
+        found = await scrape(wire)
+    assert 0 <= found[sample("store_metrics_age_seconds")] < 60
 
 
 async def test_operations_that_do_not_move_are_counted_as_stuck(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:

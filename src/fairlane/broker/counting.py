@@ -2,8 +2,9 @@
 
 While a count is cheap, every answer is fresh. One that was not serves for twenty times as long as it took, and is then
 made anew beside those who ask. Meanwhile a queue that something happened to here is counted again at once if that alone
-is cheap. So dashboards that ask every second do not keep the store busy, and numbers are old only where there are very
-many partitions; `age_seconds` says how old."""
+is cheap. A count of few partitions is cheap however long a busy machine took for it. So dashboards that ask every
+second do not keep the store busy, and numbers are old only where there are very many partitions; `age_seconds` says how
+old."""
 
 from __future__ import annotations
 
@@ -19,6 +20,8 @@ from fairlane.telemetry import Telemetry
 T = TypeVar("T")
 CHEAP_SECONDS: Final = 0.02
 _SHARE: Final = 20
+_ROW_SECONDS: Final = 50e-6
+"""Upper bound on the cost of one partition or lane. A count that took longer waited for the machine or the store."""
 _STALE_SECONDS: Final = 10.0
 """How much longer than it should a count serves while it is made anew; whoever asks later waits for the new one."""
 
@@ -146,9 +149,11 @@ class Counting(Generic[T]):
         found = await self._count(ids)
         now = time.monotonic()
         self.looks += 1
-        until = now + serves_seconds(now - began) if now - began >= CHEAP_SECONDS else began
         weights = {id: 1 + (self._weigh(found[id]) if id in found else 0) for id in ids}
-        each = (now - began) / max(1, sum(weights.values()))
+        rows = max(1, sum(weights.values()))
+        cost = min(now - began, rows * _ROW_SECONDS)
+        until = now + serves_seconds(cost) if cost >= CHEAP_SECONDS else began
+        each = cost / rows
         for id in ids:
             old = self._entries.get(id)
             if old is None or old.at <= began:  # a count that began later may have ended sooner

@@ -21,8 +21,10 @@ class AdminQueue(Answer, rename=None):
     """That were not replayed."""
 
 
-class AdminQueues(Answer):
+class AdminQueues(Answer, rename=None):
     queues: list[AdminQueue]
+    stats_age: int = 0
+    """Seconds since the queues were counted; 0 unless there are very many partitions."""
 
 
 class AdminChoice(Body, rename=None):

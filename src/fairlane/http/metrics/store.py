@@ -32,15 +32,17 @@ class StoreMetrics:
         self._series_max = series_max
         self._counting: asyncio.Task[None] | None = None
         self._last, self.counted = b"", Families()
-        self._counted_at = self._serves_until = 0.0
+        self._serves_until = 0.0
+        self._counted_at: float | None = None
 
     async def text(self) -> bytes | None:
         """None while the store does not answer."""
         if not await self.count():
             return None
         out = Families()
-        age = time.monotonic() - self._counted_at
-        out.gauge("store_metrics_age_seconds", "Time since the metrics that come from the store were counted.", age)
+        if self._counted_at is not None:
+            age = time.monotonic() - self._counted_at
+            out.gauge("store_metrics_age_seconds", "Time since the metrics that come from the store were counted.", age)
         return out.text() + self._last
 
     async def count(self) -> bool:

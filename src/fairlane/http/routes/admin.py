@@ -24,7 +24,8 @@ _LETTERS = "/admin/queues/{queue}/dlq"
 @routes.get("/admin/queues", needs="status", each=True)
 async def list_queues(broker: Broker, caller: Caller) -> wire.AdminQueues:
     """Every queue with its depth, age, rate and dead letters."""
-    return wire.AdminQueues(queues=await broker.statistics.admin_queues(caller))
+    statistics = broker.statistics
+    return wire.AdminQueues(queues=await statistics.admin_queues(caller), stats_age=statistics.age_seconds())
 
 
 @routes.get(_LETTERS, needs="browse", live=True)
