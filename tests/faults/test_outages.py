@@ -296,6 +296,27 @@ async def test_webhooks_and_types_are_checked_and_kept_once_while_the_store_is_a
         assert [(one.partition, bytes(one.raw)[:19]) for one in batch] == [("7", b'{"payload":{"id":7}')]
 
 
+async def test_no_message_of_an_encrypted_queue_waits_in_a_journal_without_a_key(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    """Also of queues that the broker never used itself: one that another broker made, and one that a spec declares."""
+    async with Broker.open(url, journal=str(tmp_path)) as broker:
+        await broker.specs.apply(msgspec.json.encode(compiled("app A { queue Declared { encrypted: true } }").spec))
+        async with Broker.open(url) as other:
+            await other.queues.delete("Declared")
+            await other.queues.configure("Made", encryption_enabled=True)
+        assert broker.journal is not None
+        assert broker.journal_drain is not None
+        broker.journal_drain.save_soon()
+        while [queue.name for queue in await broker.journal.queues()] != ["Made"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        async with crashed(server):
+            for queue in ("Declared", "Made"):
+                with pytest.raises(StoreUnavailable, match="is encrypted, and this broker has no encryption key"):
+                    await broker.push(queue, 1)
+            assert (await broker.push(QUEUE, 1)).status == "buffered"
+
+
 @pytest.mark.may_block_loop  # while the server starts again
 async def test_workers_outlast_a_database_that_crashes_under_load(server: PostgresServer, url: str) -> None:
     app = App()

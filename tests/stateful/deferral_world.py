@@ -498,6 +498,12 @@ class FakeCatalogue:
     def recall(self, tenant: str, name: str) -> Queue:
         return self._queue
 
+    def recall_options(self, tenant: str, name: str) -> QueueOptions:
+        return self._queue.options
+
+    def recollect(self, queues: Any) -> None:
+        pass
+
     async def partition(self, tenant: str, id: PartitionId) -> Partition:
         return Partition(id, 1, "c")
 

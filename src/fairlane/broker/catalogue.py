@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from fairlane.broker.push_batch import PartitionName
@@ -16,7 +16,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEW_NAMES_MAX
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_PARTITION, check_name
-from fairlane.model.queue import Partition, Queue
+from fairlane.model.queue import Partition, Queue, QueueOptions
 from fairlane.store.contract.store import Store
 
 _QUEUE_SECONDS = 5.0
@@ -54,6 +54,8 @@ class Catalogue:
         self.queue_names: dict[int, str] = {}
         self._seen: dict[tuple[str, str], Queue] = {}
         """As last seen, also after it was forgotten: all there is to go by while the store is away."""
+        self.declared: Callable[[str, str], QueueOptions | None] = lambda tenant, name: None
+        """Returns the options that a spec in force declares for a queue."""
         self._queue_of: dict[tuple[str, int], int] = {}
         """Queues by tenant and group."""
 
@@ -201,9 +203,14 @@ class Catalogue:
         """The queue as it was last seen, however long ago; nobody is asked."""
         return self._seen.get((tenant, name))
 
-    def recollect(self, queue: Queue) -> None:
-        """Take in what is known from elsewhere, for `recall` alone."""
-        self._seen.setdefault((queue.tenant, queue.name), queue)
+    def recall_options(self, tenant: str, name: str) -> QueueOptions | None:
+        """Return the options of the queue as it was last seen, or as a spec declares it, without asking the store."""
+        known = self._seen.get((tenant, name))
+        return known.options if known else self.declared(tenant, name)
+
+    def recollect(self, queues: Iterable[Queue]) -> None:
+        """Take in what the store or the journal just listed, for `recall` alone."""
+        self._seen.update({(queue.tenant, queue.name): queue for queue in queues})
 
     def known_names(self, tenant: str, id: PartitionId) -> tuple[str | None, str | None]:
         """Names of a partition's queue and of the partition itself, without asking."""

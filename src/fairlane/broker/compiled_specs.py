@@ -19,6 +19,7 @@ from fairlane.errors import CommandFailed, ExpressionFailed, InvalidRequest, Pay
 from fairlane.hooks.hook import Hook, Secrets, check_command_secret
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_PARTITION
+from fairlane.model.queue import QueueOptions
 from fairlane.outbound.addresses import Allowed, check_url
 from fairlane.runtime.rate import Allowance
 from fairlane.spec import ir
@@ -236,6 +237,12 @@ class AllSpecs:
     def items(self) -> Iterable[tuple[str, CompiledSpecs]]:
         """Those that are in memory, by tenant: every tenant that has a spec is among them."""
         return list(self._by_tenant.items())
+
+    def declared(self, tenant: str, queue: str) -> QueueOptions | None:
+        """Return the options that a spec in force declares for the queue, or None if none declares it."""
+        known = self._by_tenant.get(tenant)
+        found = known.queues.get(queue) if known else None
+        return found.options if found else None
 
     def forget(self, tenant: str) -> bool:
         """Let go of a tenant without any; False if it has some."""

@@ -81,6 +81,7 @@ class Machinery:
         self.catalogue = Catalogue(store, self.tenants)
         secrets = partial(named_variables, allowed=secret_names)
         self.all_specs = AllSpecs(store, secrets, allowed, self.tenants.allowances)
+        self.catalogue.declared = self.all_specs.declared
         self.credentials = Credentials(store, polls_max)
         self.audit = AuditLog(store)
         self.waiters = Waiters(polls_max)
@@ -169,8 +170,7 @@ class Machinery:
             return
         if (keys := await self.journal.keys()) is not None:
             self.credentials.load(keys)
-        for queue in await self.journal.queues():
-            self.catalogue.recollect(queue)
+        self.catalogue.recollect(await self.journal.queues())
         await self.all_specs.load(await self.journal.specs())
         try:
             async with asyncio.timeout(self.route.patience.seconds):

@@ -40,6 +40,7 @@ class CompiledQueue:
 
     def __init__(self, spec: ir.Spec, name: str) -> None:
         queue = spec.queues[name]
+        self.options = queue.options
         self.mapping = queue.map_to
         self._validate = compile_validator(queue.message_type) if queue.message_type else None
         self._key = compile_expression(queue.key) if queue.key is not None else None

@@ -127,8 +127,7 @@ class Appender:
             flush.answer(part, where, outcome)
 
     def _options(self, tenant: str, queue: str) -> QueueOptions:
-        known = self._catalogue.recall(tenant, queue)
-        return known.options if known else _KEEPS_ALL
+        return self._catalogue.recall_options(tenant, queue) or _KEEPS_ALL
 
     def _push_entry(self, part: Draft, start: int, end: int) -> NewEntry:
         # Ids are looked up when it is applied, whoever made them: it may be that it was applied before.
@@ -139,13 +138,13 @@ class Appender:
         """What the store would refuse, as far as it is known without it."""
         for part in mine:
             tenant, name, partition = part.partition
-            queue = self._catalogue.recall(tenant, name)
-            if queue is not None and queue.options.encryption_enabled and not self.journal.sealed:
+            options = self._catalogue.recall_options(tenant, name)
+            if options is not None and options.encryption_enabled and not self.journal.sealed:
                 return StoreUnavailable(
                     f"queue {name!r} is encrypted, and this broker has no encryption key to keep its messages "
                     "with until the store takes them"
                 )
-            if queue is not None and queue.options.ordering == "fifo" and partition != DEFAULT_PARTITION:
+            if options is not None and options.ordering == "fifo" and partition != DEFAULT_PARTITION:
                 return InvalidRequest(f"queue {name!r} is fifo: its only partition is {DEFAULT_PARTITION!r}")
         return None
 

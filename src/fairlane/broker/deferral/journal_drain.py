@@ -189,7 +189,9 @@ class JournalDrain(Service):
         keys = self._credentials.known
         if monotonic() >= self._snapshot_at or keys is not self._saved_keys:
             specs = self._specs.versions() if self._specs.loaded else None
-            await self._journal.save(queues=await self._store.queues.list(), specs=specs, keys=keys)
+            queues = await self._store.queues.list()
+            self._route.catalogue.recollect(queues)
+            await self._journal.save(queues=queues, specs=specs, keys=keys)
             self._saved_keys = keys
             self._snapshot_at = monotonic() + _SNAPSHOT_SECONDS
         soonest = min((until for _, until in self._resting.values()), default=float("inf"))

@@ -73,6 +73,7 @@ class Route:
         self.rate = Rate()
         """Of messages that leave the journal."""
         self.journal = journal
+        self.catalogue = catalogue
         self._flags = flags
         self._pusher = pusher
         self._acker = acker
