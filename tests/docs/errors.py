@@ -134,7 +134,11 @@ OF_HTTP: dict[str, tuple[int, str, str]] = {
     "too_slow": (408, "the header or the body did not arrive in time", "send faster; the connection is closed"),
     "body_too_large": (413, "the body has more bytes than its route takes", "send less at once"),
     "url_too_long": (414, "the URL has too many bytes", "ask for less at once"),
-    "unsupported_media_type": (415, "the body is not said to be JSON", "send `content-type: application/json`"),
+    "unsupported_media_type": (
+        415,
+        "the body is not said to be JSON, or has a content encoding",
+        "send `content-type: application/json`, and the body uncompressed",
+    ),
     "too_many_requests": (429, "a webhook, or an address, sends more than it may", "try again after `Retry-After`"),
     "header_too_large": (431, "the header has too many bytes", "send fewer"),
     "not_implemented": (501, "a transfer coding other than `chunked`", "leave it off"),

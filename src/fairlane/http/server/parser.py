@@ -15,6 +15,12 @@ _FRAMING_BYTES_MAX = 16 * 1024
 """Of sizes of chunks, their extensions and trailers, beside half of what the chunks hold: so a chunk has about twelve
 bytes or more, for each costs as much as a header does."""
 _LENGTH_DIGITS_MAX = 20
+_PACKED = error_response(
+    415,
+    "unsupported_media_type",
+    "a body is taken as it is: send it without content-encoding",
+    headers=((b"accept-encoding", b"identity"),),
+)
 _ONCE = (b"host", b"content-length", b"authorization")
 
 Refusal = tuple[Response, bool]
@@ -171,6 +177,8 @@ class Parser:
         if b"host" not in headers:
             raise Refused(bad_request("the header host is missing"))
         self._length = length = body_length(headers, version)
+        if length != 0 and headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise Refused(_PACKED, linger=True)
         method = self._llhttp.get_method().decode("ascii")
         if method == "CONNECT" or (length != 0 and b"upgrade" in headers and self._llhttp.should_upgrade()):
             raise Refused(bad_request("this server does not upgrade connections"))
