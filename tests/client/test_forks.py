@@ -98,9 +98,9 @@ from fairlane.model.ids import uuid7
 uuid7._clock_ms = lambda: 1_700_000_000_000
 before = uuid7()
 pid = os.fork()
-print(uuid7(), flush=True)
 if pid:
     os.waitpid(pid, 0)
+print(uuid7(), flush=True)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert len(set(done.stdout.split())) == 2
