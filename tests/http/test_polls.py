@@ -126,8 +126,8 @@ async def test_a_pop_takes_what_fits_into_the_bytes_that_the_broker_may_hold(bac
         ("batch=10001", "batch"),
         ("partitions=0", "partitions"),
         ("partitions=-5", "partitions"),
-        ("batch=1&batch=2", "`batch` is given twice"),
-        ("consumerGroup=a&batch=1&consumerGroup=a", "`consumerGroup` is given twice"),
+        ("batch=1&batch=2", "'batch' is given twice"),
+        ("consumerGroup=a&batch=1&consumerGroup=a", "'consumerGroup' is given twice"),
     ],
 )
 async def test_a_pop_whose_query_makes_no_sense_is_refused(wire: Wire, query: str, error: str) -> None:

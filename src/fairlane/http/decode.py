@@ -186,6 +186,19 @@ def check_parameters(given: dict[str, str], known: Collection[str]) -> None:
             )
 
 
+@cache
+def lists_of(kind: Any) -> frozenset[str]:
+    """Return the names of the fields of a struct that are lists."""
+    fields = msgspec.structs.fields(kind)
+    return frozenset(
+        one.encode_name for one in fields if isinstance(_bare(inspect.type_info(one.type)), inspect.ListType)
+    )
+
+
+def _bare(found: inspect.Type) -> inspect.Type:
+    return found.type if isinstance(found, inspect.Metadata) else found
+
+
 def explained(error: msgspec.ValidationError, type: Any) -> str:
     """What was wrong with a body, with a hint where a field is not known."""
     found = _UNKNOWN.fullmatch(str(error))

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.decode import check_parameters, decode, read
+from fairlane.http.decode import check_parameters, decode, lists_of, read
 from fairlane.http.server import Request, Response, error_response
 from fairlane.wire.base import encode
 
@@ -72,6 +72,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         if self.path.startswith(_OURS):
             known: tuple[str, ...] = self.query.__struct_encode_fields__ if self.query else ()
             check_parameters(request.query, (*known, "tenant_id") if self.path.startswith(ADMIN) else known)
+            for name in request.repeated:
+                if self.query is None or name not in lists_of(self.query):
+                    raise InvalidRequest(f"the parameter {name!r:.80} is given twice; give it once")
         if len(request.query_string) <= _PATH_BYTES_MAX:
             if len(self.checked) >= _PATHS_MAX:
                 self.checked.clear()

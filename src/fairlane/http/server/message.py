@@ -54,23 +54,27 @@ class Request(msgspec.Struct):
 
     @property
     def query(self) -> dict[str, str]:
-        """Query parameters, decoded, not to be changed. Raises InvalidRequest if one is given twice."""
+        """Query parameters, decoded, not to be changed; of one that is given twice the last counts."""
         query = self.query_string
         return _known_query(query) if len(query) <= _KNOWN_BYTES_MAX else _query(query)
 
+    @property
+    def repeated(self) -> list[str]:
+        """Names of the query parameters that are given more than once."""
+        names = [name for name, _ in _pairs(self.query_string)]
+        return [name for name in dict.fromkeys(names) if names.count(name) > 1]
 
-def _query(query_string: bytes) -> dict[str, str]:
-    text = query_string.decode("utf-8", "replace")
+
+def _pairs(query: bytes) -> list[tuple[str, str]]:
+    text = query.decode("utf-8", "replace")
     try:
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_QUERY_FIELDS_MAX)
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=_QUERY_FIELDS_MAX)
     except ValueError:
         raise InvalidRequest(f"the query may have {_QUERY_FIELDS_MAX} parameters, not more") from None
-    query: dict[str, str] = {}
-    for name, value in pairs:
-        if name in query:
-            raise InvalidRequest(f"the parameter `{name[:80]}` is given twice; give it once")
-        query[name] = value
-    return query
+
+
+def _query(query: bytes) -> dict[str, str]:
+    return dict(_pairs(query))
 
 
 _known_query = lru_cache(maxsize=1000)(_query)
