@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from fairlane.broker.admission import Limit
 from fairlane.broker.broker import Broker
 from fairlane.broker.explanation import explain
 from fairlane.errors import NotFound
 from fairlane.model.queue import Paused
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import enqueue, no_operations, work_off
+from tests.until import until
 
 
 async def explained(broker: Broker, queue: str, group: str | None = None) -> tuple[str, int | None]:
@@ -114,6 +116,28 @@ async def test_pushes_that_wait_as_operations_are_explained(harness: Harness) ->
     [lane] = await harness.store.groups.lanes(group.id)
     found = explain(lane, queue, Paused(None, {}, {}), group=group.name, now=harness.clock())
     assert (found.reason, found.operations) == ("ready", 0)
+
+
+async def test_acks_that_wait_as_operations_are_explained(harness: Harness) -> None:
+    """Its consumer is through with it: who looks at the lane would wait for the consumer in vain."""
+    broker, queue = harness.broker, harness.name("orders")
+    await no_operations(harness)
+    await broker.operation_drain.stop()
+    await broker.push(queue, 0, partition="p")
+    batch = await broker.pop(queue)
+    assert (await broker.pauses.explain(queue, "p")).acks == 0
+    broker.admission.limits = {"ack": Limit(-1.0, 10)}
+    await broker.ack(batch)
+    found = await broker.pauses.explain(queue, "p")
+    assert (found.reason, found.acks) == ("leased", 1)
+    assert found.sentence.endswith("1 ack of it is accepted and waits to be applied.")
+    broker.operation_drain.start()
+
+    async def applied() -> bool:
+        return (await broker.pauses.explain(queue, "p")).reason == "empty"
+
+    await until(applied)
+    assert (await broker.pauses.explain(queue, "p")).acks == 0
 
 
 async def test_an_unordered_lane_tells_who_holds_it_and_when_it_tries_again(harness: Harness) -> None:

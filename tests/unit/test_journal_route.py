@@ -168,3 +168,15 @@ async def test_what_an_outage_left_in_the_journal_refuses_nothing(broker: Broker
     broker.route.watch.up = True
     for number in range(5):
         assert (await broker.push(QUEUE, number)).reason == "maintaining_order"
+
+
+async def test_an_ack_that_waits_in_the_journal_is_explained(broker: Broker) -> None:
+    await broker.push_many([PushItem(queue=QUEUE, payload=b"1") for _ in range(2)])
+    batch = await broker.pop(QUEUE, batch=2)
+    broker.route.watch.up = False
+    for delivery in batch:
+        await broker.ack(delivery)
+    broker.route.watch.up = True
+    found = await broker.pauses.explain(QUEUE, "Default")
+    assert (found.reason, found.acks) == ("leased", 2)
+    assert found.sentence.endswith("2 acks of it are accepted and wait to be applied.")

@@ -26,9 +26,11 @@ Reason = Literal[
 ]
 
 
-def explain(lane: LaneState, queue: Queue, paused: Paused, *, group: str, now: int, seals: bool = True) -> Explained:
-    """What keeps the first unfinished message of a lane from the next pop. `seals`: whether the broker that is asked
-    has an encryption key."""
+def explain(
+    lane: LaneState, queue: Queue, paused: Paused, *, group: str, now: int, acks: int = 0, seals: bool = True
+) -> Explained:
+    """Explain what keeps the first unfinished message of a lane from the next pop. `acks` of the lane wait to be
+    applied. `seals`: whether the broker that is asked has an encryption key."""
     options = queue.options
     leased_upto = lane.committed if lane.leased_until is None else lane.leased_until
     waiting = lane.head - max(lane.committed, leased_upto) - lane.skipped - lane.in_flight
@@ -44,7 +46,7 @@ def explain(lane: LaneState, queue: Queue, paused: Paused, *, group: str, now: i
         partition=lane.name,
         group=group,
         reason=reason,
-        sentence=sentence,
+        sentence=f"{sentence} {_waiting_acks(acks)}" if acks else sentence,
         until=moment_or_none(until),
         waiting=waiting,
         position=lane.committed,
@@ -52,7 +54,14 @@ def explain(lane: LaneState, queue: Queue, paused: Paused, *, group: str, now: i
         leased=leased_upto - lane.committed,
         next_try_at=moment_or_none(lane.ready_at),
         dead_letters=lane.dead,
+        acks=acks,
     )
+
+
+def _waiting_acks(acks: int) -> str:
+    if acks == 1:
+        return "1 ack of it is accepted and waits to be applied."
+    return f"{acks} acks of it are accepted and wait to be applied."
 
 
 _STATES: dict[str, LaneStateName] = {

@@ -13,6 +13,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.queue import Paused, Queue
+from fairlane.store.contract.journal import Backlog
 from fairlane.wire.pauses import Explained, Lane, LanePage, LanesQuery
 from fairlane.wire.pauses import Pauses as PauseList
 
@@ -64,7 +65,17 @@ class Pauses(Part):
     async def explain(self, queue: str, partition: str, group: str = QUEUE_MODE) -> Explained:
         """Why a lane does not move. NotFound if queue, group or partition are not there."""
         found, lane, paused = await self._lane(queue, partition, group)
-        return explain(lane, found, paused, group=group, now=await self._store.now(), seals=self._store.seals)
+        acks = await self._waiting_acks(lane.partition, found, group)
+        now = await self._store.now()
+        return explain(lane, found, paused, group=group, now=now, acks=acks, seals=self._store.seals)
+
+    async def _waiting_acks(self, partition: PartitionId, queue: Queue, group: str) -> int:
+        """Count the acks of a lane that were accepted and are not applied yet, in the store and in this journal."""
+        group_id = (await self._catalogue.existing_group(queue, group)).id
+        acks = await self._store.operations.acks(partition, group_id)
+        if (journal := self._broker.journal) is not None:
+            acks += journal.count(Backlog("ack", self._tenant, group, str(partition)))
+        return acks
 
     async def lane(self, queue: str, partition: str, group: str = QUEUE_MODE) -> Lane:
         """How a lane stands. NotFound if queue, group or partition are not there."""

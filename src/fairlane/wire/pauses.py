@@ -74,6 +74,9 @@ class Explained(Answer):
     """When the lane may be read next; of an unordered queue with nothing new, when its first message may come again."""
     operations: int
     """Pushes to the partition that wait to be applied."""
+    acks: int
+    """Accepted acks of the lane that wait to be applied: as operations, or in the journal of the broker that is
+    asked."""
     dead_letters: int
     expired: int
 

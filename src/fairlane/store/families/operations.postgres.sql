@@ -89,6 +89,9 @@ DELETE FROM fairlane.operations o WHERE {this} AND o.sequence = :sequence;
 -- name: depth
 SELECT coalesce(sum(l.open), 0)::bigint FROM fairlane.operation_backlogs l WHERE l.shard = :shard;
 
+-- name: acks
+SELECT coalesce(sum(l.open), 0)::bigint FROM fairlane.operation_backlogs l WHERE {backlog};
+
 -- name: counts
 SELECT o.type, o.priority, o.status, count(*), min(o.created_at), max(o.created_at),
        avg(extract(epoch FROM o.processed_at - o.created_at))::float8

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from fairlane.model.ids import least_uuid7
+from fairlane.model.ids import PartitionId, least_uuid7
 from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.model.operation import (
     RETRIES_MAX,
@@ -223,6 +223,11 @@ class Operations(Family, ABC):
     async def depth(self) -> int:
         """How many are open, from the counters of the backlogs."""
         return await self._sum("operations.depth")
+
+    async def acks(self, partition: PartitionId, group_id: int) -> int:
+        """Return how many acks of a lane are open."""
+        key: dict[str, Value] = {"shard": partition.shard, "partition_id": partition.id, "group_id": group_id}
+        return value(await self._port.read("operations.acks", **key)) or 0
 
     async def _sum(self, statement: str, **values: Value) -> int:
         return sum([value(await self._port.read(statement, shard=shard, **values)) for shard in self._port.shards])

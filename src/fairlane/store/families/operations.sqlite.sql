@@ -86,6 +86,9 @@ delete from operations where {this} and sequence = :sequence
 -- name: depth
 select coalesce(sum(open), 0) from operation_backlogs
 
+-- name: acks
+select coalesce(sum(open), 0) from operation_backlogs where partition_id = :partition_id and group_id = :group_id
+
 -- name: counts
 select type, priority, status, count(*), min(created_at), max(created_at), avg(processed_at - created_at) / 1e6
 from operations

@@ -108,6 +108,10 @@ class Journal:
         """Those that have pending entries."""
         return set(_counts(self._reader, list(backlogs)))
 
+    def count(self, backlog: Backlog) -> int:
+        """Return how many pending entries a backlog has."""
+        return _counts(self._reader, [backlog]).get(backlog, 0)
+
     def drains(self) -> bool:
         """Whether this is the process that drains the journal. It is, from now on, if no other does."""
         if self._draining is None:
