@@ -132,6 +132,23 @@ async def test_a_page_reads_no_message_twice_and_no_more_than_its_bound(
     assert pages < 20, "each page got on"
 
 
+async def test_a_long_page_is_made_in_steps(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others have their turn between them."""
+    queue, steps = wire.name(), []
+    for _ in range(3):
+        await wire.push(queue, *range(1_000))
+    real = browse.Browse._with_status
+
+    async def with_status(self: browse.Browse, queues: Any, some: list[Any], groups: Any) -> list[Any]:
+        steps.append(len(some))
+        return await real(self, queues, some, groups)
+
+    monkeypatch.setattr(browse.Browse, "_with_status", with_status)
+    assert len(await listed(wire, queue=queue, limit=10_000)) == 3_000
+    assert len((await wire.get("/api/v1/status/queues", queue, "messages", limit=10_000)).ok()) == 3_000
+    assert max(steps) <= 1_000
+
+
 async def test_messages_are_found_by_status(wire: Wire) -> None:
     queue = wire.name()
     await wire.configure(queue, retryLimit=0)

@@ -25,6 +25,8 @@ from fairlane.wire.browse import BusStatus, ListMode, MessageHead, MessagePage, 
 
 SCAN_MAX = 10_000
 """Messages passed over for one page whose filter only the message itself can answer; the page then ends early."""
+_AT_ONCE_MAX = 1_000
+"""Messages that are made ready in one step, between which others have their turn."""
 _HOUR = 3_600_000_000
 _MINUTE = 60_000_000
 
@@ -97,13 +99,18 @@ class Browse(Part):
             before=before,
         )
         found = Found([], None, set())
-        wanted, matched, passed_over, at_once = query.offset + query.limit, 0, 0, max(query.limit, 20)
+        wanted, matched, passed_over, at_once = (
+            query.offset + query.limit,
+            0,
+            0,
+            min(max(query.limit, 20), _AT_ONCE_MAX),
+        )
         while passed_over < SCAN_MAX:
             some = await newest.take(min(at_once, wanted - matched + SCAN_MAX - passed_over))
             if not some:
                 found.next = None
                 return found
-            at_once = min(2 * at_once, 1_000)
+            at_once = min(2 * at_once, _AT_ONCE_MAX)
             for seen, (head, _) in zip(await self._with_status(queues, some, found.groups), some, strict=True):
                 found.next = head.at
                 if not _matches(query, seen):
