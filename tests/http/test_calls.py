@@ -33,7 +33,7 @@ CALLS = {
         "pop 100": 185,
         "ack 100": 189,
         "push 100 with ids to 4 lanes": 1094,
-        "pop 100 of 4 lanes": 263,
+        "pop 100 of 4 lanes": 288,
         "ack 100 of 4 lanes": 351,
     },
     "postgres18": {

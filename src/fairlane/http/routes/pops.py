@@ -179,7 +179,8 @@ def _message_parts(lanes: Sequence[Taken], end: bytes) -> list[bytes]:
     """The messages of an answer, each its fragment and what only this pop knows."""
     parts: list[bytes] = []
     for taken in lanes:
-        lane, number = taken.lane, len(parts)
+        lane = taken.lane
+        number = len(parts) if lane.attempts else 0
         where, position = _lane_json(lane.partition, lane.name)[0].encode(), lane.first
         tail = b'Z",%b,%b%b' % (where, UNSAID, end)
         for segment in lane.segments:
