@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from fairlane.errors import InvalidRequest
+from fairlane.model.ids import Uuid7
 from fairlane.model.lease import PopRequest
 from fairlane.model.message import PushItem, PushOptions
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.queue import PRIORITY_SECONDS, Queue
+from fairlane.store.contract.values import Duplicates
 from tests.conformance.harness import Harness
+from tests.conformance.operation_driver import apply, enqueue, no_operations
 
 
 async def served(harness: Harness, queue: Queue, count: int) -> list[Any]:
@@ -168,3 +172,58 @@ async def test_a_pop_over_queues_begins_with_the_one_of_highest_priority_and_sta
     seen = [(await broker.pop_any(one, namespace=namespace, task=None)).queue for _ in range(25)]
     assert seen[:5] == [urgent] * 5
     assert seen.count(idle) == 1, "within twenty looks each of two queues had its turn"
+
+
+def ids_of_every_age(harness: Harness) -> dict[str, str]:
+    old = Uuid7(lambda: harness.clock() // 1000 - 120_000)()
+    return {"no UUID": "order-1", "just made": harness.mint(), "old": old}
+
+
+@pytest.mark.parametrize("age", ["no UUID", "just made", "old"])
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "in one call"])
+async def test_an_id_is_stored_once_whatever_its_priorities(harness: Harness, age: str, together: bool) -> None:
+    queue = await harness.queue(ordering="unordered")
+    id = ids_of_every_age(harness)[age]
+    items = [
+        PushItem(queue=queue.name, partition="p", payload=b"%d" % number, transaction_id=id, priority=priority)
+        for number, priority in enumerate((None, 5, 9, 5))
+    ]
+    other = PushItem(queue=queue.name, partition="other", payload=b"9", transaction_id=id, priority=5)
+    calls = [[*items, other]] if together else [[item] for item in (*items, other)]
+    outcomes = [outcome for call in calls for outcome in await harness.broker.push_many(call)]
+    assert sorted(outcome.status for outcome in outcomes) == [*["duplicate"] * 3, "queued", "queued"]
+    stored = [outcome for outcome in outcomes if outcome.status == "queued"]
+    assert {(one.message_id, one.partition, one.position) for one in outcomes} == {
+        (one.message_id, one.partition, one.position) for one in stored
+    }, "a repeat is told where the message is"
+    seen = []
+    while batch := await harness.broker.pop(queue.name, batch=10, auto_ack=True):
+        seen += [delivery.data for delivery in batch]
+    assert len(seen) == 2
+
+
+async def test_an_id_that_two_brokers_get_with_two_priorities_at_once_is_stored_once(harness: Harness) -> None:
+    queue = await harness.queue(ordering="unordered")
+    brokers = (harness.broker, await harness.second_broker())
+    for number in range(20):
+        items = [
+            PushItem(queue=queue.name, partition="p", payload=b"1", transaction_id=f"id {number}", priority=priority)
+            for priority in (3, 7)
+        ]
+        both = await asyncio.gather(*(broker.push_many([item]) for broker, item in zip(brokers, items, strict=True)))
+        assert sorted(outcome.status for [outcome] in both) == ["duplicate", "queued"]
+
+
+async def test_pushes_that_wait_find_an_id_in_lanes_of_other_priorities(harness: Harness) -> None:
+    """A broker that does not know the queue puts a message into the lane without a priority."""
+    await no_operations(harness)
+    queue = await harness.queue(ordering="unordered")
+    for number, partition in enumerate(("p", "p!5")):
+        await enqueue(harness, queue, [number], partition=partition, ids=["charge-7"])
+    applied = await apply(harness, queue, await harness.store.operations.claim("worker"))
+    assert sorted(type(result).__name__ for result in applied) == ["Duplicates", "Stored"]
+    await enqueue(harness, queue, [2], partition="q", ids=["charge-8"])
+    await harness.push(queue, [3], partition="q!9", ids=["charge-8"])
+    claimed = [one for one in await harness.store.operations.claim("worker") if len(one.operations) == 1]
+    [result] = await apply(harness, queue, claimed[-1:])
+    assert isinstance(result, Duplicates)

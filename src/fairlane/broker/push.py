@@ -336,7 +336,7 @@ def _duplicates(flush: Flush, draft: Draft, result: Duplicates) -> None:
             status="queued" if mine else "duplicate",
             transaction_id=transaction_id,
             message_id=found.message_id,
-            partition=part.partition,
+            partition=found.partition or part.partition,
             position=found.position,
         )
         flush.settle(draft, draft.drop(index), outcome)

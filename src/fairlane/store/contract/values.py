@@ -44,6 +44,11 @@ class Slice(msgspec.Struct):
     traced: bool = True
     """False if it is known that no message carries a traceId: then the store does not look."""
 
+    @property
+    def has_sibling_ids(self) -> bool:
+        """Whether ids of the slice may be known in lanes of other priorities."""
+        return self.options.ordering == "unordered" and self.options.dedup_seconds > 0 and True in self.given
+
     def add(self, id: str, fragment: bytes) -> None:
         """Append a message by the id that the store just made for it."""
         self.fragments.append(fragment)
@@ -63,6 +68,8 @@ class Duplicate(msgspec.Struct, frozen=True):
     transaction_id: str
     due_at: int | None = None
     """Of a scheduled one."""
+    partition: PartitionId | None = None
+    """The lane of another priority that holds it; None if it is in the slice's own partition."""
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -105,6 +112,31 @@ class Locked(msgspec.Struct, frozen=True):
 
 
 PushResult = Stored | Duplicates | Full | Gone | OperationsAhead | Locked
+
+
+def repeats(slices: Sequence[Slice]) -> list[int]:
+    """Return the indexes of slices that have an id which an earlier slice of the same unordered queue has.
+
+    Their partitions may be lanes of one partition by priority, so that one must be stored before the next is looked up.
+    """
+    found: list[int] = []
+    known: dict[int, set[int]] = {}
+    for index, part in enumerate(slices if len(slices) > 1 else ()):
+        if part.has_sibling_ids:
+            keys = known.setdefault(part.queue_id, set())
+            if keys.isdisjoint(part.keys):
+                keys.update(part.keys)
+            else:
+                found.append(index)
+    return found
+
+
+def merged(repeated: Sequence[int], firsts: Sequence[PushResult], rest: Sequence[PushResult]) -> list[PushResult]:
+    """Return results in the order of their slices: `rest` are those at the indexes `repeated`."""
+    results = list(firsts)
+    for index, result in zip(repeated, rest, strict=True):
+        results.insert(index, result)
+    return results
 
 
 class ScheduledSlice(msgspec.Struct):

@@ -30,6 +30,8 @@ from fairlane.store.contract.values import (
     Renewal,
     Slice,
     Stored,
+    merged,
+    repeats,
 )
 from fairlane.store.postgres import ack, push
 from fairlane.store.postgres.connection import Database
@@ -74,6 +76,10 @@ class Messages:
         return await self.push_shard(self._database.write, shard, slices)
 
     async def push_shard(self, run: Callable[..., Any], shard: int, slices: list[Slice]) -> list[PushResult]:
+        if repeated := repeats(slices):
+            firsts = [part for index, part in enumerate(slices) if index not in repeated]
+            stored = await self.push_shard(run, shard, firsts)
+            return merged(repeated, stored, await self.push_shard(run, shard, [slices[index] for index in repeated]))
         limited = sorted({part.queue_id for part in slices if part.options.max_size > 0})
         texts = any(-1 in part.id_times for part in slices)
         while True:
@@ -82,7 +88,7 @@ class Messages:
             if texts or not push.wants_texts(rows):
                 break
             texts = True
-        results = push.results(rows, len(slices))
+        results = push.results(rows, slices)
         now = push.clock_of(rows)
         if now is not None:
             self._saw(now)

@@ -3,7 +3,7 @@
 SELECT * FROM fairlane.push($1, $2::text::bigint[], $3::text::bigint[], $4::text::bigint[], $5::text::int[], $6::text::int[],
                             $7::text::bigint[], $8::text::bigint[], $9::text::bigint[], $10::text::int[], $11::text::bigint[],
                             $12::text::bigint[], $13::text::int[], $14::text::int[], $15::text::int[], $16::text::int[],
-                            $17::text::bigint[], $18, $19, $20, $21);
+                            $17::text::bigint[], $18, $19, $20, $21, $22);
 
 -- name: pop (steps)
 SELECT * FROM fairlane.pop($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);

@@ -7,6 +7,7 @@ from itertools import accumulate
 
 import asyncpg
 
+from fairlane.model.ids import PartitionId
 from fairlane.model.segment import checksum, cuts, encode, ids_of
 from fairlane.store.contract.values import Duplicate, Duplicates, Full, Gone, OperationsAhead, PushResult, Slice, Stored
 
@@ -60,6 +61,7 @@ def arguments(
         bodies,
         [fragment[7:43].decode() for part in slices for fragment in part.fragments] if texts else [],
         [text for part in slices for text in part.transaction_ids] if texts else [],
+        [number for number, part in enumerate(slices, 1) if part.has_sibling_ids],
         now,
     )
 
@@ -82,9 +84,9 @@ def clock_of(rows: Sequence[asyncpg.Record]) -> int | None:
     return None
 
 
-def results(rows: Sequence[asyncpg.Record], count: int) -> list[PushResult]:
-    """The result of each of `count` slices."""
-    found: list[PushResult] = [Gone()] * count
+def results(rows: Sequence[asyncpg.Record], slices: Sequence[Slice]) -> list[PushResult]:
+    """Return the result of each slice."""
+    found: list[PushResult] = [Gone()] * len(slices)
     for kind, slice_number, item, pos, at, depth, capacity, head, message_id, transaction_id in rows:
         index = slice_number - 1
         if kind == b"s":
@@ -94,8 +96,10 @@ def results(rows: Sequence[asyncpg.Record], count: int) -> list[PushResult]:
         elif kind == b"o":
             found[index] = OperationsAhead()
         elif kind == b"d":
-            ids = ids_of(head) if head is not None else (message_id, transaction_id)
-            duplicate = Duplicate(item - 1, pos, *ids)
+            known_id, known_as = ids_of(head) if head is not None else (message_id, transaction_id)
+            # `depth` of a duplicate is the lane that holds it, if it is another.
+            lane = None if depth is None else PartitionId(slices[index].partition.shard, depth)
+            duplicate = Duplicate(item - 1, pos, known_id, known_as, partition=lane)
             result = found[index]
             if isinstance(result, Duplicates):
                 result.found.append(duplicate)

@@ -1,6 +1,15 @@
 -- name: partition_log (in add_scheduled)
 select queue_id, head, last_at, newest_id_at, keyed_until, doubted_until from partitions where id = ?
 
+-- name: lanes_by_priority (in push)
+-- The other lanes of a partition of an unordered queue, each of one priority: p, p!1 .. p!9.
+select s.id, s.head, s.newest_id_at, s.keyed_until, s.doubted_until
+from partitions p
+join json_each('["","!1","!2","!3","!4","!5","!6","!7","!8","!9"]') n
+join partitions s on s.queue_id = p.queue_id
+    and s.name = iif(substr(p.name, -2) glob '![1-9]', substr(p.name, 1, length(p.name) - 2), p.name) || n.value
+where p.id = ? and s.id <> p.id
+
 -- name: logs_and_queues (in push)
 -- One row for all, so that reading them is one step.
 select

@@ -12,12 +12,25 @@ from zlib import crc32
 import apsw
 import msgspec
 
+from fairlane.model.ids import PartitionId
 from fairlane.model.segment import cuts, encode, ids_of, may_be_traced, traces_of
-from fairlane.store.contract.values import Duplicates, Full, Gone, OperationsAhead, PushResult, Slice, Stored
+from fairlane.store.contract.values import (
+    Duplicate,
+    Duplicates,
+    Full,
+    Gone,
+    OperationsAhead,
+    PushResult,
+    Slice,
+    Stored,
+    merged,
+    repeats,
+)
 from fairlane.store.sqlite.dedup import FRESH_US, Lookup, is_fresh
 from fairlane.store.sqlite.groups import seed_partition
 from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
 from fairlane.store.sqlite.log import SQL
+from fairlane.store.sqlite.rows import rows as read_rows
 from fairlane.store.sqlite.rows import write_rows
 
 _pack_key = Struct(">q").pack
@@ -72,6 +85,9 @@ def _limits(options: str) -> tuple[int, int]:
 
 
 def push(db: apsw.Connection, now: int, slices: Sequence[Slice]) -> list[PushResult]:
+    if repeated := repeats(slices):
+        firsts = push(db, now, [slice for index, slice in enumerate(slices) if index not in repeated])
+        return merged(repeated, firsts, push(db, now, [slices[index] for index in repeated]))
     ids = encode([slice.partition.id for slice in slices]).decode()
     queue_ids = encode(list({slice.queue_id for slice in slices})).decode()
     found: Any = db.execute(SQL["logs_and_queues"], (ids, queue_ids)).fetchall()
@@ -91,18 +107,7 @@ def push(db: apsw.Connection, now: int, slices: Sequence[Slice]) -> list[PushRes
             results.append(Gone())  # the caller does not know yet that it may be refused
         elif log.open_operations:
             results.append(OperationsAhead())
-        # Ids that are all newer than any stored one, the common case, need no look. Nor do those that cannot be
-        # duplicates, unless ids of their time were pushed in doubt: a call that was given up on and repeated may come
-        # only now.
-        elif (
-            slice.options.dedup_seconds
-            and min(slice.id_times) * 1000 <= (log.newest_id_at if True in slice.given else log.doubted_until)
-            and (
-                stored := Lookup(db, slice, head=log.head, now=now).run(
-                    newest_id_at=log.newest_id_at, keyed_until=log.keyed_until, doubted_until=log.doubted_until
-                )
-            )
-        ):
+        elif slice.options.dedup_seconds and (stored := _stored(db, now, slice, log)):
             results.append(Duplicates(stored))
         elif not known.max_size:
             results.append(_append(db, now, rows, slice, known, log))
@@ -119,6 +124,27 @@ def push(db: apsw.Connection, now: int, slices: Sequence[Slice]) -> list[PushRes
             if queue.max_size and queue.coming and queue.depth + queue.coming <= queue.max_size:
                 db.execute(ADD_DEPTH, (queue.coming, queue.id))
     return results
+
+
+def _stored(db: apsw.Connection, now: int, slice: Slice, log: _Log) -> list[Duplicate]:
+    """Return the messages of a slice that are stored, in its partition or in a lane of it by priority."""
+    found: list[Duplicate] = []
+    # Ids that are all newer than any stored one, the common case, need no look. Nor do those that cannot be
+    # duplicates, unless ids of their time were pushed in doubt: a call that was given up on and repeated may come
+    # only now.
+    if min(slice.id_times) * 1000 <= (log.newest_id_at if True in slice.given else log.doubted_until):
+        found = Lookup(db, slice, head=log.head, now=now).run(
+            newest_id_at=log.newest_id_at, keyed_until=log.keyed_until, doubted_until=log.doubted_until
+        )
+    if found or not slice.has_sibling_ids:
+        return found
+    for id, head, newest, keyed, doubted in read_rows(db, SQL["lanes_by_priority"], log.id):
+        lane = PartitionId(0, id)
+        beside = Lookup(db, msgspec.structs.replace(slice, partition=lane), head=head, now=now).run(
+            newest_id_at=newest, keyed_until=keyed, doubted_until=doubted
+        )
+        found += [msgspec.structs.replace(one, partition=lane) for one in beside]
+    return found
 
 
 def _append(db: apsw.Connection, now: int, rows: _Rows, slice: Slice, queue: _Queue, log: _Log) -> Stored:

@@ -1,6 +1,6 @@
 -- Appends one slice to each partition of one shard. Partitions come sorted by id; what has one value per message is
 -- flattened: slice i has the elements p_upto[i - 1] + 1 to p_upto[i]. Each slice is cut into the segments that p_cut_*
--- describe. One row is returned per slice, or several d: s stored, c stored below a capacity, d duplicate, f full, g gone,
+-- describe. `depth` of a d is the lane that holds the message if it is one of another priority. One row is returned per slice, or several d: s stored, c stored below a capacity, d duplicate, f full, g gone,
 -- o behind operations that wait; a single k asks for the call again with the ids' texts. `item` of an s is how many milliseconds `at` lies
 -- ahead of the clock.
 --
@@ -33,6 +33,7 @@ CREATE OR REPLACE FUNCTION fairlane.push(
     p_cut_body bytea[],
     p_message_ids text[],          -- empty unless asked for
     p_transaction_ids text[],
+    p_unordered int[],             -- slices whose ids may be known in lanes of other priorities
     p_now timestamptz
 ) RETURNS TABLE (kind "char", slice int, item int, pos bigint, at timestamptz, depth bigint, capacity bigint,
                  head bytea, message_id text, transaction_id text)
@@ -67,13 +68,26 @@ DECLARE
     v_there bigint[];
     v_stale boolean;
     v_retained boolean;
+    v_family bigint[];
     lo int;
     r record;
+    v record;
 BEGIN
     IF p_limited <> '{}' THEN
         PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (p_limited) ORDER BY q.id FOR UPDATE;
         v_depth := array_fill(NULL::bigint, ARRAY[cardinality(p_ids)]);
         v_capacity := v_depth;
+    END IF;
+    IF p_unordered <> '{}' THEN
+        -- An id may come to two lanes at once: whoever looks into a lane holds it. All are held in the order of their ids.
+        v_family := fairlane.family(p_shard, p_ids, p_unordered);
+        PERFORM 1 FROM (SELECT i.id FROM unnest(p_ids || v_family) i(id) GROUP BY i.id ORDER BY i.id) i
+        CROSS JOIN LATERAL (
+            SELECT 1 FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = i.id ORDER BY p.epoch DESC LIMIT 1
+            FOR NO KEY UPDATE) x;
+        IF NOT fairlane.family(p_shard, p_ids, p_unordered) <@ v_family THEN
+            RAISE EXCEPTION 'a lane of another priority was made meanwhile' USING ERRCODE = 'serialization_failure';
+        END IF;
     END IF;
     SELECT array_agg(x.id), array_agg(x.head), array_agg(x.last_at), array_agg(x.newest_id_ms), array_agg(x.keyed_until_ms),
            array_agg(x.open_operations), array_agg(x.doubted_until_ms), max(x.doubted_until_ms), array_agg(x.priority_lead),
@@ -150,6 +164,25 @@ BEGIN
             v_skip[r.slice] := true;
             RETURN QUERY SELECT 'd'::"char", r.slice, r.item, r.pos, NULL::timestamptz, NULL::bigint, NULL::bigint, NULL::bytea,
                                 r.message_id, r.transaction_id;
+        END LOOP;
+    END IF;
+
+    IF p_unordered <> '{}' THEN
+        FOR v IN
+            SELECT s.i, x.id, x.newest_id_ms, x.keyed_until_ms FROM unnest(p_unordered) s(i)
+            CROSS JOIN LATERAL unnest(fairlane.family(p_shard, p_ids, ARRAY[s.i])) f(id)
+            JOIN fairlane.partitions x ON x.shard = p_shard AND x.id = f.id
+            WHERE NOT v_skip[s.i] AND f.id <> p_ids[s.i]
+        LOOP
+            lo := coalesce(p_upto[v.i - 1], 0) + 1;
+            FOR r IN SELECT * FROM fairlane.look_up(p_shard, v.id, p_keys[lo : p_upto[v.i]], p_id_times[lo : p_upto[v.i]],
+                                                    v.newest_id_ms, v.keyed_until_ms, t, p_window[v.i]) f
+                     WHERE fairlane.is_known(p_shard, v.id, f.pos)
+            LOOP
+                v_skip[v.i] := true;
+                RETURN QUERY SELECT 'd'::"char", v.i, r.item, r.pos, NULL::timestamptz, v.id, NULL::bigint, r.head,
+                                    r.message_id, r.transaction_id;
+            END LOOP;
         END LOOP;
     END IF;
 
@@ -252,3 +285,14 @@ BEGIN
                         NULL::bytea, NULL::text, NULL::text
                  FROM unnest(v_skip) WITH ORDINALITY s(skip, i) WHERE NOT s.skip;
 END $$;
+
+-- The lanes, each of one priority, of the partitions of some slices that push to unordered queues: p, p!1 .. p!9 of each.
+CREATE OR REPLACE FUNCTION fairlane.family(p_shard int, p_ids bigint[], p_slices int[]) RETURNS bigint[]
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(array_agg(DISTINCT x.id), '{}')
+    FROM unnest(p_slices) s(i)
+    JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = p_ids[s.i]
+    CROSS JOIN unnest('{"",!1,!2,!3,!4,!5,!6,!7,!8,!9}'::text[]) n(suffix)
+    JOIN fairlane.partitions x ON x.queue_id = p.queue_id AND x.name = regexp_replace(p.name, '![1-9]$', '') || n.suffix
+    WHERE x.shard = p_shard;
+$$;
