@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -12,6 +15,12 @@ from fairlane import Client, InvalidRequest, PushItem, QueueFull
 from fairlane.model.ids import uuid7_ms
 from tests.broker_process import BrokerProcess
 from tests.client.rogue import Answer, Rogue
+
+
+@dataclass
+class Point:
+    x: float
+    y: float | None
 
 
 async def test_a_pushed_message_is_stored_and_named(client: Client, queue: str) -> None:
@@ -133,6 +142,38 @@ async def test_a_full_queue_is_raised_with_its_figures_when_waiting_did_not_help
             await client.push(queue, 2)
     assert (raised.value.depth, raised.value.capacity) == (1, 1)
     assert len(rogue.requests("/api/v1/push")) == 1 + 3
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("put", [lambda n: n, lambda n: {"a": [1, None, {"b": n}]}, lambda n: Point(1.0, n)])
+async def test_a_number_that_json_has_not_is_refused_instead_of_becoming_null(
+    client: Client, queue: str, number: float, put: Callable[[float], Any]
+) -> None:
+    data = put(number)
+    await client.push(queue, 1)
+    batch = await client.pop(queue)
+
+    async def transact() -> None:
+        async with client.transaction() as transaction:
+            transaction.push(queue, data)
+
+    for call in (
+        lambda: client.push(queue, data),
+        lambda: client.buffer().push(queue, data),
+        lambda: client.ack(batch, result=data),
+        lambda: client.schedules.define("s", queue=queue, every=60, data=data),
+        lambda: client.dead_letters.replay(queue, ids=["x"], data=data),
+        transact,
+    ):
+        with pytest.raises(InvalidRequest, match=f"cannot be written as JSON: it has {number}, and JSON has no such"):
+            await call()
+
+
+async def test_nothing_and_raw_json_are_pushed_as_they_are(client: Client, queue: str) -> None:
+    for data in (None, {"a": None, "b": 1.5, "c": (None,)}, Point(1.0, None), msgspec.Raw(b'{"a":null}')):
+        await client.push(queue, data)
+    batch = await client.pop(queue, batch=10)
+    assert [m.data for m in batch] == [None, {"a": None, "b": 1.5, "c": [None]}, {"x": 1.0, "y": None}, {"a": None}]
 
 
 async def test_what_was_stored_stays_told_when_repeating_the_rest_fails(rogue: Rogue, queue: str) -> None:

@@ -81,6 +81,7 @@ def push_items(queue: Any, **words: Any) -> list[PushItem]:
 
 
 BY_NAME: dict[str, Call] = {
+    "push_not_a_number": lambda b, q, d, bad: b.push(q, {"total": float("nan")}),
     "push_queue": lambda b, q, d, bad: b.push(bad, 1),
     "push_partition": lambda b, q, d, bad: b.push(q, 1, partition=bad),
     "push_transaction_id": lambda b, q, d, bad: b.push(q, 1, transaction_id=bad or ""),

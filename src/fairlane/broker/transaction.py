@@ -8,9 +8,9 @@ from typing import Any, Unpack
 import msgspec
 
 from fairlane.broker.transact import AckStep, Outcome, Step
-from fairlane.errors import InvalidRequest
 from fairlane.model.message import Message, PushItem, PushOptions, check_options, check_payload
 from fairlane.model.outcome import AckStatus
+from fairlane.model.payload import json_of
 from fairlane.model.verdict import ack_item
 
 
@@ -44,9 +44,6 @@ def item_of(queue: str, data: Any, **options: Unpack[PushOptions]) -> PushItem:
 def encoded(what: str, value: Any) -> bytes:
     """`value` as JSON. Raw parts of it are bytes that nobody has looked at yet, and objects may be nested without
     end."""
-    try:
-        encoded = msgspec.json.encode(value)
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise InvalidRequest(f"{what} cannot be written as JSON: {error}") from None
+    encoded = json_of(what, value)
     check_payload(encoded)
     return encoded

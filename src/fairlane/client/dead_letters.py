@@ -12,6 +12,8 @@ from fairlane.client.part import Part
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.limits import BATCH_ITEMS_MAX, ERROR_CHARS_MAX
 from fairlane.model.names import check_count, check_name, name_or_none
+from fairlane.model.payload import json_of
+from fairlane.wire.base import encode
 from fairlane.wire.dead_letters import (
     DeadLetter,
     DeadLetterError,
@@ -60,7 +62,7 @@ class DeadLetters(Part):
         replayed once. `data` is pushed in place of what the one that `ids` names had."""
         body = _where(queue, group, partition, error) | {"ids": None if ids is None else _checked(ids)}
         if data is not msgspec.UNSET:
-            body["data"] = data
+            body["data"] = msgspec.Raw(json_of("the data", data, encode))
         if limit is not None:
             body["limit"] = check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX)
         answer = await self._ask(ReplayedLetters, "POST", "dlq", "replay", body=body)

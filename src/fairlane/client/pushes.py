@@ -15,7 +15,7 @@ from fairlane.client.operations import QueuedPushes
 from fairlane.client.part import decode
 from fairlane.client.problems import rebuilt
 from fairlane.client.transport import Answer, Call, Transport, path_of
-from fairlane.errors import BrokerFailed, FairlaneError, InvalidRequest, Overloaded, QueueFull
+from fairlane.errors import BrokerFailed, FairlaneError, Overloaded, QueueFull
 from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.limits import JSON_DEPTH_MAX
 from fairlane.model.message import (
@@ -29,6 +29,7 @@ from fairlane.model.message import (
 )
 from fairlane.model.moment import moment_or_none
 from fairlane.model.outcome import PushOutcome
+from fairlane.model.payload import json_of
 from fairlane.wire.base import encode
 from fairlane.wire.push import Item, PlainItem, PushBody, PushedIds, PushElement, PushRefusal
 
@@ -285,10 +286,7 @@ def prepare(items: Sequence[PushItem]) -> list[Item]:
 def item_of(queue: str, data: Any, options: PushOptions) -> Item:
     """One checked item. Its transactionId is made here, so that every attempt to push it carries the same."""
     check_options(options)
-    try:
-        payload = encode(data)
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise InvalidRequest(f"the data cannot be written as JSON: {error}") from None
+    payload = json_of("the data", data, encode)
     item = Item(queue=queue, payload=msgspec.Raw(payload), **options)
     if item.transaction_id is None:
         item.transaction_id = uuid7()

@@ -10,6 +10,7 @@ import msgspec
 from fairlane.client.part import Part
 from fairlane.errors import InvalidRequest
 from fairlane.model.names import DEFAULT_PARTITION, check_name
+from fairlane.model.payload import json_of
 from fairlane.runtime.durations import seconds_in
 from fairlane.wire.base import encode
 from fairlane.wire.schedules import Missed, Schedule, ScheduleDeleted, ScheduleOptions, ScheduleRun
@@ -38,7 +39,7 @@ class Schedules(Part):
         options = ScheduleOptions(
             queue=check_name("queue", queue),
             partition=partition,
-            data=msgspec.Raw(encode(data)),
+            data=msgspec.Raw(json_of("the data", data, encode)),
             type=type,
             every_seconds=seconds_in(every) if isinstance(every, str) else every,
             cron=cron,

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from fairlane.errors import InvalidRequest
 from fairlane.model.limits import RESULT_BYTES_MAX
 from fairlane.model.message import Message
 from fairlane.model.outcome import AckItem, AckStatus
+from fairlane.model.payload import json_of
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -64,16 +64,9 @@ def ack_item(
         lease=message.lease or None,
         error=error,
         delay_ms=delay_ms,
-        result=None if result is msgspec.UNSET else _encode(result),
+        result=None if result is msgspec.UNSET else json_of("the result", result),
         position=None if message.position < 0 else message.position,
     )
-
-
-def _encode(result: Any) -> bytes:
-    try:
-        return msgspec.json.encode(result)
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise InvalidRequest(f"the result cannot be written as JSON: {error}") from None
 
 
 def settled(message: Message[Any], verdict: object) -> AckItem:
@@ -84,7 +77,7 @@ def settled(message: Message[Any], verdict: object) -> AckItem:
             if item.result is not None and len(item.result) > RESULT_BYTES_MAX:
                 # The work is done. To fail the attempt would do it again, to the same end.
                 text = f"the result has {len(item.result)} bytes; at most {RESULT_BYTES_MAX} are kept"
-                item.result = _encode({"omitted": text})
+                item.result = json_of("the result", {"omitted": text})
         case Fail(error, after):
             item = ack_item(message, "failed", str(error), _milliseconds(after))
         case Retry(after, error):

@@ -17,6 +17,7 @@ from fairlane.client.pushes import item_of
 from fairlane.errors import FairlaneError
 from fairlane.model.idempotency import idempotency_key
 from fairlane.model.message import Message, PushOptions
+from fairlane.model.payload import json_of
 from fairlane.outbound.caller import Reply
 from fairlane.runtime.claim import Claim
 from fairlane.runtime.threads import call_in, outcome
@@ -105,7 +106,7 @@ class Context:
         effect_key = hashlib.sha256(named.encode()).hexdigest()
         effect = await effects.get(effect_key, partition)
         if effect is None:
-            effect = await effects.keep(effect_key, partition, msgspec.json.encode(await work()))
+            effect = await effects.keep(effect_key, partition, json_of("the result", await work()))
         return msgspec.json.decode(effect, type=type)
 
     def once_blocking(self, name: str, work: Callable[[], Any], *, key: str | None = None, type: Any = Any) -> Any:
@@ -164,7 +165,7 @@ class Calls:
         """One call; `json` is sent as the body. Raises Unavailable when no answer came at all."""
         sent = {**self._headers, **(headers or {})}
         if json is not msgspec.UNSET:
-            body = msgspec.json.encode(json)
+            body = json_of("the body", json)
             sent.setdefault("Content-Type", "application/json")
         return await self._stage.caller.send(method, url, headers=sent, body=body)
 
