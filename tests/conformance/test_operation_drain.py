@@ -193,6 +193,20 @@ async def test_acks_wait_and_a_lease_that_ended_meanwhile_is_told(harness: Harne
     assert [(item["success"], item["code"]) for item in told] == [(False, "lease_lost")]
 
 
+async def test_a_single_ack_and_a_batch_are_operations_of_their_own_kind_and_priority(harness: Harness) -> None:
+    broker, name = harness.broker, harness.name("orders")
+    await broker.push_many([PushItem(queue=name, payload=b"%d" % n) for n in range(3)])
+    batch = await broker.pop(name, batch=3)
+    make_busy(broker)
+    [single] = await broker.ack(batch[0])
+    several = (await broker.ack(list(batch)[1:]))[0]
+    found = [await ended(harness, outcome) for outcome in (single, several)]
+    assert [(one.type, one.priority, one.status) for one in found] == [
+        ("ACK_SINGLE", 4, "completed"),
+        ("ACK_BATCH", 3, "completed"),
+    ]
+
+
 async def test_an_ack_does_not_overtake_a_nack_that_is_an_operation(harness: Harness) -> None:
     """Else it would finish what failed. Other lanes are not held up."""
     broker, name = harness.broker, harness.name("orders")

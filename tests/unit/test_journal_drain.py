@@ -92,7 +92,7 @@ async def test_an_ack_that_comes_while_pushes_are_drained_goes_before_the_pushes
     await drained(broker)
     flush_ended.set()
     await flush
-    wanted = [["PUSH"], ["ACK_BATCH"], ["PUSH"]]
+    wanted = [["PUSH"], ["ACK_SINGLE"], ["PUSH"]]
     assert [*map(sorted, calls[:4])] == ([["PUSH"], *wanted] if under_way else [*wanted, ["PUSH"]])
 
 

@@ -12,7 +12,7 @@ from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.outcome import AckItem, AckOutcome, Durability
 from fairlane.model.segment import ids_of
 
-OperationType = Literal["PUSH", "ACK_BATCH"]
+OperationType = Literal["PUSH", "ACK_BATCH", "ACK_SINGLE"]
 OperationStatus = Literal["pending", "processing", "completed", "failed", "discarded"]
 
 PRIORITIES = {
@@ -24,7 +24,7 @@ PRIORITIES = {
     "BACKGROUND_JOB": 8,
     "ANALYTICS": 10,
 }
-"""Lower is served first."""
+"""Lower is served first. Only pushes and acks become operations; the other kinds have their place in the order."""
 
 TIMEOUT_SECONDS = 30
 """A claim that is older than this is anybody's."""
@@ -135,6 +135,10 @@ def read_push(payload: bytes) -> PushColumns:
         [uuid7_ms(text) for text in texts],
         [stored.doubt or message_id != text for message_id, text in pairs],
     )
+
+
+def ack_type(acks: int) -> OperationType:
+    return "ACK_SINGLE" if acks == 1 else "ACK_BATCH"
 
 
 def ack_payload(group: str, items: list[AckItem]) -> bytes:

@@ -17,7 +17,7 @@ from fairlane.broker.push_batch import Draft, Flush
 from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
 from fairlane.errors import FairlaneError, LaneLocked, NotFound, OutcomeUnknown
 from fairlane.model.ids import PartitionId, Uuid7
-from fairlane.model.operation import ack_payload, push_payload
+from fairlane.model.operation import ack_payload, ack_type, push_payload
 from fairlane.model.outcome import AckOutcome, OperationReason, Outcomes, PushOutcome
 from fairlane.model.queue import QueueOptions
 from fairlane.store.contract.journal import Entry
@@ -103,7 +103,9 @@ class Enqueuer:
         for number, request in enumerate(requests):
             for (partition, lease), indexes in lanes_of(request.items).items():
                 payload = ack_payload(request.group, [request.items[index] for index in indexes])
-                new = await self._ack_operation(request.tenant, request.group, partition, payload, UUID(self._ids()))
+                new = await self._ack_operation(
+                    request.tenant, request.group, partition, payload, len(indexes), UUID(self._ids())
+                )
                 if new is None:
                     outcomes[number].add(indexes, UNRESOLVABLE if lease is None else LOST)
                 else:
@@ -123,9 +125,9 @@ class Enqueuer:
         return [LaneLocked(LOCKED) if number in locked else one for number, one in enumerate(outcomes)]
 
     async def _ack_operation(
-        self, tenant: str, group: str, partition: PartitionId, payload: bytes, id: UUID
+        self, tenant: str, group: str, partition: PartitionId, payload: bytes, acks: int, id: UUID
     ) -> NewOperation | None:
-        """Acks of one lane; None if there is no such lane."""
+        """Make an operation of acks of one lane; None if there is no such lane."""
         catalogue = self._catalogue
         found = await catalogue.partition(tenant, partition)
         group_id = await catalogue.group_id(found.queue_id, group) if found else None
@@ -135,7 +137,7 @@ class Enqueuer:
         known = await catalogue.queue(tenant, queue, make=False) if queue else None
         return NewOperation(
             id=id,
-            type="ACK_BATCH",
+            type=ack_type(acks),
             partition=partition,
             queue_id=found.queue_id,
             options=known.options if known else QueueOptions(),
@@ -166,7 +168,7 @@ class Enqueuer:
             ids.add(entry.id)
             if kind == "ack":
                 lane = PartitionId.parse(partition)
-                new = await self._ack_operation(tenant, name, lane, entry.body, entry.id)
+                new = await self._ack_operation(tenant, name, lane, entry.body, entry.messages, entry.id)
                 error: FairlaneError | None = NotFound(f"group {name!r} or the partition that it read is deleted")
             elif (error := refused.get((tenant, name, partition))) is not None:
                 new = None

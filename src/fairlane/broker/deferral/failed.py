@@ -13,7 +13,7 @@ from fairlane.broker.capacity import full
 from fairlane.broker.part import Part
 from fairlane.errors import Conflict, FairlaneError, InvalidRequest, NotFound, QueueFull, Unavailable
 from fairlane.model.ids import PartitionId, parse_uuid
-from fairlane.model.operation import PRIORITIES, Operation, OperationStatus, OperationType
+from fairlane.model.operation import PRIORITIES, Operation, OperationStatus, OperationType, ack_type
 from fairlane.model.queue import Partition, Queue
 from fairlane.store.contract.journal import Entry
 from fairlane.store.contract.operations import FIRST, Enqueued, NewOperation
@@ -61,7 +61,7 @@ class Operations(Part):
         queue: str | None = name
         group, where = "", PartitionId(0, 0)
         if kind == "ack":
-            type_, group, where = "ACK_BATCH", name, PartitionId.parse(partition)
+            type_, group, where = ack_type(entry.messages), name, PartitionId.parse(partition)
             queue, label = self._catalogue.known_names(tenant, where)
             partition = label or partition
         return Operation(
