@@ -11,10 +11,13 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib.metadata import requires
 from pathlib import Path
 
 import msgspec
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.broker_process import _ADDRESS
 from tests.docs.test_deploy import DEPLOY, ROOT, needs, ran
@@ -84,8 +87,26 @@ class Image:
         unprivileged = [needs("setpriv"), "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
         return [*(unprivileged if os.getuid() == 0 else []), *self.entry, *arguments]
 
+    def packages(self) -> set[str]:
+        """The names of the packages that are installed."""
+        return {path.name.partition("-")[0].lower().replace("_", "-") for path in self._root.rglob("*.dist-info")}
+
     def files(self) -> list[str]:
         return sorted(str(path) for path in self._root.rglob("*") if self.data not in path.parents)
+
+
+def at_run_time(name: str, extras: set[str]) -> set[str]:
+    """A package, and those that it needs when it runs."""
+    found, waiting = set(), [(name, extras)]
+    while waiting:
+        name, extras = waiting.pop()
+        found.add(name)
+        for text in requires(name) or []:
+            needed = Requirement(text)
+            marked = [needed.marker.evaluate({"extra": extra}) for extra in ("", *extras)] if needed.marker else [True]
+            if any(marked) and canonicalize_name(needed.name) not in found:
+                waiting.append((canonicalize_name(needed.name), set(needed.extras)))
+    return found
 
 
 @pytest.fixture
@@ -102,6 +123,7 @@ def test_the_steps_of_the_dockerfile_make_a_broker_that_writes_its_data_and_noth
     assert said("VOLUME") == ["/data"]
     assert (image.data.stat().st_mode & 0o777, list(image.data.iterdir())) == (0o700, [])
     before = image.files()
+    assert image.packages() == at_run_time("fairlane", {"server"}), "nothing that only builds or installs is left"
     environment = image.environment | {"PATH": os.environ["PATH"]}
     version = ran(*image.run("--version"), env=environment, cwd="/")
     assert version.startswith("fairlane ")
