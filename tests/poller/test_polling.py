@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlane.client.sources import Sources
 from fairlane.errors import Conflict, FairlaneError, InvalidRequest, Overloaded, Unavailable
 from fairlane.poller import Poller, Source
+from fairlane.wire.sources import SourceView
 from tests.poller.conftest import Polling
 
 WAYS: list[tuple[str, dict[str, Any]]] = [
@@ -84,6 +86,29 @@ async def test_the_api_is_asked_again_no_sooner_than_it_asks_for(polling: Pollin
     with pytest.raises(Overloaded) as refused:
         await polling.once()
     assert refused.value.retry_after == 3600
+
+
+async def test_a_lease_is_kept_though_a_renewal_fails_unexpectedly(
+    polling: Polling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewals, held = [], asyncio.Event()
+    works = Sources.lease
+
+    async def lease(sources: Sources, name: str, *, seconds: int, token: int | None = None) -> SourceView:
+        if token is not None:
+            renewals.append(token)
+            if len(renewals) == 1:
+                raise RuntimeError("a defect")
+            held.set()
+        return await works(sources, name, seconds=seconds, token=token)
+
+    async def wait(asked: Any, what: str) -> None:
+        await held.wait()
+
+    monkeypatch.setattr(Sources, "lease", lease)
+    polling.api.meet = wait
+    async with asyncio.timeout(30):
+        assert (await polling.once(lease_seconds=3)).created == 35
 
 
 async def test_an_api_that_fails_is_asked_again_after_growing_delays(polling: Polling) -> None:

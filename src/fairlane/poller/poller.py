@@ -142,11 +142,10 @@ class Poller:
                 await self._sources.lease(self.source.name, seconds=self.source.lease_seconds, token=token)
             except LeaseLost:
                 return
-            except FairlaneError as error:
-                log.debug(
-                    "cannot renew the lease of source %(source)r: %(error)s",
-                    {"source": self.source.name, "error": error},
-                )
+            except Exception as error:  # the next one may get through
+                level = logging.DEBUG if isinstance(error, FairlaneError) else logging.ERROR
+                fields = {"source": self.source.name, "error": error}
+                log.log(level, "cannot renew the lease of source %(source)r: %(error)s", fields, exc_info=error)
 
     async def _pass(self, *, sweep: bool = False) -> None:
         with contextlib.nullcontext() if self._spans is None else self._spans.poll(self.source.name):
