@@ -150,7 +150,7 @@ async def test_a_schedule_is_run_paused_resumed_and_deleted(page: Watched, wire:
         return (await wire.get("/api/v1/schedules", "beat")).ok()["pausedAt"] is not None
 
     await page.open("/schedules")
-    await page.click("Run beat now")
+    await page.click("Run now: beat")
     await page.shows("Pushed once to beats.", inside="#toasts")
     assert len(await wire.pop("beats")) == 1
     await page.click("Pause beat")

@@ -21,7 +21,7 @@ export const lanesPath = (ctx, queue, group, { urgent } = {}) =>
 export const laneTable = (ctx, { lanes: rows, next, complete }, { queue, group, here, tools, urgent }) => [
   complete === false && rows.length > 0 && h("p.note.flush.pad", urgent && !chosen(ctx) ? "There are more; choose a state or search for a name." : "Not all partitions were looked at: Next goes on, and a search for how a name begins finds it at once."),
   table(ctx, {
-    label: "Lanes", rows, next, search: "Search partitions",
+    label: "Lanes", rows, next, part: complete === false, search: "Search partitions",
     tools: [tools, tabs(urgent ? ["", "all", ...STATES.slice(1)] : STATES, ctx.query.state ?? "", (one) => link(here, { ...ctx.query, state: one, after: "" }), { "": urgent ? "most urgent" : "all" }, "States")],
     key: (one) => one.partition,
     href: (one) => link(["queues", queue, "partitions", one.partition], { group }),

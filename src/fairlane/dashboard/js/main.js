@@ -83,7 +83,7 @@ const context = (params, query) => {
     },
     part: (name, view) => {
       if (ctx.data[name] !== undefined) return view(ctx.data[name]);
-      return ctx.problems[name] ? failed(ctx.problems[name]) : waiting();
+      return ctx.problems[name] ? failed(ctx.problems[name], ctx.again) : waiting();
     },
     act: async (call, done) => {
       try {
@@ -97,6 +97,14 @@ const context = (params, query) => {
       }
     },
     reload: () => now?.ctx === ctx && load(now),
+    again: () => {
+      if (now?.ctx !== ctx) return;
+      ctx.problems = {};
+      now.stop?.();
+      now.paths = now.once = undefined;
+      follow(now);
+      redraw();
+    },
   };
   return ctx;
 };

@@ -52,7 +52,7 @@ export const failed = (problem, again) =>
   h("div.failed", { role: "alert" }, icon("alert"), h("p", problem.message),
     problem.code && h("p.muted", `${problem.status || ""} ${problem.code}`.trim()), again && button("Try again", { onclick: again }));
 
-export const waiting = () => h("div.waiting", { "aria-busy": "true", "aria-label": "Loading" }, h("i"), h("i"), h("i"));
+export const waiting = () => h("div.waiting", { role: "status", "aria-busy": "true", "aria-label": "Loading" }, h("i"), h("i"), h("i"));
 
 /** A text that can be copied by a click. */
 export const copyable = (text, shown = text) =>

@@ -18,17 +18,17 @@ export const paged = (path, { query }, { limit = LIMIT, ...others } = {}) => {
 
 /**
  * columns: [{ title, cell: (row) => tree, sort?: "name", order?: "desc" first, number?: true, grow?: true (takes what is left), clip?: true (cut off there), hide?: "narrow" }]
- * rows, key: (row) => text, href: (row) => address; total or next (a cursor) or more (whether a page follows), or whole (all there are)
+ * rows, key: (row) => text, href: (row) => address; total or next (a cursor) or more (whether a page follows), or whole (all there are), or part (others are there, and no page has them)
  * search: placeholder; tools: what stands at the right of it; empty: tree; sorted: { sort, order } by default
  */
-export const table = (ctx, { columns, rows, key, href, total, next, more, whole, limit = LIMIT, search, tools, empty, sorted = {}, label }) =>
+export const table = (ctx, { columns, rows, key, href, total, next, more, whole, part, limit = LIMIT, search, tools, empty, sorted = {}, label }) =>
   h("div.table-box",
     (search || tools) && h("div.table-tools", search && searchBox(ctx, search), tools),
     rows.length === 0 && (whole || !ctx.query.offset) ? empty : h("div.table-scroll", { tabindex: "0", role: "region", "aria-label": label ?? "Table" },
       h("table",
         h("thead", h("tr", columns.map((one) => head(ctx, one, sorted)))),
         h("tbody", rows.map((row) => line(columns, row, key?.(row), href?.(row)))))),
-    !whole && pager(ctx, { rows, total, next, more, limit }));
+    !whole && pager(ctx, { rows, total, next, more, part, limit }));
 
 const line = (columns, row, key, href) =>
   h("tr", { key, class: href ? "is-link" : "", onclick: href && ((event) => follow(event, href)) },
@@ -78,12 +78,12 @@ export const chooser = (ctx, name, options, label) =>
       options.map(([value, text]) => h("option", { key: value, value, selected: (ctx.query[name] ?? "") === value }, text))));
 
 /** What is shown of how many, and the way to other pages; for what is no table too. */
-export const pager = (ctx, { rows, total, next, more, limit = LIMIT }) => {
+export const pager = (ctx, { rows, total, next, more, part, limit = LIMIT }) => {
   const offset = Number(ctx.query.offset ?? 0);
   const last = offset + rows.length;
   const follows = total === undefined ? Boolean(next) || Boolean(more) : last < total;
   const precedes = offset > 0 || Boolean(ctx.query.after);
-  if (!follows && !precedes && (total === undefined || total <= limit)) return rows.length > 8 ? h("footer.pager", h("span", `${count(rows.length)} shown, all there are`)) : null;
+  if (!follows && !precedes && (total === undefined || total <= limit)) return rows.length > 8 ? h("footer.pager", h("span", `${count(rows.length)} shown${part ? "" : ", all there are"}`)) : null;
   const range = ctx.query.after ? `${count(rows.length)} shown` : rows.length ? `${count(offset + 1)} to ${count(last)}` : "none";
   const turn = (label, name, to, on) => h("button.button", { type: "button", disabled: !on, onclick: () => ctx.setQuery(to) }, name === "previous" && icon(name), h("span", label), name === "next" && icon(name));
   return h("footer.pager",

@@ -30,7 +30,7 @@ const test = async (ctx, hook) => {
   });
 };
 
-const recent = (rows) => h("div.table-scroll.flush", { tabindex: "0", role: "region", "aria-label": "Last requests" }, h("table",
+const recent = (name, rows) => h("div.table-scroll.flush", { tabindex: "0", role: "region", "aria-label": `Last requests to ${name}` }, h("table",
   h("thead", h("tr", ["When", "What became of it", "Answer", "Why"].map((title, i) => h("th", { scope: "col", class: i === 3 ? "grow" : "" }, title)))),
   h("tbody", rows.map((row, i) => h("tr", { key: `${row.at} ${i}` }, h("td", time(row.at)), h("td", badge(words(row.outcome), kind(row.outcome))), h("td", String(row.status ?? "–")), h("td.grow", row.why ?? "–"))))));
 
@@ -49,7 +49,7 @@ const one = (ctx, hook) =>
     ["Refused", h("span", hook.refused ? badge(count(hook.refused), "critical") : "0", hook.lastRefusedAt && h("span.muted", " last ", time(hook.lastRefusedAt)))],
     ["Outcomes", Object.keys(hook.outcomes ?? {}).length ? h("span.buttons", Object.entries(hook.outcomes).map(([name, n]) => badge(`${words(name)} ${count(n)}`, kind(name)))) : null],
   ]),
-  hook.recent?.length ? recent(hook.recent) : h("p.muted", "Nothing came since this broker started."));
+  hook.recent?.length ? recent(hook.name, hook.recent) : h("p.muted", "Nothing came since this broker started."));
 
 export default {
   title: () => "Hooks",

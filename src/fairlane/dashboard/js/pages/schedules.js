@@ -37,7 +37,7 @@ export default {
         { title: "and then", cell: (one) => (one.nextRuns.length > 1 ? h("details.runs", h("summary", time(one.nextRuns[1])), h("ol", one.nextRuns.map((at) => h("li", { key: at }, stamp(at))))) : "–") },
         { title: "Missed ticks", cell: (one) => MISSED[one.missed] ?? one.missed },
         { title: h("span.hidden", "Actions"), cell: (one) => h("span.buttons",
-          button("Run now", { icon: "play", "aria-label": `Run ${one.name} now`, onclick: () => act(ctx, one, "run", ({ queue }) => `Pushed once to ${queue}.`) }),
+          button("Run now", { icon: "play", "aria-label": `Run now: ${one.name}`, onclick: () => act(ctx, one, "run", ({ queue }) => `Pushed once to ${queue}.`) }),
           one.pausedAt
             ? button("Resume", { "aria-label": `Resume ${one.name}`, onclick: () => act(ctx, one, "resume", "Resumed: it goes on with its next tick.") })
             : button("Pause", { "aria-label": `Pause ${one.name}`, onclick: () => act(ctx, one, "pause", "Paused: it pushes nothing until it is resumed.") }),
