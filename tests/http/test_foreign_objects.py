@@ -6,6 +6,7 @@ Nothing of that object may be shown or changed."""
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from fairlane.http.router import Route
 from fairlane.http.routes import ROUTES
 from tests.http.test_narrow_keys import Narrow, narrow
+from tests.http.test_operations import make_busy, make_calm
+from tests.until import until
 
 __all__ = ["narrow"]
 
@@ -45,6 +48,8 @@ class World:
 
     def __init__(self, narrow: Narrow) -> None:
         self.narrow = narrow
+        self.operation = ""
+        """Id of the failed operation, once there is one."""
         self.at = f"w-{narrow.theirs}"
         """Name of the effect, the stream, the source, the schedule and the worker."""
 
@@ -84,6 +89,30 @@ class World:
         await self._admin("POST", f"/api/v1/schedules/{at}", {"queue": theirs, "everySeconds": 3600, "data": SECRET})
         await self._admin("POST", f"/api/v1/workers/{at}", self.report(theirs))
         return self
+
+    async def fail(self) -> str:
+        """The id of a failed operation of the other queue: it was deleted under the operation, and is there again."""
+        wire, theirs, item = self.narrow.wire, self.narrow.theirs, {"queue": self.narrow.theirs, "payload": SECRET}
+        assert wire.app is not None
+        broker = wire.app.broker
+        await broker.operation_drain.stop()
+        make_busy(wire)
+        [accepted] = await self._admin("POST", "/api/v1/push", {"items": [item]})
+        await broker.queues.delete(theirs)
+        broker.operation_drain.start()
+        self.operation = str(accepted["operationId"])
+
+        async def failed() -> bool:
+            return (await self.operation_seen())["status"] == "failed"
+
+        await until(failed)
+        make_calm(wire)
+        await broker.queues.configure(theirs)
+        return self.operation
+
+    async def operation_seen(self) -> dict[str, Any]:
+        found: dict[str, Any] = await self._admin("GET", f"/api/v1/operations/{self.operation}")
+        return found
 
     def report(self, queue: str) -> dict[str, Any]:
         numbers = {"concurrency": 1, "inHand": 0, "handled": 0, "failed": 0}
@@ -171,8 +200,8 @@ class World:
             ),
             "POST /streams/v1/state/get": ("/streams/v1/state/get", state),
             "POST /streams/v1/cycle": ("/streams/v1/cycle", state | group | {"state_ops": [operation]}),
-            "POST /api/v1/operations/retry": ("/api/v1/operations/retry", {"queue": mine, "ids": [held]}),
-            "POST /api/v1/operations/discard": ("/api/v1/operations/discard", {"queue": mine, "ids": [held]}),
+            "POST /api/v1/operations/retry": ("/api/v1/operations/retry", {"queue": mine, "ids": [self.operation]}),
+            "POST /api/v1/operations/discard": ("/api/v1/operations/discard", {"queue": mine, "ids": [self.operation]}),
         }
 
 
@@ -185,7 +214,10 @@ async def test_every_route_that_names_an_object_and_a_queue_is_walked(world: Wor
     assert set(world.cases()) == _walked()
 
 
-@pytest.mark.parametrize("route", sorted(_walked()))
+OPERATIONS = {"POST /api/v1/operations/retry", "POST /api/v1/operations/discard"}
+
+
+@pytest.mark.parametrize("route", sorted(_walked() - OPERATIONS))
 async def test_an_object_of_another_queue_is_neither_shown_nor_changed(world: World, route: str) -> None:
     before = await world.seen()
     assert msgspec.json.encode(before).count(SECRET.encode()) >= 5  # what is compared is there
@@ -219,3 +251,25 @@ async def test_a_worker_is_ended_by_whoever_may_pop_from_its_queues(world: World
 async def test_a_source_is_committed_to_by_whoever_may_lease_it(world: World) -> None:
     refused = await world.narrow.ask("POST", *world.cases()["POST /api/v1/sources/{name}/commit"])
     assert "for all queues" in refused.refused(403, "forbidden")["error"]
+
+
+@pytest.mark.parametrize("verb", ["retry", "discard"])
+async def test_a_failed_operation_of_another_queue_is_neither_retried_nor_discarded(world: World, verb: str) -> None:
+    narrow, operation = world.narrow, await world.fail()
+    before, needed = await world.operation_seen(), "replay" if verb == "retry" else "purge"
+    path, body = world.cases()[f"POST /api/v1/operations/{verb}"]
+    (await narrow.ask("POST", path, body)).refused(400, "invalid_request")
+    for all_queues in ({"ids": [operation]}, {"all": True}):
+        refused = await narrow.ask("POST", path, all_queues)
+        assert f"the scope {needed}" in refused.refused(403, "forbidden")["error"]
+    for one_queue in (
+        await narrow.ask("POST", path, {"queue": narrow.theirs}),
+        await narrow.ask("POST", f"/api/v1/operations/{operation}/{verb}"),
+    ):
+        assert f"{needed}:{narrow.theirs}" in one_queue.refused(403, "forbidden")["error"]
+    for own in ({"queue": narrow.mine}, {"queue": narrow.mine, "cursor": str(UUID(int=int(UUID(operation)) - 1))}):
+        assert (await narrow.ask("POST", path, own)).ok()["done"] == []
+    (await narrow.ask("GET", f"/api/v1/operations/{operation}")).refused(403, "forbidden")
+    assert await world.operation_seen() == before
+    settled = (await narrow.ask("POST", path, {"ids": [operation]}, admin=True)).ok()
+    assert settled["done"] == [operation], "whoever may does it"
