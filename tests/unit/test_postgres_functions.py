@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import asyncpg
+import pytest
 
 from fairlane.broker.broker import Broker
 from fairlane.store.postgres.migrate import functions
@@ -78,3 +80,29 @@ async def test_a_function_that_only_reads_is_not_volatile(
         volatile |= callers
     assert len(bodies) > 60
     assert {name for name, _, volatility in found if volatility == "v"} == volatile
+
+
+async def test_the_first_pop_of_a_group_asks_the_database_seldom(
+    postgres18: PostgresServer, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each statement is a round trip, and a client may allow a pop no more than a tenth of a second."""
+    statements: list[str] = []
+    execute, fetch = asyncpg.Connection.execute, asyncpg.Connection.fetch
+
+    async def executed(connection: Any, query: str, *values: Any, **how: Any) -> Any:
+        statements.append(query)
+        return await execute(connection, query, *values, **how)
+
+    async def fetched(connection: Any, query: str, *values: Any, **how: Any) -> Any:
+        statements.append(query)
+        return await fetch(connection, query, *values, **how)
+
+    async with Broker.open(await fresh_database(postgres18)) as broker:
+        await broker.push("q", 1)
+        await broker.pop("q", group="before")
+        monkeypatch.setattr(asyncpg.Connection, "execute", executed)
+        monkeypatch.setattr(asyncpg.Connection, "fetch", fetched)
+        assert await broker.pop("q", group="new")
+    # Services of the broker may ask for something meanwhile.
+    asked = [text for text in statements if "groups" in text or "fairlane.seed" in text or "fairlane.pop" in text]
+    assert len(asked) <= 6, asked

@@ -23,7 +23,8 @@ SELECT g.queue_id FROM fairlane.groups g WHERE g.id = :group_id;
 -- name: make
 INSERT INTO fairlane.groups (queue_id, name, mode, from_at, conflation, look, created_at, seed_shard, seed_after)
 VALUES (:queue_id, :name, :mode, :from_at, :conflation, :look, coalesce(:now, clock_timestamp()), :shard, '')
-RETURNING id;
+RETURNING id, queue_id, name, mode, from_at, conflation, look, created_at, true,
+          queue_id, mode, coalesce(from_at, created_at), seed_shard, seed_after;
 
 -- name: mapped
 SELECT 1 FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id

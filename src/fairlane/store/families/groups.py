@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from builtins import list as List  # the family has a verb of that name
 from collections import Counter
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -69,15 +70,16 @@ class Groups(Family):
                 raise NotFound(
                     f"no spec in force maps the messages of this queue to a command: it has no group {name!r}"
                 )
-            made = value(await transaction.run("groups.make", queue_id=queue_id, name=name, **begun))
-            await self._seed(transaction, made, exact=True)
+            [made] = await transaction.run("groups.make", queue_id=queue_id, name=name, **begun)
+            group = group_of(made[:-5])
+            group = replace(group, seeding=await self._seed(transaction, group.id, made[-5:], exact=True))
         elif found[0].subscription.look and not subscription.look:
             await transaction.run("groups.consumed", group_id=found[0].id)
+            group = replace(found[0], subscription=replace(found[0].subscription, look=False))
         else:
             return found[0]
         await self._weigh(transaction, queue_id, limit)
-        [row] = await transaction.run("groups.get", queue_id=queue_id, name=name)
-        return group_of(row)
+        return group
 
     async def _weigh(self, transaction: Transaction, queue_id: int, limit: int) -> None:
         """Which groups count, and with it the depth. The caller holds the queue's row."""
@@ -91,25 +93,22 @@ class Groups(Family):
         async def work(transaction: Transaction) -> bool:
             queue_id = value(await transaction.run("groups.queue_of", group_id=group_id))
             limit = value(await transaction.run("queues.lock_by_id", queue_id=queue_id))
-            more = await self._seed(transaction, group_id, exact=False)
+            found = await transaction.run("groups.seeding", group_id=group_id)
+            more = bool(found) and await self._seed(transaction, group_id, found[0], exact=False)
             if limit:
                 await recount(self._port, transaction, queue_id)
             return more
 
         return await self._port.transact(work)
 
-    async def _seed(self, transaction: Transaction, group_id: int, *, exact: bool) -> bool:
-        """The next cursors, under the queue's lock; whether some are still missing."""
-        found = await transaction.run("groups.seeding", group_id=group_id)
-        if not found:
-            return False
-        [[queue_id, mode, from_at, first_shard, after]] = found
+    async def _seed(self, transaction: Transaction, group_id: int, seeding: Sequence[Any], *, exact: bool) -> bool:
+        """Make the next cursors, under the queue's lock. Return whether some are still missing."""
+        queue_id, mode, from_at, first_shard, after = seeding
         begin: dict[str, Value] = {"queue_id": queue_id, "mode": mode, "from_at": from_at, "exact": exact}
         left = SEED_PARTITIONS
         for shard in [shard for shard in self._port.shards if shard >= first_shard]:
             while left > 0:
                 where: dict[str, Value] = {"shard": shard, "group_id": group_id, "after": after}
-                await transaction.run("groups.set_seeding", **where)
                 step = min(left, _SEED_STEP)
                 last = value(await transaction.run("groups.seed", limit=step, **begin, **where))
                 if last is None:

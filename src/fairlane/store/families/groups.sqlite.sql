@@ -22,7 +22,7 @@ select queue_id from groups where id = :group_id
 -- name: make
 insert into groups (queue_id, name, mode, from_at, conflation, look, created_at, seeding)
 values (:queue_id, :name, :mode, :from_at, :conflation, :look, :now, 1)
-returning id
+returning id, queue_id, name, mode, from_at, conflation, look, created_at, 1, queue_id, mode, from_at, 0, seeding
 
 -- name: mapped
 select 1 from queues q join tenants t on t.id = q.tenant_id join declared_queues d on d.tenant = t.name and d.name = q.name

@@ -24,10 +24,10 @@ SQL = statements.load("fairlane.store.sqlite", "groups.sql")
 
 
 def seed(db: apsw.Connection, now: int, *, group_id: int, after: int, limit: int, **group: Any) -> int | None:
-    """Make cursors of a group from a partition on; where the next ones are missing, None if there was none."""
+    """Make cursors of a group from a partition on; where the next ones may be missing, None if none can be left."""
     partitions = rows(db, SQL["partitions_from"], group["queue_id"], after, limit)
     _begin(db, (group_id, group["mode"], group["from_at"]), partitions, now)
-    return partitions[-1][0] + 1 if partitions else None
+    return partitions[-1][0] + 1 if len(partitions) == limit else None
 
 
 def seed_partition(db: apsw.Connection, queue_id: int, partition_id: int, now: int) -> None:

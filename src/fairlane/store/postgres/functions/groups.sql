@@ -1,4 +1,4 @@
--- Makes cursors of a group for up to p_limit partitions of one shard, by name after p_after; the last name, NULL if there was none.
+-- Makes cursors of a group for up to p_limit partitions of one shard, by name after p_after; the last name, NULL if none can be left.
 -- p_exact: heads of this moment for mode `new`, otherwise where the log stood at p_from.
 CREATE OR REPLACE FUNCTION fairlane.seed(
     p_shard int, p_queue bigint, p_group bigint, p_mode text, p_from timestamptz, p_exact boolean, p_after text, p_limit int,
@@ -33,7 +33,7 @@ BEGIN
     CROSS JOIN LATERAL (SELECT CASE WHEN p_mode = 'all' THEN p.start WHEN i.at IS NULL THEN p.head ELSE i.at END AS at) x
     -- Under the partitions' locks: whoever makes a cursor holds its partition, or has just made it.
     WHERE NOT EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p.id AND k.group_id = p_group);
-    RETURN v_last;
+    RETURN CASE WHEN cardinality(v_ids) = p_limit THEN v_last END;
 END $$;
 
 -- Sends the cursors of a group to the beginning, the end, a time or a position and ends their leases; how many.
