@@ -22,6 +22,8 @@ LEAD_SECONDS = 60
 """A leader that died is followed by another after so long. Steps take milliseconds."""
 _WAIT_SECONDS = 10.0
 _LOOK_SECONDS = 0.05
+_LOG_SECONDS = 60.0
+"""At least this long is between two log lines about deleted messages."""
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,9 @@ class RetentionService:
         self._telemetry = telemetry
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        self._deleted = self._unread = 0
+        """Deleted since the last log line, and those of them that some group had not finished."""
+        self._logged_at = float("-inf")
 
     def start(self, interval_seconds: float) -> None:
         """Make a pass every so often, together with all other brokers of the store; 0 makes none."""
@@ -45,6 +50,14 @@ class RetentionService:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        self._log_deleted(0.0)
+
+    def _log_deleted(self, after_seconds: float) -> None:
+        """Log what was deleted since the last line if that is `after_seconds` ago."""
+        if self._deleted and time.monotonic() - self._logged_at >= after_seconds:
+            counts = {"deleted": self._deleted, "unread": self._unread}
+            log.info("retention deleted %(deleted)d messages, %(unread)d of them unread", counts)
+            self._deleted, self._unread, self._logged_at = 0, 0, time.monotonic()
 
     async def _repeat(self, interval_seconds: float) -> None:
         while not self._stopping:
@@ -52,6 +65,7 @@ class RetentionService:
             try:
                 if await self._store.retention.due():
                     await self._pass(rest_seconds=int(interval_seconds), early=False)
+                self._log_deleted(_LOG_SECONDS)
             except FairlaneError as error:
                 log.warning("retention: interrupted, retrying: %(error)s", {"error": error})
 
@@ -86,9 +100,9 @@ class RetentionService:
             unread = sum(one.unread for one in expired)
             self._telemetry.deleted += gone
             self._telemetry.deleted_unread += unread
-            log.info(
-                "retention deleted %(deleted)d messages, %(unread)d of them unread", {"deleted": gone, "unread": unread}
-            )
+            self._deleted += gone
+            self._unread += unread
+            self._log_deleted(_LOG_SECONDS)
         return expired
 
 
