@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -174,6 +175,18 @@ async def test_nothing_and_raw_json_are_pushed_as_they_are(client: Client, queue
         await client.push(queue, data)
     batch = await client.pop(queue, batch=10)
     assert [m.data for m in batch] == [None, {"a": None, "b": 1.5, "c": [None]}, {"x": 1.0, "y": None}, {"a": None}]
+
+
+async def test_items_are_made_of_data(client: Client, queue: str) -> None:
+    items = [PushItem.of(queue, {"n": n}, partition="p", transaction_id=f"t-{n}") for n in range(2)]
+    outcomes = await client.push_many([*items, PushItem.of(queue, None, delay_ms=timedelta(hours=1))])
+    assert [outcome.status for outcome in outcomes] == ["queued", "queued", "scheduled"]
+    batch = await client.pop(queue, batch=10)
+    assert [(m.partition, m.transaction_id, m.data) for m in batch] == [("p", "t-0", {"n": 0}), ("p", "t-1", {"n": 1})]
+    with pytest.raises(InvalidRequest, match="cannot be written as JSON"):
+        PushItem.of(queue, object())
+    with pytest.raises(InvalidRequest, match=r"payload must be JSON as bytes, not dict; PushItem\.of\(queue, data\)"):
+        await client.push_many([PushItem(queue=queue, payload={"n": 1})])  # type: ignore[arg-type]
 
 
 async def test_what_was_stored_stays_told_when_repeating_the_rest_fails(rogue: Rogue, queue: str) -> None:

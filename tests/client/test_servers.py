@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -155,3 +156,26 @@ async def test_a_broker_that_is_gone_with_a_journal_is_waited_for(broker: Broker
                 with pytest.raises(Unavailable, match=r"bye; .* has earlier messages of the same partition"):
                     await client.push(queue, 2)
                 assert not other.requests(PUSH)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "http://a:1,http://b:2",
+        " http://a:1 , http://b:2/ ",
+        ["http://a:1,http://b:2"],
+        ("http://a:1", "http://b:2"),
+    ],
+)
+def test_several_servers_are_a_list_or_one_text(given: str | Sequence[str]) -> None:
+    assert Servers(given).urls == ["http://a:1", "http://b:2"]
+
+
+def test_a_comma_in_the_path_of_a_socket_is_part_of_it() -> None:
+    assert Servers("unix:/run/a,b.sock,http://a:1").urls == ["unix:/run/a,b.sock", "http://a:1"]
+
+
+@pytest.mark.parametrize("given", ["http://a:1,", "http://a:1,b:2", ",", ""])
+def test_a_text_with_something_else_than_servers_is_refused(given: str) -> None:
+    with pytest.raises(InvalidRequest, match="is not the URL of a server"):
+        Servers(given)

@@ -81,7 +81,6 @@ def push_items(queue: Any, **words: Any) -> list[PushItem]:
 
 
 BY_NAME: dict[str, Call] = {
-    "push_not_a_number": lambda b, q, d, bad: b.push(q, {"total": float("nan")}),
     "push_queue": lambda b, q, d, bad: b.push(bad, 1),
     "push_partition": lambda b, q, d, bad: b.push(q, 1, partition=bad),
     "push_transaction_id": lambda b, q, d, bad: b.push(q, 1, transaction_id=bad or ""),
@@ -148,6 +147,7 @@ OTHERS: dict[str, Call] = {
     "pop_long_lease": lambda b, q, d, bad: b.pop(q, lease_seconds=LEASE_SECONDS_MAX + 1),
     "pop_subscription": lambda b, q, d, bad: b.pop(q, group="n", subscription="new"),  # type: ignore[arg-type]
     "pop_mode": lambda b, q, d, bad: b.pop(q, group="n", subscription=Subscription("old")),  # type: ignore[arg-type]
+    "push_not_a_number": lambda b, q, d, bad: b.push(q, {"total": float("nan")}),
     "pop_no_time": lambda b, q, d, bad: b.pop(q, group="n", subscription=Subscription("time")),
     "pop_bad_time": lambda b, q, d, bad: b.pop(q, group="n", subscription=Subscription("time", 2**60)),
     "pop_text_time": lambda b, q, d, bad: b.pop(q, group="n", subscription=Subscription("time", "0")),  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
@@ -23,7 +24,7 @@ class Servers:
 
     def __init__(self, urls: str | Sequence[str], *, clock: Callable[[], float] = time.monotonic) -> None:
         given = [urls] if isinstance(urls, str) else list(urls)
-        self.urls = list(dict.fromkeys(map(_checked, given)))
+        self.urls = list(dict.fromkeys(_checked(one) for some in given for one in _split(some)))
         if not self.urls:
             raise InvalidRequest("a client needs the URL of at least one server")
         self._clock = clock
@@ -54,6 +55,11 @@ class Servers:
 
 def _weight(url: str, key: str) -> bytes:
     return hashlib.blake2b(f"{url}\0{key}".encode(), digest_size=8).digest()
+
+
+def _split(urls: object) -> list[object]:
+    """Return the URLs in a text with commas between them. One without a scheme behind it is part of a path."""
+    return [one.strip() for one in re.split(r",(?=\s*(?:\w+:/|$))", urls)] if isinstance(urls, str) else [urls]
 
 
 def _checked(url: object) -> str:

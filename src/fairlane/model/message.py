@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from itertools import accumulate
-from typing import Any, Generic, TypedDict, TypeVar, cast
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -23,6 +23,7 @@ from fairlane.model.limits import (
 )
 from fairlane.model.moment import MICROS_MAX, Moment, When, micros_of, millis_of
 from fairlane.model.names import DEFAULT_PARTITION, are_plain, check_count, check_name, is_known, is_plain, known_names
+from fairlane.model.payload import json_of
 from fairlane.model.queue import PRIORITY_MAX
 
 T_co = TypeVar("T_co", covariant=True)
@@ -69,6 +70,21 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
     producer_sub: str | None = None
     """The subject of the credential that it was pushed with; never what a body over HTTP says of it."""
 
+    @staticmethod
+    def of(
+        queue: str,
+        data: Any,
+        *,
+        deliver_at: When | None = None,
+        delay_ms: timedelta | int | None = None,
+        priority: int | None = None,
+        **options: Unpack[PushOptions],
+    ) -> PushItem:
+        """Return an item whose payload is `data` as JSON. Raises InvalidRequest if it cannot be written."""
+        payload = json_of("the data", data)
+        when: Any = {"deliver_at": deliver_at, "delay_ms": delay_ms, "priority": priority}
+        return PushItem(queue=queue, payload=payload, **options, **when)
+
     def check(self) -> None:
         """InvalidRequest when a store or a reader could not hold this item. The payload's syntax is the caller's to
         check."""
@@ -85,7 +101,8 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
         if self.headers is not None:
             check_headers(self.headers)
         if type(self.payload) is not bytes and not isinstance(self.payload, msgspec.Raw):
-            raise InvalidRequest(f"payload must be JSON as bytes, not {type(self.payload).__name__}")
+            kind = type(self.payload).__name__
+            raise InvalidRequest(f"payload must be JSON as bytes, not {kind}; PushItem.of(queue, data) writes it")
         if len(self.payload) > MESSAGE_BYTES_MAX:
             raise InvalidRequest(f"payload has {len(self.payload)} bytes; at most {MESSAGE_BYTES_MAX} are allowed")
         if self.priority is not None:
