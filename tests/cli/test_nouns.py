@@ -74,6 +74,11 @@ def test_some_options_of_a_queue_are_set_and_the_others_stay(fairlane: Command, 
     fairlane("queue", "set", f"{queue}-pushed", "max_size=9")
     made = fairlane("queue", "show", f"{queue}-pushed", "--json").json["partitions"]
     assert [partition["name"] for partition in made] == ["a"], "it makes no partition"
+    for name, shown, seconds in (("leaseTime", "lease_seconds", 30), ("leaseSeconds", "lease_seconds", 31)):
+        done = fairlane("queue", "set", queue, f"{name}={seconds}", "--json")
+        assert done.json["options"][shown] == seconds, "as the dashboard and the API call it"
+    twice = fairlane("queue", "set", queue, "leaseTime=1", "lease_seconds=2")
+    assert (twice.code, "leaseTime=1" in twice.err or "lease_seconds" in twice.err) == (2, True)
     wrong = fairlane("queue", "set", queue, "max_sise=9")
     assert (wrong.code, "max_sise" in wrong.err, "max_size" in wrong.err) == (2, True, True)
     missing = fairlane("queue", "set", "nobody's", "max_size=9")

@@ -199,14 +199,19 @@ async def _found(client: Client, queue: str) -> QueueDetail | None:
 
 
 def _options(settings: list[str]) -> dict[str, Any]:
-    """NAME=VALUE pairs as queue options, each as the type it has."""
+    """Return NAME=VALUE pairs as queue options, each as the type it has. The names of the API do too."""
+    from fairlane.wire.queues import OPTION_NAMES, camel
+
+    spelt = {one: name for name, wire in OPTION_NAMES.items() for one in (name, wire, camel(name))}
     texts: dict[str, str] = {}
     for setting in settings:
-        name, equals, value = setting.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals or name not in QueueOptions.__struct_fields__:
+        given, equals, value = setting.partition("=")
+        name = spelt.get(given.strip().replace("-", "_"))
+        if not equals or name is None:
             known = ", ".join(QueueOptions.__struct_fields__)
             raise InvalidRequest(f"{setting!r} sets no option of a queue; write NAME=VALUE with one of {known}")
+        if name in texts:
+            raise InvalidRequest(f"{setting!r} sets {name}, which is set already; give it once")
         texts[name] = value.strip()
     try:
         options = msgspec.convert(texts, QueueOptions, strict=False)
