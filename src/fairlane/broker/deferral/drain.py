@@ -26,7 +26,7 @@ from fairlane.model.ids import uuid7
 from fairlane.model.operation import TIMEOUT_SECONDS
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.batch_size import BatchSize
-from fairlane.runtime.rate import Rate
+from fairlane.runtime.rate import MEMORY_SECONDS, Rate
 from fairlane.runtime.service import Service
 from fairlane.store.contract.operations import (
     BACKLOGS_MAX,
@@ -170,8 +170,9 @@ class OperationDrain(Service):
             self.depth = await self._store.operations.depth()
             self._looked_at = monotonic()
         if not self.depth:
-            self._size.forget()
-            self._backlogs = 0
+            if monotonic() - self.rate.at > MEMORY_SECONDS:
+                self._size.forget()
+                self._backlogs = 0
             return False
         await self._give_back()
         self.rate.resume(monotonic())

@@ -21,6 +21,7 @@ from fairlane.broker.flags import PUSH_MAINTENANCE, Flags
 from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, Overloaded, SealError, ShuttingDown, Unavailable
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.batch_size import BatchSize
+from fairlane.runtime.rate import MEMORY_SECONDS
 from fairlane.runtime.service import Service
 from fairlane.store.contract.journal import Backlog, Entry
 from fairlane.store.contract.store import Store
@@ -180,7 +181,7 @@ class JournalDrain(Service):
             self._load_at = 0.0
             route.rate.resume(now)
             await self._drain()
-        else:
+        elif now - route.rate.at > MEMORY_SECONDS:
             self._size.forget()
         self._resting = {backlog: rest for backlog, rest in self._resting.items() if backlog in self._turns}
         if not route.watch.up:
