@@ -131,6 +131,19 @@ async def test_dead_letters_that_grow_are_told_of_with_their_error(wire: Wire) -
     await wire.delete("/api/v1/dlq", queue=queue)
 
 
+async def test_a_message_that_somebody_gave_up_is_no_finding(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.configure(queue, retryLimit=0, retryDelay=0)
+    await wire.push(queue, 1)
+    [one] = await wire.pop(queue)
+    (await wire.post("/api/v1/messages", one["partitionId"], one["transactionId"], "dlq", body={})).ok()
+    assert not await found(wire, "dead_letters_growing", queue=queue)
+    await wire.push(queue, 3, partition="other")
+    await use_up(wire, queue)
+    [one] = await until(lambda: found(wire, "dead_letters_growing", queue=queue))
+    assert f"1 message of {queue!r} became a dead letter in the last five minutes, with 'the " in one["sentence"]
+
+
 async def test_a_group_that_nobody_reads_for_is_told_of(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(findings, "_UNREAD_SECONDS", 0)
     queue = wire.name()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from fairlane.broker.flags import PUSH_MAINTENANCE
+from fairlane.broker.messages import BY_HAND
 from fairlane.broker.part import Part
 from fairlane.errors import FairlaneError
 from fairlane.model.moment import Moment, moment_or_none
@@ -130,10 +131,10 @@ class Findings(Part):
         return found
 
     async def _dead_letters(self) -> List[Finding]:
-        """Queues that had dead letters lately, and still have them."""
+        """Queues that had dead letters lately, and still have them. What somebody moved there by hand is no news."""
         since = Moment(await self._store.now() - _LATELY_SECONDS * 1_000_000)
         query = DlqErrorsQuery(since=since, replayed=False, limit=_ERRORS_MAX)
-        errors = (await self._broker.dead_letters.errors(query)).errors
+        errors = [one for one in (await self._broker.dead_letters.errors(query)).errors if one.error != BY_HAND]
         died: Counter[str] = Counter()
         for one in errors:
             died[one.queue] += one.count
@@ -141,8 +142,8 @@ class Findings(Part):
         return [
             _finding(
                 "dead_letters_growing",
-                f"{_many(count, 'message')} of {queue!r} became dead letters in the last five minutes, "
-                f"most of them with {most[queue]!r:.200}.",
+                f"{_many(count, 'message')} of {queue!r} became {'dead letters' if count > 1 else 'a dead letter'} in "
+                f"the last five minutes, {'most of them ' if count > 1 else ''}with {most[queue]!r:.200}.",
                 _page("dead-letters", queue=queue),
                 queue=queue,
                 count=count,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from builtins import list as List  # there is a verb of that name
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -30,6 +30,9 @@ from fairlane.wire.browse import (
     QueueConfig,
     ResultView,
 )
+
+BY_HAND: Final = "moved to the dead letters by hand"
+"""Error of a dead letter for which the caller gave none."""
 
 
 class Messages(Part):
@@ -133,7 +136,7 @@ class Messages(Part):
             groups = [one for one in groups if one.name == group]
             if not groups:
                 raise NotFound("Consumer group not found")
-        why = storable(error or "moved to the dead letters by hand", chars_max=ERROR_CHARS_MAX)
+        why = storable(error or BY_HAND, chars_max=ERROR_CHARS_MAX)
         give_up = self._store.browse.dead_letter
         dead = [one.name for one in groups if await give_up(where.id, one.id, message.position, why) == "dead"]
         if not dead:
