@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Sequence
+from itertools import chain, repeat
 
 import pytest
 
@@ -143,11 +144,10 @@ async def test_what_is_on_its_way_to_be_an_operation_counts_but_few_callers_are_
 async def test_a_wait_is_what_waits_by_what_was_done_lately(broker: Broker, admission: Admission) -> None:
     """The store takes a flush at a time; once one left others behind, it is known how long they wait."""
     gate, second_gate = asyncio.Event(), asyncio.Event()
-    push, gates = broker.store.messages.push, iter([gate, second_gate])
+    push, gates = broker.store.messages.push, chain([gate], repeat(second_gate))
 
     async def slow(slices: Sequence[Slice]) -> list[PushResult]:
-        if gate := next(gates, None):
-            await gate.wait()
+        await next(gates).wait()
         return await push(slices)
 
     await broker.push("q", 0)
