@@ -247,3 +247,15 @@ async def test_a_sum_of_tokens_is_conserved(harness: Harness) -> None:
             await harness.store.messages.release(taken.lease)
     left = [token for queue in queues for token in await harness.drain(queue)]
     assert sorted(left) == list(range(9))
+
+
+async def test_two_messages_with_one_id_may_have_two_verdicts(harness: Harness) -> None:
+    """A queue without a window stores an id as often as it comes."""
+    queue = await harness.queue(dedup_seconds=0)
+    for number in range(2):
+        await harness.broker.push(queue.name, number, transaction_id="x")
+    batch = await harness.broker.pop(queue.name, batch=2)
+    async with harness.broker.transaction() as transaction:
+        transaction.ack(batch[0], "dlq")
+        transaction.ack(batch[1], "completed")
+    assert [letter.position for letter in await harness.broker.dead_letters.list(queue.name)] == [0]

@@ -179,12 +179,12 @@ def _applied_before(index: int) -> AlreadyApplied:
 def _by_group(tenant: str, steps: Sequence[Step]) -> list[_Acks]:
     """The acks of a transaction."""
     items: dict[str, dict[int, AckItem]] = defaultdict(dict)
-    verdicts: dict[tuple[str, PartitionId, str], int] = {}
+    verdicts: dict[tuple[str, PartitionId, str, int | None], int] = {}
     for index, step in enumerate(steps):
         if isinstance(step, AckStep):
             if step.item.status == "retry":
                 raise InvalidRequest(f"step {index}: `retry` has no place in a transaction; release the lease instead")
-            message = step.group, step.item.partition, step.item.transaction_id
+            message = step.group, step.item.partition, step.item.transaction_id, step.item.position
             before = verdicts.setdefault(message, index)
             verdict = items[step.group].get(before, step.item).status
             if verdict != step.item.status and {verdict, step.item.status} != {"completed", "success"}:
