@@ -11,9 +11,10 @@ import pytest
 from fairlane.broker.services import reseed
 from fairlane.model.group import Seek
 from fairlane.model.queue import Partition
-from fairlane.store.contract.values import LaneAck, Stored
+from fairlane.store.contract.values import LaneAck, Nack, Stored
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness, Taken, answer
+from tests.conformance.test_unordered import apply_unordered, unordered_ack
 
 Drain = Callable[[Harness, Taken], Awaitable[object]]
 
@@ -252,6 +253,45 @@ async def test_a_lease_given_while_the_clock_was_ahead_lasts_as_long_as_any(harn
     assert not await harness.pop(queue, group)
     harness.clock.advance(2)
     assert (await harness.pop(queue, group)).data == taken.data
+
+
+async def test_unordered_leases_given_while_the_clock_was_ahead_last_as_long_as_any(harness: Harness) -> None:
+    queue = await harness.queue(lease_seconds=30, ordering="unordered", retry_limit=5)
+    group = await harness.group(queue)
+    await harness.push(queue, ["failed"])
+    nacks = [Nack(0, charge=True, error="boom")]
+    await apply_unordered(harness, unordered_ack(await harness.pop(queue, group), nacks=nacks))
+    harness.clock.advance(600)
+    await harness.push(queue, ["ahead"])
+    taken = sorted((await harness.pop(queue, group)).data + (await harness.pop(queue, group)).data)
+    assert taken == ["ahead", "failed"]
+    harness.clock.advance(-600)
+    await rouse(harness, limit=10_000)
+    assert (await rouse(harness, limit=10_000))[queue.id] == 0
+    harness.clock.advance(29)
+    assert not await harness.pop(queue, group)
+    harness.clock.advance(2)
+    again = [*(await harness.pop(queue, group)).data, *(await harness.pop(queue, group)).data]
+    assert sorted(again) == taken
+
+
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+async def test_a_failure_while_the_clock_was_ahead_waits_for_its_backoff_only(harness: Harness, ordering: str) -> None:
+    queue = await harness.queue(ordering=ordering, retry_limit=5)
+    group = await harness.group(queue)
+    await harness.push(queue, ["failed"])
+    taken = await harness.pop(queue, group)
+    harness.clock.advance(60)
+    if ordering == "per_key":
+        await harness.nack(taken, delay_ms=5_000)
+    else:
+        nacks = [Nack(0, charge=True, error="boom", delay_ms=5_000)]
+        await apply_unordered(harness, unordered_ack(taken, nacks=nacks))
+    harness.clock.advance(-60)
+    await rouse(harness, limit=10_000)
+    assert (await rouse(harness, limit=10_000))[queue.id] == 0
+    harness.clock.advance(6)
+    assert (await harness.pop(queue, group)).data == ["failed"]
 
 
 async def test_a_poll_gets_what_a_missed_wake_left_behind(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

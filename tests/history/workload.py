@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 from zlib import crc32
 
@@ -91,9 +93,11 @@ class Workload:
                 # Brokers look up ids that carry their time in another way than ids that do not.
                 timed = kind == "message" and number == 1
                 ids.append(self._timed_id() if timed else f"{kind}-{lane.partition}-{number}-{made}")
-            options = {}
+            options: dict[str, Any] = {}
             if lane.queue == "later":
-                options["delayMs"] = self._random.randint(100, 3000)
+                # Not `delayMs`, which counts from the clock of the store, be it wrong.
+                due = datetime.now(UTC) + timedelta(seconds=self._random.uniform(0.1, 3.0))
+                options["deliverAt"] = due.isoformat()
             if lane.queue == "mixed":
                 options["any_priority"] = True
             await self._clients.push(broker, lane, ids, **options)

@@ -171,22 +171,41 @@ LEFT JOIN fairlane.cursors k ON k.shard = :shard AND k.partition_id = x.id AND (
         SELECT 1 FROM fairlane.failures f JOIN fairlane.queues q ON q.id = x.queue_id
         WHERE f.shard = :shard AND f.partition_id = x.id AND f.group_id = k.group_id AND f.position = k.committed
           AND f.attempts > coalesce(f.retry_limit, (q.options ->> 'retry_limit')::int) AND q.options ->> 'on_exhausted' <> 'dead_letter')
-    -- Or leased, or woken by a push, while the clock was ahead.
+    -- Or leased, failed or woken by a push while the clock was ahead.
     OR k.leased_at > x.ahead
+    OR EXISTS (SELECT 1 FROM fairlane.failures f
+               WHERE f.shard = :shard AND f.partition_id = x.id AND f.group_id = k.group_id AND f.failed_at > x.ahead)
     OR k.lease IS NULL AND k.ready_at > x.ahead AND k.ready_at < fairlane.never()
        AND k.ready_at = fairlane.due_at(:shard, x.id, greatest(k.committed, k.claimed), -x.priority_lead));
 
 -- name: rouse
--- Whoever holds a cursor is about to decide about it: it is looked at again in the next round.
+-- Whoever holds a cursor is about to decide about it: it is looked at again in the next round. Leases of an unordered lane that was
+-- leased while the clock was ahead end as many seconds from now as they had left then.
+WITH s AS (
+    SELECT c.partition_id, c.group_id, c.leased_at, t.now
+    FROM (SELECT coalesce(:now, clock_timestamp()) AS now OFFSET 0) t
+    CROSS JOIN fairlane.cursors c
+    JOIN unnest(:ids::bigint[], :groups::bigint[]) u(id, group_id) ON u.id = c.partition_id AND u.group_id = c.group_id
+    WHERE c.shard = :shard AND (
+        c.ready_at IS NULL OR c.ready_at = fairlane.never() OR c.leased_at > t.now OR c.lease IS NULL AND c.ready_at > t.now
+        OR EXISTS (SELECT 1 FROM fairlane.failures f WHERE f.shard = :shard AND f.partition_id = c.partition_id
+                     AND f.group_id = c.group_id AND f.failed_at > t.now)) FOR UPDATE OF c SKIP LOCKED),
+held AS (
+    UPDATE fairlane.claims m SET ends_at = least(m.ends_at, s.now + greatest(m.ends_at - s.leased_at, interval '0'))
+    FROM s WHERE s.leased_at > s.now AND m.shard = :shard AND m.partition_id = s.partition_id AND m.group_id = s.group_id),
+failed AS (
+    UPDATE fairlane.failures f
+    SET due_at = CASE WHEN f.token IS NULL AND f.failed_at > s.now
+                      THEN s.now + greatest(f.due_at - f.failed_at, interval '0')
+                      WHEN f.token IS NOT NULL AND s.leased_at > s.now
+                      THEN least(f.due_at, s.now + greatest(f.due_at - s.leased_at, interval '0'))
+                      ELSE f.due_at END,
+        failed_at = least(f.failed_at, s.now), first_failed_at = least(f.first_failed_at, s.now)
+    FROM s WHERE f.shard = :shard AND f.partition_id = s.partition_id AND f.group_id = s.group_id
+      AND (f.failed_at > s.now OR f.token IS NOT NULL AND s.leased_at > s.now))
 UPDATE fairlane.cursors k
 SET ready_at = CASE WHEN k.leased_at <= s.now OR k.leased_at IS NULL THEN s.now
                     WHEN k.ready_at < fairlane.never() THEN least(k.ready_at, s.now + greatest(k.ready_at - k.leased_at, interval '0'))
                     ELSE k.ready_at END,
     leased_at = CASE WHEN k.leased_at > s.now THEN s.now ELSE k.leased_at END
-FROM (SELECT c.partition_id, c.group_id, t.now
-      FROM (SELECT coalesce(:now, clock_timestamp()) AS now OFFSET 0) t
-      CROSS JOIN fairlane.cursors c
-      JOIN unnest(:ids::bigint[], :groups::bigint[]) u(id, group_id) ON u.id = c.partition_id AND u.group_id = c.group_id
-      WHERE c.shard = :shard AND (c.ready_at IS NULL OR c.ready_at = fairlane.never() OR c.leased_at > t.now
-                                  OR c.lease IS NULL AND c.ready_at > t.now) FOR UPDATE OF c SKIP LOCKED) s
-WHERE k.shard = :shard AND k.partition_id = s.partition_id AND k.group_id = s.group_id;
+FROM s WHERE k.shard = :shard AND k.partition_id = s.partition_id AND k.group_id = s.group_id;

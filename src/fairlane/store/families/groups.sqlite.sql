@@ -173,14 +173,29 @@ left join cursors c on c.partition_id = p.id and (
         select 1 from failures f join queues q on q.id = p.queue_id
         where f.partition_id = p.id and f.group_id = c.group_id and f.position = c.committed
             and f.attempts > coalesce(f.retry_limit, q.options ->> '$.retry_limit') and q.options ->> '$.on_exhausted' <> 'dead_letter')
-    -- Or leased, or woken by a push, while the clock was ahead.
+    -- Or leased, failed or woken by a push while the clock was ahead.
     or c.leased_at > p.ahead
+    or exists (select 1 from failures f where f.partition_id = p.id and f.group_id = c.group_id and f.failed_at > p.ahead)
     or c.lease is null and c.ready_at > p.ahead and c.ready_at < :never and c.ready_at = (
         select s.created_at - p.priority_lead from segments s
         where s.partition_id = p.id and s.first_pos <= max(c.committed, c.claimed) order by s.first_pos desc limit 1))
 
 -- name: rouse
 -- Each:
+update claims set ends_at = min(claims.ends_at, :now + max(claims.ends_at - c.leased_at, 0)) from cursors c
+where c.partition_id = :ids and c.group_id = :groups and c.leased_at > :now
+    and claims.partition_id = c.partition_id and claims.group_id = c.group_id;
+update failures
+set due_at = case
+        when failures.token is null and failures.failed_at > :now then :now + max(failures.due_at - failures.failed_at, 0)
+        when failures.token is not null and c.leased_at > :now then min(failures.due_at, :now + max(failures.due_at - c.leased_at, 0))
+        else failures.due_at
+    end,
+    failed_at = min(failures.failed_at, :now), first_failed_at = min(failures.first_failed_at, :now)
+from cursors c
+where c.partition_id = :ids and c.group_id = :groups
+    and failures.partition_id = c.partition_id and failures.group_id = c.group_id
+    and (failures.failed_at > :now or failures.token is not null and c.leased_at > :now);
 update cursors
 set ready_at = case
         when leased_at <= :now or leased_at is null then :now
