@@ -275,6 +275,37 @@ async def test_unordered_leases_given_while_the_clock_was_ahead_last_as_long_as_
     assert sorted(again) == taken
 
 
+@pytest.mark.parametrize("deed", ["ack", "auto-ack", "release", "seek", "resume"])
+async def test_a_lane_made_ready_while_the_clock_was_ahead_is_ready_when_it_is_right(
+    harness: Harness, deed: str
+) -> None:
+    queue = await harness.queue(lease_seconds=3600)
+    group = await harness.group(queue)
+    await harness.push(queue, [1, 2])
+    if deed == "resume":
+        await harness.store.pauses.pause(queue.id)
+        assert not await harness.pop(queue, group)
+    elif deed != "auto-ack":
+        taken = await harness.pop(queue, group, batch=1)
+    harness.clock.advance(600)
+    if deed == "ack":
+        await harness.ack(taken)
+    elif deed == "auto-ack":
+        await harness.pop(queue, group, batch=1, auto_ack=True)
+    elif deed == "release":
+        await harness.store.messages.release(taken.lease)
+    elif deed == "seek":
+        await harness.store.groups.seek(group.id, Seek("beginning"))
+    else:
+        await harness.store.pauses.resume(queue.id)
+    await harness.push(queue, ["ahead"], partition="other")
+    harness.clock.advance(-600)
+    await rouse(harness, limit=10_000)
+    assert (await rouse(harness, limit=10_000))[queue.id] == 0
+    rest = [2] if deed in ("ack", "auto-ack") else [1, 2]
+    assert Counter((await harness.pop(queue, group, partitions=5)).data) == Counter([*rest, "ahead"])
+
+
 @pytest.mark.parametrize("ordering", ["per_key", "unordered"])
 async def test_a_failure_while_the_clock_was_ahead_waits_for_its_backoff_only(harness: Harness, ordering: str) -> None:
     queue = await harness.queue(ordering=ordering, retry_limit=5)

@@ -162,8 +162,9 @@ SELECT max(x.id),
        coalesce(array_agg(x.id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}'),
        coalesce(array_agg(k.group_id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}'),
        coalesce(array_agg(x.queue_id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}')
-FROM (SELECT p.id, p.queue_id, p.head, p.paused_at, p.priority_lead, coalesce(:now, clock_timestamp()) + interval '1 s' AS ahead
-      FROM fairlane.partitions p WHERE p.shard = :shard AND p.id > :after ORDER BY p.id LIMIT :limit) x
+FROM (SELECT p.*, max(p.last_at) OVER () AS latest, coalesce(:now, clock_timestamp()) + interval '1 s' AS ahead
+      FROM (SELECT y.id, y.queue_id, y.head, y.paused_at, y.last_at FROM fairlane.partitions y
+            WHERE y.shard = :shard AND y.id > :after ORDER BY y.id LIMIT :limit) p) x
 LEFT JOIN fairlane.cursors k ON k.shard = :shard AND k.partition_id = x.id AND (
     k.ready_at IS NULL AND greatest(k.committed, k.claimed) < x.head
     -- Or stopped, and nobody paused or parked it, nor is its message out of attempts. That is asked of stopped lanes alone.
@@ -171,12 +172,14 @@ LEFT JOIN fairlane.cursors k ON k.shard = :shard AND k.partition_id = x.id AND (
         SELECT 1 FROM fairlane.failures f JOIN fairlane.queues q ON q.id = x.queue_id
         WHERE f.shard = :shard AND f.partition_id = x.id AND f.group_id = k.group_id AND f.position = k.committed
           AND f.attempts > coalesce(f.retry_limit, (q.options ->> 'retry_limit')::int) AND q.options ->> 'on_exhausted' <> 'dead_letter')
-    -- Or leased, failed or woken by a push while the clock was ahead.
+    -- Or leased or failed while the clock was ahead.
     OR k.leased_at > x.ahead
     OR EXISTS (SELECT 1 FROM fairlane.failures f
                WHERE f.shard = :shard AND f.partition_id = x.id AND f.group_id = k.group_id AND f.failed_at > x.ahead)
-    OR k.lease IS NULL AND k.ready_at > x.ahead AND k.ready_at < fairlane.never()
-       AND k.ready_at = fairlane.due_at(:shard, x.id, greatest(k.committed, k.claimed), -x.priority_lead));
+    -- Or made ready then: the latest message shows how far ahead it was. A failure explains a later time.
+    OR k.lease IS NULL AND k.ready_at > x.ahead AND k.ready_at <= x.latest AND NOT EXISTS (
+        SELECT 1 FROM fairlane.failures f WHERE f.shard = :shard AND f.partition_id = x.id AND f.group_id = k.group_id
+                                            AND f.position = greatest(k.committed, k.claimed)));
 
 -- name: rouse
 -- Whoever holds a cursor is about to decide about it: it is looked at again in the next round. Leases of an unordered lane that was

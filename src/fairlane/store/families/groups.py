@@ -234,7 +234,7 @@ class Groups(Family):
         are none while every push wakes what it fills and every resume what it frees; beneath a wake that was missed
         this makes it late instead of lost. A lane that is woken for nothing goes back to sleep at the next pop.
 
-        Also correct lanes that were filled, leased or failed while the clock was ahead: they would sleep until the
+        Also correct lanes that were leased, failed or made ready while the clock was ahead: they would sleep until the
         clock gets there. A lease then ends as many seconds from now as it had left when the lane was leased last."""
         shard, id = after or (self._port.shards[0], 0)
         [row] = await self._port.read("groups.asleep", shard=shard, after=id, limit=limit)

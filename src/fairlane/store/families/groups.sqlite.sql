@@ -164,8 +164,8 @@ where exists (select 1 from groups where id = :group_id)
 select max(p.id), json_group_array(p.id) filter (where c.group_id is not null),
     json_group_array(c.group_id) filter (where c.group_id is not null),
     json_group_array(p.queue_id) filter (where c.group_id is not null)
-from (select id, queue_id, head, paused_at, priority_lead, :now + 1000000 as ahead
-    from partitions where id > :after order by id limit :limit) p
+from (select *, max(last_at) over () as latest, :now + 1000000 as ahead
+    from (select id, queue_id, head, paused_at, last_at from partitions where id > :after order by id limit :limit)) p
 left join cursors c on c.partition_id = p.id and (
     c.ready_at is null and max(c.committed, c.claimed) < p.head
     -- Or stopped, and nobody paused or parked it, nor is its message out of attempts.
@@ -173,12 +173,12 @@ left join cursors c on c.partition_id = p.id and (
         select 1 from failures f join queues q on q.id = p.queue_id
         where f.partition_id = p.id and f.group_id = c.group_id and f.position = c.committed
             and f.attempts > coalesce(f.retry_limit, q.options ->> '$.retry_limit') and q.options ->> '$.on_exhausted' <> 'dead_letter')
-    -- Or leased, failed or woken by a push while the clock was ahead.
+    -- Or leased or failed while the clock was ahead.
     or c.leased_at > p.ahead
     or exists (select 1 from failures f where f.partition_id = p.id and f.group_id = c.group_id and f.failed_at > p.ahead)
-    or c.lease is null and c.ready_at > p.ahead and c.ready_at < :never and c.ready_at = (
-        select s.created_at - p.priority_lead from segments s
-        where s.partition_id = p.id and s.first_pos <= max(c.committed, c.claimed) order by s.first_pos desc limit 1))
+    -- Or made ready then: the latest message shows how far ahead it was. A failure explains a later time.
+    or c.lease is null and c.ready_at > p.ahead and c.ready_at <= p.latest and not exists (
+        select 1 from failures f where f.partition_id = p.id and f.group_id = c.group_id and f.position = max(c.committed, c.claimed)))
 
 -- name: rouse
 -- Each:
