@@ -37,8 +37,8 @@ CALLS = {
         "ack 100 of 4 lanes": 351,
     },
     "postgres18": {
-        "push 1": 270,
-        "push 100": 497,
+        "push 1": 300,
+        "push 100": 527,
         "pop 100": 206,
         "ack 100": 263,
         "push 100 with ids to 4 lanes": 1233,
