@@ -19,8 +19,8 @@ _ADDRESS = re.compile(r" on (https?://\S+:\d+|unix:\S+), store ")
 
 
 class BrokerProcess:
-    """A broker on a free port, which it keeps when it is started again. `log` is what it said so far; `arguments`
-    are further ones of `fairlane serve`, `environment` is added to that of the tests."""
+    """A broker on a free port, which it keeps when it is started again. `log` holds the lines it
+    has logged. `arguments` are added to `fairlane serve`, and `environment` to the environment of the tests."""
 
     def __init__(
         self, store: str, *arguments: str, data_dir: Path, environment: Mapping[str, str] | None = None

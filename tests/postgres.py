@@ -63,7 +63,7 @@ class PostgresServer:
     used: Counter[str] = field(default_factory=Counter)
     """How many tests used the databases of a name."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Added to that of the tests whenever the server starts."""
+    """Variables added to the environment of the server at every start."""
 
     @property
     def pid(self) -> int:

@@ -1,4 +1,4 @@
-"""What a page says while its data is on the way, when that cannot be had, and of a list of which it shows a part."""
+"""Pages that are loading, pages that cannot load their data, and lists that are shown in part."""
 
 from __future__ import annotations
 

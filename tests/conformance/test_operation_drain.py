@@ -253,7 +253,7 @@ def count_applies(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[lis
 async def test_the_acks_of_a_lease_that_wait_are_applied_together(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One by one, those of a consumer that acks each message would take longer than its lease."""
+    """A consumer that acks each message queues many acks. Applied one by one, they would outlast its lease."""
     broker, name = harness.broker, harness.name("orders")
     await broker.push_many([PushItem(queue=name, payload=b"%d" % n) for n in range(20)])
     batch = await broker.pop(name, batch=20)

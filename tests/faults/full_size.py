@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,12 @@ from tests.faults.closed_loop import ClosedLoop
 from tests.faults.outages import crashed, frozen
 from tests.faults.producers import Producers, check, drained, stored
 from tests.http.hook_flood import SECRET, run_flood
-from tests.postgres import PostgresServer, running_server
+from tests.postgres import PostgresServer
 
 PRODUCERS = 64
 FROZEN_SECONDS, STOPPED_SECONDS = 10, 20
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with running_server(18) as server:
-        yield server
 
 
 @pytest.mark.parametrize("given_ids", [False, True], ids=["minted", "given"])

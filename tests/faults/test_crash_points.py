@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -16,16 +15,10 @@ from fairlane.broker.flags import PUSH_MAINTENANCE
 from tests.conftest import FreshDatabase
 from tests.faults.doomed import COUNT, POINTS
 from tests.faults.producers import drained, stored
-from tests.postgres import PostgresServer, running_server
+from tests.postgres import PostgresServer
 
 LOST = ("sending", "appending")
 """Points before which nothing is durable, and nobody is answered."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with running_server(18) as server:
-        yield server
 
 
 async def killed(url: str, journal: Path, point: str, operations: list[str]) -> list[int]:

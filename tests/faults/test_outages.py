@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -20,25 +19,12 @@ from fairlane.model.message import PushItem
 from fairlane.runtime.clock import wall_clock
 from fairlane.testing import AppTest
 from fairlane.worker import Worker
-from tests.conftest import FreshDatabase
 from tests.faults.outages import crashed, frozen
 from tests.faults.producers import QUEUE, Producers, check, drained, stored
-from tests.postgres import PostgresServer, running_server
+from tests.postgres import PostgresServer
 from tests.spec.samples import compiled
 from tests.until import SECONDS_MAX, until
 from tests.worker.conftest import until_drained
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    """Of these tests alone: no other can stand to see it stopped."""
-    with running_server(18) as server:
-        yield server
-
-
-@pytest.fixture
-async def url(server: PostgresServer, fresh_database: FreshDatabase) -> str:
-    return await fresh_database(server)
 
 
 @pytest.mark.parametrize("given_ids", [False, True], ids=["minted", "given"])
@@ -299,7 +285,7 @@ async def test_webhooks_and_types_are_checked_and_kept_once_while_the_store_is_a
 async def test_no_message_of_an_encrypted_queue_waits_in_a_journal_without_a_key(
     server: PostgresServer, url: str, tmp_path: Path
 ) -> None:
-    """Also of queues that the broker never used itself: one that another broker made, and one that a spec declares."""
+    """The broker has used neither queue: another broker made one, and a spec declares the other."""
     async with Broker.open(url, journal=str(tmp_path)) as broker:
         await broker.specs.apply(msgspec.json.encode(compiled("app A { queue Declared { encrypted: true } }").spec))
         async with Broker.open(url) as other:

@@ -7,7 +7,6 @@ import contextlib
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,15 +22,9 @@ from tests.conftest import FreshDatabase
 from tests.faults.closed_loop import ClosedLoop
 from tests.faults.producers import QUEUE, stored
 from tests.faults.slow_link import slow_link
-from tests.postgres import PostgresServer, running_server
+from tests.postgres import PostgresServer
 
 PARTITIONS, BATCH = 600, 50
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with running_server(18) as server:
-        yield server
 
 
 async def acked(broker: Broker) -> None:

@@ -1,10 +1,10 @@
-"""Whether a broker is ready: its store must commit a write, and an idle broker notices an outage and its end."""
+"""Readiness of a broker: its store must commit a write, and an idle broker notices an outage and its end."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,22 +13,9 @@ import pytest
 from fairlane.broker.broker import Broker
 from fairlane.broker.deferral import journal_drain, patience
 from tests.broker_process import broker_process
-from tests.conftest import FreshDatabase
 from tests.faults.outages import crashed
-from tests.postgres import PostgresServer, running_server
+from tests.postgres import PostgresServer
 from tests.until import until
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    """Of these tests alone: no other can stand to see it stopped."""
-    with running_server(18) as server:
-        yield server
-
-
-@pytest.fixture
-async def url(server: PostgresServer, fresh_database: FreshDatabase) -> str:
-    return await fresh_database(server)
 
 
 @asynccontextmanager
@@ -46,7 +33,7 @@ async def configured(server: PostgresServer, setting: str, value: str) -> AsyncI
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the store watch logged."""
+    """Return the messages that the store watch logged, without their details."""
     return [
         record.getMessage().partition(",")[0].partition(" after")[0]
         for record in caplog.records

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
@@ -20,17 +19,11 @@ from fairlane.errors import Overloaded
 from tests.conftest import FreshDatabase
 from tests.faults.producers import QUEUE
 from tests.faults.slow_link import slow_link
-from tests.postgres import PostgresServer, running_server
+from tests.postgres import PostgresServer
 
 PRODUCERS = 64
 BYTES_PER_SECOND = 4096
 APPLIED_SECONDS = 5.0
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with running_server(18) as server:
-        yield server
 
 
 @pytest.mark.timeout(180)

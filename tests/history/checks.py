@@ -12,7 +12,7 @@ from operator import itemgetter
 from tests.history.record import Delivery, History, Lane, Push, Rules
 
 SHOWN_MAX = 20
-"""Violations of one kind that are told one by one."""
+"""Largest number of violations of one kind that are reported in full."""
 
 
 def violations(history: History, rules: Rules) -> list[str]:
@@ -166,7 +166,7 @@ def completed_twice(history: History, rules: Rules) -> list[str]:
 
 
 def delivered_twice_by_auto_ack(history: History, rules: Rules) -> list[str]:
-    """A pop that acknowledges by itself never returns what an earlier one returned, or what is before that."""
+    """Return the messages that auto-ack pops delivered twice, or delivered after a later message of an ordered lane."""
     found = []
     for (lane, group), answers in _answers(history, rules.auto_acked).items():
         counts = Counter(one.id for messages in answers for one in messages)

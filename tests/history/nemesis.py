@@ -38,7 +38,7 @@ class Nemesis:
         self._server = server
         self._server_faults = server_faults
         self.made: Counter[str] = Counter()
-        """How often each fault was made."""
+        """Number of times each fault was injected."""
 
     async def run(self, seconds: float) -> None:
         """Make faults for `seconds`, then mend everything."""
@@ -72,7 +72,7 @@ class Nemesis:
         await self._mend()
 
     async def _last(self, most: float = 5.0) -> None:
-        """Let a fault last for a while."""
+        """Wait for a random time while a fault lasts, up to `most` seconds."""
         await asyncio.sleep(self._random.uniform(0.2, most))
 
     def _broker(self) -> int:

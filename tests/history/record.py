@@ -71,7 +71,7 @@ class DeadLetter:
 
 @dataclass
 class History:
-    """What the clients of a run saw."""
+    """Everything that the clients of a run observed."""
 
     pushes: list[Push] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
@@ -86,12 +86,12 @@ class History:
     odd_answers: list[str] = field(default_factory=list)
     """Answers that no fault explains, such as a 500."""
     stuck: list[str] = field(default_factory=list)
-    """What was not delivered or applied although everything was healed."""
+    """Messages and acks that were still not delivered or applied after all faults had ended."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Which promises hold for which queues and groups of a run."""
+    """The promises that hold for each queue and group of a run."""
 
     ordered: frozenset[str] = frozenset()
     """Queues whose partitions are delivered in order."""

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 SECONDS_MAX = 600
-"""A busy machine takes longer to drain; a run that hangs gives up by itself before."""
+"""Allows for a slow drain on a busy machine. A run that hangs fails earlier, by its own timeout."""
 
 
 @pytest.mark.timeout(SECONDS_MAX)

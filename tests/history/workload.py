@@ -39,7 +39,7 @@ DRAIN_SECONDS_MAX = 150.0
 
 
 class Workload:
-    """Runs until `calm` is set, and then only finishes what is there."""
+    """The random traffic of a run. After `calm`, the clients only finish the messages that are left."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients

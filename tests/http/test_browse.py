@@ -66,7 +66,7 @@ async def test_pages_meet_without_a_gap_or_a_repeat(wire: Wire) -> None:
 
 
 async def test_pages_of_uneven_lanes_are_in_order(wire: Wire) -> None:
-    """Some lanes have many messages and others few, of which some are deleted."""
+    """Some lanes hold many messages and others few. Some messages are deleted."""
     queue = wire.name()
     for step in range(6):
         for lane in range(30):
@@ -94,7 +94,7 @@ async def test_pages_of_uneven_lanes_are_in_order(wire: Wire) -> None:
 async def test_a_page_reads_no_message_twice_and_no_more_than_its_bound(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where its filter finds nothing, and the messages are in many lanes."""
+    """The bound also holds if the filter matches nothing and the messages are spread over many lanes."""
     monkeypatch.setattr(browse, "SCAN_MAX", 1_000)
     queue, lanes, each = wire.name(), 60, 40
     for start in range(0, lanes, 20):

@@ -49,7 +49,7 @@ async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
     ],
 )
 def test_a_list_that_is_too_long_is_counted_and_not_decoded(type: Any, field: str, element: Any) -> None:
-    # The last element is no element at all: whoever decodes the list finds that out first.
+    # The last element is invalid. Decoding the list would report that error instead of the length.
     body = msgspec.json.encode({field: [*[element] * 2 * BATCH_ITEMS_MAX, {**element, "unknown": 1}]})
     with pytest.raises(InvalidRequest, match=f"{field} has 20001 elements, and may have"):
         decode(body, type)

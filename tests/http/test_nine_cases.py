@@ -42,7 +42,7 @@ class Incidents:
         return await self.wire.ask("POST", f"/hook/Hook{self.tag}", body=body, headers=headers)
 
     async def pop(self) -> list[Any]:
-        """As whoever runs the commands of the queue does."""
+        """Pop with the group that runs the commands of the queue."""
         return await self.wire.pop(self.queue, consumerGroup=COMMANDS, partitions=10)
 
 

@@ -1,4 +1,4 @@
-"""Redeliveries of webhooks: the sender is told what is true, and a signed one replays a dead letter."""
+"""Redeliveries of webhooks: the answer reports the true state, and a signed redelivery replays a dead letter."""
 
 from __future__ import annotations
 

@@ -62,7 +62,9 @@ async def test_a_queue_with_little_in_the_journal_does_not_wait_for_one_with_muc
 async def test_an_ack_that_comes_while_pushes_are_drained_goes_before_the_pushes_that_are_left(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, under_way: bool
 ) -> None:
-    """Also if it is there because the store was slow to apply it: then it may be moved only when that try has ended."""
+    """With `under_way`, the ack is in the journal because the store was slow to apply it.
+
+    It may then be moved only after that attempt has ended."""
     await broker.push("long", "first")
     batch = await broker.pop("long")
     await broker.flags.turn(PUSH_MAINTENANCE, True)

@@ -51,7 +51,7 @@ WRITES = re.compile(
     r"\b(INSERT|UPDATE|DELETE|TRUNCATE|LOCK|NOTIFY|EXECUTE|FOR SHARE|FOR KEY SHARE)\b"
     r"|\b(pg_notify|pg_advisory\w*|nextval|setval|set_config|clock_timestamp|random|gen_random_uuid)\("
 )
-"""What makes a function VOLATILE: effects, locks, and values that differ from call to call."""
+"""Statements and calls that make a function VOLATILE: writes, locks, and values that differ between calls."""
 
 
 async def test_a_function_that_only_reads_is_not_volatile(

@@ -1,4 +1,4 @@
-"""What a look-up of old ids costs on PostgreSQL: the segments of their time, however long the log is."""
+"""The cost of looking up old ids on PostgreSQL: it reads the segments of their time, not the whole log."""
 
 from __future__ import annotations
 

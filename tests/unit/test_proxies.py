@@ -95,7 +95,7 @@ def test_a_network_that_is_none_is_refused(network: str) -> None:
     ],
 )
 def test_an_address_is_counted_by_itself_or_by_its_network(peer: str, counted: str) -> None:
-    """Of IPv6 by its network, unless that is private or the address is a proxy's."""
+    """IPv6 addresses are counted by network, except private addresses and trusted proxies."""
     shares = Shares(Limits(), Proxies(["2001:db8:0:9::1"]))
     assert shares.of(peer).address == counted
     assert shares.of(peer) is shares.of(peer)

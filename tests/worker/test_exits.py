@@ -1,4 +1,4 @@
-"""Handlers that end by an exception that is no Exception: each is a failed attempt, and none holds up its worker."""
+"""Handlers that raise a BaseException such as SystemExit: each is a failed attempt, and none blocks its worker."""
 
 from __future__ import annotations
 
