@@ -226,7 +226,7 @@ class Consumer(_Block):
 class Client:
     """`fairlane.Client`, for callers that wait. Takes the same arguments, and has the same verbs and parts.
 
-    A process that was forked connects anew with its first call.
+    After a fork, the child process opens its own connections on its first call.
     """
 
     def __init__(

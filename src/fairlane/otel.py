@@ -209,7 +209,9 @@ def _kind_of(error: BaseException) -> str:
 
 
 def _attributes(verb: str, kind: SpanKind, about: Mapping[str, Any]) -> dict[str, Any]:
-    """A single message is no batch. What the server does is no operation of a client, and has no type of those."""
+    """Return the span attributes of an operation.
+
+    The batch count is left out for a single message, and the operation type for spans of the server."""
     names = {
         "queue": "messaging.destination.name",
         "partition": "messaging.destination.partition.id",

@@ -1,9 +1,10 @@
 """The audit log: who did what, stored at the end of a chain that nobody can change unseen.
 
 What is done with a credential is stored twice: that it begins, before anything is done, and what came of it, before it
-is answered. So a broker that dies in between leaves an entry, and what cannot be noted is not done. Refusals are stored
-beside the requests and only so many of them for each caller, so that nobody fills the disk with them or hides those of
-others; those left out are counted."""
+is answered. So a broker that dies in between leaves an entry, and what cannot be noted is not done.
+
+Refusals are stored in the background, at a limited rate for each caller. The limit keeps one caller from filling the
+disk or crowding out the refusals of others. Refusals past the limit are counted."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class _Noted:
-    """How many entries of one kind a caller may still have noted, and how many were left out since the last."""
+    """The rate limit of one caller for one kind of entry, with a count of the entries dropped since the last one."""
 
     def __init__(self, kind: str) -> None:
         burst, per_second = BURSTS[kind]
@@ -48,7 +49,7 @@ class _Noted:
         self._left_out = 0
 
     def next(self) -> int | None:
-        """Return how many were left out before this entry, or None if this one is left out too."""
+        """Return the number of entries dropped before this one, or None if this one is dropped too."""
         if not self.ration.allows(monotonic()):
             self._left_out += 1
             return None

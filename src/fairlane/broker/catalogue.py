@@ -155,7 +155,7 @@ class Catalogue:
         return queue
 
     async def allow(self, tenant: str, *names: str) -> None:
-        """Raise QuotaReached if those of the queues that are new are more than their tenant may have."""
+        """Raise QuotaReached if creating the missing queues among `names` would exceed the quota of the tenant."""
         if self._tenants.limits(tenant, "queues"):
             there = await self._store.queues.ensure_all(tenant, names, make=False)
             await self._tenants.check(tenant, "queues", len(set(names)) - len(there))
@@ -204,7 +204,9 @@ class Catalogue:
         return self._seen.get((tenant, name))
 
     def recall_options(self, tenant: str, name: str) -> QueueOptions | None:
-        """Return the options of the queue as it was last seen, or as a spec declares it, without asking the store."""
+        """Return the last known options of the queue, or those its spec declares, without reading the store.
+
+        Returns None if the queue is unknown."""
         known = self._seen.get((tenant, name))
         return known.options if known else self.declared(tenant, name)
 

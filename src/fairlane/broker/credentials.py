@@ -138,7 +138,7 @@ class Credentials:
         self._store.hint(CATALOGUE)
 
     def logged_in(self, session_id: str) -> Caller | None:
-        """The caller of a login session, None if there is no such session or it is over."""
+        """Return the caller of a login session, or None if the session does not exist or has ended."""
         caller, _ = self._sessions.get(hash_of(session_id), (None, 0))
         if caller is None or not self.is_good(caller):
             return None
@@ -147,7 +147,7 @@ class Credentials:
         return caller
 
     def is_good(self, caller: Caller) -> bool:
-        """Whether a caller that was good still is. Anybody is until credentials are asked for."""
+        """Return True if an authenticated caller is still valid. `ANYBODY` is valid until credentials are required."""
         if caller is ANYBODY:
             return self.anybody is not None
         expires_at = caller.expires_at

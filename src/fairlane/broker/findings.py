@@ -65,7 +65,7 @@ class Findings(Part):
         return found
 
     async def _stored(self) -> List[Finding]:
-        """Return what the store tells of, or why it does not."""
+        """Return the findings read from the store, or one that says why the store cannot be read."""
         operator = self._tenant == DEFAULT_TENANT
         looks: List[Callable[[], Awaitable[List[Finding]]]] = [
             self._lanes,
@@ -131,7 +131,7 @@ class Findings(Part):
         return found
 
     async def _dead_letters(self) -> List[Finding]:
-        """Queues that had dead letters lately, and still have them. What somebody moved there by hand is no news."""
+        """Return the queues with recent open dead letters. Messages that were dead-lettered by hand do not count."""
         since = Moment(await self._store.now() - _LATELY_SECONDS * 1_000_000)
         query = DlqErrorsQuery(since=since, replayed=False, limit=_ERRORS_MAX)
         errors = [one for one in (await self._broker.dead_letters.errors(query)).errors if one.error != BY_HAND]

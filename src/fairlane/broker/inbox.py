@@ -29,12 +29,12 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     status: Literal["queued", "buffered", "duplicate", "processed", "replayed", "dead_letter", "ran", "ignored"]
     key: str = ""
     message_id: str | None = None
-    """Of the message that it was replayed as, if it was."""
+    """Id of the stored message. After a replay, this is the id of the new message."""
     result: bytes = b"null"
     error: str | None = None
     """Why a dead letter was given up."""
     replayed: bool = False
-    """Whether its first message became a dead letter that was replayed, by this delivery or before."""
+    """True if the first message was dead-lettered and then replayed, by this delivery or an earlier one."""
 
 
 class Inbox(Part):

@@ -23,8 +23,9 @@ NAME_CHARS_MAX = 100
 
 
 class Keys:
-    """The keys of a tenant. A `caller` makes, rotates and revokes none that may do more than itself. `room` is the
-    tenant's, None for whoever works on the store itself."""
+    """The keys of a tenant. A `caller` cannot create, rotate or revoke a key that may do more than the caller.
+
+    `room` enforces the quota of the tenant. Commands that open the store directly pass None."""
 
     def __init__(self, store: Store, tenant: str, credentials: Credentials, room: Room | None = None) -> None:
         self._room = room

@@ -21,7 +21,7 @@ Origin = tuple[int, str]
 
 
 class _Lane:
-    """A partition of which some messages were read and not taken yet."""
+    """A partition with a buffer of messages that were read and not returned yet."""
 
     def __init__(self, id: PartitionId, origin: Origin) -> None:
         self.id = id

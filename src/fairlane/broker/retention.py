@@ -37,7 +37,7 @@ class RetentionService:
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._deleted = self._unread = 0
-        """Deleted since the last log line, and those of them that some group had not finished."""
+        """Messages deleted since the last log line, and how many of them some group had not finished."""
         self._logged_at = float("-inf")
 
     def start(self, interval_seconds: float) -> None:

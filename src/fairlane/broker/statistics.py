@@ -187,7 +187,7 @@ class Statistics:
             self._telemetry.aged(min((one.oldest_at for one in groups if one.oldest_at is not None), default=None))
         ages = [(now - group.oldest_at) / 1e6 if group.oldest_at is not None else 0.0 for group in groups]
         pushed = acked = 0
-        # The first is the last full minute. There is none just after the clock was set forward.
+        # The first element is the last full minute. The list is empty just after the clock jumped forward.
         for minute in (await self._processes.minutes(wall_clock() - 2 * _MINUTE))[:1]:
             pushed, acked = minute.verbs["push"].items, minute.verbs["ack"].items
             if self._tenant != DEFAULT_TENANT:  # of what other tenants do none is told

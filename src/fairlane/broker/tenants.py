@@ -121,12 +121,12 @@ class Tenants:
         used[kind] += new
 
     def recount(self, tenant: str) -> None:
-        """Count what the tenant has anew at the next check: something of it was deleted."""
+        """Drop the cached counts of the tenant after a delete, so that the next check counts again."""
         self._used.pop(tenant, None)
 
 
 class _Measure:
-    """Whether a tenant stores as much as it may, measured again after a while."""
+    """A cached check of the stored bytes of a tenant against its quota."""
 
     def __init__(self, measure: Callable[[Quotas], Awaitable[str | None]]) -> None:
         self._measure = measure
@@ -134,10 +134,10 @@ class _Measure:
         self.until = 0.0
 
     async def full(self, quotas: Quotas) -> str | None:
-        """Return why there is no room, by a measure that was taken some seconds ago; None if there is."""
+        """Return why the quota is exhausted, or None if it is not. The measurement may be some seconds old."""
         began = time.monotonic()
         if began >= self.until:
-            self.until = began + 60.0  # whoever comes meanwhile goes by the measure before
+            self.until = began + 60.0  # concurrent callers use the previous measurement
             try:
                 self._full = await self._measure(quotas)
             finally:

@@ -116,9 +116,10 @@ def is_reached(settings: Settings) -> bool:
 
 
 def asks_everybody(settings: Settings) -> bool:
-    """Return True if credentials are asked for though there is no key yet: by choice, or because others reach it.
+    """Return True if the broker requires credentials before the first key exists.
 
-    Behind a proxy every request comes from loopback, whoever sent it."""
+    `--require-auth` asks for that. So does an address that other machines reach, and a proxy, behind which every
+    request comes from loopback."""
     foreign = (name for name in map(str.strip, settings.allowed_hosts.split(",")) if name)
     proxied = settings.trusted_proxies.strip() or not all(is_loopback(name.strip("[]")) for name in foreign)
     return settings.require_auth or is_reached(settings) or bool(proxied)

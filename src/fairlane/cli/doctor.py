@@ -109,7 +109,7 @@ async def _port(settings: Settings) -> Finding:
 
 
 async def _broker(settings: Settings, where: str) -> Finding | None:
-    """Ask the broker at the port how it is. Returns None if there is none."""
+    """Check the health of the broker at the port. Returns None if no broker answers."""
     from fairlane.client import Client
     from fairlane.errors import FairlaneError, Forbidden, Unauthenticated
 

@@ -73,8 +73,10 @@ class _Kind:
 
 
 class Lines(logging.StreamHandler[TextIO]):
-    """A handler that writes one in `seconds` of warnings and errors that are alike: but for numbers and ids, or because
-    they come from the same mistake in the code. The next one, or the end of that time, tells how many were left out."""
+    """A log handler that writes similar warnings and errors at most once in `seconds`.
+
+    Records are similar if they differ only in numbers and ids, or come from the same defect in the code. The next
+    such line, or a line after `seconds`, counts the records left out."""
 
     def __init__(
         self, stream: TextIO, *, seconds: float = REPEAT_SECONDS, clock: Callable[[], float] = time.monotonic

@@ -20,7 +20,7 @@ _SORTS: dict[str, Sort] = {"p": "pending", "r": "rate", "o": "oldest", "d": "dea
 _MARKS = {"critical": "!!", "warning": "!", "notice": "-"}
 _FINDINGS_MAX = 10
 _STORE_SECONDS = 5.0
-"""How long an answer of the store is waited for."""
+"""Timeout for answers that need the store."""
 _UNKNOWN = "unknown"
 T = TypeVar("T")
 

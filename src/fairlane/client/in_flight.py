@@ -34,7 +34,7 @@ class Again(NamedTuple):
 
 
 async def settle(send: Callable[[list[Any]], Awaitable[Sequence[Any]]], call: Any) -> Any:
-    """Send one call by itself until its outcome is final, and return or raise that."""
+    """Send one call alone, with retries, until its outcome is final. Returns or raises that outcome."""
     while True:
         [outcome] = await send([call])
         if isinstance(outcome, Exception):

@@ -37,7 +37,9 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
         return backoff(failures, base=self.retry_delay, most=self.max_retry_delay)
 
     def after_answer(self, error: FairlaneError, failures: int) -> float | None:
-        """Seconds to wait after so many answers that say `error`; None if it is not to be repeated."""
+        """Return the delay before the next attempt, in seconds, or None if the call is not retried.
+
+        `failures` counts the attempts that were answered with `error`."""
         if isinstance(error, BrokerFailed):
             return self.after_failure(failures)
         if not isinstance(error, Overloaded) or not self.retry_on_429:

@@ -32,8 +32,9 @@ class ScheduledMessages(Part):
         deliver_at: When | None = None,
         delay_ms: timedelta | int | None = None,
     ) -> int | None:
-        """Let a scheduled message be due at a time or after a delay from now; that time, None if it does not wait
-        (any more)."""
+        """Move a scheduled message to another time, or to a delay from now.
+
+        Returns the new time, or None if no such message is waiting."""
         if (deliver_at is None) == (delay_ms is None):
             raise InvalidRequest("say when with deliver_at or with delay_ms")
         item = PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms)

@@ -113,8 +113,9 @@ class Transport:
             await asyncio.sleep(delay)
 
     def delay_after(self, error: FairlaneError, failures: int) -> float | None:
-        """Seconds to wait before a call is repeated after so many answers that say `error`; None if it is not to be.
-        Logs the first refusal for overload of each code, and one a minute while they go on."""
+        """Return the delay before the next attempt, in seconds, or None if the call is not retried.
+
+        Logs the first 429 of each code, then at most one a minute."""
         delay = self.retries.after_answer(error, failures)
         if delay is not None and isinstance(error, Overloaded):
             now = monotonic()

@@ -28,12 +28,14 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 
 def is_event(content_type: bytes) -> bool:
-    """Whether a content type may be that of one event: in structured mode JSON, in binary mode any."""
+    """Return True if requests of this content type can carry one event.
+
+    Structured mode needs JSON. Binary mode allows any type outside the CloudEvents family."""
     return content_type == STRUCTURED or not content_type.startswith(_FAMILY)
 
 
 def event_of(headers: Mapping[bytes, bytes], content_type: bytes, body: bytes, *, bytes_max: int) -> bytes:
-    """Return an event as the JSON of structured mode. Raises InvalidRequest if the request is no event.
+    """Return an event as the JSON of structured mode. Raises InvalidRequest if the request is not a CloudEvent.
 
     Data that is not JSON is a text if its content type is one, and `data_base64` otherwise.
     """

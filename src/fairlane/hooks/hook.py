@@ -83,7 +83,7 @@ class Hook:
         self.rate = Ration(spec.max_per_second) if spec.max_per_second else None
         self.refusals = Refusals()
         self.replays = spec.verify is not None and spec.redelivery == "replay"
-        """Whether a redelivery replays a dead letter. One that is not signed could come from anybody."""
+        """True if a redelivery replays a dead letter. Unsigned webhooks never do, because anybody can send one."""
         self._scheme: Scheme | None = None
         self._keys: tuple[bytes, ...] = ()
         if spec.verify is not None:
@@ -120,8 +120,9 @@ class Hook:
         return asked.challenge if asked.type == "url_verification" else None
 
     def message(self, received: Received) -> bytes:
-        """What goes into the queue, with the body as it was received, or with the event or form that it stands for.
-        InvalidRequest if the body is not what it should be."""
+        """Return the message to push. It holds the body as received, or the CloudEvent or form decoded from it.
+
+        Raises InvalidRequest if the body does not match its format."""
         payload, kind = received.body, content_type(received.headers)
         if self.is_event:
             payload = event_of(received.headers, kind, payload, bytes_max=self.spec.max_body_bytes)

@@ -40,7 +40,7 @@ SHALLOW_BYTES = 2 * JSON_DEPTH_MAX
 """A value that is no longer cannot be nested too deeply."""
 _AT_ONCE_BYTES = 128 * 1024
 COUNTED_BYTES: Final = 128 * 1024
-"""A body that is no longer cannot have so many elements that decoding them all takes long."""
+"""Bodies up to this size are decoded without counting list elements first. Decoding them is always fast."""
 
 Nested = tuple[str, int, msgspec.Raw]
 """A value to look at, behind the list in the request that it is of, and its place there."""

@@ -166,10 +166,10 @@ class Tokens:
             await self.jwks.stop()
 
     def verify(self, token: bytes, tenants: Collection[str] = ()) -> Caller:
-        """Return the caller that a token speaks for. `tenants` are those that are there, empty if not known.
+        """Return the caller that a token speaks for. `tenants` are the existing tenants, empty if not known.
 
-        Raises Unauthenticated, which says what is wrong with it, and Unavailable if its key is not known yet. A token
-        that names no tenant is the default one's only where there is no other."""
+        Raises Unauthenticated if the token is invalid, and Unavailable if its key is not known yet. A token without a
+        tenant belongs to the default tenant, and is refused if other tenants exist or the claim is configured."""
         caller = self._verified(token)
         if not caller.tenant:
             claim = self._claims["tenant"]

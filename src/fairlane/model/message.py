@@ -126,7 +126,7 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
         return scheduled or self.priority is not None or self.trace_id is not None
 
     def check_time(self) -> None:
-        """Make the time to deliver it, if it has one, a number. Raises InvalidRequest if it is none."""
+        """Convert `deliver_at` or `delay_ms` to a number. Raises InvalidRequest if it is invalid or both are given."""
         if self.deliver_at is not None and self.delay_ms is not None:
             raise InvalidRequest("deliverAt and delayMs are two ways to say when; give one of them")
         if self.deliver_at is not None:

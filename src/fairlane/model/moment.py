@@ -37,7 +37,9 @@ def _parse(text: str) -> Moment:
 
 
 def micros_of(name: str, at: When) -> Moment:
-    """Return a point in time, whatever its form. Raises InvalidRequest if it is none, or has no zone."""
+    """Convert a point in time to microseconds since 1970. A text without a time zone is UTC.
+
+    Raises InvalidRequest if `at` is not a valid time, or is a datetime without a time zone."""
     if isinstance(at, str):
         try:
             parsed = datetime.fromisoformat(at)

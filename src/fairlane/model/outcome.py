@@ -213,7 +213,7 @@ class Outcomes(Sequence[AckOutcome]):
         return outcomes if len(outcomes) == len(items.lanes) else None
 
     def may_be(self, code: str) -> bool:
-        """Return False if no item came to an outcome with this code, without a look at each."""
+        """Return True if some items may have an outcome with this code. Checks groups of items, not each one."""
         return any(outcome.code == code for _, outcome in self._added)
 
     def copy(self) -> Outcomes:

@@ -1,4 +1,4 @@
-"""The size of batches, by the measured speed of whoever takes them. Pure: the caller measures the time."""
+"""Adaptive batch sizes, based on how long earlier batches took. Does no I/O; the caller measures the time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FAST_SECONDS = 0.25
 """After a batch that takes less time the next may be twice as large."""
 AIM_SECONDS = 0.5
 SAME = 0.75
-"""A smaller batch that takes more than this share of the time of a larger one is no faster."""
+"""A smaller batch counts as faster only if it takes less than this share of the time of the larger one."""
 FIRST_SHARE = 8
 FAILED_SHARE = 4
 
@@ -23,7 +23,7 @@ class BatchSize:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: nothing was measured for a while."""
+        """Reset to the initial size, because the last measurements are out of date."""
         self.bytes = min(self._most, FIRST_SHARE * self._least)
         self._slow: tuple[int, float] | None = None
         """Size and duration of a slow batch, if the current size follows from it."""

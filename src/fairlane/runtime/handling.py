@@ -92,7 +92,7 @@ class Handling:
         return failure(error)
 
     def accepted(self, returned: object, function: Any) -> object:
-        """Return what a handler returned. Warns, once for a function, of a value that is no verdict and so is lost."""
+        """Return `returned`. Logs a warning, once per function, if the value is not a verdict and is therefore lost."""
         if returned is not None and not isinstance(returned, Verdict) and function not in self._warned:
             self._warned = {*self._warned, function}
             fields = {"handler": getattr(function, "__qualname__", function), "kind": type(returned).__name__}

@@ -59,7 +59,9 @@ async def call_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T])
 
 
 async def outcome(work: Awaitable[T]) -> tuple[T | None, BaseException | None]:
-    """Return what `work` returns or raises. An exception that is no Exception would end the event loop of its task."""
+    """Return the result of `work` and None, or None and its exception.
+
+    Catches BaseException too: a SystemExit or KeyboardInterrupt raised in a task would stop the event loop."""
     try:
         return await work, None
     except BaseException as error:

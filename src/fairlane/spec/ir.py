@@ -113,14 +113,14 @@ class WebhookSpec(Part, frozen=True, kw_only=True):
     verify: Verify | None = None
     idempotency: HeaderKey | ExpressionKey | BodyKey | None = None
     format: Literal["plain", "cloudevents"] = "plain"
-    """Whether the payload is the body as it came, or the CloudEvent that it is or has in its headers."""
+    """`plain` pushes the body unchanged. `cloudevents` pushes the CloudEvent in the body and headers."""
     headers: tuple[str, ...] = ()
     """Which headers the message gets."""
     max_body_bytes: int = 1024 * 1024
     max_per_second: int = 0
     """How many requests each broker takes; 0: as many as come."""
     redelivery: Literal["replay", "ignore"] = "replay"
-    """Whether a signed redelivery of a message that became a dead letter replays it."""
+    """`replay` lets a signed redelivery replay the dead letter of its message."""
 
 
 class ScheduleSpec(Part, frozen=True, kw_only=True):

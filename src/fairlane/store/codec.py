@@ -5,8 +5,8 @@ A data key belongs to one queue and is used by the broker that made it, for a da
 message gets a random nonce, and those must not repeat under one key. A sealed record is version, data key, nonce,
 ciphertext and tag; its context is the partition and all of the message that stays in clear, so that no row can take
 the place of one in another partition, and nobody can change its ids, type, headers or producer. The position is not
-part of it: a message is sealed before the push takes the partition's lock, which assigns positions. Whoever can write
-to the database can therefore reorder, repeat or delete sealed messages within their partition.
+part of it: a message is sealed before the push takes the partition's lock, which assigns positions. An attacker with
+write access to the database can therefore reorder, repeat or delete sealed messages within their partition.
 """
 
 from __future__ import annotations

@@ -68,9 +68,9 @@ class AdminReplayResult(Answer):
 
     status: Status
     result: msgspec.Raw
-    """What the ack carried."""
+    """Result that the ack carried, as JSON."""
     error: str | None
-    """Why it was given up again."""
+    """Error of the last attempt, if the replay was dead-lettered again."""
 
 
 class AdminLetterDetail(AdminLetterHead, rename=None):

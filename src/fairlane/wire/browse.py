@@ -167,7 +167,7 @@ class MessageResult(Answer):
     error: str | None = None
     """Why it was given up."""
     dead_letter_id: str | None = None
-    """Of the dead letter that it is."""
+    """Id of its dead letter, if the message was dead-lettered."""
     replayed_as: str | None = None
     """Id of the message that its dead letter was last replayed as. Status, result and error are then that message's."""
 

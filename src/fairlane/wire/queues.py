@@ -106,8 +106,8 @@ class ListedQueue(QueueSummary):
     groups: int
     """Consumer groups; 0 if nobody has ever read the queue."""
     oldest_at: Moment | None
-    """When the oldest message came that some group has not finished, or where nobody reads the oldest that is stored;
-    null if there is none, and for all but the newest 100 queues that nobody reads."""
+    """Arrival time of the oldest message that some group has not finished. In a queue without groups, arrival time of
+    the oldest stored message. Null if no such message exists, and for all but the newest 100 queues without groups."""
     rates: Rates
     spark: list[float]
     """Messages pushed a second in the last five minutes, in 60 steps; empty on a page of more than 200."""

@@ -50,7 +50,7 @@ class Ready(Answer):
     status: str
     database: str
     journal: JournalStatus | None = None
-    """What waits for the store; a broker without its store still takes pushes and acks. None without the scope."""
+    """Entries that wait for the store. None for callers without the scope `status`."""
 
 
 class Connections(Answer):

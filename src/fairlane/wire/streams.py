@@ -88,6 +88,6 @@ class CycleResult(msgspec.Struct, kw_only=True):
     push_results: list[msgspec.Raw] = msgspec.field(default_factory=list)
     ack_result: CycleAckResult | None = None
     skipped: str | None = None
-    """Why a flush did nothing: it may be tried again with the state as it is then."""
+    """Why a flush did nothing. Read the state again before retrying it."""
     error: str | None = None
     code: str | None = None

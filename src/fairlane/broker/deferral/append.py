@@ -93,7 +93,7 @@ class Appender:
         self._shortest = None
 
     def growth(self) -> tuple[int, int]:
-        """Return by how many entries the journal has grown though the store is there, and how many it has."""
+        """Return the growth of the journal while the store is available, and its number of entries."""
         entries = self.journal.state().entries
         self._shortest = entries if self._shortest is None else min(self._shortest, entries)
         return entries - self._shortest, entries

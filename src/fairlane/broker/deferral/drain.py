@@ -62,11 +62,11 @@ CLAIM_BACKLOGS_MAX = 400
 CLAIM_OPERATIONS_MAX = 5_000
 CLAIM_BYTES_MAX = 32 * 1024 * 1024
 CLAIM_BYTES_MIN = 1024
-"""Also the least that a claim allows each of its backlogs; an operation that is larger is claimed alone."""
+"""Smallest claim, and smallest share of a claim per backlog. A larger operation is claimed alone."""
 CLAIM_SECONDS = TIMEOUT_SECONDS / 3
-"""Operations that could not be applied this long after they were claimed are given back, while the claim holds."""
+"""Operations that are not applied within this time are released, before their claim expires."""
 OPERATION_BYTES = 256
-"""What an operation costs beside its payload, about."""
+"""Approximate size of an operation without its payload."""
 _ROUNDS_MAX = 100
 _IDS_LOGGED = 10
 
@@ -108,7 +108,7 @@ class OperationDrain(Service):
         self._claimed_at = 0.0
         self._size = BatchSize(CLAIM_BYTES_MIN, CLAIM_BYTES_MAX)
         self._backlogs = 0
-        """How many the last claim found: the next has about as many to share its bytes among."""
+        """Backlogs in the last claim. The next claim divides its bytes by about this number."""
         self.depth = 0
         """Open operations of all brokers, as of the last look and what happened here since."""
         self.completed = self.failed = self.postponed = 0
@@ -257,9 +257,10 @@ class OperationDrain(Service):
             await self._postpone(work, "the store kept changing under this operation")
 
     async def _try(self, applications: list[Application]) -> list[ApplyResult | FairlaneError]:
-        """Apply all together; when that fails each by itself, so that one which cannot be applied fails alone. None is
-        tried under a claim that might end meanwhile: the next claim is smaller. Raises what the store said when it took
-        none of them."""
+        """Apply all applications in one call. If that fails, apply them one by one, so that a bad one fails alone.
+
+        Stops once the claim is overdue, because it might expire during a call. Raises the error of the store if the
+        store is unavailable and every application failed."""
         if not applications:
             return []
         try:

@@ -127,7 +127,7 @@ class Enqueuer:
     async def _ack_operation(
         self, tenant: str, group: str, partition: PartitionId, payload: bytes, acks: int, id: UUID
     ) -> NewOperation | None:
-        """Make an operation of acks of one lane; None if there is no such lane."""
+        """Return an operation for the acks of one lane, or None if the lane does not exist."""
         catalogue = self._catalogue
         found = await catalogue.partition(tenant, partition)
         group_id = await catalogue.group_id(found.queue_id, group) if found else None

@@ -42,7 +42,7 @@ _FLOOR_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 """How often who drains looks for entries of other processes."""
 _LOAD_SECONDS = 0.25
-"""How often new backlogs are added while there is much to drain."""
+"""Interval at which a long drain picks up new backlogs."""
 _SNAPSHOT_SECONDS = 30.0
 _ADOPT_SECONDS = 5.0
 """How often what brokers of this directory left that are gone is looked for."""

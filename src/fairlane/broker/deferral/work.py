@@ -180,7 +180,7 @@ def _meets(keys: dict[int, str], columns: PushColumns) -> bool:
 
 class AckWork:
     """The acks at the front of a backlog. Those that only finish messages of one lease, each once, are applied
-    together; any other ack is applied alone. A lease that ended meanwhile is told in the results."""
+    together; any other ack is applied alone. The results report a lease that has ended."""
 
     def __init__(self, backlog: ClaimedBacklog, acker: Acker) -> None:
         self.backlog = backlog
@@ -193,7 +193,7 @@ class AckWork:
         self._plan: Plan | None = None
         self._planned = False
         self._run: tuple[list[int], list[AckPayload]] | None = None
-        """What was to be applied together when its lease was found to have ended."""
+        """Sequences and payloads of a combined ack whose lease had ended, or None."""
         self._take()
 
     def _take(self) -> None:

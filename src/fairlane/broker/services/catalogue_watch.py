@@ -21,7 +21,7 @@ from fairlane.store.families.queues import KEYS, SPECS, TENANTS
 
 LOOK_SECONDS = 0.5
 SILENT_SECONDS = 2.0
-"""A look that takes longer is worth asking whether the store is there."""
+"""A poll of the catalogue that takes longer than this triggers a health check of the store."""
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class CatalogueWatch(Service):
         credentials: Credentials,
         trouble: Callable[[str], Awaitable[object]],
     ) -> None:
-        """`trouble` is told of errors of the store, so that an idle broker notices an outage too."""
+        """Call `trouble` with every error of the store, so that an idle broker notices an outage too."""
         super().__init__("catalogue")
         self._store = store
         self._catalogue = catalogue

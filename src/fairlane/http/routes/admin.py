@@ -72,7 +72,7 @@ async def show_letter(broker: Broker, queue: str, id: str) -> wire.AdminLetterDe
 
 
 async def _replay_result(broker: Broker, letter: DeadLetter) -> wire.AdminReplayResult | None:
-    """Return the result of the message that a letter was replayed as; None if there is no such message."""
+    """Return the result of the replay of a dead letter, or None if the replayed message does not exist."""
     if letter.replayed_as is None:
         return None
     try:

@@ -21,8 +21,10 @@ _PRIVATE = ipaddress.ip_network("fc00::/7")
 
 @lru_cache(maxsize=1000)
 def network_of(peer: str) -> str:
-    """Return the name by which what a client takes is counted: its address, or the /64 of an IPv6 address. Whoever has
-    one address of such a network has all 2^64. Private networks are left out: there it is many machines' network."""
+    """Return the key for the limits of a client: its IPv4 address, or the /64 network of its IPv6 address.
+
+    One machine usually controls all 2^64 addresses of a public /64. A private /64 is shared by many machines, so its
+    addresses count separately."""
     address = _address(peer)
     if address is None or address.version == 4:
         return peer if address is None else str(address)

@@ -46,7 +46,7 @@ class Slice(msgspec.Struct):
 
     @property
     def has_sibling_ids(self) -> bool:
-        """Whether ids of the slice may be known in lanes of other priorities."""
+        """True if lanes of other priorities may already hold ids of this slice."""
         return self.options.ordering == "unordered" and self.options.dedup_seconds > 0 and True in self.given
 
     def add(self, id: str, fragment: bytes) -> None:

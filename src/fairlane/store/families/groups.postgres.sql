@@ -182,8 +182,8 @@ LEFT JOIN fairlane.cursors k ON k.shard = :shard AND k.partition_id = x.id AND (
                                             AND f.position = greatest(k.committed, k.claimed)));
 
 -- name: rouse
--- Whoever holds a cursor is about to decide about it: it is looked at again in the next round. Leases of an unordered lane that was
--- leased while the clock was ahead end as many seconds from now as they had left then.
+-- Skips locked cursors, because their holder is about to update them. The next round checks them again. If an unordered lane was
+-- leased while the clock was ahead, its leases keep their remaining time, counted from now.
 WITH s AS (
     SELECT c.partition_id, c.group_id, c.leased_at, t.now
     FROM (SELECT coalesce(:now, clock_timestamp()) AS now OFFSET 0) t

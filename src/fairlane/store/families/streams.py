@@ -20,8 +20,8 @@ class Streams(Family):
     async def register(
         self, tenant: str, query: StreamQuery, *, reset: bool, check: Callable[[StreamQuery], None] = lambda known: None
     ) -> Registered:
-        """The query of this name, made with the given id if it is new. Calls `check` with one that is there before
-        changing it; what `check` raises leaves everything as it is.
+        """The query of this name, made with the given id if it is new. Calls `check` with an
+        existing query before changing it. If `check` raises, nothing changes.
 
         With the same hash its queues are renewed and its state stays. With another hash and `reset` its state is
         dropped and the hash renewed; without `reset` nothing changes, and the hash returned is the old one."""

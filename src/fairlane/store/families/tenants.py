@@ -64,12 +64,13 @@ class Tenants(Family):
         return queues, sum(partitions), groups, schedules
 
     async def stored_bytes(self, name: str) -> int:
-        """Of the messages that are stored in all its queues, those that are to come too."""
+        """Return the bytes of all messages of the tenant, including scheduled ones."""
         return await self._summed("tenants.bytes", name)
 
     async def other_bytes(self, name: str) -> int:
-        """Of what it stores beside messages: effects, traces, results, stream state, records of sources, schedules,
-        reports of workers, specs and keys."""
+        """Return the bytes of everything that the tenant stores except messages.
+
+        Counts effects, traces, results, stream state, records of sources, schedules, worker reports, specs and keys."""
         there = value(await self._port.read("tenants.other_bytes", name=name))
         return int(there) + await self._summed("tenants.other_bytes_shard", name)
 

@@ -155,7 +155,7 @@ class Popper:
     ) -> asyncpg.Record:
         """Fill the rest of the claims with up to `lanes_max` lanes each. Return the closing row of the answer.
 
-        `whole` scans everything. `now` is the time to go by; the present one if it is None."""
+        `whole` scans all lanes. `now` overrides the clock of the store if it is not None."""
         indexes = list(left)
         shard = shard_of(self._shards, call.queue_id)
         key = call.group_id

@@ -381,7 +381,7 @@ CREATE TABLE fairlane.specs (
 );
 CREATE INDEX specs_app ON fairlane.specs (tenant, app, version);  -- in_force and versions: the latest of an app.
 
--- Queues that the specs in force declare, with the options that each has to have whoever makes it.
+-- Queues declared by the specs in force. A queue is always created with these options.
 CREATE TABLE fairlane.declared_queues (
     tenant text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, app text COLLATE "C" NOT NULL, options jsonb NOT NULL,
     mapped boolean NOT NULL,  -- Whether its messages become commands.

@@ -52,7 +52,7 @@ LEFT JOIN LATERAL (
     ORDER BY x.first_pos DESC LIMIT 1) o ON true;
 
 -- What every group of a queue has before it. `messages`: retained ones. Without a group all of them are the lag. `max_size` and
--- `remaining_capacity` are those of the queue, NULL if it is not limited.
+-- `remaining_capacity` describe the queue. Both are NULL if the queue has no limit.
 CREATE VIEW fairlane.queue_depths AS
 SELECT t.name AS tenant, q.name AS queue, g.name AS "group", m.partitions, m.messages,
        CASE WHEN g.id IS NULL THEN m.messages ELSE coalesce(l.lag, 0) END AS lag, coalesce(l.lagging, 0) AS lagging_partitions,

@@ -22,7 +22,10 @@ _log = logging.getLogger(__name__)
 
 
 def lock(path: str) -> LockFile:
-    """Lock a database by the file beside it. Raises StoreUnavailable if it is taken, StoreRefused if there is none."""
+    """Lock a database by its lock file.
+
+    Raises StoreUnavailable if another broker holds it or it cannot be opened, and StoreRefused if its directory does
+    not exist."""
     name, directory = f"{path}.lock", os.path.dirname(path)
     if directory and not os.path.isdir(directory):
         raise StoreRefused(f"there is no directory {directory}; make it, or name another file as the store")

@@ -326,7 +326,7 @@ create table specs (
 ) strict;
 create index specs_app on specs (tenant, app, version);  -- in_force and versions: the latest of an app.
 
--- Queues that the specs in force declare, with the options that each has to have whoever makes it.
+-- Queues declared by the specs in force. A queue is always created with these options.
 create table declared_queues (
     tenant text not null, name text not null, app text not null, options text not null,
     mapped integer not null,  -- Whether its messages become commands.

@@ -1,6 +1,6 @@
 -- Views for people, the same on both stores. They are made anew when this text changes. What they show counts rows, so on a large
--- store give them a queue: where queue = 'orders'. Times are those of the machine's clock. People read them with the SQLite of their
--- system, which may be as old as 3.38: what it does not know must not be used here.
+-- store give them a queue: where queue = 'orders'. Times come from the system clock. Users query the
+-- views with their own SQLite, so only features of SQLite 3.38 may be used here.
 
 -- Every retained message that was not deleted, one row each. What an encrypted queue holds has no data here.
 create view messages as
@@ -73,7 +73,7 @@ join queues q on q.id = p.queue_id
 join tenants t on t.id = q.tenant_id;
 
 -- What every group of a queue has before it. `messages`: retained ones. Without a group all of them are the lag. `max_size` and
--- `remaining_capacity` are those of the queue, null if it is not limited.
+-- `remaining_capacity` describe the queue. Both are null if the queue has no limit.
 create view queue_depths as
 select
     t.name as tenant,

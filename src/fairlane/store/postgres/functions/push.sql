@@ -79,7 +79,7 @@ BEGIN
         v_capacity := v_depth;
     END IF;
     IF p_unordered <> '{}' THEN
-        -- An id may come to two lanes at once: whoever looks into a lane holds it. All are held in the order of their ids.
+        -- Two pushes may bring the same id to two lanes at once. So lock every lane that is searched, in the order of ids.
         v_family := fairlane.family(p_shard, p_ids, p_unordered);
         PERFORM 1 FROM (SELECT i.id FROM unnest(p_ids || v_family) i(id) GROUP BY i.id ORDER BY i.id) i
         CROSS JOIN LATERAL (
