@@ -1,7 +1,8 @@
-"""Partitions are made under the lock of their queue: making some must not cost more the more there are."""
+"""Partitions and groups are made under the lock of their queue: making some must not cost more the more there are."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import asyncpg
@@ -10,6 +11,7 @@ import pytest
 
 import fairlane.store.postgres.store  # noqa: F401
 from fairlane.broker.broker import Broker
+from fairlane.model.group import Subscription
 from fairlane.model.message import PushItem
 from fairlane.store.postgres.connection import Database
 from tests.conftest import FreshDatabase
@@ -72,3 +74,21 @@ async def test_many_new_names_of_one_request_are_made_in_one_statement(
     assert len(called) < 20, (
         "one for the queues, one for the partitions, one for the messages; others are the broker's own"
     )
+
+
+async def test_brokers_that_make_a_group_at_once_make_one(
+    postgres18: PostgresServer, fresh_database: FreshDatabase
+) -> None:
+    """Each must see the group that another committed while it waited for the queue, and keep that one's beginning."""
+    url = await fresh_database(postgres18)
+    async with Broker.open(url) as one, Broker.open(url) as other:
+        await one.push("q", 1)
+        queue = await one.store.queues.ensure("default", "q")
+        for number in range(30):
+            first, second = await asyncio.gather(
+                one.store.groups.subscribe(queue.id, f"g{number}", Subscription("all")),
+                other.store.groups.subscribe(queue.id, f"g{number}", Subscription("new")),
+            )
+            assert first == second
+            popped = [bool(await broker.pop("q", group=first.name)) for broker in (one, other)]
+            assert popped == [first.subscription.mode == "all", False]

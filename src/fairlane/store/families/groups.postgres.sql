@@ -20,40 +20,14 @@ WHERE g.id = :group_id AND t.name = :tenant;
 -- name: queue_of
 SELECT g.queue_id FROM fairlane.groups g WHERE g.id = :group_id;
 
--- name: make
-INSERT INTO fairlane.groups (queue_id, name, mode, from_at, conflation, look, created_at, seed_shard, seed_after)
-VALUES (:queue_id, :name, :mode, :from_at, :conflation, :look, coalesce(:now, clock_timestamp()), :shard, '')
-RETURNING id, queue_id, name, mode, from_at, conflation, look, created_at, true,
-          queue_id, mode, coalesce(from_at, created_at), seed_shard, seed_after;
-
--- name: mapped
-SELECT 1 FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id
-JOIN fairlane.declared_queues d ON d.tenant = t.name AND d.name = q.name
-WHERE q.id = :queue_id AND d.mapped;
-
--- name: consumed
-UPDATE fairlane.groups g SET look = false WHERE g.id = :group_id;
+-- name: subscribe (steps)
+SELECT * FROM fairlane.subscribe(:queue_id, :name, :mode, :from_at, :conflation, :look, :limit, :now);
 
 -- name: weigh
--- Which groups of a queue count: those of consumers; where messages become commands, not also the one that nobody named; and
--- all of them if that leaves none.
-UPDATE fairlane.groups g SET counts = w.own OR NOT w.any_own
-FROM (SELECT x.id, x.own, bool_or(x.own) OVER () AS any_own
-      FROM (SELECT o.id, NOT o.look AND NOT (o.name = '__QUEUE_MODE__' AND EXISTS (
-                             SELECT 1 FROM fairlane.groups c WHERE c.queue_id = :queue_id AND c.name = '__COMMANDS__')) AS own
-            FROM fairlane.groups o WHERE o.queue_id = :queue_id) x) w
-WHERE g.id = w.id AND g.counts <> (w.own OR NOT w.any_own);
-
--- name: seeding
--- From which partition of which shard on cursors are missing, by name.
-SELECT g.queue_id, g.mode, coalesce(g.from_at, g.created_at), g.seed_shard, g.seed_after
-FROM fairlane.groups g WHERE g.id = :group_id AND g.seed_shard IS NOT NULL;
+SELECT fairlane.weigh(:queue_id);
 
 -- name: seed (steps)
-SELECT fairlane.seed(:shard, :queue_id, :group_id, :mode, :from_at, :exact, :after, :limit, :now);
-
--- name: set_seeding
-UPDATE fairlane.groups g SET seed_shard = :shard, seed_after = :after WHERE g.id = :group_id;
+SELECT fairlane.seed_group(:group_id, false, :limit, :now);
 
 -- part: lane
 SELECT p.shard, p.id, p.name::text, p.start, p.head, k.committed,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from builtins import list as List  # the family has a verb of that name
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -19,7 +19,6 @@ from fairlane.store.families.queues import gone, recount
 
 SEED_PARTITIONS: Final = 5000
 """Cursors made in one transaction: a group over a million partitions must not hold their locks all at once."""
-_SEED_STEP: Final = 1000
 
 
 class _Asleep(NamedTuple):
@@ -55,31 +54,23 @@ class Groups(Family):
         another group is, and neither is that of the nameless one where messages become commands. NotFound if the
         queue is gone, and of the group of commands also if no spec in force has a `map_to` for the queue.
         """
-        return await self._port.transact(lambda transaction: self.begin(transaction, queue_id, name, subscription))
+        return await self._begin(self._port.write, queue_id, name, subscription)
 
     async def begin(self, transaction: Transaction, queue_id: int, name: str, subscription: Subscription) -> Group:
         """Subscribe inside a transaction."""
+        return await self._begin(transaction.run, queue_id, name, subscription)
+
+    async def _begin(
+        self, run: Callable[..., Awaitable[List[Row]]], queue_id: int, name: str, subscription: Subscription
+    ) -> Group:
         begun: dict[str, Value] = {"mode": subscription.mode, "from_at": subscription.start}
-        begun |= {"conflation": subscription.conflation, "look": subscription.look, "shard": self._port.shards[0]}
-        limit = value(await transaction.run("queues.lock_by_id", queue_id=queue_id))
-        if limit is None:
-            raise gone(queue_id)
-        found = [group_of(row) for row in await transaction.run("groups.get", queue_id=queue_id, name=name)]
-        if not found:
-            if name == COMMANDS and not await transaction.run("groups.mapped", queue_id=queue_id):
-                raise NotFound(
-                    f"no spec in force maps the messages of this queue to a command: it has no group {name!r}"
-                )
-            [made] = await transaction.run("groups.make", queue_id=queue_id, name=name, **begun)
-            group = group_of(made[:-5])
-            group = replace(group, seeding=await self._seed(transaction, group.id, made[-5:], exact=True))
-        elif found[0].subscription.look and not subscription.look:
-            await transaction.run("groups.consumed", group_id=found[0].id)
-            group = replace(found[0], subscription=replace(found[0].subscription, look=False))
-        else:
-            return found[0]
-        await self._weigh(transaction, queue_id, limit)
-        return group
+        begun |= {"conflation": subscription.conflation, "look": subscription.look, "limit": SEED_PARTITIONS}
+        found = await run("groups.subscribe", queue_id=queue_id, name=name, **begun)
+        if found:
+            return group_of(found[0])
+        if name == COMMANDS:
+            raise NotFound(f"no spec in force maps the messages of this queue to a command: it has no group {name!r}")
+        raise gone(queue_id)
 
     async def _weigh(self, transaction: Transaction, queue_id: int, limit: int) -> None:
         """Which groups count, and with it the depth. The caller holds the queue's row."""
@@ -93,34 +84,12 @@ class Groups(Family):
         async def work(transaction: Transaction) -> bool:
             queue_id = value(await transaction.run("groups.queue_of", group_id=group_id))
             limit = value(await transaction.run("queues.lock_by_id", queue_id=queue_id))
-            found = await transaction.run("groups.seeding", group_id=group_id)
-            more = bool(found) and await self._seed(transaction, group_id, found[0], exact=False)
+            more = bool(value(await transaction.run("groups.seed", group_id=group_id, limit=SEED_PARTITIONS)))
             if limit:
                 await recount(self._port, transaction, queue_id)
             return more
 
         return await self._port.transact(work)
-
-    async def _seed(self, transaction: Transaction, group_id: int, seeding: Sequence[Any], *, exact: bool) -> bool:
-        """Make the next cursors, under the queue's lock. Return whether some are still missing."""
-        queue_id, mode, from_at, first_shard, after = seeding
-        begin: dict[str, Value] = {"queue_id": queue_id, "mode": mode, "from_at": from_at, "exact": exact}
-        left = SEED_PARTITIONS
-        for shard in [shard for shard in self._port.shards if shard >= first_shard]:
-            while left > 0:
-                where: dict[str, Value] = {"shard": shard, "group_id": group_id, "after": after}
-                step = min(left, _SEED_STEP)
-                last = value(await transaction.run("groups.seed", limit=step, **begin, **where))
-                if last is None:
-                    break
-                after = last
-                left -= step
-            else:
-                await transaction.run("groups.set_seeding", shard=shard, group_id=group_id, after=after)
-                return True
-            after = ""
-        await transaction.run("groups.set_seeding", group_id=group_id, shard=None, after=None)
-        return False
 
     async def lanes(
         self, group_id: int, *, partition: PartitionId | None = None, after: str = "", limit: int = 1000

@@ -19,18 +19,6 @@ where g.id = :group_id and t.name = :tenant
 -- name: queue_of
 select queue_id from groups where id = :group_id
 
--- name: make
-insert into groups (queue_id, name, mode, from_at, conflation, look, created_at, seeding)
-values (:queue_id, :name, :mode, :from_at, :conflation, :look, :now, 1)
-returning id, queue_id, name, mode, from_at, conflation, look, created_at, 1, queue_id, mode, from_at, 0, seeding
-
--- name: mapped
-select 1 from queues q join tenants t on t.id = q.tenant_id join declared_queues d on d.tenant = t.name and d.name = q.name
-where q.id = :queue_id and d.mapped
-
--- name: consumed
-update groups set look = 0 where id = :group_id
-
 -- name: weigh
 -- Which groups of a queue count: those of consumers; where messages become commands, not also the one that nobody named; and
 -- all of them if that leaves none.
@@ -45,13 +33,6 @@ from (
     ) x
 ) w
 where groups.id = w.id
-
--- name: seeding
--- From which partition on cursors are missing, by id.
-select queue_id, mode, from_at, 0, seeding from groups where id = :group_id and seeding > 0
-
--- name: set_seeding
-update groups set seeding = coalesce(:after, 0) where id = :group_id
 
 -- part: redeliveries
 (select coalesce(sum(m.upto - m.first_pos), 0) from claims m where m.partition_id = c.partition_id and m.group_id = c.group_id)

@@ -12,8 +12,10 @@ from typing import Any
 import apsw
 
 from fairlane.model.limits import NEVER_AT
+from fairlane.model.names import COMMANDS
 from fairlane.model.queue import QueueOptions
 from fairlane.store import statements
+from fairlane.store.families.groups import group_of
 from fairlane.store.sqlite import unordered
 from fairlane.store.sqlite.lanes import load, parse_options, save
 from fairlane.store.sqlite.log import SQL as LOG
@@ -21,13 +23,44 @@ from fairlane.store.sqlite.log import first_at_or_after
 from fairlane.store.sqlite.rows import first, rows, value
 
 SQL = statements.load("fairlane.store.sqlite", "groups.sql")
+GET = statements.load("fairlane.store.families", "groups.sqlite.sql")["get"]
+WEIGH = statements.load("fairlane.store.families", "groups.sqlite.sql")["weigh"]
 
 
-def seed(db: apsw.Connection, now: int, *, group_id: int, after: int, limit: int, **group: Any) -> int | None:
-    """Make cursors of a group from a partition on; where the next ones may be missing, None if none can be left."""
-    partitions = rows(db, SQL["partitions_from"], group["queue_id"], after, limit)
-    _begin(db, (group_id, group["mode"], group["from_at"]), partitions, now)
-    return partitions[-1][0] + 1 if len(partitions) == limit else None
+def subscribe(
+    db: apsw.Connection, now: int, *, queue_id: int, name: str, look: bool, limit: int, **subscription: Any
+) -> list[Any]:
+    """The group, made if it is not there; nothing if the queue is not, or if no spec gives it the group of commands."""
+    if not rows(db, SQL["queue"], queue_id):
+        return []
+    named = {"queue_id": queue_id, "name": name}
+    found = db.execute(GET, named).fetchall()
+    if not found:
+        if name == COMMANDS and not rows(db, SQL["mapped"], queue_id):
+            return []
+        begun = [subscription[key] for key in ("mode", "from_at", "conflation")]
+        group_id = value(db, SQL["make"], queue_id, name, *begun, look, now)
+        seed(db, now, group_id=group_id, limit=limit)
+    elif group_of(found[0]).subscription.look and not look:
+        db.execute(SQL["consumed"], (found[0][0],))
+    else:
+        return found
+    db.execute(WEIGH, {"queue_id": queue_id})
+    recount_depth(db, queue_id)
+    return db.execute(GET, named).fetchall()
+
+
+def seed(db: apsw.Connection, now: int, *, group_id: int, limit: int, **_: Any) -> bool:
+    """Make the next missing cursors of a group; whether more may be missing."""
+    seeding = first(db, SQL["seeding"], group_id)
+    if seeding is None:
+        return False
+    queue_id, mode, from_at, after = seeding
+    partitions = rows(db, SQL["partitions_from"], queue_id, after, limit)
+    _begin(db, (group_id, mode, from_at), partitions, now)
+    more = len(partitions) == limit
+    db.execute(SQL["set_seeding"], (partitions[-1][0] + 1 if more else 0, group_id))
+    return more
 
 
 def seed_partition(db: apsw.Connection, queue_id: int, partition_id: int, now: int) -> None:

@@ -1,6 +1,27 @@
 -- name: by_id (in queue_of)
 select id, queue_id, name, mode, from_at, conflation, look, created_at, seeding from groups where id = ?
 
+-- name: queue (in subscribe)
+select 1 from queues where id = ?
+
+-- name: mapped (in subscribe)
+select 1 from queues q join tenants t on t.id = q.tenant_id join declared_queues d on d.tenant = t.name and d.name = q.name
+where q.id = ? and d.mapped
+
+-- name: make (in subscribe)
+insert into groups (queue_id, name, mode, from_at, conflation, look, created_at, seeding) values (?, ?, ?, ?, ?, ?, ?, 1)
+returning id
+
+-- name: consumed (in subscribe)
+update groups set look = 0 where id = ?
+
+-- name: seeding (in seed_group)
+-- From which partition on cursors are missing, by id.
+select queue_id, mode, from_at, seeding from groups where id = ? and seeding > 0
+
+-- name: set_seeding (in seed_group)
+update groups set seeding = ? where id = ?
+
 -- name: being_seeded (in seed)
 select id, mode, from_at from groups where queue_id = ? and seeding > 0
 

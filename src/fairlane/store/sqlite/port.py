@@ -30,6 +30,7 @@ STEPS: Final[dict[str, Callable[..., Any]]] = {
     "browse.with_id": browse.with_id,
     "operations.claim": operations.claim,
     "groups.seed": groups.seed,
+    "groups.subscribe": groups.subscribe,
     "groups.seek": groups.seek,
     "groups.preview_seek": groups.preview_seek,
     "pauses.resume_lanes": groups.resume_lanes,

@@ -36,6 +36,91 @@ BEGIN
     RETURN CASE WHEN cardinality(v_ids) = p_limit THEN v_last END;
 END $$;
 
+-- Makes up to p_limit of the missing cursors of a group; whether more may be missing. The caller holds the queue.
+CREATE OR REPLACE FUNCTION fairlane.seed_group(p_group bigint, p_exact boolean, p_limit int, p_now timestamptz) RETURNS boolean
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    g fairlane.groups;
+    v_shard int;
+    v_after text;
+BEGIN
+    SELECT x.* INTO g FROM fairlane.groups x WHERE x.id = p_group AND x.seed_shard IS NOT NULL;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    v_after := g.seed_after;
+    FOR v_shard IN SELECT s.shard FROM fairlane.shards s WHERE s.shard >= g.seed_shard ORDER BY s.shard LOOP
+        v_after := fairlane.seed(
+            v_shard, g.queue_id, p_group, g.mode, coalesce(g.from_at, g.created_at), p_exact, v_after, p_limit, p_now);
+        EXIT WHEN v_after IS NOT NULL;
+        v_after := '';
+    END LOOP;
+    v_after := nullif(v_after, '');
+    v_shard := CASE WHEN v_after IS NOT NULL THEN v_shard END;
+    UPDATE fairlane.groups x SET seed_shard = v_shard, seed_after = v_after WHERE x.id = p_group;
+    RETURN v_shard IS NOT NULL;
+END $$;
+
+-- Decides which groups of a queue count: those of consumers; where messages become commands, not also the one that nobody named;
+-- and all of them if that leaves none. The caller holds the queue.
+CREATE OR REPLACE FUNCTION fairlane.weigh(p_queue bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE fairlane.groups g SET counts = w.own OR NOT w.any_own
+    FROM (SELECT x.id, x.counts, x.own, bool_or(x.own) OVER () AS any_own
+          FROM (SELECT o.id, o.counts, NOT o.look AND NOT (o.name = '__QUEUE_MODE__' AND EXISTS (
+                                 SELECT 1 FROM fairlane.groups c WHERE c.queue_id = p_queue AND c.name = '__COMMANDS__')) AS own
+                FROM fairlane.groups o WHERE o.queue_id = p_queue) x) w
+    WHERE g.id = w.id AND w.counts <> (w.own OR NOT w.any_own);
+END $$;
+
+-- The group of this name, made with its first p_limit cursors if it is not there. A look's becomes the consumer's that is none.
+-- Nothing if the queue is gone, or if no spec in force gives it the group of commands.
+CREATE OR REPLACE FUNCTION fairlane.subscribe(
+    p_queue bigint, p_name text, p_mode text, p_from timestamptz, p_conflation boolean, p_look boolean, p_limit int, p_now timestamptz
+) RETURNS TABLE (
+    id bigint, queue_id bigint, name text, mode text, from_at timestamptz, conflation boolean, look boolean, created_at timestamptz,
+    seeding boolean)
+LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    v_max_size bigint;
+    v_depth bigint;
+    v_group bigint;
+    v_look boolean;
+BEGIN
+    -- In a statement of its own: the next one sees what others made before they let go of the queue.
+    SELECT (q.options ->> 'max_size')::bigint INTO v_max_size FROM fairlane.queues q WHERE q.id = p_queue FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    t := coalesce(p_now, clock_timestamp());
+    SELECT g.id, g.look INTO v_group, v_look FROM fairlane.groups g WHERE g.queue_id = p_queue AND g.name = p_name;
+    IF v_group IS NULL OR v_look AND NOT p_look THEN
+        IF v_group IS NOT NULL THEN
+            UPDATE fairlane.groups g SET look = false WHERE g.id = v_group;
+        ELSIF p_name = '__COMMANDS__' AND NOT EXISTS (
+            SELECT 1 FROM fairlane.queues q JOIN fairlane.tenants n ON n.id = q.tenant_id
+            JOIN fairlane.declared_queues d ON d.tenant = n.name AND d.name = q.name WHERE q.id = p_queue AND d.mapped) THEN
+            RETURN;
+        ELSE
+            INSERT INTO fairlane.groups (queue_id, name, mode, from_at, conflation, look, created_at, seed_shard, seed_after)
+            SELECT p_queue, p_name, p_mode, p_from, p_conflation, p_look, t, min(s.shard), '' FROM fairlane.shards s
+            RETURNING id INTO v_group;
+            PERFORM fairlane.seed_group(v_group, true, p_limit, p_now);
+        END IF;
+        PERFORM fairlane.weigh(p_queue);
+        IF v_max_size > 0 THEN
+            SELECT sum(fairlane.unfinished(s.shard, p_queue)) INTO v_depth FROM fairlane.shards s;
+            UPDATE fairlane.queues q SET depth = v_depth WHERE q.id = p_queue;
+        END IF;
+    END IF;
+    RETURN QUERY
+    SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.look, g.created_at, g.seed_shard IS NOT NULL
+    FROM fairlane.groups g WHERE g.id = v_group;
+END $$;
+
 -- Sends the cursors of a group to the beginning, the end, a time or a position and ends their leases; how many.
 CREATE OR REPLACE FUNCTION fairlane.seek(
     p_shard int, p_queue bigint, p_group bigint, p_partition bigint, p_to text, p_at timestamptz, p_position bigint,
