@@ -81,7 +81,7 @@ CREATE OR REPLACE FUNCTION fairlane.subscribe(
 ) RETURNS TABLE (
     id bigint, queue_id bigint, name text, mode text, from_at timestamptz, conflation boolean, look boolean, created_at timestamptz,
     seeding boolean)
-LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz;
