@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
+import pytest
 import pytest_asyncio
 
 from fairlane.model.operation import Operation
@@ -349,3 +350,17 @@ async def test_completed_operations_are_removed_after_their_time_and_others_are_
         pass
     found = [await operations.get(queue.tenant, new.id) for new in (done, dropped, failed, pending)]
     assert [one.status if one else None for one in found] == [None, None, "failed", "pending"]
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+async def test_operations_of_a_time_when_the_clock_was_ahead_are_claimed_when_it_is_right(
+    harness: Harness, claimed: bool
+) -> None:
+    queue = await harness.queue()
+    harness.clock.advance(600)
+    await enqueue(harness, queue, ["ahead"])
+    if claimed:
+        await harness.store.operations.claim("dies")
+    harness.clock.advance(-600)
+    taken = await harness.store.operations.claim("heir")
+    assert isinstance((await apply(harness, queue, taken))[0], Stored)

@@ -95,10 +95,10 @@ def enqueue(db: apsw.Connection, now: int, new: NewOperation) -> EnqueueResult:
 def claim(
     db: apsw.Connection, now: int, *, worker: str, token: UUID, backlogs: int, run: int, bytes: int, **_: Any
 ) -> list[tuple[Any, ...]]:
-    claimed = []
-    for partition_id, group_id, sequence in rows(db, SQL["ready"], now, backlogs):
+    claimed, timeout = [], TIMEOUT_SECONDS * 1_000_000
+    for partition_id, group_id, sequence in rows(db, SQL["ready"], now, timeout, backlogs):
         key = (partition_id, group_id)
-        db.execute(SQL["take"], (now + TIMEOUT_SECONDS * 1_000_000, token.bytes, *key))
+        db.execute(SQL["take"], (now + timeout, token.bytes, *key))
         size = 0
         for found, length in rows(db, SQL["run"], *key, sequence, run):
             if size >= bytes:

@@ -27,7 +27,8 @@ select open from operation_backlogs where partition_id = ? and group_id = ?
 
 -- name: ready (in claim_operations)
 select partition_id, group_id, next_sequence from operation_backlogs
-where ready_at <= ? order by priority, ready_at limit ?
+-- No claim or retry lasts twice the timeout: the clock was ahead then.
+where ready_at <= ?1 or ready_at > ?1 + 2 * ?2 order by priority, ready_at limit ?3
 
 -- name: take (in claim_operations)
 update operation_backlogs set ready_at = ?, claim = ? where partition_id = ? and group_id = ?

@@ -136,7 +136,8 @@ BEGIN
     SELECT array_agg(x.partition_id), array_agg(x.group_id), array_agg(x.next_sequence)
     INTO v_partitions, v_groups, v_sequences
     FROM (SELECT l.partition_id, l.group_id, l.next_sequence FROM fairlane.operation_backlogs l
-          WHERE l.shard = p_shard AND l.ready_at <= t
+          -- No claim or retry lasts twice the timeout: the clock was ahead then.
+          WHERE l.shard = p_shard AND (l.ready_at <= t OR l.ready_at > t_end + p_timeout)
           ORDER BY l.priority, l.ready_at LIMIT p_lanes FOR UPDATE SKIP LOCKED) x;
     IF v_partitions IS NULL THEN
         RETURN;
