@@ -92,3 +92,30 @@ async def test_brokers_that_make_a_group_at_once_make_one(
             assert first == second
             popped = [bool(await broker.pop("q", group=first.name)) for broker in (one, other)]
             assert popped == [first.subscription.mode == "all", False]
+
+
+async def test_a_group_over_many_partitions_looks_at_each_once(
+    postgres18: PostgresServer, fresh_database: FreshDatabase
+) -> None:
+    """By the plans that the connection made when there was one partition."""
+    there, blocks_max = 5000, 40
+    subscribe = "SELECT fairlane.subscribe($1, $2, 'all', NULL, false, false, 5000, NULL)"
+    url = await fresh_database(postgres18)
+    async with Broker.open(url) as broker:
+        await broker.push("q", 1)
+        queue = await broker.store.queues.ensure("default", "q")
+    connection = await asyncpg.connect(url)
+    try:
+        for number in range(10):
+            await connection.execute(subscribe, queue.id, f"few {number}")
+        await connection.execute(
+            "INSERT INTO fairlane.partitions (shard, queue_id, name, created_at, last_at)"
+            " SELECT shard, $1, 'there ' || i, now(), now() FROM fairlane.shards, generate_series(1, $2::int) i",
+            queue.id,
+            there,
+        )
+        [[plan]] = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {subscribe}", queue.id, "many")
+    finally:
+        await connection.close()
+    [found] = msgspec.json.decode(plan)
+    assert found["Plan"]["Shared Hit Blocks"] < blocks_max * there

@@ -29,10 +29,13 @@ BEGIN
            EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.shard = p_shard AND s.partition_id = p.id AND s.position >= x.at
                    AND s.group_id = 0)
     FROM unnest(v_ids, v_at) i(id, at)
-    JOIN fairlane.partitions p ON p.shard = p_shard AND p.id = i.id
+    -- One by one: a plan that was made when there were few partitions would look through all of them for each.
+    CROSS JOIN LATERAL (SELECT y.* FROM fairlane.partitions y WHERE y.shard = p_shard AND y.id = i.id LIMIT 1) p
     CROSS JOIN LATERAL (SELECT CASE WHEN p_mode = 'all' THEN p.start WHEN i.at IS NULL THEN p.head ELSE i.at END AS at) x
+    LEFT JOIN LATERAL (SELECT y.group_id FROM fairlane.cursors y
+                       WHERE y.shard = p_shard AND y.partition_id = p.id AND y.group_id = p_group LIMIT 1) k ON true
     -- Under the partitions' locks: whoever makes a cursor holds its partition, or has just made it.
-    WHERE NOT EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p.id AND k.group_id = p_group);
+    WHERE k.group_id IS NULL;
     RETURN CASE WHEN cardinality(v_ids) = p_limit THEN v_last END;
 END $$;
 
