@@ -255,8 +255,8 @@ async def test_the_acks_of_a_lease_that_wait_are_applied_together(
 ) -> None:
     """A consumer that acks each message queues many acks. Applied one by one, they would outlast its lease."""
     broker, name = harness.broker, harness.name("orders")
-    await broker.push_many([PushItem(queue=name, payload=b"%d" % n) for n in range(20)])
-    batch = await broker.pop(name, batch=20)
+    await broker.push_many([PushItem(queue=name, payload=b"%d" % n) for n in range(8)])
+    batch = await broker.pop(name, batch=8)
     await idle(broker)
     make_busy(broker)
     outcomes = [(await broker.ack(delivery))[0] for delivery in batch]
@@ -268,7 +268,7 @@ async def test_the_acks_of_a_lease_that_wait_are_applied_together(
     assert [[(item["transactionId"], item["success"]) for item in items] for items in told] == [
         [(transaction_id, True)] for transaction_id in wanted
     ]
-    assert calls == [[20]]
+    assert calls == [[8]]
     assert not await broker.pop(name)
 
 
@@ -277,8 +277,8 @@ async def test_acks_of_a_lease_that_ended_are_refused_together(
 ) -> None:
     broker, name = harness.broker, harness.name("orders")
     await broker.queues.configure(name, lease_seconds=5)
-    await broker.push_many([PushItem(queue=name, payload=b"%d" % n) for n in range(20)])
-    batch = await broker.pop(name, batch=20)
+    await broker.push_many([PushItem(queue=name, payload=b"%d" % n) for n in range(8)])
+    batch = await broker.pop(name, batch=8)
     await idle(broker)
     make_busy(broker)
     outcomes = [(await broker.ack(delivery))[0] for delivery in batch]

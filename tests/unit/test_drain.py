@@ -82,9 +82,9 @@ def test_a_claim_that_holds_much_has_no_room_beside_it() -> None:
 
 def test_a_batch_that_was_slow_makes_the_next_as_large_as_is_done_in_time() -> None:
     size = BatchSize(1_000, 1_000_000)
-    assert size.bytes == 8_000, "nothing is known of the speed"
+    assert size.bytes == 2_000, "nothing is known of the speed"
     for _ in range(10):
-        size.took(8_000, 0.1)
+        size.took(size.bytes, 0.1)
     assert size.bytes == 1_000_000
     size.took(100_000, 25.0)
     assert size.bytes == 4_000 * AIM_SECONDS
@@ -93,14 +93,24 @@ def test_a_batch_that_was_slow_makes_the_next_as_large_as_is_done_in_time() -> N
     size.took(2_000, 0.1)
     assert size.bytes == 4_000
     for _ in range(20):
-        size.took(2_000, 0.1)
+        size.took(size.bytes, 0.1)
+    assert size.bytes == 1_000_000
+
+
+def test_small_batches_that_are_fast_over_a_slow_link_make_no_large_one() -> None:
+    size = BatchSize(1_000, 1_000_000)
+    for _ in range(20):
+        size.took(500, 0.125)
+    assert size.bytes == 4_000, "what this link takes in a second"
+    for _ in range(20):
+        size.took(500, 0.0005)
     assert size.bytes == 1_000_000
 
 
 def test_batches_stay_large_if_small_ones_take_as_long() -> None:
     size = BatchSize(1_000, 1_000_000)
     for _ in range(10):
-        size.took(8_000, 0.1)
+        size.took(size.bytes, 0.1)
     size.took(800_000, 4.0)
     assert size.bytes == 100_000
     size.took(100_000, 3.9)
@@ -109,7 +119,8 @@ def test_batches_stay_large_if_small_ones_take_as_long() -> None:
 
 def test_a_batch_that_failed_makes_the_next_a_quarter_of_it() -> None:
     size = BatchSize(2_000, 1_000_000)
-    size.took(8_000, 0.1)
+    for _ in range(3):
+        size.took(size.bytes, 0.1)
     size.failed(10_000)
     assert size.bytes == 2_500
     size.failed(2_500)

@@ -19,6 +19,7 @@ from fairlane.model.operation import ack_payload
 from fairlane.model.outcome import AckItem
 from fairlane.store.contract.journal import Backlog, NewEntry
 from fairlane.store.contract.operations import EnqueueResult, NewOperation
+from fairlane.store.contract.values import Locked
 from tests.faults.producers import drained
 
 MANY = 1_200
@@ -117,6 +118,27 @@ async def test_the_entries_of_a_partition_of_a_limited_queue_are_moved_together(
     await drained(broker)
     assert len(calls) < 10, "one by one it were 200"
     assert [delivery.data for delivery in await broker.pop("short", batch=200)] == list(range(200))
+
+
+async def test_entries_of_a_locked_partition_that_are_refused_at_once_make_the_next_batch_no_larger(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How fast a refusal comes says nothing of how many entries the store can take."""
+    await broker.flags.turn(PUSH_MAINTENANCE, True)
+    for number in range(200):
+        await broker.push("long", number)
+    calls: list[int] = []
+    enqueue = broker.store.operations.enqueue
+
+    async def watched(operations: Sequence[NewOperation]) -> list[EnqueueResult]:
+        calls.append(len(operations))
+        return [Locked() for _ in operations] if len(calls) < 4 else await enqueue(operations)
+
+    monkeypatch.setattr(broker.store.operations, "enqueue", watched)
+    await broker.flags.turn(PUSH_MAINTENANCE, False)
+    await drained(broker)
+    assert calls[:4] == calls[:1] * 4
+    assert calls[4] > calls[0], "what is moved fast does"
 
 
 def test_lanes_take_turns_and_queues_do() -> None:

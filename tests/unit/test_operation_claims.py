@@ -10,8 +10,9 @@ import pytest
 from fairlane.broker.admission import Limit
 from fairlane.broker.broker import Broker
 from fairlane.broker.deferral import drain
-from fairlane.errors import StoreUnavailable
+from fairlane.errors import LaneLocked, StoreUnavailable
 from fairlane.model.operation import TIMEOUT_SECONDS
+from fairlane.runtime import batch_size
 from fairlane.store.contract.operations import Application, ApplyResult
 from tests.until import until
 
@@ -20,7 +21,8 @@ STATEMENT_SECONDS = 30.0
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+async def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
+    monkeypatch.setattr(batch_size, "FIRST_SHARE", 8)  # so that the first claim takes several lanes
     async with Broker.open(str(tmp_path / "queue.db")) as broker:
         await broker.operation_drain.stop()
         broker.admission.limits = {"push": Limit(-1.0, 10_000)}
@@ -99,6 +101,39 @@ async def test_a_claim_that_takes_long_to_apply_makes_the_next_smaller(
     await until(applied)
     assert together[0] == 8
     assert max(together[1:]) <= 4, "two seconds of work at most"
+
+
+async def test_operations_of_locked_partitions_that_are_refused_at_once_make_the_next_claim_no_larger(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How fast a refusal comes says nothing of how many operations the store can apply."""
+    operations = broker.store.operations
+    apply, claim = operations.apply, operations.claim
+    allowed: list[int] = []
+
+    async def watched_claim(*arguments: object, **options: int) -> object:
+        claimed = await claim(*arguments, **options)  # type: ignore[arg-type]
+        if claimed:
+            allowed.append(options["backlogs"])
+        return claimed
+
+    async def locked(work: Sequence[Application]) -> list[ApplyResult]:
+        if len(allowed) < 4:
+            raise LaneLocked("somebody else holds the partition")
+        return await apply(work)
+
+    monkeypatch.setattr(operations, "claim", watched_claim)
+    monkeypatch.setattr(operations, "apply", locked)
+    for number in range(LANES):
+        assert (await broker.push("orders", number, partition=str(number))).status == "buffered"
+    broker.operation_drain.start()
+
+    async def applied() -> bool:
+        return not await operations.depth()
+
+    await until(applied)
+    assert allowed[:4] == allowed[:1] * 4
+    assert allowed[4] > allowed[0], "what is applied fast does"
 
 
 async def test_acks_are_applied_before_the_pushes_of_the_same_claim(

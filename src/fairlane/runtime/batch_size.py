@@ -5,11 +5,11 @@ from __future__ import annotations
 SLOW_SECONDS = 1.0
 """A batch that takes longer is too large, unless a smaller one takes as long."""
 FAST_SECONDS = 0.25
-"""After a batch that takes less time the next may be twice as large."""
+"""After a batch that takes less time the next may be larger, twice at most."""
 AIM_SECONDS = 0.5
 SAME = 0.75
 """A smaller batch counts as faster only if it takes less than this share of the time of the larger one."""
-FIRST_SHARE = 8
+FIRST_SHARE = 2
 FAILED_SHARE = 4
 
 
@@ -33,7 +33,8 @@ class BatchSize:
         if seconds <= SLOW_SECONDS:
             self._slow = None
             if seconds < FAST_SECONDS:
-                self._set(2 * self.bytes)
+                # A small batch is fast over a slow link too: it says no more than how much would take a second.
+                self._set(min(2 * self.bytes, max(self.bytes, int(size * SLOW_SECONDS / max(seconds, 1e-6)))))
             return
         before, self._slow = self._slow, (size, seconds)
         if before is not None and size < SAME * before[0] and seconds > SAME * before[1]:

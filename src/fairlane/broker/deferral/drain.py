@@ -179,7 +179,7 @@ class OperationDrain(Service):
         self._token, self._claimed_at = uuid4(), monotonic()
         claimed = await self._claim(self._token)
         if claimed:
-            size = size_of(claimed)
+            size, completed = size_of(claimed), self.completed
             try:
                 # Acks do not wait until the pushes of the same claim are stored.
                 await self._apply([AckWork(one, self.acker) for one in claimed if one.claim.group_id])
@@ -187,7 +187,9 @@ class OperationDrain(Service):
             except (Unavailable, BrokerFailed):
                 self._size.failed(size)
                 raise
-            self._size.took(size, monotonic() - self._claimed_at)
+            if done := self.completed - completed:  # what was refused tells nothing of the speed
+                operations = sum(len(backlog.operations) for backlog in claimed)
+                self._size.took(size * done // operations, monotonic() - self._claimed_at)
         if not self._is_overdue():
             self._token = None
         return bool(claimed)

@@ -238,16 +238,17 @@ class JournalDrain(Service):
         """Into the store together. Each entry is removed or failed, or its backlog rests."""
         found: Sequence[tuple[Entry, FairlaneError | None]]
         entries = [opened for entry in entries if (opened := await self._opened(entry)) is not None]
-        size, began = sum(len(entry.body) + OPERATION_BYTES for entry in entries), monotonic()
+        began = monotonic()
         try:
             found = await self._enqueuer.move(entries)
-            self._size.took(size, monotonic() - began)
+            if size := _size_of(entry for entry, error in found if error is None):
+                self._size.took(size, monotonic() - began)  # refused entries are answered at once, at any speed
         except ShuttingDown:
             raise
         except FairlaneError as failure:
             found = [(entry, failure) for entry in entries]
             if _is_of_the_store(failure):
-                self._size.failed(size)
+                self._size.failed(_size_of(entries))
         await self._moved([entry for entry, error in found if error is None])
         failed: dict[Backlog, tuple[Entry, FairlaneError]] = {}
         for entry, error in found:
@@ -303,6 +304,11 @@ class JournalDrain(Service):
         await self._journal.fail(entry, str(error))
         self._turns.take([entry.backlog])
         self._strikes.pop(entry.seq, None)
+
+
+def _size_of(entries: Iterable[Entry]) -> int:
+    """Return about how many bytes it takes to move these."""
+    return sum(len(entry.body) + OPERATION_BYTES for entry in entries)
 
 
 def _is_of_the_store(error: FairlaneError) -> bool:
