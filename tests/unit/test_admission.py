@@ -143,10 +143,12 @@ async def test_what_is_on_its_way_to_be_an_operation_counts_but_few_callers_are_
 
 async def test_a_wait_is_what_waits_by_what_was_done_lately(broker: Broker, admission: Admission) -> None:
     """The store takes a flush at a time; once one left others behind, it is known how long they wait."""
-    gate, second_gate = asyncio.Event(), asyncio.Event()
+    gate, second_gate, second_began = asyncio.Event(), asyncio.Event(), asyncio.Event()
     push, gates = broker.store.messages.push, chain([gate], repeat(second_gate))
 
     async def slow(slices: Sequence[Slice]) -> list[PushResult]:
+        if gate.is_set():
+            second_began.set()
         await next(gates).wait()
         return await push(slices)
 
@@ -156,7 +158,12 @@ async def test_a_wait_is_what_waits_by_what_was_done_lately(broker: Broker, admi
     pushes = [asyncio.create_task(broker.push("q", number)) for number in range(1_500)]
     await asyncio.sleep(0)
     assert admission.wait_seconds("push") == 0, "a burst: nothing is known of the store"
+    while admission._batchers["push"][0].items < len(pushes):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.01)  # a flush that takes no time tells nothing of the store
     gate.set()
+    await second_began.wait()
+    behind = [asyncio.create_task(broker.push("q", number, partition="behind")) for number in range(10)]
     while not admission.wait_seconds("push"):  # noqa: ASYNC110
         await asyncio.sleep(0)
     admission.limits = {"push": Limit(0.0, 10_000)}
@@ -164,6 +171,7 @@ async def test_a_wait_is_what_waits_by_what_was_done_lately(broker: Broker, admi
     assert (await late).status == "buffered"
     second_gate.set()
     assert {outcome.status for outcome in await asyncio.gather(*pushes)} == {"queued"}
+    await asyncio.gather(*behind)
     assert admission.wait_seconds("push") == 0
 
 
