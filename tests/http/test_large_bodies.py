@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,18 +80,20 @@ async def test_large_bodies_that_come_at_once_leave_turns_to_others(
 ) -> None:
     assert wire.app is not None
     loop, turn, decoded_at, body = asyncio.get_running_loop(), 0, [], b'{"items":[{"queue":"q","payload":1}'
-    real = pushes._decode_plain
+    # Which of them is called depends on the specs that other tests left at the shared broker.
+    decoders = {name: getattr(pushes, name) for name in ("_decode_plain", "_decode")}
 
     def tick() -> None:
         nonlocal turn, ticking
         turn += 1
         ticking = loop.call_soon(tick)
 
-    def decode_plain(body: bytes) -> Any:
+    def decode(body: bytes, *, by: str) -> Any:
         decoded_at.append(turn)
-        return real(body)
+        return decoders[by](body)
 
-    monkeypatch.setattr(pushes, "_decode_plain", decode_plain)
+    for name in decoders:
+        monkeypatch.setattr(pushes, name, partial(decode, by=name))
     ticking = loop.call_soon(tick)
     app, large = wire.app, body + b" " * 2**21 + b"]}"
     requests = [Request("POST", b"/api/v1/push", {b"host": b"localhost"}, large, "127.0.0.1") for _ in range(8)]
@@ -99,7 +102,7 @@ async def test_large_bodies_that_come_at_once_leave_turns_to_others(
     answers = await asyncio.gather(*(app.handle(request) for request in requests))
     ticking.cancel()
     assert [answer.status for answer in answers] == [201] * 8
-    assert len(set(decoded_at)) == len(decoded_at) > 3, "each in a turn of its own"
+    assert len(set(decoded_at)) == len(requests), "each in a turn of its own"
 
 
 async def test_a_spec_is_planned_beside_the_loop(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
