@@ -16,8 +16,10 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 4
 # Further arguments of serve, test and bench: make test ARGS="-k lease"
 ARGS ?=
-# One script of bench/ to run instead of all that has a target: core (the engine in process), delivery, hooks, client, workers, ...
-BENCH ?=
+# The tests that make test-all runs: all, or with TIER=rest those that make test leaves out (tests/tiers.py).
+TIER ?= all
+# Directories of tests are held to their budgets of CPU seconds where the variable CI is set.
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(if $(CI),--hold-budgets)
 
 BIN := .venv/bin
 SERVER := .venv/.server
@@ -31,7 +33,7 @@ COMPILE := .venv-lock/bin/uv pip compile --universal --generate-hashes --python-
 LOCK := $(COMPILE) pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check docs bench bench-full bench-peers fuzz faults lock sbom queen tools clean
+.PHONY: help serve test test-all quick check docs bench bench-full bench-peers fuzz faults lock dist sbom queen tools clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 13
@@ -39,8 +41,14 @@ help:  ## list the targets
 serve: $(SERVER)  ## run the broker
 	$(BIN)/fairlane serve $(ARGS)
 
-test: $(DEV) queen tools  ## run the tests, on SQLite and on real PostgreSQL servers
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+test: $(DEV) tools  ## run the quick tests, on SQLite and on a real PostgreSQL server, in six minutes
+	$(PYTEST) --tier quick $(ARGS)
+
+test-all: $(DEV) queen tools .venv-lowest/.ready  ## run every test: also on further stores, in a browser, with faults, and the pages of docs/
+	$(PYTEST) --tier $(TIER) $(ARGS)
+
+quick: $(DEV)  ## run the quick tests that failed last time, or else all of them, up to the first failure
+	$(PYTEST) --tier quick --exitfirst --last-failed $(ARGS)
 
 check: $(DEV) docs  ## format, lint, types, import rules, the site of docs/
 	$(BIN)/ruff format --check .
@@ -51,14 +59,14 @@ check: $(DEV) docs  ## format, lint, types, import rules, the site of docs/
 docs: .venv-docs/.ready  ## make the site of docs/ in build/docs; a warning fails it
 	.venv-docs/bin/sphinx-build --fail-on-warning --keep-going --quiet --jobs auto $(ARGS) docs build/docs
 
-bench: $(DEV) $(if $(filter-out workers,$(BENCH)),,.venv-peers/.ready)  ## measure all that has a target, in some 18 minutes; BENCH=core one script
-	$(BIN)/python -m bench$(if $(BENCH),.$(BENCH)) $(ARGS)
+bench: $(DEV) .venv-peers/.ready  ## measure Fairlane beside other systems, about 18 minutes; ARGS="http growth" some sections
+	$(BIN)/python -m bench $(ARGS)
 
-bench-full: $(DEV) .venv-peers/.ready  ## the same with more and longer rounds, a larger backlog, and what takes minutes
+bench-full: $(DEV) .venv-peers/.ready  ## the same with more and longer rounds and a larger backlog
 	$(BIN)/python -m bench --full $(ARGS)
 
 # Debian's servers of other queues; RUNLEVEL keeps the packages from starting a service.
-bench-peers: .venv-peers/.ready  ## install what bench measures beside: Redis, NATS, RabbitMQ
+bench-peers: .venv-peers/.ready  ## install the systems that bench compares with: Redis, NATS, RabbitMQ
 	DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install --yes --quiet --no-install-recommends redis-server nats-server rabbitmq-server
 
 fuzz: $(DEV)  ## feed every parser what atheris makes of seeds, and every operation a hundred requests made from /openapi.json; ARGS="--seconds 60 --cases 1000"
@@ -71,10 +79,14 @@ faults: $(DEV) tools  ## freeze, stop and kill the store and brokers under load,
 lock: .venv-lock/bin/uv  ## renew requirements/*.txt
 	$(LOCK) $(ARGS) --extra server --group build --output-file requirements/server.txt
 	$(LOCK) $(ARGS) --extra dev --group build --constraint requirements/server.txt --output-file requirements/dev.txt
+	$(LOCK) $(ARGS) --extra server --group lowest --resolution lowest-direct --output-file requirements/lowest.txt
 	$(COMPILE) $(ARGS) --group pyproject.toml:queen-0.15.0 --output-file requirements/queen-0.15.0.txt
 	$(COMPILE) $(ARGS) --group pyproject.toml:queen-2.6.0 --output-file requirements/queen-2.6.0.txt
 	$(COMPILE) $(ARGS) --group pyproject.toml:peers --output-file requirements/peers.txt
 	$(COMPILE) $(ARGS) --group pyproject.toml:docs --output-file requirements/docs.txt
+
+dist: $(SERVER)  ## build the wheel and the source package in dist/
+	$(BIN)/python -m hatchling build
 
 sbom: $(DEV)  ## list what a release consists of, as CycloneDX, from the lock: build/sbom.json
 	@mkdir -p build
@@ -97,7 +109,7 @@ tools:
 	done
 
 clean:  ## remove the environment and every cache
-	rm -rf .venv .venv-docs .venv-lock .venv-peers .venv-servers .venv-queen-* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .venv-docs .venv-lock .venv-lowest .venv-peers .venv-queen-* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -116,6 +128,13 @@ $(DEV): requirements/dev.txt $(SERVER)
 .venv-queen-%/.ready: requirements/queen-%.txt
 	$(PYTHON) -m venv .venv-queen-$*
 	.venv-queen-$*/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --requirement $<
+	@touch $@
+
+# The lowest versions that the base install allows, for tests/packaging.
+.venv-lowest/.ready: requirements/lowest.txt pyproject.toml
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --requirement $<
+	.venv-lowest/bin/python -m pip --disable-pip-version-check --quiet install --no-build-isolation --no-deps --editable .
 	@touch $@
 
 # Without dependencies, for the file has them all: an older pip would take a newer one of a requirement with extras.

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-FAIRLANE = Path(sys.executable).with_name("fairlane")
+FAIRLANE = str(Path(sys.executable).with_name("fairlane"))
 STOP_SECONDS_MAX = 60.0
 """It gives up by itself long before, but a busy machine may take its time to say so."""
 _ADDRESS = re.compile(r" on (https?://\S+:\d+|unix:\S+), store ")
@@ -46,7 +46,7 @@ class BrokerProcess:
             text=True,
             # What the environment of the tests says about brokers is not about this one.
             env={name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
-            | self._environment,
+            | dict(self._environment),
         )
         self.url = self._address()
         self._reader = threading.Thread(target=self._read, name="broker-log", daemon=True)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.postgres import MAJORS, PostgresServer, running_server
 
-pytest_plugins = ["tests.guards", "tests.conformance.parity"]
+pytest_plugins = ["tests.tiers", "tests.budgets", "tests.conformance.parity", "tests.guards"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As where a shell without job control started the run in the background. What is ignored stays so in child
@@ -48,7 +48,7 @@ def only_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Polls of this process look again when they are told to, or when a lane is due, and never just in case: so a test
     of that need not say how quick it is."""
     monkeypatch.setattr("fairlane.broker.pop.FLOOR_SECONDS", 3600.0)
-    monkeypatch.setattr("fairlane.broker.wide_pop.FLOOR_SECONDS", 3600.0)
+    monkeypatch.setattr("fairlane.broker.pop_any.FLOOR_SECONDS", 3600.0)
 
 
 class FreshDatabase(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import inspect
 import sys
 import threading
 import time
@@ -19,13 +20,14 @@ from itertools import count
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 # The longest a loop may go without turning. Far above a fsync, far below what a client would not notice.
 BLOCKED_SECONDS_MAX = 0.5
 
 TICK_SECONDS = 0.05
 
-# Turns of the loop in which a task that is already cancelled may still finish.
+# BacklogRotation of the loop in which a task that is already cancelled may still finish.
 GRACE_TURNS = 5
 
 # Tests after which what the run keeps of them is set aside: each collection would look at all of it.
@@ -144,17 +146,38 @@ def never_blocked(request: pytest.FixtureRequest, loop_watch: LoopWatch) -> Iter
         pytest.fail("\n".join(stalls), pytrace=False)
 
 
-@pytest.fixture(autouse=True)
-async def nothing_left_behind(never_blocked: None, loop_watch: LoopWatch) -> AsyncIterator[None]:
-    """Runs around all fixtures of the test, so that what they clean up in time is not held against it."""
-    async with looked_after(loop_watch):
+@pytest.fixture
+async def loop_guard(loop_watch: LoopWatch) -> AsyncIterator[None]:
+    async with guarded_loop(loop_watch):
         yield
 
 
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest, never_blocked: None) -> None:
+    """Set up the guard of the test's loop before all its other fixtures, so that they clean up before it looks.
+
+    A test without a loop needs no guard and should not pay for one.
+    """
+    if _uses_a_loop(request.node):
+        request.getfixturevalue("loop_guard")
+
+
+def _uses_a_loop(item: pytest.Item) -> bool:
+    """Return whether the test or one of its fixtures is asynchronous."""
+    fixtures = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
+    return pytest_asyncio.is_async_test(item) or any(
+        inspect.iscoroutinefunction(fixture.func) or inspect.isasyncgenfunction(fixture.func)
+        for definitions in fixtures
+        for fixture in definitions
+    )
+
+
 @contextlib.asynccontextmanager
-async def looked_after(loop_watch: LoopWatch) -> AsyncIterator[None]:
-    """What runs on this loop meanwhile leaves no task behind, and no error nobody asked for. Tasks that were there
-    before are somebody else's, as a browser's that lives as long as the session."""
+async def guarded_loop(loop_watch: LoopWatch) -> AsyncIterator[None]:
+    """Fail the test if a task is left on the running loop, or an error was reported to the loop.
+
+    Tasks that already ran before the block are allowed: a browser's live as long as the session.
+    """
     loop, before = asyncio.get_running_loop(), asyncio.all_tasks()
     problems: list[str] = []
     loop.set_exception_handler(lambda _, context: problems.append(_describe(context)))

@@ -80,7 +80,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when somebody asks for it: the broker needs the `server` extra, and who has it may not need HTTP."""
+    """Import a name when it is first used, because the broker needs the `server` extra."""
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module 'fairlane' has no attribute {name!r}")

@@ -1,11 +1,11 @@
-"""The blocking client, for programs without an event loop: the same verbs, each returning when it is done.
+"""The blocking client, for programs without an event loop: the same methods, each returning when it is done.
 
     with Client("http://127.0.0.1:6632") as client:
         client.push("orders", {"total": 42}, partition="customer-7")
 
-One asynchronous client does the work, on a loop in a thread of its own. Its parts are wrapped as they are asked for:
-`client.queues.list()`. Calls may come from any number of threads, and travel together as those of its tasks do.
-Handlers of a consumer run in threads as well.
+One asynchronous client does the work, on an event loop in a background thread. Its resources are wrapped on first use:
+`client.queues.all()`. Any number of threads may use a client, and their concurrent calls share requests. Handlers of a
+consumer run in threads as well.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 import msgspec
 
 from fairlane import client as asynchronous
-from fairlane.client.client import ClientOptions
 from fairlane.client.operations import WAIT_SECONDS
-from fairlane.client.part import Part
+from fairlane.client.options import ClientOptions
+from fairlane.client.resource import ClientResource
 from fairlane.errors import InvalidRequest
 from fairlane.model.outcome import PushOutcome
 
 __all__ = ["Buffer", "Client", "Consumer", "QueuedPush"]
 
-CLEAN_UP_SECONDS = 10.0  # for what was interrupted: a consumer gives back what it held
+CLEAN_UP_SECONDS = 10.0  # after an interrupt: a consumer releases its messages
 
 _of_parents: list[object] = []
 _reopening = threading.Lock()
 
 
 def _forked() -> None:
-    global _reopening  # somebody else may have held it
+    global _reopening  # another thread of the parent may have held the lock
     _reopening = threading.Lock()
 
 
@@ -50,7 +50,10 @@ X = TypeVar("X")
 
 
 class Portal:
-    """An event loop in a thread, and the way to it. A forked process has the portal, but not its thread."""
+    """An event loop in a background thread that other threads run coroutines on.
+
+    A forked process inherits the portal but not its thread.
+    """
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -67,7 +70,7 @@ class Portal:
         await self._closing.wait()
 
     def call(self, work: Coroutine[Any, Any, R]) -> R:
-        """What `work` returns, or raises, on the loop. Who is interrupted while waiting for it ends it first."""
+        """Run `work` on the loop and return its result. An interrupt while waiting cancels it first."""
         ended = threading.Event()
         watched = _watched(work, ended)
         try:
@@ -95,7 +98,7 @@ class Portal:
 
     @contextmanager
     def within(self, manager: AbstractAsyncContextManager[R]) -> Iterator[R]:
-        """`async with manager`, for a caller that cannot."""
+        """Enter an asynchronous context manager from a thread without a loop."""
         entered = self.call(_awaited(manager.__aenter__))
         try:
             yield entered
@@ -124,7 +127,7 @@ async def _awaited(verb: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) ->
 
 
 def _blocking(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
-    """A verb of the asynchronous object behind a blocking one, for a caller that waits."""
+    """Wrap a method of the asynchronous object so that it blocks until it is done."""
 
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         portal: Portal = self._portal
@@ -140,7 +143,7 @@ def _blocking(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Ca
 
 
 def _making(make: Callable[Concatenate[Any, P], X], wrap: Callable[[Portal, X], R]) -> Callable[Concatenate[Any, P], R]:
-    """A verb that returns an object at once, for a caller that uses it from outside the loop."""
+    """Wrap a method that returns an object at once, so that the object can be used outside the loop."""
 
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return wrap(self._portal, make(self._asynchronous, *args, **kwargs))
@@ -149,28 +152,30 @@ def _making(make: Callable[Concatenate[Any, P], X], wrap: Callable[[Portal, X], 
 
 
 class QueuedPush(PushOutcome, kw_only=True, gc=True):
-    """A push that is durable and stored soon. `wait` returns when it is."""
+    """A push that is durable but not yet in the store. `wait` returns when it is stored."""
 
-    look: Callable[[PushOutcome, float], PushOutcome]
+    wait_stored: Callable[[PushOutcome, float], PushOutcome]
 
     @staticmethod
     def of(outcome: PushOutcome, portal: Portal) -> PushOutcome:
         if not isinstance(outcome, asynchronous.QueuedPush):
             return outcome
-        look: Any = outcome.look
-        fields = msgspec.structs.asdict(outcome) | {"look": lambda one, seconds: portal.call(look(one, seconds))}
+        wait_stored: Any = outcome.wait_stored
+        fields = msgspec.structs.asdict(outcome) | {
+            "wait_stored": lambda one, seconds: portal.call(wait_stored(one, seconds))
+        }
         return QueuedPush(**fields)
 
     def wait(self, seconds: float = WAIT_SECONDS) -> PushOutcome:
-        return self.look(self, seconds)
+        return self.wait_stored(self, seconds)
 
 
-class Verbs:
-    """The verbs of a part of the client, each returning when it is done: `client.queues.list()`."""
+class BlockingResource:
+    """A resource of the client whose methods block until they are done: `client.queues.all()`."""
 
-    def __init__(self, portal: Portal, part: Part) -> None:
+    def __init__(self, portal: Portal, resource: ClientResource) -> None:
         self._portal = portal
-        self._asynchronous = part
+        self._asynchronous = resource
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         verb = getattr(self._asynchronous, name)
@@ -181,7 +186,7 @@ class Verbs:
 
 
 class _Block:
-    """Something for a `with` block, whose end may wait."""
+    """Base of objects for `with` blocks that may block when the block ends."""
 
     def __init__(self, portal: Portal, inner: AbstractAsyncContextManager[Any]) -> None:
         self._portal = portal
@@ -224,7 +229,7 @@ class Consumer(_Block):
 
 
 class Client:
-    """`fairlane.Client`, for callers that wait. Takes the same arguments, and has the same verbs and parts.
+    """A blocking `fairlane.Client`, with the same arguments, methods and resources.
 
     After a fork, the child process opens its own connections on its first call.
     """
@@ -264,23 +269,24 @@ class Client:
     release = _blocking(asynchronous.Client.release)
     result = _blocking(asynchronous.Client.result)
     transaction = _making(asynchronous.Client.transaction, Portal.within)
-    pause_pops = _blocking(asynchronous.Client.pause_pops)
-    pause_pushes = _blocking(asynchronous.Client.pause_pushes)
     consume = _blocking(asynchronous.Client.consume)
     consumer = _making(asynchronous.Client.consumer, Consumer)
 
-    def __getattr__(self, name: str) -> Verbs:
-        """A part of the client, by its name."""
-        part = None if name.startswith("_") else vars(self._asynchronous).get(name)
-        if not isinstance(part, Part):
+    def __getattr__(self, name: str) -> BlockingResource:
+        """Return the resource of this name."""
+        resource = None if name.startswith("_") else vars(self._asynchronous).get(name)
+        if not isinstance(resource, ClientResource):
             raise AttributeError(f"a client has no {name!r}")
-        return Verbs(self._portal, part)
+        return BlockingResource(self._portal, resource)
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *(name for name, one in vars(self._asynchronous).items() if isinstance(one, Part))]
+        return [
+            *super().__dir__(),
+            *(name for name, one in vars(self._asynchronous).items() if isinstance(one, ClientResource)),
+        ]
 
     def close(self) -> None:
-        """Wait for what is on its way, then close the connections and end the thread. Twice is as good as once."""
+        """Wait for calls in flight, then close the connections and stop the thread. A second call is a no-op."""
         client, portal = self._opened
         if portal.pid == os.getpid() and not portal.closed:
             portal.call(client.close())

@@ -1,5 +1,7 @@
-"""Settings of the broker process: flags, `FAIRLANE_*` in the environment, an optional TOML file, in this order of
-weight."""
+"""Settings of the broker process.
+
+Options on the command line override `FAIRLANE_*` environment variables, which override an optional TOML file.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from fairlane.model.limits import POLLS_MAX
 from fairlane.runtime.process import warning_of
 
 EMBEDDED = "postgres"
-"""Stands for the PostgreSQL that `fairlane serve` starts in its data directory."""
+"""Store name of the embedded PostgreSQL, which `fairlane serve` runs in its data directory."""
 SECRET_NAMES = "*SECRET*"  # noqa: S105
 _OURS = "FAIRLANE_SECRET_"
 _OTEL = (
@@ -30,107 +32,121 @@ log = logging.getLogger("fairlane")
 
 
 def _flag(help: str) -> Any:
-    """A setting that is also an option of `fairlane serve`, and the help of that."""
+    """Return the metadata of a setting that is also an option of `fairlane serve`, with its help text."""
     return msgspec.Meta(description=help)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    store: Annotated[str, _flag("A file such as queue.db, postgresql://..., or postgres for an embedded one")] = (
-        "sqlite:///fairlane.db"
-    )
-    host: Annotated[str, _flag("Address to listen on; none with --socket for no port")] = "127.0.0.1"
-    port: Annotated[int, _flag("Port to listen on")] = 6632
-    socket: Annotated[str | None, _flag("Path of a unix socket to listen at too, for this user alone")] = None
-    hooks_listen: Annotated[str | None, _flag("HOST:PORT where webhooks are taken, and nothing else is there")] = None
-    tls_cert: Annotated[str | None, _flag("Certificate and those above it, PEM: speak TLS; read again on SIGHUP")] = (
+    """All settings of a broker process."""
+
+    store: Annotated[
+        str, _flag("Store: a file like queue.db, a postgresql:// URL, or postgres for embedded PostgreSQL.")
+    ] = "sqlite:///fairlane.db"
+    host: Annotated[str, _flag("Address to listen on, or none to listen only on --socket.")] = "127.0.0.1"
+    port: Annotated[int, _flag("Port to listen on.")] = 6632
+    socket: Annotated[str | None, _flag("Path of a Unix socket to listen on as well, for the current user only.")] = (
         None
     )
-    tls_key: Annotated[str | None, _flag("Key of the certificate, if it is not in its file")] = None
-    tls_client_ca: Annotated[str | None, _flag("Let in whose certificate this authority signed, and nobody else")] = (
-        None
-    )
+    hooks_listen: Annotated[str | None, _flag("HOST:PORT of a listener that serves only webhooks.")] = None
+    tls_cert: Annotated[str | None, _flag("Certificate chain in PEM. Enables TLS; reloaded on SIGHUP.")] = None
+    tls_key: Annotated[str | None, _flag("Private key, if it is not in the certificate file.")] = None
+    tls_client_ca: Annotated[str | None, _flag("Require client certificates signed by this CA.")] = None
     trusted_proxies: Annotated[
-        str, _flag("Addresses and networks whose X-Forwarded-For is believed, separated by commas")
+        str, _flag("Comma-separated addresses and networks of proxies whose X-Forwarded-For is trusted.")
     ] = ""
-    peer_share: Annotated[float, _flag("Part of connections, polls and bytes that one address may have")] = 0.25
-    """Loopback and trusted proxies may have all: many ask from there."""
-    workers: Annotated[int, _flag("Processes; more than one needs PostgreSQL")] = 1
-    log_format: Annotated[Literal["text", "json"], _flag("text or json")] = "text"
+    peer_share: Annotated[
+        float, _flag("Share of connections, polls and bytes that one address may use, from 0 to 1.")
+    ] = 0.25
+    """Loopback addresses and trusted proxies are exempt, because many clients share them."""
+    workers: Annotated[int, _flag("Number of broker processes. More than one needs PostgreSQL.")] = 1
+    log_format: Annotated[Literal["text", "json"], _flag("Log format: text or json.")] = "text"
     otel: Annotated[
-        Literal["auto", "on", "off"], _flag("Spans and metrics by OpenTelemetry; auto: if OTEL_* ask for them")
+        Literal["auto", "on", "off"], _flag("OpenTelemetry spans and metrics: on, off, or auto to follow OTEL_*.")
     ] = "auto"
-    data_dir: Annotated[str, _flag("For what is not the store; one broker each")] = "fairlane-data"
-    listen_url: Annotated[str | None, _flag("PostgreSQL itself, if --store leads to a pooler")] = None
-    statement_cache: Annotated[bool, _flag("Off for a pooler that cannot keep prepared statements")] = True
-    allowed_hosts: Annotated[str, _flag("Names and addresses by which clients ask for it, separated by commas")] = ""
-    """Beside those of loopback and where it listens; `*` for any."""
-    insecure_no_auth: Annotated[bool, _flag("Ask nobody for a key: whoever reaches the port may do everything")] = False
-    """Otherwise a broker that listens elsewhere than on loopback needs keys or tokens."""
-    require_auth: Annotated[bool, _flag("Ask for a key or token from the start, on loopback too")] = False
-    """Always on with `--trusted-proxies`, or with a name in `--allowed-hosts` that is not loopback's."""
-    audit_days: Annotated[int, _flag("How long entries of the audit log stay; 0 for ever")] = 365
-    cors_origin: Annotated[str | None, _flag("Let pages of these origins call the API")] = None
-    secret_names: Annotated[str, _flag("Environment variables that specs may name, besides FAIRLANE_SECRET_*")] = (
-        SECRET_NAMES
-    )
-    """Separated by commas; `*` stands for any text."""
-    outbound_allow: Annotated[
-        str, _flag("Hosts and networks inside that commands may call and pollers read, separated by commas")
+    data_dir: Annotated[
+        str, _flag("Directory for the journal, locks and embedded PostgreSQL. Not shared between brokers.")
+    ] = "fairlane-data"
+    listen_url: Annotated[str | None, _flag("URL of PostgreSQL itself, if --store is a connection pooler.")] = None
+    statement_cache: Annotated[
+        bool, _flag("Cache prepared statements. Turn off for poolers that do not support them.")
+    ] = True
+    allowed_hosts: Annotated[
+        str, _flag("Comma-separated host names and addresses that clients may use for the broker.")
     ] = ""
-    pollers: Annotated[bool, _flag("Read what the pollers of applied specs declare; one broker does at a time")] = True
-    """Off leaves that to other brokers and to `fairlane poll`."""
-    metrics_series_max: Annotated[int, _flag("Queues that metrics show by name, and groups; the rest is added up")] = (
-        1000
+    """Loopback names and the listening address are always allowed. `*` allows any."""
+    insecure_no_auth: Annotated[bool, _flag("Require no keys: anyone who can reach the port can do everything.")] = (
+        False
     )
-    connections_max: Annotated[int, _flag("Connections of clients, in each process")] = 10_000
-    polls_max: Annotated[int, _flag("Long polls that wait at once, in each process")] = POLLS_MAX
-    """Fewer than connections, so that pushes and acks find one."""
-    allow_unsafe: Annotated[bool, _flag("Accept a store that may lose what it committed")] = False
-    journal: Annotated[bool, _flag("Keep pushes and acks below the data directory while the store is away")] = True
-    inflight_bytes_max: Annotated[int, _flag("Of all requests and unread answers together, in each process")] = (
+    """Otherwise a broker that does not listen on loopback needs keys or tokens."""
+    require_auth: Annotated[bool, _flag("Require a key or token for every request, on loopback too.")] = False
+    """Always on with `--trusted-proxies`, or if `--allowed-hosts` has a name that is not a loopback name."""
+    audit_days: Annotated[int, _flag("Days to keep audit log entries; 0 keeps them forever.")] = 365
+    cors_origin: Annotated[str | None, _flag("Origins whose web pages may call the API.")] = None
+    secret_names: Annotated[
+        str, _flag("Patterns of environment variables that specs may read, besides FAIRLANE_SECRET_*.")
+    ] = SECRET_NAMES
+    """Comma-separated. `*` matches any text."""
+    outbound_allow: Annotated[
+        str, _flag("Comma-separated private hosts and networks that commands and pollers may call.")
+    ] = ""
+    pollers: Annotated[bool, _flag("Run the pollers of applied specs. Only one broker runs a poller at a time.")] = True
+    """If off, other brokers or `fairlane poll` run them."""
+    metrics_series_max: Annotated[
+        int, _flag("Maximum number of queues and groups with their own metrics; the rest is summed.")
+    ] = 1000
+    connections_max: Annotated[int, _flag("Maximum client connections per process.")] = 10_000
+    polls_max: Annotated[int, _flag("Maximum waiting long polls per process.")] = POLLS_MAX
+    """Less than connections_max, so that pushes and acks can connect."""
+    allow_unsafe: Annotated[bool, _flag("Accept a store that may lose committed messages.")] = False
+    journal: Annotated[bool, _flag("Keep pushes and acks in the data directory while the store is unavailable.")] = True
+    inflight_bytes_max: Annotated[int, _flag("Maximum bytes of requests and unread responses per process.")] = (
         256 * 1024 * 1024
     )
-    """Past it requests are refused before they are read."""
-    failed_operations_seconds: Annotated[int, _flag("How long failed operations are kept; 0 for ever")] = 30 * 86_400
-    journal_bytes_max: Annotated[int, _flag("Past this the journal refuses with 429")] = 1024**3
-    patience_seconds: Annotated[float, _flag("A push or an ack that takes the store longer goes to the journal")] = 2.0
-    """A store that does not finish one in this time is away; one that answers nobody, after a quarter."""
-    wait_seconds_max: Annotated[float, _flag("Longest wait for a busy store; past it pushes and acks get 202")] = 2.0
-    """Those are operations then; while acks are, pops are refused."""
-    push_operations_max: Annotated[int, _flag("Waiting operations past which pushes get 429")] = 10_000
-    ack_operations_max: Annotated[int, _flag("Waiting operations past which acks get 429")] = 50_000
+    """Above it, requests are refused before they are read."""
+    failed_operations_seconds: Annotated[int, _flag("Seconds to keep failed operations; 0 keeps them forever.")] = (
+        30 * 86_400
+    )
+    journal_bytes_max: Annotated[int, _flag("Maximum size of the journal; above it, writes get 429.")] = 1024**3
+    store_timeout_seconds: Annotated[
+        float, _flag("Store timeout in seconds. A push or ack that takes longer goes to the journal.")
+    ] = 2.0
+    """The store is unavailable if a write takes this long, or if it answers nothing for a quarter of it."""
+    wait_seconds_max: Annotated[
+        float, _flag("Longest wait in seconds for a busy store. Then pushes and acks get 202.")
+    ] = 2.0
+    """They become operations. While acks do, pops are refused."""
+    push_operations_max: Annotated[int, _flag("Maximum pending operations; above it, pushes get 429.")] = 10_000
+    ack_operations_max: Annotated[int, _flag("Maximum pending operations; above it, acks get 429.")] = 50_000
     encryption_key: str = ""
-    """Keys for encrypted queues, each 64 hex digits or 32 bytes in base64; the first one is used for what is new."""
+    """Keys for encrypted queues, each 64 hex digits or 32 bytes in base64. New messages use the first one."""
     encryption_key_file: str | None = None
-    """A file with such keys."""
+    """A file with encryption keys, in the format of `encryption_key`."""
     sealed_queues: str = ""
-    """Queues that are always encrypted, whatever their options say, by names and beginnings with a `*`, separated by
-    commas: a message in clear in one of them is not delivered."""
+    """Comma-separated queues, or prefixes with `*`, that are always encrypted. Plain messages are not delivered."""
     jwt_secret: str = ""
-    """Tokens (JWT) that are signed with this secret (HS256) are credentials; at least 32 bytes."""
+    """Accept JWTs signed with this secret (HS256). At least 32 bytes."""
     jwt_public_key: str = ""
-    """Those signed with the private half of a key are: PEM, or a file with such keys. RSA (RS256), P-256 (ES256) or
-    Ed25519 (EdDSA)."""
+    """Accept JWTs verified by this public key: PEM or a file. RSA (RS256), P-256 (ES256) or Ed25519 (EdDSA)."""
     jwt_jwks_url: str = ""
-    """Those of an identity provider are, which publishes its keys there; https, or a host of outbound_allow."""
+    """Accept JWTs of an identity provider that publishes its keys at this URL: https, or a host in outbound_allow."""
     jwt_issuer: str | None = None
-    """The `iss` that tokens must have."""
+    """The `iss` claim that tokens must have."""
     jwt_audience: str | None = None
-    """The `aud` that tokens must have; without one those that have any are for somebody else."""
+    """The `aud` claim that tokens must have. If unset, tokens with any audience are refused."""
     jwt_claims: str = ""
-    """Where claims have other names: `role=...,roles=...,scopes=...,tenant=...,sub=...`, as many as differ."""
+    """Other names of claims: `role=...,roles=...,scopes=...,tenant=...,sub=...`, any of them."""
     retention_interval_seconds: float = 10.0
-    """How often what a retention rule covers is deleted; 0 leaves that to other brokers."""
+    """Seconds between runs of the retention rules. 0 leaves them to other brokers."""
 
 
 def flags() -> dict[str, str]:
-    """The settings that are options of `fairlane serve`, with their help."""
+    """Return the settings that are options of `fairlane serve`, with their help texts."""
     hints = get_type_hints(Settings, include_extras=True)
     return {name: hint.__metadata__[0].description for name, hint in hints.items() if hasattr(hint, "__metadata__")}
 
 
 def load_settings(flags: dict[str, Any], config_file: Path | None = None) -> Settings:
-    """Settings from everywhere; InvalidRequest names what is wrong and where it was said."""
+    """Load settings from options, environment and file. Raises InvalidRequest that names the source of a bad value."""
     values: dict[str, Any] = {}
     if config_file is not None:
         try:
@@ -144,7 +160,7 @@ def load_settings(flags: dict[str, Any], config_file: Path | None = None) -> Set
         if given is not None:
             values |= _checked({name: given}, f"FAIRLANE_{name.upper()}")
     settings = Settings(**values | {name: value for name, value in flags.items() if value is not None})
-    from fairlane.store.opening import store_url  # only a broker and its tools read settings
+    from fairlane.store.opening import store_url  # not needed to import this module
 
     if settings.store == EMBEDDED:
         return settings
@@ -152,29 +168,32 @@ def load_settings(flags: dict[str, Any], config_file: Path | None = None) -> Set
 
 
 def named_variables(names: Sequence[str], *, allowed: str = SECRET_NAMES) -> list[str]:
-    """What environment variables of the broker hold that a spec names for secrets. InvalidRequest if one is not set, or
-    is none for specs: who may write one could find out of any other whether it is there, or have it sent away."""
+    """Return the values of environment variables that a spec names for secrets.
+
+    Raises InvalidRequest if one is not set, or not allowed: otherwise the author of a spec could probe any variable of
+    the broker, or send it elsewhere.
+    """
     for name in names:
         if not _may_name(name, allowed):
             raise InvalidRequest(
-                f"a spec may not name the environment variable {name:.100}: {_OURS}* and what secret_names allows "
-                f"({allowed}) are for that"
+                f"a spec may not read the environment variable {name:.100}; it may read {_OURS}* and those that "
+                f"secret_names allows ({allowed})"
             )
         if not os.environ.get(name):
             raise InvalidRequest(
-                f"the environment variable {name:.100} is not set where the broker runs, and a spec names it for a "
-                "secret; set it there and start the broker again"
+                f"the environment variable {name:.100} is not set for the broker, but a spec needs it for a secret; "
+                "set it and restart the broker"
             )
     return [os.environ[name] for name in names]
 
 
 def own_variables(names: Sequence[str]) -> list[str]:
-    """The same for a command of whoever sets the environment: anything but the broker's own settings."""
+    """Like `named_variables`, for commands in the user's own environment: any variable except broker settings."""
     for name in names:
         if not _may_name(name, "*"):
-            raise InvalidRequest(f"{name:.100} is a setting of the broker, and no secret for a spec")
+            raise InvalidRequest(f"{name:.100} is a setting of the broker and cannot be a secret of a spec")
         if not os.environ.get(name):
-            raise InvalidRequest(f"the environment variable {name:.100} is not set, and the spec names it for a secret")
+            raise InvalidRequest(f"the environment variable {name:.100} is not set, but the spec needs it for a secret")
     return [os.environ[name] for name in names]
 
 
@@ -184,17 +203,15 @@ def _may_name(name: str, allowed: str) -> bool:
     return any(fnmatchcase(name, pattern.strip()) for pattern in allowed.split(","))
 
 
-def handed_on() -> dict[str, str]:
-    """The environment of the processes that a broker starts: all but its own settings, some of which are secret and
-    which it tells them itself."""
+def child_environment() -> dict[str, str]:
+    """Return the environment for child processes, without the broker's settings, which may be secret."""
     return {
         name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_") or name.startswith(_OURS)
     }
 
 
 def wants_otel(setting: str) -> bool:
-    """Whether to make spans, and send them and metrics: as the setting says, or if OTEL_* in the environment name a
-    collector or an exporter, as for any other service."""
+    """Return True if OpenTelemetry is on, or is `auto` and OTEL_* name a collector or exporter."""
     if setting not in ("auto", "on", "off"):
         raise InvalidRequest(f"otel is {setting!r:.40}; it must be auto, on or off")
     if setting != "auto" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
@@ -203,12 +220,12 @@ def wants_otel(setting: str) -> bool:
 
 
 def pg_sslmode() -> str:
-    """How PostgreSQL is to speak TLS where its URL does not say it."""
+    """Return the sslmode of PostgreSQL URLs that do not set one."""
     return os.environ.get("PGSSLMODE") or "prefer"
 
 
 def encryption_key(settings: Settings) -> str:
-    """The keys for encrypted queues, from the setting or its file; "" if there are none."""
+    """Return the keys for encrypted queues from the setting or its file, or "" if there are none."""
     if settings.encryption_key_file is None:
         return settings.encryption_key
     if warning := warning_of(settings.encryption_key_file):
@@ -223,7 +240,7 @@ def _checked(values: dict[str, Any], where: str) -> dict[str, Any]:
     unknown = sorted(set(values) - set(Settings.__struct_fields__))
     if unknown:
         raise InvalidRequest(
-            f"{where}: unknown setting {unknown[0]!r}; known are {', '.join(Settings.__struct_fields__)}"
+            f"{where}: unknown setting {unknown[0]!r}; known settings are {', '.join(Settings.__struct_fields__)}"
         )
     try:
         settings = msgspec.convert(values, Settings, strict=False)

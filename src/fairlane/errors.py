@@ -4,48 +4,48 @@
     |- InvalidRequest       the caller's fault, never retry
     |   |- SpecError        a spec is wrong at a line and column
     |   |- PayloadInvalid   a message does not fit the type of its queue
-    |   '- ExpressionFailed a message has not what an expression of a spec needs
-    |       '- ExpressionTooCostly   it would take too much work, or make too much of it, whenever it is tried
-    |- NotFound             the queue, group, partition or message is not there
+    |   '- ExpressionFailed a message lacks a value that an expression of a spec needs
+    |       '- ExpressionTooCostly   the expression exceeds its limits on work or output for this message
+    |- NotFound             the queue, group, partition or message does not exist
     |- Conflict             the state does not allow it
-    |   |- LeaseLost        the lease ended, or was never this group's
+    |   |- LeaseLost        the lease ended, or never belonged to this group
     |   |- AlreadyExists
-    |   |- OptionsChanged       somebody else changed the options of the queue meanwhile
+    |   |- OptionsChanged       the options of the queue were changed meanwhile
     |   |- ConfigMismatch       a stream of this name was registered with another configuration
-    |   |- NotAvailable         this broker was not started with what it takes
-    |   |- ConsentNeeded        a spec would lose, refuse or expose messages, and nobody agreed to that
+    |   |- NotAvailable         this broker was started without the needed setting
+    |   |- ConsentNeeded        a spec would lose, refuse or expose messages, and needs consent
     |   |- TransactionRefused   one of its operations was refused; nothing was applied
-    |   |   |- AlreadyApplied   its acks were applied by an earlier try, and its pushes with them
+    |   |   |- AlreadyApplied   an earlier attempt applied its acks and pushes
     |   |   '- StateMoved       a cycle without an ack met a consumer of its stream
     |   |- AckRefused           the ack of one message
     |   |   |- Unresolvable     no such message in the lease or the partition
-    |   |   |- NotDelivered     the message was not handed out yet
+    |   |   |- NotDelivered     the message has not been delivered yet
     |   |   |- Committed        a nack came too late: the message is finished
-    |   |   '- Redelivered      an earlier message of the same call failed, so this one comes again
-    |   '- OperationFailed      what was accepted was given up on later; the operation says why
-    |- Unauthenticated      a signature or credential is missing, or is not good
-    |- Forbidden            the caller is known, and has not the scope for it
-    |   '- QuotaReached     the tenant has as many as it may: waiting does not help
-    |- CommandFailed        what carries out a command refused it or did not answer; `retryable` says which
+    |   |   '- Redelivered      an earlier message of the same call failed, so this one is delivered again
+    |   '- OperationFailed      an accepted operation failed later; the operation has the reason
+    |- Unauthenticated      a signature or credential is missing or invalid
+    |- Forbidden            the caller lacks the scope
+    |   '- QuotaReached     the tenant has reached a quota: waiting does not help
+    |- CommandFailed        the executor of a command refused it or did not answer; `retryable` tells which
     |- Overloaded           try again after `retry_after` seconds
     |   |- QueueFull        the queue is at its capacity
-    |   |- OverQuota        the tenant has as much as it may at once
-    |   '- JournalFull      the store is away and the journal has no room either
-    |- BrokerFailed         the broker met a defect of its own; its log says more
+    |   |- OverQuota        the tenant exceeds a rate or a concurrency limit
+    |   '- JournalFull      the store is down and the journal is full
+    |- BrokerFailed         the broker has a defect; its log has the details
     '- Unavailable          the store or the broker cannot answer now; retry
         |- StoreUnavailable
         |   |- StoreRefused the database, the role or the URL is wrong: waiting does not help
-        |   '- StoreFull    its disk has no room
+        |   '- StoreFull    the disk of the store is full
         |- StoreUnsafe      the store would lose data: refused to start
         |- StoreCorrupt     stored bytes do not match their checksum
         |   '- SealError    a message cannot be sealed or opened: no key, another key, or changed bytes
-        |- LaneWaiting      operations wait in a partition that a transaction or a sealed replay would append to
-        |- LaneLocked       somebody else holds the partition for too long; nothing was applied
+        |- LaneWaiting      operations are queued for a partition that a transaction or a sealed replay would append to
+        |- LaneLocked       the partition is locked for too long; nothing was applied
         |- ShuttingDown
-        |- TooManyPolls     as many long polls wait as the broker lets
-        '- OutcomeUnknown   the commit's fate is not known; retry with the same transactionId
+        |- TooManyPolls     the limit of waiting long polls is reached
+        '- OutcomeUnknown   the commit may or may not have happened; retry with the same transactionId
 
-`code` is stable and travels on the wire; `retryable` says whether the same call may succeed later.
+`code` is stable and part of the wire format. `retryable` is True if the same call may succeed later.
 """
 
 from __future__ import annotations
@@ -61,8 +61,10 @@ class InvalidRequest(FairlaneError):
 
 
 class SpecError(InvalidRequest):
-    """An error of a spec: `line` and `column` count from 1; `excerpt` shows the line with a mark beneath the place;
-    `hint` helps."""
+    """A mistake in a spec.
+
+    `line` and `column` count from 1. `excerpt` shows the line with a mark under the place, and `hint` suggests a fix.
+    """
 
     code = "spec_error"
 
@@ -77,7 +79,7 @@ class SpecError(InvalidRequest):
         self.hint = hint
 
     def render(self) -> str:
-        """The whole story for a terminal: place, sentence, the line, the hint."""
+        """Format the error for a terminal: place, message, excerpt and hint."""
         parts = [f"{self.file}:{self.line}:{self.column}: {self}", self.excerpt]
         if self.hint:
             parts.append(f"  {self.hint}")
@@ -85,8 +87,10 @@ class SpecError(InvalidRequest):
 
 
 class PayloadInvalid(InvalidRequest):
-    """A payload that does not fit: `path` is what is wrong in the message, like `payload.incident.urgency`; empty if it
-    is the whole."""
+    """A payload that does not match the type of its queue.
+
+    `path` is the wrong field, like `payload.incident.urgency`, and empty if the whole payload is wrong.
+    """
 
     code = "payload_invalid"
 
@@ -171,7 +175,7 @@ class ConsentNeeded(Conflict):
 
 
 class TransactionRefused(Conflict):
-    """A refused transaction: `index` is the step that was refused; every step was rolled back."""
+    """A refused transaction. `index` is the step that was refused; all steps were rolled back."""
 
     code = "transaction_refused"
 
@@ -181,13 +185,13 @@ class TransactionRefused(Conflict):
 
 
 class AlreadyApplied(TransactionRefused):
-    """The acks of the transaction were applied by an earlier try, and with them what that one pushed."""
+    """An earlier attempt of the transaction was applied, acks and pushes."""
 
     code = "already_applied"
 
 
 class StateMoved(TransactionRefused):
-    """A cycle without an ack that met a consumer of its stream, or the work of one."""
+    """A stream cycle without an ack that conflicts with a consumer of its stream."""
 
     code = "state_moved"
 
@@ -197,7 +201,7 @@ class OperationFailed(Conflict):
 
 
 class CommandFailed(FairlaneError):
-    """A failed command: `retry_after` is how many seconds whoever was called asked for, if it did."""
+    """A failed command. `retry_after` is the delay in seconds that the called service asked for, or None."""
 
     code = "command_failed"
 
@@ -212,7 +216,7 @@ class Overloaded(FairlaneError):
     retryable = True
 
     def __init__(self, message: str, *, retry_after: float = 5.0, depth: int | None = None) -> None:
-        """`depth` is how many wait where there is no more room."""
+        """Create the error. `depth` is the number of messages in the full queue. None if it is not about a queue."""
         super().__init__(message)
         self.retry_after = retry_after
         self.depth = depth
@@ -290,3 +294,13 @@ class TooManyPolls(Unavailable):
 
 class OutcomeUnknown(Unavailable):
     code = "outcome_unknown"
+
+
+def as_outcome_unknown(error: FairlaneError) -> OutcomeUnknown:
+    """Return the error of a call that an earlier attempt may have applied, although this attempt failed."""
+    if isinstance(error, OutcomeUnknown):
+        return error
+    return OutcomeUnknown(
+        f"this may have been done or not: an answer of the store was lost, and then it said: {error}; "
+        "repeat it with the same ids"
+    )

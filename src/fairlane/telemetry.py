@@ -1,7 +1,7 @@
-"""Telemetry: counters of what the broker does, since it started. Kept in memory; `http` shows them.
+"""Telemetry: counters of the broker's work since it started. They are kept in memory, and `http` exposes them.
 
-Recording must cost less than a microsecond a request: it adds to plain numbers, and what takes thought
-(percentiles, series) is left to whoever asks.
+Recording must cost less than a microsecond per request. It only adds to plain numbers; percentiles and series are
+computed when they are read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairlane.runtime.process import cpu_seconds, resident_bytes
 T = TypeVar("T")
 KINDS: Final = ("push", "pop", "ack", "transaction", "renew_lease")
 MINUTES_MAX: Final = 24 * 60
-QUEUES_MAX: Final = 200  # counted one by one in each minute; what comes beyond is in the totals only
+QUEUES_MAX: Final = 200  # queues counted one by one in each minute; the rest is only in the totals
 SECONDS_MAX: Final = 300
 BIN_SECONDS: Final = 5
 BINS_MAX: Final = SECONDS_MAX // BIN_SECONDS
@@ -29,14 +29,14 @@ BIN_QUEUES_MAX: Final = 1000
 COUNTED: Final = ("pushed", "popped", "acks", "failed", "dead")
 CLOCKED: Final = ("push", "pop", "ack")
 _SHARES: Final = (0.5, 0.99)
-_STEPS: Final = 4  # buckets to each doubling of the latency, so that a percentile is right within a fifth
+_STEPS: Final = 4  # buckets per doubling of the latency, so that a percentile is accurate within a fifth
 _OCTAVES: Final = 40
 _BIN: Final = BIN_SECONDS * 1_000_000
 _MINUTE: Final = 60_000_000
 
 
 class VerbStats(msgspec.Struct):
-    """The counts of one verb: how often, how many items, how long. Errors are not part of the latencies."""
+    """Counts of one verb: calls, items and latencies. Errors are not part of the latencies."""
 
     count: int = 0
     items: int = 0
@@ -56,11 +56,11 @@ class VerbStats(msgspec.Struct):
         return self.seconds / self.count * 1e3 if self.count else 0.0
 
     def percentile_ms(self, share: float) -> float:
-        """The latency that `share` of the calls did not exceed, as near as the buckets tell."""
+        """Return the latency that `share` of the calls did not exceed, within the accuracy of the buckets."""
         return percentile(self.buckets, share) * 1e3
 
     def histogram(self, first: int = 5, upto: int = 25) -> Iterator[tuple[float, int]]:
-        """(seconds, how many took no longer), one for each doubling: from 128 us to 67 s, unless told otherwise."""
+        """Yield (seconds, number of calls that took at most this long), one per doubling. Default: 128 us to 67 s."""
         seen = sum(self.buckets[: first * _STEPS])
         for octave in range(first, upto):
             seen += sum(self.buckets[octave * _STEPS : (octave + 1) * _STEPS])
@@ -68,7 +68,7 @@ class VerbStats(msgspec.Struct):
 
 
 def percentile(buckets: Sequence[int], share: float) -> float:
-    """The latency, in seconds, that `share` of what was counted did not exceed; 0 if there is none."""
+    """Return the latency in seconds that `share` of the counted calls did not exceed. 0 if there are none."""
     wanted, seen = share * sum(buckets), 0
     for index, found in enumerate(buckets):
         seen += found
@@ -78,20 +78,20 @@ def percentile(buckets: Sequence[int], share: float) -> float:
 
 
 def upper_bound(bucket: int) -> float:
-    """The latency, in seconds, that everything counted in a bucket stays below."""
+    """Return the latency in seconds that all calls of a bucket stay below."""
     octave, step = divmod(bucket, _STEPS)
     return (bucket + 1 if octave == 0 else (_STEPS + step + 1) << octave - 1) / 1e6
 
 
 class CommandCounts(msgspec.Struct):
-    """Counts of one command: how it ended, and how long it took where it was done."""
+    """Counts of one command by outcome, and the latencies of completed runs."""
 
     done: VerbStats = msgspec.field(default_factory=VerbStats)
     failed: int = 0
     dead: int = 0
 
     def record(self, status: str, seconds: float) -> None:
-        """`status` is that of the ack."""
+        """Record a run. `status` is the status of its ack."""
         if status == "completed":
             self.done.record(seconds, 1)
         elif status == "dlq":
@@ -101,7 +101,7 @@ class CommandCounts(msgspec.Struct):
 
 
 class QueueCounts(msgspec.Struct):
-    """Counts of one queue in some seconds, or in one minute."""
+    """Counts of one queue in one bin or one minute."""
 
     pushes: int = 0
     pushed: int = 0
@@ -113,9 +113,9 @@ class QueueCounts(msgspec.Struct):
     dead: int = 0
     lag_ms: float = 0.0
     lag_max_ms: float = 0.0
-    """How old the first message of each pop was: in all, and at most."""
+    """Age of the first message of each pop: the sum and the maximum."""
     depth: int | None = None
-    """What was not finished when somebody counted last."""
+    """Unfinished messages at the last count."""
 
     def add(self, more: QueueCounts) -> None:
         for name in QueueCounts.__struct_fields__[:-2]:
@@ -135,8 +135,11 @@ class Tally(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A second or a minute of all queues together: messages by what happened to them (`COUNTED`), and for each verb of
-    `CLOCKED` its median and 99th percentile in seconds, None where there was no call."""
+    """A second or a minute of all queues together.
+
+    It has the messages by event (`COUNTED`), and the median and 99th percentile of each verb of `CLOCKED` in seconds,
+    None if there was no call.
+    """
 
     at: int
     counts: tuple[int, ...]
@@ -144,20 +147,20 @@ class Step(NamedTuple):
     depth: int | None
     oldest_at: int | None
     lag: int | None = None
-    """Of one group, where it was asked for."""
+    """Lag of one group, if it was requested."""
 
 
 class Bin(NamedTuple):
-    """A few seconds, by queue."""
+    """A few seconds of telemetry, by queue."""
 
     at: int
     queues: dict[int, QueueCounts]
     lags: dict[int, int]
-    """What each group had not finished when somebody counted last."""
+    """Unfinished messages of each group at the last count."""
 
 
 class Minute(msgspec.Struct):
-    """A minute of telemetry: what happened in it, by verb and by queue."""
+    """A minute of telemetry, by verb and by queue."""
 
     at: int
     base: dict[str, Tally] = {}
@@ -170,7 +173,7 @@ class Minute(msgspec.Struct):
 
 
 class _Meter:
-    """A meter of what happens from now on, of all queues together."""
+    """A meter of all events from now on, over all queues."""
 
     def __init__(self, telemetry: Telemetry, at: int) -> None:
         self.at = at
@@ -191,46 +194,49 @@ class _Meter:
 
 
 class Telemetry:
-    """One for a broker. `done` and `failed` at the end of each call, `queue` wherever messages pass."""
+    """Telemetry of a broker.
+
+    Callers use `record` and `failed` at the end of each call, and `queue` wherever messages pass.
+    """
 
     def __init__(self) -> None:
         self.started_at = wall_clock()
         self.verbs = {kind: VerbStats() for kind in KINDS}
         self.push, self.pop, self.ack, self.transaction, self.renew_lease = self.verbs.values()
         self.commands: dict[str, CommandCounts] = {}
-        """By name, those that this broker carries out."""
-        self.hooks: Counter[tuple[str, str]] = Counter()
-        """Webhooks that came, by name and what became of them; those of unknown names are under none."""
+        """Counts of the commands that this broker runs, by name."""
+        self.webhooks: Counter[tuple[str, str]] = Counter()
+        """Webhook requests by name and outcome. Requests to unknown webhooks have an empty name."""
         self.time_in_queue = VerbStats()
-        """How old the first message of each pop was."""
+        """Age of the first message of each pop."""
         self.redelivered = self.leases_lost = self.dead = 0
-        """Messages handed out after a failed attempt; leases that pops found to have run out; dead letters made."""
+        """Redelivered messages, expired leases that pops found, and dead letters."""
         self.deleted = self.deleted_unread = 0
-        """Messages that retention deleted, and those of them that some group had not finished."""
+        """Messages that retention deleted, and the number of them that some group had not finished."""
         self._seconds: deque[Step] = deque(maxlen=SECONDS_MAX)
         self._bins: deque[Bin] = deque(maxlen=BINS_MAX)
         self._minutes: deque[Minute] = deque(maxlen=MINUTES_MAX)
         self._beyond = QueueCounts()
         self._counts = (0,) * len(COUNTED)
-        """Of all queues, in bins that are over."""
-        self._turn_at = 0.0
-        """When the second that runs is over: one moment is all that a call looks at."""
+        """Counts of all queues in past bins."""
+        self._rotate_at = 0.0
+        """When the current second ends. A call compares the time with this alone."""
         at = self._begin_second(time.perf_counter())
         self._queues: dict[int, QueueCounts] = {}
         self._bin = Bin(at - at % _BIN, self._queues, {})
         self._second = _Meter(self, at)
         self._minute = self._begin_minute(at)
 
-    def done(self, verb: VerbStats, began: float, items: int) -> None:
-        """A call that began at `began` (`time.perf_counter`) and had so many items is over."""
+    def record(self, verb: VerbStats, began: float, items: int) -> None:
+        """Record a finished call with `items` items that began at `began` (`time.perf_counter`)."""
         now = time.perf_counter()
-        if now >= self._turn_at:
-            self._turn(now)
+        if now >= self._rotate_at:
+            self._rotate(now)
         verb.record(now - began, items)
 
-    def popped(self, queue_id: int, began: float, items: int, redelivered: int, lag_seconds: float) -> None:
-        """A pop of a queue that began then is over; its first message was so old."""
-        self.done(self.pop, began, items)
+    def record_pop(self, queue_id: int, began: float, items: int, redelivered: int, lag_seconds: float) -> None:
+        """Record a finished pop. `lag_seconds` is the age of its first message."""
+        self.record(self.pop, began, items)
         counts = self.queue(queue_id)
         counts.pops += 1
         if not items:
@@ -243,22 +249,22 @@ class Telemetry:
         counts.lag_max_ms = max(counts.lag_max_ms, lag_ms)
         self.time_in_queue.record(lag_seconds, items)
 
-    async def measured(self, verb: VerbStats, items: int, work: Awaitable[T]) -> T:
-        """What `work` comes to, counted; an exception counts as an error."""
+    async def measure(self, verb: VerbStats, items: int, work: Awaitable[T]) -> T:
+        """Await `work` and record it. An exception counts as an error and is raised."""
         began = time.perf_counter()
         try:
             outcome = await work
-        except Exception:  # whatever it is, it is counted and goes on to the caller
+        except Exception:  # counted, then raised
             verb.errors += 1
             raise
-        self.done(verb, began, items)
+        self.record(verb, began, items)
         return outcome
 
     def queue(self, queue_id: int) -> QueueCounts:
-        """The counts of a queue in the seconds that run."""
+        """Return the counts of a queue in the current bin."""
         now = time.perf_counter()
-        if now >= self._turn_at:
-            self._turn(now)
+        if now >= self._rotate_at:
+            self._rotate(now)
         queues = self._queues
         counts = queues.get(queue_id)
         if counts is None:
@@ -267,8 +273,8 @@ class Telemetry:
             counts = queues[queue_id] = QueueCounts()
         return counts
 
-    def gave_up(self, queue_id: int, messages: int) -> None:
-        """So many messages of a queue were dead-lettered."""
+    def record_dead_letters(self, queue_id: int, messages: int) -> None:
+        """Count messages of a queue that became dead letters."""
         self.queue(queue_id).dead += messages
         self.dead += messages
 
@@ -276,7 +282,7 @@ class Telemetry:
         return self.commands.setdefault(name, CommandCounts())
 
     def minutes(self, since: int, until: int) -> list[Minute]:
-        """The minutes that began from `since` to `until`, oldest first; the last may still run."""
+        """Return the minutes that began between `since` and `until`, oldest first. The last may be incomplete."""
         self._catch_up()
         running = msgspec.structs.replace(self._minute, queues=dict(self._minute.queues), verbs={})
         self._fold(running, copied=True)
@@ -284,28 +290,28 @@ class Telemetry:
         return [minute for minute in (*self._minutes, running) if since <= minute.at <= until]
 
     def seconds(self) -> list[Step]:
-        """The last seconds in which something happened or was asked, oldest first, without the one that runs."""
+        """Return the recent seconds with activity, oldest first, without the current one."""
         self._catch_up()
         return list(self._seconds)
 
     def bins(self) -> list[Bin]:
-        """The last bins in which something happened or was asked, oldest first, without the one that runs."""
+        """Return the recent bins with activity, oldest first, without the current one."""
         self._catch_up()
         return list(self._bins)
 
     @property
-    def turn(self) -> int:
-        """When the bin began that runs."""
+    def bin_at(self) -> int:
+        """Start of the current bin."""
         self._catch_up()
         return self._bin.at
 
-    def touched(self, since: int) -> dict[int, int]:
-        """Queues to which something happened in the bins from this turn on, each with its last turn."""
+    def active_queues(self, since: int) -> dict[int, int]:
+        """Return the queues with activity in the bins since `since`, each with its last bin."""
         self._catch_up()
         return {id: bin.at for bin in (*self._bins, self._bin) if bin.at >= since for id in bin.queues}
 
-    def counted(self, depths: Mapping[int, int], *, whole: bool) -> None:
-        """Somebody counted what is not finished, by queue; `whole`: of all queues that are shown together."""
+    def record_depths(self, depths: Mapping[int, int], *, whole: bool) -> None:
+        """Record the unfinished messages by queue. `whole` means that `depths` has all queues."""
         self._catch_up()
         if whole:
             self._second.depth = self._minute_meter.depth = sum(depths.values())
@@ -313,18 +319,18 @@ class Telemetry:
             if whole or queue_id in depths:
                 counts.depth = depths.get(queue_id)
 
-    def lagged(self, lags: Iterable[tuple[int, int]]) -> None:
-        """Somebody counted what groups have not finished, by group."""
+    def record_lags(self, lags: Iterable[tuple[int, int]]) -> None:
+        """Record the unfinished messages by group."""
         self._catch_up()
         self._bin.lags.update(islice(lags, BIN_QUEUES_MAX))
         self._minute.lags.update(islice(self._bin.lags.items(), QUEUES_MAX))
 
-    def aged(self, oldest_at: int | None) -> None:
-        """Somebody looked when the oldest message came that is not finished."""
+    def record_oldest(self, oldest_at: int | None) -> None:
+        """Record the push time of the oldest unfinished message."""
         self._second.oldest_at = self._minute_meter.oldest_at = oldest_at
 
     def counts(self) -> tuple[int, ...]:
-        """Of all queues since the start, as `COUNTED`."""
+        """Return the counts of all queues since the start, in the order of `COUNTED`."""
         queues = (*self._queues.values(), self._beyond)
         return tuple(
             before + sum([getattr(one, name) for one in queues])
@@ -333,11 +339,11 @@ class Telemetry:
 
     def _catch_up(self) -> None:
         now = time.perf_counter()
-        if now >= self._turn_at:
-            self._turn(now)
+        if now >= self._rotate_at:
+            self._rotate(now)
 
-    def _turn(self, now: float) -> None:
-        """Close the second that ran, and with it the bin and the minute that are over."""
+    def _rotate(self, now: float) -> None:
+        """Close the current second, and the bin and minute if they are over."""
         self._seconds.append(self._second.step())
         at = self._begin_second(now)
         if at - at % _BIN != self._bin.at:
@@ -354,7 +360,7 @@ class Telemetry:
 
     def _begin_second(self, now: float) -> int:
         at = wall_clock()
-        self._turn_at = now + 1 - at / 1e6 % 1
+        self._rotate_at = now + 1 - at / 1e6 % 1
         return at - at % 1_000_000
 
     def _begin_minute(self, at: int) -> Minute:
@@ -362,7 +368,7 @@ class Telemetry:
         return Minute(at - at % _MINUTE, self._tallies())
 
     def _fold(self, minute: Minute, *, copied: bool = False) -> None:
-        """Add the bin that runs to a minute."""
+        """Add the current bin to a minute."""
         for queue_id, counts in self._queues.items():
             found = minute.queues.get(queue_id)
             if found is None:

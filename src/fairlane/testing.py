@@ -1,12 +1,11 @@
-"""Testing an app: a broker in the test's own process, workers that run until there is nothing left to do, and a clock
-that stands still.
+"""Test support for apps: a broker in the test process, workers that run until idle, and a clock that stands still.
 
     async with AppTest(app) as test:
         await test.push("orders", {"id": 1})
         await test.drain("orders")
         assert await test.pushed("invoices") == [{"order": 1}]
 
-Needs the `server` extra. Everything runs on the event loop of the test, but plain handlers, which run in threads.
+Needs the `server` extra. Everything runs on the event loop of the test, except plain handlers, which run in threads.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.broker.broker import Broker
 from fairlane.client import Client, DeadLetter
 from fairlane.errors import FairlaneError, NotFound
-from fairlane.http.app import App as HttpApp
+from fairlane.http.app import HttpApp
 from fairlane.http.server import open_sockets
 from fairlane.model.group import LaneState, Subscription
 from fairlane.runtime.clock import wall_clock
@@ -40,7 +39,10 @@ _READER = "fairlane.testing"
 
 
 class FrozenClock:
-    """The broker's time: stands still until it is moved. Leases, delays, backoff and schedules go by it."""
+    """A clock for the broker that stands still until the test moves it.
+
+    Leases, delays, backoff and schedules depend on it.
+    """
 
     def __init__(self, at: datetime | None = None) -> None:
         self.at = wall_clock() if at is None else int(at.timestamp() * 1_000_000)
@@ -57,8 +59,7 @@ class FrozenClock:
 
 
 class AppTest:
-    """An app, a broker for it on an empty store, and a client of that. With a `clock` the broker's time is the
-    test's."""
+    """An app with a broker on an empty store and a client. With a `clock` the test controls the time of the broker."""
 
     def __init__(self, app: App, *, clock: FrozenClock | None = None, store: str = "sqlite:///:memory:") -> None:
         self.app = app
@@ -85,7 +86,7 @@ class AppTest:
         await self._stack.aclose()
 
     async def apply(self, file: str | Path) -> None:
-        """Put the spec in a file in force. SpecError with the first thing that is wrong with it."""
+        """Apply the spec in a file. Raises SpecError with the first mistake in it."""
         await self.client.specs.apply(await asyncio.to_thread(_compiled, str(file)), consent=True)
 
     async def push(self, queue: str, data: Any, **options: Any) -> None:
@@ -93,9 +94,11 @@ class AppTest:
         await self.client.push(queue, data, **options)
 
     async def drain(self, *queues: str, seconds: float = DRAIN_SECONDS) -> None:
-        """Run the handlers of these queues, or of all, until they have nothing to do now: everything was handled, or
-        waits for its time. TimeoutError after so many seconds. A failed attempt waits only for the backoff that the
-        handler or the queue names."""
+        """Run the handlers of these queues, or of all queues, until every message is handled or waits for its time.
+
+        A failed attempt waits only for the backoff that the handler or the queue names. Raises TimeoutError after
+        `seconds`.
+        """
         worker = Worker(
             self.app,
             self.url,
@@ -114,27 +117,27 @@ class AppTest:
             await running
 
     async def _idle(self, worker: Worker) -> bool:
-        """Whether no lane of the worker's queues can be taken or is in somebody's hands."""
-        known = {queue.name for queue in await self.broker.queues.list()}
+        """Return True if no lane of the worker's queues is ready or leased."""
+        known = {queue.name for queue in await self.broker.queues.all()}
         for consumer in worker.consumers:
             if consumer.queue not in known:
                 continue
             try:
                 lanes = await self.broker.groups.lanes(consumer.queue, consumer.group, limit=10_000)
             except NotFound:
-                return False  # its first pop is on its way
-            now = await self.broker.store.now()  # not before them: what failed a moment ago is ready again
+                return False  # its first pop is in flight
+            now = await self.broker.status.now()  # read after the lanes: a lane that just failed counts as ready
             if any(_busy(lane, now) for lane in lanes):
                 return False
         return worker.ready and not any(consumer.claims for consumer in worker.consumers)
 
     async def pushed(self, queue: str) -> list[Any]:
-        """The data of all messages that are in a queue, read or not, each partition's in order."""
+        """Return the data of all messages in a queue, read or not, in order within each partition."""
         return [message.data for message in await self.messages(queue)]
 
     async def messages(self, queue: str) -> list[Any]:
-        """The same as messages. They are read for a group of the test's own, which disturbs no other."""
-        with contextlib.suppress(FairlaneError):  # it has not read here yet
+        """Return all messages in a queue. They are read by a separate group, which does not disturb others."""
+        with contextlib.suppress(FairlaneError):  # the group has not read this queue yet
             await self.client.groups.delete(queue, _READER)
         found: list[Any] = []
         asks: dict[str, Any] = {"group": _READER, "subscription": Subscription(look=True), "auto_ack": True}
@@ -143,25 +146,25 @@ class AppTest:
         return found
 
     async def dead_letters(self, queue: str) -> list[DeadLetter]:
-        return await self.client.dead_letters.list(queue)
+        return await self.client.dead_letters.page(queue)
 
 
 def _compiled(file: str) -> bytes:
     from fairlane.spec.check import problems
     from fairlane.spec.compile import compile_spec
-    from fairlane.spec.text.source import Source
+    from fairlane.spec.text.source import SourceText
 
     def read(name: str) -> str:
         return Path(name).read_text(encoding="utf-8")
 
-    compiled = compile_spec(Source(file, read(file)), read)
+    compiled = compile_spec(SourceText(file, read(file)), read)
     for problem in problems(compiled):
         raise problem
     return msgspec.json.encode(compiled.spec)
 
 
 def _busy(lane: LaneState, now: int) -> bool:
-    """In one look, so that it cannot change hands between two."""
+    """Return True if a lane is ready or leased. Decided from one snapshot, so that no change in between is missed."""
     leased = lane.leased_until is not None or lane.in_flight > 0
     return leased or (lane.ready_at is not None and lane.ready_at <= now and lane.head > lane.committed)
 

@@ -1,1 +1,1 @@
-"""The measurements: they run seldom, and must not rot meanwhile."""
+"""Tests of the benchmarks, which run too rarely to notice when they break."""

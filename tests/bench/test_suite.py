@@ -1,4 +1,4 @@
-"""`python -m bench` runs, and tells what it found."""
+"""`python -m bench` runs and reports its results, alone and in turns with another checkout."""
 
 from __future__ import annotations
 
@@ -9,80 +9,147 @@ from pathlib import Path
 
 import pytest
 
-from bench.figures import Findings, Run, Target, figure
-from bench.publish import BEGIN, END, Report, write_between_marks
+from bench.compare import Checkout, Rows, compare, ratios
+from bench.results import Comparison, Measurement, Results, percentiles
 from bench.suite import Section, Suite
+from bench.tables import BEGIN, END, Report, figure, write_between_marks
 
 ROOT = Path(__file__).parents[2]
+QUICK_CHECKOUT = """
+import json, pathlib, sys
+output = pathlib.Path(sys.argv[sys.argv.index("--output") + 1])
+output.mkdir(parents=True)
+rates = []
+for rate in {rates}:
+    print("turn", flush=True)
+    sys.stdin.readline()
+    rates.append(rate)
+    with open({log!r}, "a") as log:
+        log.write({name!r})
+rounds = [dict(rate=rate, broker_us=rate / 10, store_us=None) for rate in rates]
+row = dict(workload="push", system="us", rounds=rounds)
+(output / "bench.json").write_text(json.dumps(dict(sections=[dict(name="core", rows=[row])])))
+"""
 
 
-def test_a_section_is_measured_and_told_in_json_and_markdown(tmp_path: Path) -> None:
+def test_a_section_is_measured_and_reported_in_json_and_markdown(tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--only", "limits", "--output", tmp_path],
+        [sys.executable, "-m", "bench", "core", "--quick", "--output", tmp_path],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
     assert ran.returncode == 0, ran.stderr
-    told = json.loads((tmp_path / "bench.json").read_text())
-    (section,) = told["sections"]
+    report = json.loads((tmp_path / "bench.json").read_text())
+    (section,) = report["sections"]
     systems = {(row["system"], row["workload"]): row["rounds"] for row in section["rows"]}
-    assert {system for system, _ in systems} == {"the disk", "bare asyncpg", "bare apsw"}
-    assert all(run["rate"] > 0 for rounds in systems.values() for run in rounds)
-    (push,) = systems["bare asyncpg", "push 100 over 100 partitions, a row each"]
-    assert push["store_us"] > 0
-    assert push["wal"] > 98, "a message is in the log"
+    assert {system for system, _ in systems} == {"Fairlane, PostgreSQL", "Fairlane, SQLite"}
+    assert all(measured["rate"] > 0 for rounds in systems.values() for measured in rounds)
+    assert ("Fairlane, SQLite", "push 1") in systems
+    assert ("Fairlane, SQLite", "pop 100 + ack") in systems
     page = (tmp_path / "bench.md").read_text()
-    assert "PostgreSQL" in page
-    assert "bare apsw" in page
-    assert "0 of 0 targets hold" in ran.stdout
-
-
-def test_a_try_is_not_written_to_the_page() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--write"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert ran.returncode == 2
-    assert "leave out --quick, or --write" in ran.stderr
+    assert "fsync=on" in page
+    assert "| push 1 | Fairlane, SQLite |" in page
 
 
 @pytest.mark.parametrize(
-    ("value", "at_most", "said"),
+    ("arguments", "error"),
     [
-        (2.0, False, "holds"),
-        (1.5, False, "MISSED by 25%"),
-        (3.0, True, "MISSED by 50%"),
-        (2.0, True, "holds"),
-        (None, False, "NOT MEASURED"),
+        (["--quick", "--write"], "leave out --quick or --write"),
+        (["--against", ".", "--write"], "leave out --against or --write"),
+        (["htp"], "there is no section 'htp'; choose from core, http, clients, jobs, delivery, growth"),
     ],
 )
-def test_a_target_is_told_with_by_how_much_it_was_missed(value: float | None, at_most: bool, said: str) -> None:
-    target = Target("rate", "us", value, 2.0, "x", at_most=at_most)
-    assert said in target.verdict
-    assert target.holds == (said == "holds")
-    assert said in report(target).markdown()
+def test_arguments_that_make_no_sense_are_refused(arguments: list[str], error: str) -> None:
+    ran = subprocess.run([sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert error in ran.stderr
 
 
-def test_a_bound_of_nothing_can_be_missed() -> None:
-    assert "MISSED by 3" in Target("lost", "us", 3, 0, at_most=True).verdict
-    assert Target("lost", "us", 0, 0, at_most=True).holds
+def checkout(tmp_path: Path, name: str, rates: list[float]) -> Path:
+    """Make a checkout whose benchmark measures these rates, and logs its name for each."""
+    tree = tmp_path / name
+    (tree / "bench").mkdir(parents=True)
+    (tree / "bench/__init__.py").touch()
+    (tree / "bench/compare.py").touch()
+    log = str(tmp_path / "log")
+    (tree / "bench/__main__.py").write_text(QUICK_CHECKOUT.format(rates=rates, name=name, log=log))
+    python = tree / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    return tree
 
 
-def test_medians_stand_beside_the_lowest_and_highest_round() -> None:
-    page = report(Target("rate", "us", 1.0, 2.0)).markdown()
-    assert "| push | us | 200 messages | 100 to 900 | 3 + 1 + - |" in page
-    assert "| push | them | 50 messages | 50 to 50 | - |" in page
+async def test_two_checkouts_are_measured_in_turns_and_compared(tmp_path: Path) -> None:
+    this, other = checkout(tmp_path, "t", [100, 300, 200, 400]), checkout(tmp_path, "o", [100, 100, 100, 100])
+    table = await compare(this, other, ["core"], tmp_path / "build")
+    assert (tmp_path / "log").read_text() == "toottoot", "next to each other, and neither always first"
+    assert list(table.rows) == [["core", "push", "us", "250", "100", "2.500", "1.00 to 4.00", "2.500"]]
+    assert "| core | push | us | 250 |" in (tmp_path / "build/compare.md").read_text()
+
+
+async def test_a_checkout_without_such_a_benchmark_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="copy bench/ of this checkout there"):
+        await Checkout(tmp_path, tmp_path / "build").start(Path(sys.executable), [])
+
+
+async def test_a_benchmark_that_fails_ends_the_comparison(tmp_path: Path) -> None:
+    this, other = checkout(tmp_path, "t", [1, 2]), checkout(tmp_path, "o", [1])
+    (other / "bench/__main__.py").write_text("raise SystemExit(3)")
+    with pytest.raises(SystemExit, match="exit code 3"):
+        await compare(this, other, ["core"], tmp_path / "build")
+
+
+def test_only_rows_that_both_checkouts_have_and_measured_are_compared() -> None:
+    def row(workload: str, rate: float) -> Rows:
+        return {("http", workload, "us"): [{"rate": rate, "broker_us": None, "store_us": None}]}
+
+    mine, theirs = row("push", 3) | row("new", 1) | row("recorded", 1), row("push", 2) | row("recorded", 1)
+    assert list(ratios(mine, theirs).rows) == [["http", "push", "us", "3", "2", "1.500", "1.50 to 1.50", "-"]]
+
+
+def test_medians_are_shown_with_the_lowest_and_highest_round() -> None:
+    page = report().markdown()
+    assert "| push | us | 200 (100 to 900) | 3 + 1 + - |" in page
+    assert "| push | them | 50 | - |" in page
     assert page.index("| push | them |") < page.index("| pop | us |"), "systems of one workload stand together"
+
+
+def test_comparisons_are_shown_with_their_basis() -> None:
+    page = report(Comparison("push", "us", 4.0, "rate of them"), Comparison("pop", "us", None, "CPU")).markdown()
+    assert "| push | us | 4x | rate of them |" in page
+    assert "| pop | us | - | CPU |" in page
+
+
+def test_prose_of_the_page_is_wrapped() -> None:
+    made = report()
+    made.facts = ["word " * 50]
+    lines = [line for line in made.markdown().splitlines() if not line.startswith("|")]
+    assert max(len(line) for line in lines) <= 100
+
+
+def test_a_ratio_with_a_missing_side_is_unknown() -> None:
+    results = Results()
+    results.add("push", "us", Measurement(rate=4))
+    results.add("push", "them", Measurement(rate=2))
+    assert results.ratio(("push", "us"), ("push", "them")) == 2
+    assert results.ratio(("push", "us"), ("push", "nobody")) is None
+    assert results.ratio(("push", "us"), ("push", "them"), "p99") is None
 
 
 @pytest.mark.parametrize(
     ("value", "shown"), [(0.0912, "0.0912"), (4.5, "4.50"), (12.34, "12.3"), (98.0, "98"), (12345.6, "12,346")]
 )
-def test_figures_have_as_many_digits_as_mean_something(value: float, shown: str) -> None:
+def test_figures_have_three_significant_digits_or_all_before_the_point(value: float, shown: str) -> None:
     assert figure(value) == shown
 
 
-def test_figures_are_written_where_the_page_has_its_marks(tmp_path: Path) -> None:
+def test_percentiles_are_those_of_the_sorted_values() -> None:
+    assert percentiles([float(value) for value in range(1000, 0, -1)]) == (501, 991, 1000)
+    assert percentiles([7.0]) == (7, 7, 7)
+
+
+def test_figures_are_written_between_the_marks_of_the_page(tmp_path: Path) -> None:
     page = tmp_path / "benchmarks.md"
     page.write_text((ROOT / "docs/benchmarks.md").read_text(encoding="utf-8"), encoding="utf-8")
     for text in ("first \\1", "second"):
@@ -96,14 +163,14 @@ def test_figures_are_written_where_the_page_has_its_marks(tmp_path: Path) -> Non
         write_between_marks(page, "third")
 
 
-async def nothing(suite: Suite) -> Findings:
-    return Findings()
+async def nothing(suite: Suite) -> Results:
+    return Results()
 
 
-def report(*targets: Target) -> Report:
-    found = Findings(targets=list(targets))
+def report(*comparisons: Comparison) -> Report:
+    results = Results(comparisons=list(comparisons))
     for rate in (100, 200, 900):
-        found.add("push", "us", Run(rate=rate, client_us=3, broker_us=1))
-    found.add("pop", "us", Run(rate=1))
-    found.add("push", "them", Run(rate=50))
-    return Report("python -m bench", ["Commit 1."], [(Section("one", "One", "quiet", nothing), found)])
+        results.add("push", "us", Measurement(rate=rate, client_us=3, broker_us=1))
+    results.add("pop", "us", Measurement(rate=1))
+    results.add("push", "them", Measurement(rate=50))
+    return Report("python -m bench", ["Commit 1."], [(Section("one", "One", "quiet", nothing), results)])

@@ -1,4 +1,4 @@
-"""What a family of processes used is counted to the last of them."""
+"""The usage of a process includes its children, even those that have ended."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ async def test_a_letter_is_edited_and_replayed_by_keyboard(page: Watched, wire: 
     await text.fill('{"n": oops}')
     await page.page.locator("dialog .problem").wait_for()
     await text.fill('{"n": 2, "shop": "Berlin", "big": 12345678901234567891}')
-    await page.shows("It is JSON.", inside="dialog")
+    await page.shows("Valid JSON.", inside="dialog")
     await keyboard.press("Tab")
     await keyboard.press("Tab")
     await keyboard.press("Enter")
@@ -119,14 +119,14 @@ async def test_a_seek_says_what_comes_again_before_it_is_done(page: Watched, wir
     await page.open("/groups/sought/billing")
     await page.click("Seek …")
     dialog = page.page.locator("dialog")
-    await page.shows("3 messages would come again", inside="dialog")  # an hour ago is before all of them
+    await page.shows("3 messages would be delivered again", inside="dialog")  # an hour ago is before all of them
     await dialog.locator('select[name="to"]').select_option("end")
-    await page.shows("0 messages would come again", inside="dialog")
+    await page.shows("0 messages would be delivered again", inside="dialog")
     await dialog.locator('select[name="to"]').select_option("beginning")
-    await page.shows("3 messages would come again", inside="dialog")
+    await page.shows("3 messages would be delivered again", inside="dialog")
     assert await page.violations() == []
     await page.click("Seek", inside="dialog")
-    await page.shows("billing goes on from there in 1 partition.", inside="#toasts")
+    await page.shows("billing continues from there in 1 partition.", inside="#toasts")
     assert [one["data"] for one in await wire.pop("sought", consumerGroup="billing")] == [1, 2, 3]
 
 
@@ -168,7 +168,7 @@ async def test_a_schedule_is_run_paused_resumed_and_deleted(page: Watched, wire:
 async def test_a_source_is_forgotten_when_its_name_is_typed(page: Watched, wire: Wire) -> None:
     (await wire.post("/api/v1/sources", "crm", "lease", body={"seconds": 60})).ok()
     await page.open("/sources")
-    await page.shows("reads it now")
+    await page.shows("reading now")
     await page.click("Forget crm")
     await page.page.get_by_label("Type crm to confirm").fill("crm")
     await page.click("Forget", inside="dialog")

@@ -37,7 +37,7 @@ async def test_failed_operations_are_retried_and_discarded_by_clicking(browser: 
         await page.page.get_by_role("button", name="Retry all failed").wait_for(state="detached")
         again = await fail(wire, "letters", {"letter": 2}, {"letter": 3})
         await page.open("/operations?status=failed&queue=letters")
-        await page.click("Discard its failed ones …")
+        await page.click("Discard its failed operations …")
         await page.page.locator("dialog input").fill("letters")
         await page.page.keyboard.press("Enter")
         await page.shows("Discarded 2 operations.", inside="body")

@@ -9,21 +9,21 @@ from tests.http.wire import Wire
 async def test_keys_are_made_used_and_revoked_by_clicking(page: Watched, wire: Wire) -> None:
     page.expected += ["401"]  # of the browser that was logged out
     await page.open("/keys")
-    await page.shows("There is no key: nobody is asked for one.")
-    await page.shows("Open, no key asked", inside="body")
-    await page.click("Make a key")
+    await page.shows("There is no key, so the broker requires none.")
+    await page.shows("Open, no key required", inside="body")
+    await page.click("Create a key")
     await page.page.fill("input[name=name]", "root")
-    await page.click("Make the key")
+    await page.click("Create the key")
     root = (await page.page.locator("dialog .copyable").inner_text()).strip()
     await page.click("Close", inside="dialog footer")
     await page.shows("root")
     await page.shows("key:root", inside="body")
     (await wire.get("/api/v1/keys")).refused(401, "unauthenticated")
 
-    await page.click("Make a key")
+    await page.click("Create a key")
     await page.page.fill("input[name=name]", "looker")
     await page.page.select_option("select[name=role]", "read-only")
-    await page.click("Make the key")
+    await page.click("Create the key")
     looker = (await page.page.locator("dialog .copyable").inner_text()).strip()
     await page.click("Close", inside="dialog footer")
     await page.shows("read-only")
@@ -42,7 +42,7 @@ async def test_keys_are_made_used_and_revoked_by_clicking(page: Watched, wire: W
     await page.shows("key:looker", inside="body")
     page.expected += ["403"]  # it may not look at keys
     await page.open("/queues")
-    await page.shows("There is no queue yet.")
+    await page.shows("There are no queues yet.")
     await page.open("/keys")
     await page.shows("it needs the scope keys")
 
@@ -60,6 +60,6 @@ async def test_keys_are_made_used_and_revoked_by_clicking(page: Watched, wire: W
     for part in ("keys.create", "keys.revoke", "/api/v1/keys looker", "refused", "key:looker"):
         await page.shows(part)
     await page.click("Verify")
-    await page.shows("entries are as they were written.", inside="body")
+    await page.shows("entries are unchanged.", inside="body")
     await page.photograph("audit")
     assert await page.violations() == []

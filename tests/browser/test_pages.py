@@ -54,7 +54,7 @@ PAGES: dict[str, tuple[str, Said]] = {
     "operations": ("/operations", text("There are no operations.", "Journal", "answers")),
     "workers": ("/workers", alive),
     "schedules": ("/schedules", named("/api/v1/schedules", "schedules", "name", "queue")),
-    "hooks": ("/hooks", text("Hooks")),
+    "hooks": ("/hooks", text("Webhooks")),
     "sources": ("/sources", named("/api/v1/sources", "sources", "name", "cursor")),
     "specs": ("/specs", named("/api/v1/spec/versions", "versions", "version", "app", "appliedBy")),
     "spec": ("/specs/2?show=changes", text("max_attempts: 5", "max_attempts: 8", "in force")),
@@ -88,9 +88,9 @@ async def test_a_message_and_a_dead_letter(page: Watched, filled_wire: Wire) -> 
 async def test_the_page_of_a_broker_that_has_nothing_says_what_to_do(page: Watched, wire: Wire) -> None:
     """On the broker of this module everything is filled: so what nothing fits is asked for."""
     await page.open("/groups?search=nobody-has-this-name")
-    await page.shows("No group has this in its name.")
+    await page.shows("No group matches.")
     await page.open("/nowhere")
-    await page.shows("There is no such page.")
+    await page.shows("This page does not exist.")
 
 
 async def test_dark_is_as_legible_as_light(page: Watched, filled_wire: Wire) -> None:

@@ -58,7 +58,7 @@ async def test_a_blocked_lane_is_found_and_its_message_skipped(page: Watched, wi
     assert (await explained(wire, "stuck", "customer-7"))["reason"] == "blocked"
     await page.click("Skip the message")
     await page.click("Skip it", inside="dialog")
-    await page.shows("It is a dead letter now.", inside="body")
+    await page.shows("It is now a dead letter.", inside="body")
     assert (await explained(wire, "stuck", "customer-7"))["position"] == 1
     assert (await wire.get("/api/v1/dlq", queue="stuck")).ok()["total"] == 1
 
@@ -69,13 +69,13 @@ async def test_a_lease_is_released_and_the_lane_paused_and_resumed(page: Watched
     await page.open("/queues/held/partitions/a")
     await page.click("Release the lease")
     await page.click("Release", inside="dialog")
-    await page.shows("The lease is released.", inside="body")
+    await page.shows("Lease released.", inside="body")
     assert (await explained(wire, "held", "a"))["reason"] == "ready"
     await page.click("Pause the lane")
     await page.click("Resume")
 
     async def ready() -> bool:
-        return (await explained(wire, "held", "a"))["reason"] == "ready"
+        return bool((await explained(wire, "held", "a"))["reason"] == "ready")
 
     await until(ready)
 

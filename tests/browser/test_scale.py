@@ -1,7 +1,8 @@
 """Pages with 10,000 queues, 10,000 partitions of one and a lane of a million: each shows a part, and costs as much.
 
-How long that takes belongs to the machine: `bench/pages.py` measures it. Here it is held what makes it so: how much the
-broker sends, how much the document has, and how often the broker counts."""
+The time that a page takes depends on the machine. These tests limit what the time depends on: how much the broker
+sends, how large the document is, and how often the broker counts.
+"""
 
 from __future__ import annotations
 

@@ -62,4 +62,4 @@ async def test_a_part_of_the_lanes_is_not_called_all(page: Watched, wire: Wire, 
     await page.open(route)
     await page.shows("p001")
     text = await page.text()
-    assert "all there are" not in text, text
+    assert "shown, no more" not in text, text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -124,13 +124,13 @@ async def test_1000_alerts_during_an_outage_are_taken_and_then_stored(
                         alerts = [(f"host-{n % 7}", {"alert": n}) for n in range(start, start + 100)]
                         items = [{"queue": "alerts", "partition": host, "payload": alert} for host, alert in alerts]
                         (await wire.post("/api/v1/push", body={"items": items})).ok(202)
-                    await page.shows("collects: the store is away")
+                    await page.shows("collecting: the store is unavailable")
                     await page.shows("1,000 messages in")
                     await page.photograph("story-outage")
                 await page.shows("0 messages in 0 entries of 0 lanes")
                 await page.page.locator(".stat", has_text="Store").get_by_text("answers").wait_for()
                 await page.photograph("story-outage-over")
-            taken: dict[str, list[int]] = {}
+            taken: dict[str, list[Any]] = {}
             while sum(map(len, taken.values())) < ALERTS + 1:
                 popped = await wire.pop("alerts", batch=1000, partitions=10, wait="true", timeout=5000)
                 for one in popped:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from fairlane.http.routes import ROUTES
+from fairlane.http.route_table import ROUTES
 
 if TYPE_CHECKING:
     from playwright.async_api import ConsoleMessage, Locator, Page, Response

@@ -1,4 +1,4 @@
-"""The real command against a real broker: in processes of its own, or where many are run in this one."""
+"""Runs real commands against a real broker, in their own processes or, for speed, in this one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from fairlane.broker.broker import Broker
 from fairlane.cli import main
 from fairlane.client import Client
-from fairlane.http.app import App
+from fairlane.http.app import HttpApp
 from fairlane.http.server import open_sockets
 from fairlane.testing import FrozenClock
 from tests.broker_process import FAIRLANE, BrokerProcess, broker_process
@@ -37,7 +37,7 @@ FILES = {
 
 @dataclass(frozen=True)
 class Ran:
-    """What became of a command."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -54,12 +54,12 @@ class Ran:
 
 @dataclass(frozen=True)
 class Command:
-    """`fairlane ...` with the broker's URL in its environment."""
+    """The `fairlane` command, with the broker's URL in its environment."""
 
     url: str
 
     def __call__(self, *arguments: str, input: str = "") -> Ran:
-        """In this process: a new one each time takes longer than what it does."""
+        """Run a command in this process, because starting one takes longer than most commands."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("FAIRLANE_SERVER", self.url)
             return Ran(*in_process(arguments, input))
@@ -87,23 +87,23 @@ def fairlane(cli_broker: BrokerProcess) -> Command:
 
 @pytest.fixture
 def queue(request: pytest.FixtureRequest) -> str:
-    """A queue of this test's own: all share the broker."""
+    """Return the name of a queue for this test. All tests share the broker."""
     return str(request.node.name)
 
 
 def in_process(words: Sequence[str], input: str = "") -> tuple[int, str, str]:
-    """Exit code, output and errors of a command that is run in this process."""
+    """Run a command in this process. Returns its exit code, stdout and stderr."""
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(input.encode()), "utf-8"))
-        code = main.ended(words)
+        code = main.run(words)
     out.seek(0)
     return code, out.read(), err.getvalue()
 
 
 @pytest.fixture
 async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimpleNamespace]:
-    """A directory with files, and a broker that the environment names."""
+    """A directory with files, and a broker whose URL is in the environment."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
@@ -112,7 +112,7 @@ async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     async with Broker.open(store, clock=clock, journal=journal, retention_interval=0) as broker:
         sockets = open_sockets("127.0.0.1", 0)
         url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
-        server = App(broker).serve()
+        server = HttpApp(broker).serve()
         await server.listen(sockets)
         for name, value in {"SERVER": url, "SECRET_X": "x"}.items():
             monkeypatch.setenv(f"FAIRLANE_{name}", value)

@@ -1,6 +1,6 @@
-"""Command lines whose outputs are compared with `golden/`: a story for each noun, in which each of its verbs comes up.
+"""Command lines whose outputs are compared with `golden/`: a story for each command group, with each of its commands.
 
-A line that begins with `|` reads what the one before it printed. `{1}` is the first id that was printed.
+A line that begins with `|` reads the output of the line before it. `{1}` is the first id that was printed.
 """
 
 from __future__ import annotations
@@ -246,11 +246,11 @@ STORIES = {
         audit verify
     """,
     "operation": """
-        maintenance show
-        maintenance pause everything
-        maintenance pause pops
-        maintenance pause pushes
-        maintenance show
+        pause show
+        pause set everything
+        pause set pops
+        pause set pushes
+        pause show
         operation list
         push orders 1 --id first
         push orders 2 --id second
@@ -262,7 +262,7 @@ STORIES = {
         operation retry {1}
         operation discard {1}
         operation discard {1} --yes
-        maintenance resume pushes
-        maintenance resume pops
+        pause clear pushes
+        pause clear pops
     """,
 }

@@ -1,4 +1,4 @@
-"""A command at a real terminal: a pseudo terminal of a size, on which keys are pressed."""
+"""A command in a pseudo terminal, for tests that press keys and read the screen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS_MAX = 30.0
 
 
 class Terminal:
-    """`with Terminal(environment, "top") as terminal`: what the command writes is in `text`, all of it so far."""
+    """A running command, started by `with Terminal(environment, "top")`. `text` is its output so far."""
 
     def __init__(self, environment: dict[str, str], *words: str, cwd: Path | None = None) -> None:
         self._master, self._slave = os.openpty()
@@ -54,14 +54,14 @@ class Terminal:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def until(self, condition: Callable[[], Any]) -> None:
-        """Read until it is so."""
+        """Read output until the condition holds."""
         give_up_at = time.monotonic() + SECONDS_MAX
         while not condition():
             assert time.monotonic() < give_up_at, self.text[-3000:]
             self._read(0.1)
 
     def end(self) -> int:
-        """The exit code, and the rest of the text read."""
+        """Read the remaining output. Returns the exit code."""
         self.until(lambda: self._process.poll() is not None)
         self._read(0)
         return self._process.returncode
@@ -72,12 +72,12 @@ class Terminal:
 
     @property
     def restored(self) -> bool:
-        """Whether the terminal reads keys as it did before."""
+        """True if the terminal's input mode is restored."""
         return termios.tcgetattr(self._slave) == self.before
 
     @property
     def frame(self) -> list[str]:
-        """The lines of the screen as they were drawn last, whole."""
+        """The lines of the last complete screen."""
         whole = [one for one in self.text.split("\x1b[H")[1:] if "\x1b[J" in one]
         return whole[-1].partition("\x1b[J")[0].replace("\x1b[K", "").split("\r\n") if whole else []
 

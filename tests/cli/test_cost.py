@@ -1,4 +1,4 @@
-"""A command costs little: each is a process of its own, and most of its time is imports."""
+"""The CPU cost of commands. Each is a process, and most of its time is imports."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HEAVY = {
 
 
 def _cpu(command: list[str], environment: dict[str, str]) -> float:
-    """The least of some tries: what others do on this machine makes it more."""
+    """Return the minimum of several runs, because other load on the machine adds to it."""
     costs = []
     for _ in range(4):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -46,7 +46,7 @@ def _cpu(command: list[str], environment: dict[str, str]) -> float:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_imports_what_it_needs_and_nothing_else(name: str, fairlane: Command) -> None:
     words = f"{name} {COMMANDS[name]}".split()
-    code = "import sys; from fairlane.cli.main import ended; ended(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    code = "import sys; from fairlane.cli.main import run; run(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run(
         [sys.executable, "-c", code, *words], env=fairlane.environment, capture_output=True, text=True, timeout=60
     )
@@ -56,7 +56,7 @@ def test_a_command_imports_what_it_needs_and_nothing_else(name: str, fairlane: C
 
 
 def test_a_command_takes_a_quarter_of_a_second_of_cpu_time_at_most(fairlane: Command, tmp_path: Path) -> None:
-    """As it is installed, with compiled modules. A machine on which the event loop alone takes long may take longer."""
+    """Measure with compiled modules. The limit grows on machines where the event loop alone is slow."""
     environment = fairlane.environment | {"PYTHONPYCACHEPREFIX": str(tmp_path)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     bare = _cpu([sys.executable, "-c", "import asyncio; asyncio.run(asyncio.sleep(0))"], environment)

@@ -1,4 +1,4 @@
-"""`fairlane doctor`: what it finds of real stores, servers and poolers, and what it says to do."""
+"""`fairlane doctor` with real stores, servers and poolers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fairlane.broker.broker import Broker
-from fairlane.http.app import App
+from fairlane.http.app import HttpApp
 from fairlane.http.server import open_sockets
 from tests.cli.conftest import in_process
 from tests.conftest import FreshDatabase
@@ -33,7 +33,7 @@ def _free_port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 async def examined(*arguments: str) -> tuple[int, dict[str, Any]]:
-    """The exit code, and the findings that something is to be done about, with the advice."""
+    """Return the exit code and the advice of failed checks."""
     code, out, err = await asyncio.to_thread(in_process, ["doctor", *arguments, "--json"])
     assert err == ""
     return code, {one["check"]: one["advice"] for one in json.loads(out) if not one["ok"] and one["is"]}
@@ -44,13 +44,13 @@ async def test_a_sqlite_store_is_well_and_one_in_memory_is_not(tmp_path: Path) -
     checks = [line[4:24].strip() for line in out.splitlines() if line.startswith(("ok  ", "no  "))]
     assert checks == ["versions", "data directory", "fsync", "port", "store", "fsync", "version"]
     _, found = await examined("--store", "sqlite:///:memory:")
-    assert found["store"] == "name a file: everything is gone when the broker stops"
+    assert found["store"] == "use a file: all messages are lost when the broker stops"
 
 
 async def test_a_port_that_is_taken_and_a_wrong_setting_are_told_of(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, found = await examined("--port", str(taken.getsockname()[1]))
-    assert (code, "choose another with --port" in found["port"]) == (1, True)
+    assert (code, "choose another port with --port" in found["port"]) == (1, True)
     (tmp_path / "wrong.toml").write_text("prot = 1")
     refused = in_process(["doctor", "--config", str(tmp_path / "wrong.toml")])
     assert (refused[0], "unknown setting 'prot'" in refused[2]) == (2, True)
@@ -61,17 +61,19 @@ async def test_a_broker_that_runs_at_the_port_is_no_trouble(tmp_path: Path, monk
     async with Broker.open(store) as broker:
         sockets = open_sockets("127.0.0.1", 0)
         port = str(sockets[0].getsockname()[1])
-        server = App(broker).serve()
+        server = HttpApp(broker).serve()
         await server.listen(sockets)
         try:
             _, found = await examined("--store", store, "--port", port)
             assert "port" not in found
             made = await broker.keys.create("first", role="admin")
             _, out, _ = await asyncio.to_thread(in_process, ["doctor", "--store", store, "--port", port])
-            assert re.search(r"^ok  port .* a broker is there, and asks for a key", out, re.MULTILINE), out
+            assert re.search(r"^ok  port .* a broker runs there and requires a key", out, re.MULTILINE), out
             monkeypatch.setenv("FAIRLANE_KEY", made.key)
             _, out, _ = await asyncio.to_thread(in_process, ["doctor", "--store", store, "--port", port])
-            assert re.search(r"^ok  port .* fairlane [\d.]+\S* is there, and its store answers", out, re.MULTILINE), out
+            assert re.search(r"^ok  port .* fairlane [\d.]+\S* runs there, and its store answers", out, re.MULTILINE), (
+                out
+            )
         finally:
             await server.close(grace_seconds=1.0)
 
@@ -108,7 +110,7 @@ async def test_what_is_unsafe_or_not_allowed_is_told_with_its_cure(
     async with postgres18.connect(database) as connection:
         await connection.execute(f"CREATE ROLE {role} LOGIN")
         await connection.execute(f"ALTER DATABASE {database} SET synchronous_commit = off")
-    monkeypatch.setattr("fairlane.store.postgres.examine.time", lambda: time() + 3600)
+    monkeypatch.setattr("fairlane.store.postgres.doctor.time", lambda: time() + 3600)
     try:
         code, found = await examined("--store", url.replace("postgres@", f"{role}@"))
     finally:

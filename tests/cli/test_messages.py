@@ -36,7 +36,7 @@ def test_what_was_printed_is_finished_unless_it_is_to_stay_leased(fairlane: Comm
     assert fairlane("pop", queue).code == 0
     assert fairlane("pop", queue, "--no-ack", "--lease-seconds", "60").out.endswith("  2\n")
     empty = fairlane("pop", queue)
-    assert (empty.code, empty.out, empty.err) == (1, "", f"There is nothing to take from {queue}.\n")
+    assert (empty.code, empty.out, empty.err) == (1, "", f"Queue {queue} has no messages to pop.\n")
 
 
 def test_a_message_is_read_from_the_input(fairlane: Command, queue: str) -> None:
@@ -59,7 +59,7 @@ def test_a_bad_line_is_named_and_those_before_it_are_pushed(fairlane: Command, q
     file.write_text("1\n2\n{oops\n4\n")
     pushed = fairlane("push", queue, "--file", str(file))
     assert pushed.code == 2
-    assert f"Pushed 2 messages to {queue} before this:" in pushed.err
+    assert f"Pushed 2 messages to {queue} before this error:" in pushed.err
     assert f"{file}, line 3 is not JSON" in pushed.err
     assert len(fairlane("pop", queue, "--batch", "9", "--json").lines) == 2
 
@@ -72,7 +72,7 @@ def test_a_bad_line_is_named_and_those_before_it_are_pushed(fairlane: Command, q
         (("1", "--file", "x"), "give the message as JSON"),
         (("--file", "no-such-file"), "cannot read no-such-file: No such file or directory"),
         (("1", "--header", "oops"), "write NAME=VALUE"),
-        (("--file", "-", "--id", "t"), "--id names one message"),
+        (("--file", "-", "--id", "t"), "--id cannot be used with --file"),
         (("1", "--partition", ""), "partition must not be empty"),
     ],
 )
@@ -169,7 +169,7 @@ def test_a_message_is_scheduled(fairlane: Command, queue: str) -> None:
     assert (pushed.code, pushed.json["status"]) == (0, "scheduled")
     [listed] = fairlane("queue", "scheduled", queue, "--json").json["messages"]
     assert listed["transactionId"] == "it"
-    assert fairlane("queue", "cancel", queue, "it").err == f"Message it of {queue} will not come.\n"
+    assert fairlane("queue", "cancel", queue, "it").err == f"Cancelled message it of {queue}.\n"
     assert fairlane("queue", "cancel", queue, "it").code == 2
 
 
@@ -180,7 +180,7 @@ def test_messages_that_stay_leased_are_acked_by_a_command_of_their_own(fairlane:
     [first, *rest] = taken.lines
     named = (first["partitionId"], first["transactionId"], "--lease", first["leaseId"])
     done = fairlane("ack", *named)
-    assert (done.code, done.err) == (0, "1 of 1 said to be completed.\n")
+    assert (done.code, done.err) == (0, "1 of 1 acked as completed.\n")
     wrong = fairlane("ack", *named[:2], "--lease", rest[0]["leaseId"].replace("-", "0", 1), "--status", "failed")
     assert (wrong.code, "0 of 1" in wrong.err) == (1, True)
     piped = fairlane("ack", "--json", input="".join(taken.out.splitlines(keepends=True)[1:]))
@@ -197,7 +197,7 @@ def test_the_result_of_a_message_is_printed(fairlane: Command, queue: str) -> No
     fairlane("push", queue, "1", "--id", "one")
     pending = fairlane("message", "result", queue, "one")
     assert (pending.code, pending.out) == (75, "")
-    assert "has not begun it" in pending.err
+    assert "has not started the message" in pending.err
     with Client(fairlane.url) as client:
         client.ack(client.pop(queue), result={"invoice": 7})
     done = fairlane("message", "result", queue, "one", "--wait", "5")

@@ -1,4 +1,4 @@
-"""Mistakes of whoever types a command: each is told in a sentence, with an exit code, and never by a traceback."""
+"""Invalid commands: each is refused with a sentence and an exit code, never with a traceback."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import random
 from collections.abc import Iterator
 from types import SimpleNamespace
 
+import click
 import pytest
 
 from fairlane.cli import REFUSED, TRY_AGAIN
-from fairlane.cli.command import REQUIRED, Command, Parameter
-from fairlane.cli.nouns import NOUNS, commands
+from fairlane.cli.main import GROUPS
+from tests.cli.commands import arguments_of, choices_of, commands, is_number, options_of, spellings
 from tests.cli.conftest import in_process
 
-COMMANDS = {one.name: one for one in commands()}
+COMMANDS = commands()
 RUN_ON = {"serve", "poll", "worker run"}
 NOT_ASKED = {"doctor", "completion", "hook sign", "spec check", "spec compile", "spec try", "spec schema", "spec fmt"}
 NUMBERS = ("x", "", "nan", "1e400", "0x10", "1 2")
@@ -30,40 +31,41 @@ GIVEN = {
     "operation show": "0198c2d1-7a34-7c11-b1f0-3d2f9c6a5e10",
     "schedule set": "beat ticks --every 1m",
 }
-"""Where any word would not do."""
+"""Arguments of commands that do not accept arbitrary words."""
 
 
-def words_for(command: Command) -> list[str]:
-    """Words with which a command could run."""
-    words = command.name.split()
-    for one in command.parameters:
-        if one.default is REQUIRED:
-            words += [one.names[0]] if one.declared.is_option else []
-            words.append(one.choices[0] if one.choices else "1")
+def words_for(name: str) -> list[str]:
+    """Return valid arguments of a command."""
+    words = name.split()
+    for one in COMMANDS[name].params:
+        if one.required:
+            words += [one.opts[0]] if isinstance(one, click.Option) else []
+            words.append(next(iter(choices_of(one)), "1"))
     return words
 
 
-def wrong_words(command: Command) -> Iterator[list[str]]:
-    """Words by which no command can run."""
-    good, name = words_for(command), command.name.split()
-    if any(one.default is REQUIRED for one in command.parameters):
-        yield name
-    if not any(one.many for one in command.arguments):
-        yield [*good, *["one"] * len(command.arguments), "too-many"]
+def wrong_words(name: str) -> Iterator[list[str]]:
+    """Yield invalid arguments of a command."""
+    command, good = COMMANDS[name], words_for(name)
+    arguments = arguments_of(command)
+    if any(one.required for one in command.params):
+        yield name.split()
+    if not any(one.nargs == -1 for one in arguments):
+        yield [*good, *["one"] * len(arguments), "too-many"]
     yield [*good, "--no-such-option"]
     yield [*good, "-!"]
-    for one in command.options:
-        if one.kind is bool:
-            yield [*good, f"{one.names[0]}=yes"] if one.names[0].startswith("--") else [*good, "--", *["x"] * 99]
+    for one in options_of(command):
+        if one.is_flag:
+            yield [*good, f"{one.opts[0]}=yes"] if one.opts[0].startswith("--") else [*good, "--", *["x"] * 99]
         else:
-            yield [*good, one.names[0]]
-            yield from ([*good, one.names[0], text] for text in _wrong(one))
-    for at, one in enumerate(command.arguments):
-        yield from ([*name, *good[len(name) :][:at], text] for text in _wrong(one))
+            yield [*good, one.opts[0]]
+            yield from ([*good, one.opts[0], text] for text in _wrong(one))
+    for at, argument in enumerate(arguments):
+        yield from ([*name.split(), *good[len(name.split()) :][:at], text] for text in _wrong(argument))
 
 
-def _wrong(one: Parameter) -> tuple[str, ...]:
-    return ("no-choice", "") if one.choices else NUMBERS if one.kind in (int, float) else ()
+def _wrong(one: click.Parameter) -> tuple[str, ...]:
+    return ("no-choice", "") if choices_of(one) else NUMBERS if is_number(one) else ()
 
 
 def check(words: list[str], codes: set[int], input: str = "") -> None:
@@ -78,14 +80,14 @@ def check(words: list[str], codes: set[int], input: str = "") -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_words_that_are_no_command_are_refused_in_a_sentence(name: str) -> None:
-    for words in wrong_words(COMMANDS[name]):
+    for words in wrong_words(name):
         code, out, err = in_process(words)
         assert (code, out) == (REFUSED, ""), (words, err)
         assert err.startswith("fairlane: "), words
         assert err.count("\n") == 1, err
 
 
-@pytest.mark.parametrize("words", [["nothing"], ["--nothing"], ["--server"], *([noun, "nothing"] for noun in NOUNS)])
+@pytest.mark.parametrize("words", [["nothing"], ["--nothing"], ["--server"], *([group, "nothing"] for group in GROUPS)])
 def test_a_command_that_is_not_there_is_refused(words: list[str]) -> None:
     code, out, err = in_process(words)
     assert (code, out, err.count("\n")) == (REFUSED, "", 1), err
@@ -94,11 +96,11 @@ def test_a_command_that_is_not_there_is_refused(words: list[str]) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - RUN_ON - NOT_ASKED))
 def test_a_broker_that_is_away_is_told_of(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlane.cli.verb.RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("fairlane.cli.toolkit.command.RETRY_SECONDS", 0.001)
     monkeypatch.setenv("FAIRLANE_SERVER", "http://127.0.0.1:1")
-    words = [*name.split(), *GIVEN[name].split()] if name in GIVEN else words_for(COMMANDS[name])
+    words = [*name.split(), *GIVEN[name].split()] if name in GIVEN else words_for(name)
     for flag in ("--yes", "--all"):
-        words += [flag] if any(flag in one.names for one in COMMANDS[name].options) else []
+        words += [flag] if flag in spellings(COMMANDS[name]) else []
     code, out, err = in_process(words, "app X {}")
     assert (code, out) == (TRY_AGAIN, ""), err
     assert err.startswith("fairlane: cannot reach http://127.0.0.1:1: connection refused\n")
@@ -107,21 +109,21 @@ def test_a_broker_that_is_away_is_told_of(name: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("server", ["", "nonsense", "ftp://x", "http://", "http://127.0.0.1:x", "http://[", "a,,b"])
 def test_a_broker_that_cannot_be_is_told_of(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlane.cli.verb.RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("fairlane.cli.toolkit.command.RETRY_SECONDS", 0.001)
     check(["queue", "list", "--server", server], {REFUSED, TRY_AGAIN})
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - RUN_ON - {"doctor"}))
 async def test_whatever_is_given_ends_in_a_sentence(name: str, here: SimpleNamespace) -> None:
-    """Names of nothing, and texts that nobody would type, for each argument and some options."""
+    """Give unknown names and unusual texts as arguments and as some options."""
     command, chance = COMMANDS[name], random.Random(name)
     for _ in range(ROUNDS):
         words = name.split()
-        for one in command.arguments:
-            words.append(chance.choice(one.choices or TEXTS))
-        for one in chance.sample(command.options, min(3, len(command.options))):
+        for argument in arguments_of(command):
+            words.append(chance.choice(choices_of(argument) or TEXTS))
+        for one in chance.sample(options_of(command), min(3, len(options_of(command)))):
             if one.name in ("server", "follow", "wait"):
                 continue
-            values = one.choices or (("-1", "0", "9" * 25, "7") if one.kind in (int, float) else TEXTS)
-            words += [one.names[0]] if one.kind is bool else [one.names[0], chance.choice(values)]
+            values = choices_of(one) or (("-1", "0", "9" * 25, "7") if is_number(one) else TEXTS)
+            words += [one.opts[0]] if one.is_flag else [one.opts[0], chance.choice(values)]
         await asyncio.to_thread(check, words, {0, 1, REFUSED, TRY_AGAIN}, chance.choice(TEXTS[:-1]))

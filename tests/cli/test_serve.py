@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.cli.serve import GROUPS
+from fairlane.cli.commands.serve import GROUPS
 from fairlane.config import flags
 
 

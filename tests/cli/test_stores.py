@@ -1,4 +1,4 @@
-"""The store as `--store` names it: every spelling means the same to serve, doctor, key create and `Broker.open`."""
+"""Spellings of `--store`, which serve, doctor, key create and `Broker.open` read alike."""
 
 from __future__ import annotations
 
@@ -83,4 +83,4 @@ def test_a_directory_that_is_not_there_is_named(command: list[str], tmp_path: Pa
 
 def test_a_doctor_names_the_directory_that_is_not_there(tmp_path: Path) -> None:
     code, out, _ = in_process(["doctor", "--store", f"{tmp_path}/none/queue.db"])
-    assert (code, f"there is no directory {tmp_path}/none" in out) == (1, True), out
+    assert (code, f"the directory {tmp_path}/none does not exist" in out) == (1, True), out

@@ -1,4 +1,4 @@
-"""Commands at a terminal: `top` and its keys, the bar of `push --file`, the screen of a worker, and a question."""
+"""Commands in a terminal: `top` and its keys, the progress bar, `worker --watch` and confirmations."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def test_top_is_sorted_by_keys_fits_the_terminal_and_ends(fairlane: Command, que
             return [line.split()[0] for line in top.frame if line.startswith((few, many))]
 
         top.until(lambda: order() == [many, few])
-        assert top.frame[-1] == "by pending; keys p r o d n sort, q ends"
+        assert top.frame[-1] == "by pending; keys p r o d n sort, q quits"
         top.press("n")
         top.until(lambda: top.frame[-1].startswith("by name;"))
         assert order() == [few, many]
         for key, by in {"r": "rate", "o": "oldest", "d": "deadLetters", "p": "pending"}.items():
             top.press(key)
-            top.until(lambda by=by: top.frame[-1].startswith(f"by {by};"))
+            top.until(lambda by=by: top.frame[-1].startswith(f"by {by};"))  # type: ignore[misc]
         top.press("x")  # which is none
         top.resize(70, 12)
         top.until(lambda: len(top.frame) <= 12 and max(map(len, top.frame)) <= 70)
@@ -68,7 +68,7 @@ def test_a_bar_shows_how_far_a_file_is_and_goes(fairlane: Command, tmp_path: Pat
         assert push.text.endswith(f"\r\x1b[KPushed 1200 messages to {queue}.\r\n")
 
 
-@pytest.mark.parametrize(("answer", "code", "said"), [("y", 0, "is gone."), ("n", 1, "Nothing was done."), ("", 1, "")])
+@pytest.mark.parametrize(("answer", "code", "said"), [("y", 0, "Deleted queue"), ("n", 1, "Cancelled."), ("", 1, "")])
 def test_a_question_is_asked_and_only_yes_is_yes(
     fairlane: Command, queue: str, answer: str, code: int, said: str
 ) -> None:

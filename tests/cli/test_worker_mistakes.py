@@ -1,4 +1,4 @@
-"""`fairlane worker` and a module that is wrong: what Python says of it, and nothing of ours around it."""
+"""`fairlane worker` with a broken module: prints Python's traceback without Fairlane's frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.broker_process import FAIRLANE
         ("raise RuntimeError('my own')\n", "jobs:app", "RuntimeError: my own"),
         ("app = 1\n", "jobs:app", "is not a fairlane.App"),
         ("app = 1\n", "jobs", "use module:app"),
-        ("app = 1\n", "nowhere:app", "there is no module 'nowhere'"),
+        ("app = 1\n", "nowhere:app", "module 'nowhere' was not found"),
     ],
 )
 def test_a_mistake_in_the_module_is_told_without_our_own_frames(

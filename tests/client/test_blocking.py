@@ -92,7 +92,7 @@ def test_consume_calls_its_handler_in_a_thread_that_may_use_the_client(client: C
 
 def test_a_consumer_runs_beside_its_block_and_ends_with_it(client: Client, queue: str) -> None:
     seen = threading.Event()
-    with client.consumer(queue, lambda message: seen.set()) as consumer:
+    with client.consumer(queue, lambda message: seen.set(), type=int) as consumer:
         client.push(queue, 1)
         assert seen.wait(10)
     assert (consumer.handled, consumer.failed) == (1, 0)
@@ -100,7 +100,7 @@ def test_a_consumer_runs_beside_its_block_and_ends_with_it(client: Client, queue
 
 
 def test_a_consumer_is_stopped_from_another_thread(client: Client, queue: str) -> None:
-    consumer = client.consumer(queue, lambda message: None)
+    consumer = client.consumer(queue, lambda message: None, type=int)
     timer = threading.Timer(0.2, consumer.stop)
     timer.start()
     assert consumer.run() == 0
@@ -162,5 +162,5 @@ with Client(sys.argv[1]) as client:
 def test_no_thread_is_left_behind(broker: BrokerProcess) -> None:
     before = threading.active_count()
     with Client(broker.url) as client:
-        client.queues.list()
+        client.queues.all()
     assert threading.active_count() == before

@@ -58,14 +58,14 @@ def ok(body: bytes, *headers: bytes) -> bytes:
             b"3;a=b\r\n%s\r\n%X\r\n%s\r\n0\r\nT: 1\r\n\r\n" % (QUEUES[:3], len(QUEUES) - 3, QUEUES[3:]),
             b"Transfer-Encoding: chunked",
         ),
-        b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" * 1000 + ok(QUEUES, b"Content-Length: %d" % len(QUEUES)),
+        b"HTTP/1.1 103 Early Notifier\r\nLink: x\r\n\r\n" * 1000 + ok(QUEUES, b"Content-Length: %d" % len(QUEUES)),
         ok(QUEUES),
     ],
     ids=["length", "closing", "chunk", "chunks", "hints", "until the end"],
 )
 async def test_every_form_of_an_answer_is_read(answer: bytes) -> None:
     async with answering(answer) as (url, got), Client(url, attempts=1) as client:
-        assert await client.queues.list() == []
+        assert await client.queues.all() == []
     assert re.match(rb"GET /api/v1/resources/queues\?\S+ HTTP/1\.1\r\nHost: 127\.0\.0\.1:", got[0])
 
 
@@ -89,7 +89,7 @@ async def test_every_form_of_an_answer_is_read(answer: bytes) -> None:
 async def test_an_answer_that_is_no_http_or_ends_early_is_one_that_did_not_come(answer: bytes) -> None:
     async with answering(answer) as (url, _), Client(url, attempts=1) as client:
         with pytest.raises(OutcomeUnknown, match=r"the connection to http://127\.0\.0\.1:.* broke"):
-            await client.queues.list()
+            await client.queues.all()
 
 
 async def test_a_connection_is_used_again_and_another_made_when_it_was_closed() -> None:
@@ -99,19 +99,19 @@ async def test_a_connection_is_used_again_and_another_made_when_it_was_closed() 
         Client(f"{url}/behind/it", attempts=1, token="secret") as client,
     ):
         for _ in range(3):
-            await client.queues.list()
+            await client.queues.all()
     assert all(b"GET /behind/it/api/v1/" in head and b"\r\nAuthorization: Bearer secret\r\n" in head for head in got)
 
 
 async def test_a_user_in_the_url_is_sent_as_basic_authorization() -> None:
     async with answering(ok(QUEUES)) as (url, got), Client(url.replace("//", "//us%20er:pass@"), attempts=1) as client:
-        await client.queues.list()
+        await client.queues.all()
     assert b"\r\nAuthorization: Basic dXMgZXI6cGFzcw==\r\n" in got[0]
 
 
 async def test_a_large_body_arrives_whole_and_beside_others(client: Client, queue: str) -> None:
     text = "x" * 3_000_000
-    await asyncio.gather(client.push(queue, text), client.queues.list())
+    await asyncio.gather(client.push(queue, text), client.queues.all())
     assert (await client.pop(queue))[0].data == text
 
 
@@ -119,7 +119,7 @@ async def test_a_redirect_is_not_followed() -> None:
     moved = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
     async with answering(moved) as (url, got), Client(url, attempts=1) as client:
         with pytest.raises(FairlaneError, match="answered 302"):
-            await client.queues.list()
+            await client.queues.all()
     assert len(got) == 1
 
 
@@ -172,17 +172,17 @@ async def test_a_server_behind_tls_is_trusted_by_its_certificate(
     async with answering(full, tls=context) as (url, got):
         async with Client(url, attempts=1) as client:
             with pytest.raises(Unavailable, match="certificate verify failed"):
-                await client.queues.list()
+                await client.queues.all()
         assert not got
         monkeypatch.setenv("SSL_CERT_FILE", str(path))
         async with Client(url, attempts=1) as client:
-            assert await client.queues.list() == []
+            assert await client.queues.all() == []
 
 
 def test_the_client_works_on_uvloop() -> None:
     async def look() -> None:
         async with answering(ok(QUEUES)) as (url, _), Client(url, attempts=1) as client:
-            assert await client.queues.list() == []
+            assert await client.queues.all() == []
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(look())

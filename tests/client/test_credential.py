@@ -30,7 +30,7 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path, monkeypatch: pytes
     file = tmp_path / "key"
     file.write_text("fl_one\n")
     monkeypatch.setenv("FAIRLANE_KEY_FILE", str(file))
-    monkeypatch.setattr(credential, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(credential, "RELOAD_SECONDS", 0.0)
     found = Credential()
     assert found.line() == "Authorization: Bearer fl_one\r\n"
     new = tmp_path / "new"
@@ -77,4 +77,4 @@ def test_a_key_goes_unencrypted_to_loopback_alone(host: str, tls: bool, allowed:
 async def test_a_client_refuses_before_it_connects() -> None:
     async with Client("http://10.255.255.1:6632", token="fl_x", attempts=1) as client:
         with pytest.raises(InvalidRequest, match="use https"):
-            await client.queues.list()
+            await client.queues.all()

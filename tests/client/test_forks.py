@@ -31,7 +31,7 @@ def forked(work):
 USED_BEFORE = """
 client = Client(url)
 client.push(queue, "parent")
-forked(lambda: (client.push(queue, "child"), client.queues.list(), client.close()))
+forked(lambda: (client.push(queue, "child"), client.queues.all(), client.close()))
 forked(lambda: client.push(queue, "another child"))
 client.push(queue, "parent again")
 client.close()
@@ -78,6 +78,7 @@ with client.buffer() as buffer:
         (CLOSED_BEFORE, ["parent"]),
         (MADE_FOR_THE_PARENT, ["child", "parent"]),
     ],
+    ids=["used before", "unused before", "closed before", "made for the parent"],
 )
 def test_a_blocking_client_works_on_both_sides_of_a_fork(
     broker: BrokerProcess, queue: str, program: str, pushed: list[str]

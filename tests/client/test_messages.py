@@ -12,6 +12,7 @@ import pytest
 
 from fairlane import AckItem, Client, InvalidRequest, LeaseLost, Message, PushItem, Subscription
 from fairlane.errors import CommandFailed, NotFound, Unavailable
+from fairlane.model.outcome import AckStatus
 from fairlane.runtime.clock import wall_clock
 
 
@@ -106,7 +107,7 @@ async def test_a_nack_may_say_when_the_message_comes_again(client: Client, queue
 async def test_different_things_can_be_said_of_the_messages_of_a_batch(client: Client, queue: str) -> None:
     await push_all(client, queue, [1, 2, 3])
     batch = await client.pop(queue, batch=3)
-    statuses = ("completed", "dlq", "retry")
+    statuses: tuple[AckStatus, ...] = ("completed", "dlq", "retry")
     outcomes = await client.ack_many(
         [
             AckItem(
@@ -267,9 +268,9 @@ async def test_a_result_that_does_not_come_is_an_error_that_says_why(client: Cli
     await client.queues.configure(queue, retry_limit=0)
     bad, slow = await client.push(queue, 0), await client.push(queue, 1)
     await client.nack(await client.pop(queue), error="broken")
-    with pytest.raises(CommandFailed, match="was given up: broken"):
+    with pytest.raises(CommandFailed, match="is a dead letter: broken"):
         await client.result(queue, bad.transaction_id)
-    with pytest.raises(Unavailable, match="is pending still"):
+    with pytest.raises(Unavailable, match="is still pending"):
         await client.result(queue, slow.transaction_id, timeout=0)
     with pytest.raises(NotFound):
         await client.result(queue, "unknown", timeout=0)

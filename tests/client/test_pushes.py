@@ -124,7 +124,7 @@ async def test_what_no_broker_would_take_is_refused_before_it_is_sent(
 ) -> None:
     async with Client(rogue.url) as client:
         with pytest.raises(InvalidRequest, match=says):
-            await client.push(**{"queue": "q", "data": 1} | arguments)
+            await client.push(**({"queue": "q", "data": 1, **arguments}))
     assert not rogue.seen
 
 

@@ -44,7 +44,7 @@ async def test_queues_are_listed_with_what_they_hold(client: Client, queue: str)
     await client.push_many([PushItem(queue=queue, payload=b"1", partition=f"p{n}") for n in range(3)])
     await client.ack(await client.pop(queue))
     await client.pop(queue)
-    [listed] = [one for one in await client.queues.list() if one.name == queue]
+    [listed] = [one for one in await client.queues.all() if one.name == queue]
     assert abs(listed.created_at - wall_clock()) < 60_000_000
     detail = await client.queues.show(queue)
     assert [partition.name for partition in detail.partitions] == ["p0", "p1", "p2"]
@@ -75,10 +75,10 @@ async def test_groups_are_listed_by_queue(client: Client, queue: str) -> None:
     await client.push(queue, 2)
     await client.ack(await client.pop(queue, group="a"))
     await client.pop(queue, group="b", subscription=Subscription("new"))
-    groups = {group.name: group for group in await client.groups.list(queue)}
+    groups = {group.name: group for group in await client.groups.all(queue)}
     assert set(groups) == {"a", "b"}
     assert (groups["a"].queue, groups["a"].partitions_with_lag, groups["b"].partitions_with_lag) == (queue, 1, 0)
-    assert len(await client.groups.list()) >= 2
+    assert len(await client.groups.all()) >= 2
 
 
 async def test_a_group_is_sent_elsewhere(client: Client, queue: str) -> None:
@@ -105,7 +105,7 @@ async def test_a_deleted_group_begins_anew(client: Client, queue: str) -> None:
     await client.push(queue, 1)
     await client.ack(await client.pop(queue, group="g"))
     assert await client.groups.delete(queue, "g") == 1
-    assert await client.groups.list(queue) == []
+    assert await client.groups.all(queue) == []
     assert len(await client.pop(queue, group="g")) == 1
 
 
@@ -113,16 +113,16 @@ async def test_stored_messages_are_looked_at_without_taking_them(client: Client,
     await client.push(queue, {"n": 0}, partition="a", type="order", headers={"k": "v"})
     for n in range(1, 5):
         await client.push(queue, {"n": n}, partition="b")
-    page = await client.messages.list(queue, limit=3)
+    page = await client.messages.page(queue, limit=3)
     assert len(page.messages) == 3
-    rest = await client.messages.list(queue, limit=3, before=page.next)
+    rest = await client.messages.page(queue, limit=3, before=page.next)
     heads = [*page.messages, *rest.messages]
     assert rest.next is None
     whole = [await client.messages.get(head.partition_id, head.transaction_id) for head in heads]
     assert [message.data["n"] for message in whole] == [4, 3, 2, 1, 0]
     assert (whole[4].type, whole[4].headers, whole[4].partition) == ("order", {"k": "v"}, "a")
-    assert len((await client.messages.list(queue, partition="a")).messages) == 1
-    assert (await client.messages.list(queue, since=wall_clock() + 60_000_000)).messages == []
+    assert len((await client.messages.page(queue, partition="a")).messages) == 1
+    assert (await client.messages.page(queue, since=wall_clock() + 60_000_000)).messages == []
     assert len(await client.pop(queue, batch=9, partitions=9)) == 5
     with pytest.raises(NotFound):
         await client.messages.get(heads[0].partition_id, "nobody's")
@@ -130,20 +130,20 @@ async def test_stored_messages_are_looked_at_without_taking_them(client: Client,
 
 async def test_dead_letters_are_kept_whole_with_their_error(client: Client, queue: str) -> None:
     await dead_letter(client, queue, 3, group="g")
-    letters = await client.dead_letters.list(queue)
+    letters = await client.dead_letters.page(queue)
     assert [(letter.data, letter.error, letter.group) for letter in letters] == [
         ({"n": n}, f"broken {n}", "g") for n in (2, 1, 0)
     ]
     assert letters[0].attempts == 1
     assert letters[0].failed_at is not None
-    assert len(await client.dead_letters.list(queue, limit=2)) == 2
-    assert await client.dead_letters.list(queue, group="other") == []
-    assert await client.dead_letters.list("nobody's") == []
+    assert len(await client.dead_letters.page(queue, limit=2)) == 2
+    assert await client.dead_letters.page(queue, group="other") == []
+    assert await client.dead_letters.page("nobody's") == []
 
 
 async def test_a_dead_letter_is_replayed_once(client: Client, queue: str) -> None:
     await dead_letter(client, queue, 2)
-    newest, oldest = await client.dead_letters.list(queue)
+    newest, oldest = await client.dead_letters.page(queue)
     [(id, message_id)] = await client.dead_letters.replay(queue, ids=[oldest.id])
     assert id == oldest.id
     [message] = await client.pop(queue)
@@ -154,11 +154,11 @@ async def test_a_dead_letter_is_replayed_once(client: Client, queue: str) -> Non
 
 async def test_purged_dead_letters_are_gone(client: Client, queue: str) -> None:
     await dead_letter(client, queue, 3)
-    letters = await client.dead_letters.list(queue)
+    letters = await client.dead_letters.page(queue)
     assert await client.dead_letters.purge(queue, ids=[letters[0].id]) == 1
     assert await client.dead_letters.purge(queue, group="other") == 0
     assert await client.dead_letters.purge(queue) == 2
-    assert await client.dead_letters.list(queue) == []
+    assert await client.dead_letters.page(queue) == []
 
 
 async def test_naming_no_dead_letters_does_not_mean_all(client: Client, queue: str) -> None:
@@ -166,13 +166,13 @@ async def test_naming_no_dead_letters_does_not_mean_all(client: Client, queue: s
     for verb in (client.dead_letters.purge, client.dead_letters.replay):
         with pytest.raises(InvalidRequest, match="at least one"):
             await verb(queue, ids=[])
-    assert len(await client.dead_letters.list(queue)) == 1
+    assert len(await client.dead_letters.page(queue)) == 1
 
 
 async def test_a_queue_is_paused_and_resumed(client: Client, queue: str) -> None:
     await client.push(queue, 1, partition="p")
     await client.pauses.pause(queue)
-    assert (await client.pauses.list(queue)).paused_at is not None
+    assert (await client.pauses.all(queue)).paused_at is not None
     assert not await client.pop(queue)
     assert await client.pauses.resume(queue)
     assert not await client.pauses.resume(queue)
@@ -195,7 +195,7 @@ async def test_a_message_is_scheduled_rescheduled_and_cancelled(client: Client, 
     at = wall_clock() + 3_600_000_000
     outcome = await client.push(queue, 1, transaction_id="it", deliver_at=at)
     assert (outcome.status, outcome.deliver_at) == ("scheduled", at)
-    [listed] = (await client.scheduled.list(queue)).messages
+    [listed] = (await client.scheduled.page(queue)).messages
     assert (listed.transaction_id, listed.deliver_at) == ("it", at)
     assert await client.scheduled.reschedule(queue, "it", deliver_at=at + 1) == at + 1
     assert await client.scheduled.cancel(queue, "it")
@@ -213,9 +213,9 @@ async def test_messages_are_found_by_their_trace_across_queues_and_by_their_id(c
     for number, name in enumerate((queue, f"{queue}-second")):
         await client.push(name, number, transaction_id=f"n{number}", trace_id=trace)
         await client.push(name, number, transaction_id=f"other{number}")
-    found = await client.messages.list(trace_id=trace)
+    found = await client.messages.page(trace_id=trace)
     assert {message.transaction_id for message in found.messages} == {"n0", "n1"}
-    [one] = (await client.messages.list(transaction_id="other1")).messages
+    [one] = (await client.messages.page(transaction_id="other1")).messages
     assert one.queue == f"{queue}-second"
 
 

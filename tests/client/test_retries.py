@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -76,7 +77,7 @@ async def test_a_429_and_a_5xx_are_repeated_for_every_verb(
         await client.push(queue, 1)
         batch = await client.pop(queue)
         rogue.do(refusal, refusal)
-        calls = {
+        calls: dict[str, Callable[[], Awaitable[object]]] = {
             "push": lambda: client.push(queue, 2),
             "push_many": lambda: client.push_many([PushItem(queue=queue, payload=b"1")] * 2),
             "pop": lambda: client.pop(queue),
@@ -93,7 +94,7 @@ async def test_a_500_that_stays_is_raised_as_what_it_is(rogue: Rogue, queue: str
         await client.push(queue, 1)
         batch = await client.pop(queue)
         rogue.do(*[FAILED] * 3)
-        calls = {
+        calls: dict[str, Callable[[], Awaitable[object]]] = {
             "push": lambda: client.push(queue, 2),
             "push_many": lambda: client.push_many([PushItem(queue=queue, payload=b"1")] * 2),
             "pop": lambda: client.pop(queue),
@@ -171,7 +172,7 @@ async def test_a_batch_whose_connection_broke_is_repeated_as_it_was(rogue: Rogue
 async def test_an_outcome_that_stays_unknown_is_raised_as_that(rogue: Rogue, queue: str) -> None:
     rogue.do(*[Drop(carried_out=True)] * 3)
     async with patient(rogue) as client:
-        with pytest.raises(OutcomeUnknown, match="may have been done"):
+        with pytest.raises(OutcomeUnknown, match="may have been applied"):
             await client.push(queue, 1, transaction_id="t")
         assert (await client.push(queue, 1, transaction_id="t")).status == "duplicate"
 

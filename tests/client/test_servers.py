@@ -69,19 +69,19 @@ def test_a_failed_server_is_left_out_for_a_while() -> None:
     now = [0.0]
     servers = Servers(THREE, clock=lambda: now[0])
     first, *others = servers.order("key")
-    servers.failed(first)
+    servers.mark_failed(first)
     assert servers.order("key") == others
     now[0] += AILING_SECONDS
     assert servers.order("key") == [first, *others]
-    servers.failed(first)
-    servers.answered(first)
+    servers.mark_failed(first)
+    servers.mark_healthy(first)
     assert servers.order("key") == [first, *others]
 
 
 def test_when_all_failed_all_are_asked() -> None:
     servers = Servers(THREE)
     for url in THREE:
-        servers.failed(url)
+        servers.mark_failed(url)
     assert sorted(servers.order("key")) == THREE
 
 

@@ -74,11 +74,11 @@ async def test_messages_and_groups_are_found_by_a_time_in_every_form(broker: Bro
             datetime.fromisoformat(message.created_at.isoformat()),
         ]
         for number, at in enumerate(created):
-            assert len((await client.messages.list(queue, since=at)).messages) == 1
+            assert len((await client.messages.page(queue, since=at)).messages) == 1
             assert len(await client.pop(queue, group=f"g{number}", subscription=Subscription("time", at))) == 1
             assert await client.groups.seek(queue, f"g{number}", Seek("time", at)) == 1
         late = datetime.now(UTC) + timedelta(days=1)
-        assert not (await client.messages.list(queue, since=late)).messages
+        assert not (await client.messages.page(queue, since=late)).messages
         assert not await client.pop(queue, group="late", subscription=Subscription("time", late))
 
 
@@ -100,7 +100,7 @@ async def test_a_key_expires_at_a_time_in_every_form(rogue: Rogue, at: When) -> 
         lambda client, at: client.scheduled.reschedule("q", "t", deliver_at=at),
         lambda client, at: client.pop("q", group="g", subscription=Subscription("time", at)),
         lambda client, at: client.groups.seek("q", "g", Seek("time", at)),
-        lambda client, at: client.messages.list("q", since=at),
+        lambda client, at: client.messages.page("q", since=at),
         lambda client, at: client.keys.create("name", role="admin", expires_at=at),
     ],
 )

@@ -12,11 +12,11 @@ import pytest
 
 from fairlane.commands.http import STANDARD, HttpExecutor
 from fairlane.errors import CommandFailed
-from fairlane.hooks.signatures import verify
 from fairlane.model.limits import RESULT_BYTES_MAX
 from fairlane.outbound.addresses import Address, Allowed
-from fairlane.outbound.caller import ANSWER_BYTES_MAX, Caller
+from fairlane.outbound.client import ANSWER_BYTES_MAX, OutboundClient
 from fairlane.spec import ir
+from fairlane.webhooks.signatures import verify
 from tests.commands.conftest import HOST, LOOPBACK, Answers, Certificates, Serving, said
 
 KEY = b"0123456789abcdef0123456789abcdef"
@@ -24,17 +24,17 @@ INPUT = b'{"title":"db is down"}'
 LOCAL = Allowed.parse(["127.0.0.1"])
 
 
-def executor(url: str, caller: Caller) -> HttpExecutor:
-    return HttpExecutor(ir.HttpRun(method="POST", url=url), KEY, caller)
+def executor(url: str, client: OutboundClient) -> HttpExecutor:
+    return HttpExecutor(ir.HttpRun(method="POST", url=url), KEY, client)
 
 
 async def called(answers: Answers, *, key: str = "k-1", seconds: float = 10.0) -> dict[str, object]:
     """What one call came to."""
-    caller = Caller(LOCAL, seconds=seconds)
+    client = OutboundClient(LOCAL, seconds=seconds)
     try:
-        result = await executor(answers.url, caller).run("Incident.Create", INPUT, idempotency_key=key)
+        result = await executor(answers.url, client).run("Incident.Create", INPUT, idempotency_key=key)
     finally:
-        await caller.close()
+        await client.close()
     return dict(msgspec.json.decode(result))
 
 
@@ -145,11 +145,11 @@ async def test_connections_are_kept_and_one_that_the_server_gave_up_is_made_anew
         writer.write(said(200))  # and closes, though it did not say so
 
     async with serving(said(200), last, said(204)) as answers:
-        caller = Caller(LOCAL)
+        client = OutboundClient(LOCAL)
         for _ in range(3):
-            await executor(answers.url, caller).run("C", INPUT, idempotency_key="k")
+            await executor(answers.url, client).run("C", INPUT, idempotency_key="k")
             await asyncio.sleep(0.01)
-        await caller.close()
+        await client.close()
     assert (len(answers.asked), answers.connections) == (3, 2)
 
 
@@ -161,8 +161,8 @@ async def test_nobody_there_is_a_failed_attempt(serving: Serving) -> None:
     assert failed.value.retryable
 
 
-def looked_up(*rounds: list[str]) -> tuple[list[str], Caller]:
-    """The names that were looked up, and a caller for which they resolve to these, round after round."""
+def looked_up(*rounds: list[str]) -> tuple[list[str], OutboundClient]:
+    """The names that were looked up, and a client for which they resolve to these, round after round."""
     names: list[str] = []
     left = [[ipaddress.ip_address(text) for text in addresses] for addresses in rounds]
 
@@ -170,7 +170,7 @@ def looked_up(*rounds: list[str]) -> tuple[list[str], Caller]:
         names.append(host)
         return left.pop(0) if len(left) > 1 else left[0]
 
-    return names, Caller(lookup=lookup)
+    return names, OutboundClient(lookup=lookup)
 
 
 @pytest.mark.parametrize(
@@ -178,23 +178,23 @@ def looked_up(*rounds: list[str]) -> tuple[list[str], Caller]:
 )
 async def test_a_name_that_leads_inside_is_not_called(serving: Serving, addresses: list[str]) -> None:
     async with serving(said(200)) as answers:
-        names, caller = looked_up(addresses)
+        names, client = looked_up(addresses)
         with pytest.raises(CommandFailed, match="not public") as refused:
-            await executor("https://rebound.example/", caller).run("C", INPUT, idempotency_key="k")
-        await caller.close()
+            await executor("https://rebound.example/", client).run("C", INPUT, idempotency_key="k")
+        await client.close()
     assert not refused.value.retryable
     assert (names, answers.connections) == (["rebound.example"], 0)
 
 
 async def test_a_name_is_looked_up_once_and_a_later_answer_is_judged_again() -> None:
     """Rebinding: an address that is public when it is judged, and one inside when it is connected to."""
-    names, caller = looked_up([], ["127.0.0.1"])
+    names, client = looked_up([], ["127.0.0.1"])
     with pytest.raises(CommandFailed, match="no answer") as failed:
-        await executor("https://rebound.example/", caller).run("C", INPUT, idempotency_key="k")
+        await executor("https://rebound.example/", client).run("C", INPUT, idempotency_key="k")
     assert (failed.value.retryable, names) == (True, ["rebound.example"])
     with pytest.raises(CommandFailed, match="not public"):
-        await executor("https://rebound.example/", caller).run("C", INPUT, idempotency_key="k")
-    await caller.close()
+        await executor("https://rebound.example/", client).run("C", INPUT, idempotency_key="k")
+    await client.close()
     assert names == ["rebound.example"] * 2
 
 
@@ -206,13 +206,13 @@ async def test_the_judged_address_is_called_by_its_name(serving: Serving, certif
 
     async with serving(said(200), trust=certificates.server) as answers:
         allowed = Allowed.parse([f"{HOST}:{answers.port}", f"other.example:{answers.port}"])
-        caller = Caller(allowed, lookup=lookup, trust=certificates.client)
+        client = OutboundClient(allowed, lookup=lookup, trust=certificates.client)
         url = f"https://{HOST}:{answers.port}/api"
-        await executor(url, caller).run("C", INPUT, idempotency_key="k")
+        await executor(url, client).run("C", INPUT, idempotency_key="k")
         with pytest.raises(CommandFailed, match="no answer") as failed:
-            await executor(url.replace(HOST, "other.example"), caller).run("C", INPUT, idempotency_key="k")
-        await caller.close()
-        stranger = Caller(allowed, lookup=lookup)
+            await executor(url.replace(HOST, "other.example"), client).run("C", INPUT, idempotency_key="k")
+        await client.close()
+        stranger = OutboundClient(allowed, lookup=lookup)
         with pytest.raises(CommandFailed, match="no answer"):
             await executor(url, stranger).run("C", INPUT, idempotency_key="k")
         await stranger.close()

@@ -18,7 +18,7 @@ from fairlane.config import named_variables
 from fairlane.errors import CommandFailed
 from fairlane.model.names import COMMANDS
 from fairlane.outbound.addresses import Allowed
-from fairlane.outbound.caller import Caller
+from fairlane.outbound.client import OutboundClient
 from tests.commands.conftest import HOST, LOOPBACK, Certificates, Serving, said
 from tests.spec.samples import compiled
 from tests.until import until
@@ -47,8 +47,8 @@ async def apply(broker: Broker, text: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def serviced(broker: Broker, caller: Caller | None = None) -> AsyncIterator[CommandService]:
-    executors = Executors(broker, lambda: caller or Caller(), named_variables)
+async def serviced(broker: Broker, client: OutboundClient | None = None) -> AsyncIterator[CommandService]:
+    executors = Executors(broker, lambda: client or OutboundClient(), named_variables)
     service = CommandService(broker, executors)
     service.start()
     try:
@@ -66,28 +66,32 @@ async def test_a_spec_that_is_applied_is_carried_out_and_one_that_is_replaced_no
 
     async with serving(said(200, b'{"bill": 1}'), trust=certificates.server) as answers:
         allowed = Allowed.parse([f"{HOST}:{answers.port}"])
-        caller = Caller(allowed, lookup=lookup, trust=certificates.client)
+        client = OutboundClient(allowed, lookup=lookup, trust=certificates.client)
         text = SPEC.replace("PORT", str(answers.port))
-        async with serviced(broker, caller) as service:
+        async with serviced(broker, client) as service:
             await apply(broker, text)
-            await service.renew()
+            await service.refresh()
             await broker.push("Orders", {"id": 7})
             await broker.push("Moves", {"id": 8})
 
             async def result() -> bytes | None:
-                groups = {group.name: group for group in await broker.groups.list("Orders")}
+                groups = {group.name: group for group in await broker.groups.all("Orders")}
                 lanes = await broker.groups.lanes("Orders", COMMANDS) if COMMANDS in groups else []
-                return await broker.store.groups.result(groups[COMMANDS].id, lanes[0].partition, 0) if lanes else None
+                return (
+                    await broker._engine.store.groups.result(groups[COMMANDS].id, lanes[0].partition, 0)
+                    if lanes
+                    else None
+                )
 
             kept = msgspec.json.decode(await until(result))
             assert (kept["status"], kept["body"]) == (200, {"bill": 1})
             [asked] = answers.asked
             assert asked.body == b'{"order":7}'
             assert (await broker.pop("Bills", wait=5))[0].data == {"id": 8}
-            counts = broker.telemetry.commands
+            counts = broker.process.telemetry.commands
             assert (counts["Bill"].done.count, counts["Move"].done.count) == (1, 1)
             await apply(broker, text.replace("run: queue Bills", ""))
-            await service.renew()
+            await service.refresh()
             await broker.push("Moves", {"id": 9})
             [left] = await broker.pop("Moves", group=COMMANDS, wait=5)
             assert left.data == {"id": 9}
@@ -102,10 +106,10 @@ async def test_a_missing_secret_lets_messages_wait_and_others_go_on(
     await broker.push("Moves", {"id": 8})
     async with serviced(broker) as service:
         assert (await broker.pop("Bills", wait=5))[0].data == {"id": 8}
-        await service.renew()
+        await service.refresh()
     assert [record.message for record in caplog.records].count(
-        "cannot run commands of queue 'Orders', Bill cannot be carried out: the environment variable SHOP_SECRET is "
-        "not set where the broker runs, and a spec names it for a secret; set it there and start the broker again"
+        "cannot run command Bill for queue 'Orders': the environment variable SHOP_SECRET is "
+        "not set for the broker, but a spec needs it for a secret; set it and restart the broker"
     ) == 1
     [left] = await broker.pop("Orders", group=COMMANDS)
     assert left.failed_attempts == 0
@@ -114,32 +118,31 @@ async def test_a_missing_secret_lets_messages_wait_and_others_go_on(
 async def test_a_command_at_once_is_pushed_once_or_carried_out_by_a_worker(broker: Broker) -> None:
     await apply(broker, SPEC.replace("PORT", "443"))
     async with serviced(broker):
-        run = partial(Executors(broker, Caller, named_variables).run, broker.tenant)
-        first = await run("Move", b'{"id":1}', idempotency_key="Hook:1")
+        run = partial(Executors(broker, OutboundClient, named_variables).run, broker.tenant)
+        first = await run("Move", b'{"id":1}', idempotency_key="Webhook:1")
         assert msgspec.json.decode(first)["queue"] == "Bills"
-        assert await run("Move", b'{"id":1}', idempotency_key="Hook:1") == first
+        assert await run("Move", b'{"id":1}', idempotency_key="Webhook:1") == first
         assert len(await broker.pop("Bills", batch=10)) == 1
         with pytest.raises(CommandFailed, match="id: expected int") as refused:
-            await run("Move", b'{"id":"x"}', idempotency_key="Hook:2")
+            await run("Move", b'{"id":"x"}', idempotency_key="Webhook:2")
         assert not refused.value.retryable
 
         async def work(status: Any, **said: Any) -> None:
             [message] = await broker.pop("Free", wait=5)
             await broker.ack(message, status, **said)
 
-        for number, (verdict, came) in enumerate(
-            [({"status": "completed", "result": {"n": 1}}, b'{"n":1}'), ({"status": "completed"}, b"null")]
-        ):
-            running = asyncio.create_task(run("Free", b'{"id":1}', idempotency_key=f"Hook:{number}"))
-            await work(**verdict)
+        completions: list[tuple[dict[str, Any], bytes]] = [({"result": {"n": 1}}, b'{"n":1}'), ({}, b"null")]
+        for number, (said, came) in enumerate(completions):
+            running = asyncio.create_task(run("Free", b'{"id":1}', idempotency_key=f"Webhook:{number}"))
+            await work("completed", **said)
             assert await running == came
-            assert await run("Free", b'{"id":1}', idempotency_key=f"Hook:{number}") == came
-        running = asyncio.create_task(run("Free", b'{"id":1}', idempotency_key="Hook:9"))
+            assert await run("Free", b'{"id":1}', idempotency_key=f"Webhook:{number}") == came
+        running = asyncio.create_task(run("Free", b'{"id":1}', idempotency_key="Webhook:9"))
         await work("dlq", error="no such thing")
-        with pytest.raises(CommandFailed, match="given up: no such thing"):
+        with pytest.raises(CommandFailed, match="dead letter: no such thing"):
             await running
         with pytest.raises(CommandFailed, match="no worker") as waited:
-            await WorkerExecutor(broker, seconds=0.02).run("Free", b'{"id":1}', idempotency_key="Hook:10")
+            await WorkerExecutor(broker, seconds=0.02).run("Free", b'{"id":1}', idempotency_key="Webhook:10")
         assert waited.value.retryable
 
 
@@ -151,4 +154,4 @@ async def test_commands_of_every_tenant_are_carried_out_in_its_own_queues(broker
         await other.push("Moves", {"id": 8})
         [moved] = await other.pop("Bills", wait=5)
     assert moved.data == {"id": 8}
-    assert await broker.queues.list() == []
+    assert await broker.queues.all() == []

@@ -21,7 +21,7 @@ from fairlane.store.contract.values import PopCall, PopResult
 from fairlane.store.families import groups
 from fairlane.store.postgres.connection import Database, prepare
 from fairlane.store.postgres.messages import SQL as POSTGRES_MESSAGES
-from fairlane.store.postgres.pop import Popper
+from fairlane.store.postgres.pop import PopRunner
 from fairlane.store.postgres.store import PostgresStore
 from fairlane.store.sqlite.store import SqliteStore
 from tests.conformance.configurations import Configuration
@@ -80,13 +80,13 @@ class Row:
 
     @classmethod
     def partition(cls, id: PartitionId) -> Row:
-        return cls("SELECT 1 FROM fairlane.partitions WHERE shard = $1 AND id = $2 FOR UPDATE", *id)
+        return cls("SELECT 1 FROM fairlane.partitions WHERE id = $1 FOR UPDATE", id.id)
 
     @classmethod
     def cursor(cls, id: PartitionId, group_id: int) -> Row:
         return cls(
-            "SELECT 1 FROM fairlane.cursors WHERE shard = $1 AND partition_id = $2 AND group_id = $3 FOR UPDATE",
-            *id,
+            "SELECT 1 FROM fairlane.cursors WHERE partition_id = $1 AND group_id = $2 FOR UPDATE",
+            id.id,
             group_id,
         )
 
@@ -98,9 +98,8 @@ class Row:
     def cursor_to_be(cls, group_id: int) -> Row:
         """The cursor that this group will get in the next partition born: whoever inserts it waits."""
         return cls(
-            "INSERT INTO fairlane.cursors (shard, partition_id, group_id, committed)"
-            " SELECT shard, pg_sequence_last_value('fairlane.partitions_id_seq') + 1, $1, 0 FROM fairlane.shards"
-            " RETURNING 1",
+            "INSERT INTO fairlane.cursors (partition_id, group_id, committed)"
+            " VALUES (pg_sequence_last_value('fairlane.partitions_id_seq') + 1, $1, 0) RETURNING 1",
             group_id,
         )
 
@@ -175,7 +174,8 @@ class _OneTransaction:
         self.time = clock
 
     async def write(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
-        return await self._connection.fetch(statement, *arguments)
+        rows: list[asyncpg.Record] = await self._connection.fetch(statement, *arguments)
+        return rows
 
 
 class PostgresBackend:
@@ -188,10 +188,7 @@ class PostgresBackend:
         self._server = server
         self._name = f"{configuration.name}_{server.used[configuration.name] // TESTS_EACH}"
         server.used[configuration.name] += 1
-        self.options: dict[str, Any] = {
-            "shards": configuration.shards,
-            "statement_cache": configuration.statement_cache,
-        }
+        self.options: dict[str, Any] = {"statement_cache": configuration.statement_cache}
         self.url = server.url(self._name)
 
     async def make(self) -> None:
@@ -223,10 +220,9 @@ class PostgresBackend:
     async def stop_pop(self, store: Store, call: PopCall, clock: Clock) -> AsyncIterator[tuple[PopResult, Arrived]]:
         async with self._connect() as connection, self._arrivals() as arrived:
             await prepare(connection)
-            shards = [row["shard"] for row in await connection.fetch("SELECT shard FROM fairlane.shards ORDER BY 1")]
             database = cast("Database", _OneTransaction(connection, clock))
             async with connection.transaction():
-                yield await Popper(database, shards, POSTGRES_MESSAGES["pop"])(call), arrived
+                yield await PopRunner(database, POSTGRES_MESSAGES["pop"])(call), arrived
 
     @contextlib.asynccontextmanager
     async def _arrivals(self) -> AsyncIterator[Arrived]:

@@ -12,15 +12,13 @@ class Configuration:
     name: str
     postgres: int | None = None
     """Major version of the server; None is an SQLite file."""
-    shards: int = 1
     statement_cache: bool = True
 
 
 CONFIGURATIONS = (
     Configuration("sqlite"),
     Configuration("postgres18", postgres=18),
-    Configuration("postgres18_sharded", postgres=18, shards=4),
-    # The older server behind a pooler that keeps no prepared statements: each statement runs on both servers, in one
-    # shard and in several, with the driver's cache and without.
+    # The older server, as behind a pooler that keeps no prepared statements: each statement runs on both servers, with
+    # the driver's cache and without.
     Configuration("postgres16_uncached", postgres=16, statement_cache=False),
 )

@@ -13,7 +13,7 @@ from tests.conformance.backends import Backend, PostgresBackend, SqliteBackend
 from tests.conformance.configurations import CONFIGURATIONS, Configuration
 from tests.conformance.harness import Harness
 from tests.conformance.sessions import KeptSessions
-from tests.guards import LoopWatch, looked_after
+from tests.guards import LoopWatch, guarded_loop
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,10 +23,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
-@pytest_asyncio.fixture(loop_scope="session", autouse=True)
-async def nothing_left_behind(never_blocked: None, loop_watch: LoopWatch) -> AsyncIterator[None]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def loop_guard(loop_watch: LoopWatch) -> AsyncIterator[None]:
     """The guard of all tests, on the loop of these."""
-    async with looked_after(loop_watch):
+    async with guarded_loop(loop_watch):
         yield
 
 

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from fairlane.broker.broker import Broker
+from fairlane.broker.engine import build_engine
 from fairlane.model.group import Group, LaneState, Subscription
 from fairlane.model.ids import PartitionId, Uuid7, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
@@ -25,17 +26,17 @@ from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import (
     NO_ID_TIME,
     AckResult,
-    Claim,
-    Dead,
-    Lane,
+    ClaimedLane,
     LaneAck,
-    Locked,
     Nack,
+    PartitionLocked,
     PopCall,
+    PopClaim,
     PushResult,
     Renewal,
     Slice,
     Stored,
+    ToDeadLetter,
 )
 from tests.clock import ManualClock
 from tests.conformance.backends import Arrived, Backend, Row
@@ -55,7 +56,7 @@ class Taken:
 
     group: Group
     token: UUID
-    lanes: list[Lane]
+    lanes: list[ClaimedLane]
     next_at: int | None = None
 
     @property
@@ -63,13 +64,13 @@ class Taken:
         return LeaseId(self.group.id, self.token)
 
     @property
-    def lane(self) -> Lane:
+    def lane(self) -> ClaimedLane:
         """The only lane."""
         [lane] = self.lanes
         return lane
 
     @property
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[Message[Any]]:
         return [m for lane in self.lanes for m in messages(lane.segments, lane.first, lane.upto)]
 
     @property
@@ -130,8 +131,8 @@ class Harness:
     @property
     def broker(self) -> Broker:
         """The broker over the store that is open now."""
-        if self._broker is None or self._broker.store is not self.store:
-            self._broker = Broker(self.store)
+        if self._broker is None or self._broker._engine.store is not self.store:
+            self._broker = Broker(build_engine(self.store))
         return self._broker
 
     async def second_broker(self) -> Broker:
@@ -139,7 +140,7 @@ class Harness:
         store = await self.open_second()
         if store is self.store:
             return self.broker
-        second = Broker(store)
+        second = Broker(build_engine(store))
         self._brokers.append(second)
         return second
 
@@ -149,7 +150,7 @@ class Harness:
         for store in (*self.seconds, self.store):
             await store.close()
 
-    async def queue(self, base: str = "orders", **options: Any) -> Queue:
+    async def queue(self, base: str = "orders", /, **options: Any) -> Queue:
         name = self.name(base)
         namespace, task = labels_of(name)
         return await self.store.queues.configure(
@@ -162,7 +163,7 @@ class Harness:
         )
 
     async def partition(self, queue: Queue, name: str = DEFAULT_PARTITION) -> Partition:
-        [partition] = await self.store.queues.born(queue.id, [name])
+        [partition] = await self.store.queues.ensure_partitions(queue.id, [name])
         return partition
 
     async def neighbours(self, queue: Queue, count: int) -> list[Partition]:
@@ -216,7 +217,7 @@ class Harness:
         part = self.slice(queue, lane, payloads, ids)
         while True:
             [result] = await (store or self.store).messages.push([part])
-            if not isinstance(result, Locked):  # a machine may be slow while a test holds a row
+            if not isinstance(result, PartitionLocked):  # a machine may be slow while a test holds a row
                 return result
 
     async def push(
@@ -247,7 +248,7 @@ class Harness:
         store: Store | None = None,
     ) -> Taken:
         group = group or await self.group(queue)
-        claim = Claim(uuid4(), batch, partitions)
+        claim = PopClaim(uuid4(), batch, partitions)
         call = PopCall(
             queue_id=queue.id,
             group_id=group.id,
@@ -268,7 +269,7 @@ class Harness:
         self, queue: Queue, group: Group, *, batch: int = 10, partitions: int = 1, auto_ack: bool = False
     ) -> AsyncIterator[tuple[Taken, Arrived]]:
         """A pop that has done all it does and commits when the block is left, and what it got."""
-        claim = Claim(uuid4(), batch, partitions)
+        claim = PopClaim(uuid4(), batch, partitions)
         call = PopCall(queue_id=queue.id, group_id=group.id, claims=[claim], auto_ack=auto_ack)
         async with self.backend.stop_pop(self.store, call, self.clock) as (result, arrived):
             [lanes] = result.lanes
@@ -280,7 +281,7 @@ class Harness:
         upto: int = 0,
         *,
         nack: Nack | None = None,
-        dead_letters: Sequence[Dead] = (),
+        dead_letters: Sequence[ToDeadLetter] = (),
         results: Sequence[tuple[int, bytes]] = (),
     ) -> LaneAck:
         """Of the only lane taken."""
@@ -326,6 +327,11 @@ class Harness:
         """The only lane of the group, or the one named."""
         [lane] = await self.store.groups.lanes(group.id, partition=partition)
         return lane
+
+    async def next_ready_at(self, group_id: int) -> int | None:
+        """Return when the earliest lane of the group is ready, or None while no lane has anything to read."""
+        times = [lane.ready_at for lane in await self.store.groups.lanes(group_id)]
+        return min((at for at in times if at is not None), default=None)
 
     async def drain(self, queue: Queue, group: Group | None = None) -> list[Any]:
         """Pop and ack until nothing is ready; the payloads in the order they came."""

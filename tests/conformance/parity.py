@@ -14,7 +14,7 @@ import pytest
 from tests.conformance.configurations import CONFIGURATIONS
 
 _NAMES = frozenset(configuration.name for configuration in CONFIGURATIONS)
-_DIRECTORY = "tests/conformance/"
+_DIRECTORIES = ("tests/conformance/", "tests/queen/conformance/")
 
 
 def split_node(node_id: str) -> tuple[str, str | None]:
@@ -31,7 +31,7 @@ def split_node(node_id: str) -> tuple[str, str | None]:
 def by_test(node_ids: Iterable[str]) -> dict[str, set[str | None]]:
     found: dict[str, set[str | None]] = defaultdict(set)
     for node_id in node_ids:
-        if node_id.startswith(_DIRECTORY):
+        if node_id.startswith(_DIRECTORIES):
             test, configuration = split_node(node_id)
             found[test].add(configuration)
     return found

@@ -101,14 +101,14 @@ class Doomed:
 
 
 async def crash(broker: Broker, queue: str, point: str) -> None:
-    await broker.operation_drain.stop()
-    broker.admission.limits = {"push": Limit(-1.0, 10_000)}
-    doomed: Any = Doomed(broker.store.operations, point)
-    broker.store.operations = doomed  # type: ignore[misc]
+    await broker._engine.operation_drain.stop()
+    broker._engine.admission.limits = {"push": Limit(-1.0, 10_000)}
+    doomed: Any = Doomed(broker._engine.store.operations, point)
+    broker._engine.store.operations = doomed
     for n in range(3):
         outcome = await broker.push(queue, [point, n], transaction_id=f"{point} {n}")
         tell([n, outcome.status])
-    broker.operation_drain.start()
+    broker._engine.operation_drain.start()
     await asyncio.Event().wait()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from fairlane.model.ids import PartitionId
-from fairlane.store.contract.values import Dead, DeadFilter, LaneAck, Nack
+from fairlane.store.contract.values import DeadFilter, LaneAck, Nack, ToDeadLetter
 from tests.conformance.harness import Harness
 
 
@@ -175,9 +175,11 @@ async def test_a_dead_lettered_message_is_dead_at_once(harness: Harness) -> None
     queue = await harness.queue()
     await harness.push(queue, [0, 1, 2, 3])
     taken = await harness.pop(queue)
-    acked = await harness.apply(harness.ordered_ack(taken, 3, dead_letters=[Dead(0, "rotten"), Dead(2, "mouldy")]))
+    acked = await harness.apply(
+        harness.ordered_ack(taken, 3, dead_letters=[ToDeadLetter(0, "rotten"), ToDeadLetter(2, "mouldy")])
+    )
     assert (acked.state, acked.after) == ("ok", 3)
-    letters = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    letters = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert {(letter.position, letter.error) for letter in letters} == {(0, "rotten"), (2, "mouldy")}
     assert (await harness.lane(taken.group)).dead == 2
     await harness.store.messages.release(taken.lease)
@@ -189,8 +191,10 @@ async def test_what_is_committed_is_not_dead_lettered(harness: Harness) -> None:
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue)
     await harness.ack(taken, 2)
-    await harness.apply(harness.ordered_ack(taken, 3, dead_letters=[Dead(1, "late"), Dead(2, "in time")]))
-    letters = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    await harness.apply(
+        harness.ordered_ack(taken, 3, dead_letters=[ToDeadLetter(1, "late"), ToDeadLetter(2, "in time")])
+    )
+    letters = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert [letter.position for letter in letters] == [2]
 
 
@@ -199,7 +203,7 @@ async def test_one_settlement_may_finish_dead_letter_and_nack(harness: Harness) 
     await harness.push(queue, [0, 1, 2, 3])
     taken = await harness.pop(queue)
     acked = await harness.apply(
-        harness.ordered_ack(taken, 2, dead_letters=[Dead(1, "bad")], nack=Nack(2, charge=True, error="later"))
+        harness.ordered_ack(taken, 2, dead_letters=[ToDeadLetter(1, "bad")], nack=Nack(2, charge=True, error="later"))
     )
     assert (acked.state, acked.after, acked.released, acked.dead) == ("ok", 2, True, False)
     again = await harness.pop(queue)
@@ -253,7 +257,7 @@ async def test_settlements_of_one_call_do_not_depend_on_each_other(harness: Harn
     stale = harness.ordered_ack(taken["b"], 2)
     stale.token = uuid4()
     missing = harness.ordered_ack(taken["c"], 2)
-    missing.partition = PartitionId(missing.partition.shard, 2**62)
+    missing.partition = PartitionId(0, 2**62)
     acked = await harness.store.messages.ack(
         [
             harness.ordered_ack(taken["e"], nack=Nack(0, charge=True, error="dead")),

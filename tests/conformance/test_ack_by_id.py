@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ async def pop(broker: Broker, batch: Batch[Any], count: int = 100) -> list[Any]:
     return [delivery.data for delivery in await broker.pop(batch[0].queue, batch=count)]
 
 
-def codes(outcomes: list[AckOutcome]) -> list[str | None]:
+def codes(outcomes: Sequence[AckOutcome]) -> list[str | None]:
     for outcome in outcomes:
         assert outcome.success == (outcome.code is None)
         assert outcome.success == (outcome.error is None)
@@ -85,7 +86,7 @@ async def test_a_batch_of_failures_at_the_last_retry_loses_none(harness: Harness
     outcomes = await harness.broker.nack(batch, error="twice")
     assert [outcome.dead_lettered for outcome in outcomes] == [True, False, False]
     assert codes(outcomes) == [None, "redelivered", "redelivered"]
-    assert [letter.position for letter in await harness.broker.dead_letters.list(queue)] == [0]
+    assert [letter.position for letter in await harness.broker.dead_letters.page(queue)] == [0]
     assert await pop(harness.broker, batch) == [1, 2]
 
 
@@ -119,7 +120,7 @@ async def test_a_nack_below_the_cursor_is_refused_naming_committed(harness: Harn
     assert codes([outcome]) == ["committed"]
     assert "committed" in (outcome.error or "")
     assert not outcome.dead_lettered
-    assert await harness.broker.dead_letters.list(batch[0].queue) == []
+    assert await harness.broker.dead_letters.page(batch[0].queue) == []
     assert (await harness.broker.renew(batch.lease)).renewed == 1, "the lease goes on"
 
 
@@ -227,7 +228,7 @@ async def test_a_nack_lets_go_of_the_lane_also_when_it_dead_letters(harness: Har
             await harness.broker.ack(delivery)
         batch = await harness.broker.pop(queue, batch=5)
     assert handled == [0, 1, 3, 4]
-    [letter] = await harness.broker.dead_letters.list(queue)
+    [letter] = await harness.broker.dead_letters.page(queue)
     assert (letter.position, letter.attempts, letter.error) == (2, 2, "poison")
 
 
@@ -262,7 +263,7 @@ async def test_a_dead_lettered_message_is_passed_at_once(harness: Harness) -> No
     outcomes = await harness.broker.ack_many([item(batch[0]), item(batch[1], "dlq", error="unwanted"), item(batch[2])])
     assert codes(outcomes) == [None, None, None]
     assert [outcome.dead_lettered for outcome in outcomes] == [False, True, False]
-    [letter] = await harness.broker.dead_letters.list(batch[0].queue)
+    [letter] = await harness.broker.dead_letters.page(batch[0].queue)
     assert (letter.position, letter.error) == (1, "unwanted")
     assert await pop(harness.broker, batch) == []
 

@@ -22,8 +22,8 @@ async def test_a_key_is_found_by_its_id_and_by_its_name(harness: Harness) -> Non
     assert await keys.get(tenant, key.id) == stored
     assert await keys.get(tenant, "deploy") == stored
     assert await keys.get(harness.name("other"), key.id) is None
-    assert await keys.list(tenant) == [stored]
-    assert stored in (await keys.known()).keys
+    assert await keys.all(tenant) == [stored]
+    assert stored in (await keys.load()).keys
 
 
 async def test_a_name_is_used_once_until_its_key_is_revoked(harness: Harness) -> None:
@@ -41,8 +41,8 @@ async def test_a_name_is_used_once_until_its_key_is_revoked(harness: Harness) ->
     found = await keys.get(tenant, "deploy")
     assert found is not None
     assert found.id == second.id
-    assert [one.id for one in await keys.list(tenant)] == [first.id, second.id]
-    known = await keys.known()
+    assert [one.id for one in await keys.all(tenant)] == [first.id, second.id]
+    known = await keys.load()
     assert first.id not in {one.id for one in known.keys}
     assert known.count > len(known.keys)
 
@@ -78,7 +78,7 @@ async def test_every_change_raises_the_version_of_the_catalogue(harness: Harness
     await keys.revoke(tenant, key.id)
     version, count = await changes(version)
     assert count == 2
-    await keys.used([key.id])
+    await keys.mark_used([key.id])
     assert await changes(version) == (version, 0)
 
 
@@ -87,5 +87,5 @@ async def test_when_a_key_was_used_is_known(harness: Harness) -> None:
     key, other = a_key(harness, "a", tenant), a_key(harness, "b", tenant)
     await keys.add(key)
     await keys.add(other)
-    await keys.used([key.id])
-    assert [one.used_at for one in await keys.list(tenant)] == [harness.clock(), None]
+    await keys.mark_used([key.id])
+    assert [one.used_at for one in await keys.all(tenant)] == [harness.clock(), None]

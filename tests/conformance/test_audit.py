@@ -27,17 +27,17 @@ async def test_entries_are_joined_by_their_hashes(harness: Harness) -> None:
         assert entry.hashed(before) == entry
         before = entry.hash
     assert await audit.head() == (number + 16, before)
-    newest = await audit.list(tenant, before=number + 16, limit=3)
+    newest = await audit.page(tenant, before=number + 16, limit=3)
     assert [one.number for one in newest] == [number + 15, number + 14, number + 13]
-    assert await audit.list(harness.name("other"), before=2**62, limit=3) == []
-    assert [one.number for one in await audit.list(None, before=2**62, limit=1)] == [number + 16]
+    assert await audit.page(harness.name("other"), before=2**62, limit=3) == []
+    assert [one.number for one in await audit.page(None, before=2**62, limit=1)] == [number + 16]
 
 
 async def test_an_action_is_listed_with_its_end_once_there_is_one(harness: Harness) -> None:
     audit, tenant = harness.store.audit, harness.name("tenant")
 
     async def listed() -> list[tuple[int, str, str | None]]:
-        return [(one.number, one.outcome, one.end) for one in await audit.list(tenant, before=2**62, limit=10)]
+        return [(one.number, one.outcome, one.end) for one in await audit.page(tenant, before=2**62, limit=10)]
 
     begun = [msgspec.structs.replace(an_entry(target, tenant), outcome="begun") for target in "ab"]
     one, other = await audit.add(begun)

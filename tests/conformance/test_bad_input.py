@@ -98,15 +98,15 @@ BY_NAME: dict[str, Call] = {
     "configure_queue": lambda b, q, d, bad: b.queues.configure(bad),
     "delete_queue": lambda b, q, d, bad: b.queues.delete(bad),
     "depth": lambda b, q, d, bad: b.queues.depth(bad),
-    "groups": lambda b, q, d, bad: b.groups.list(bad),
+    "groups": lambda b, q, d, bad: b.groups.all(bad),
     "lanes_queue": lambda b, q, d, bad: b.groups.lanes(bad, "g"),
     "lanes_group": lambda b, q, d, bad: b.groups.lanes(q, bad),
     "seek_queue": lambda b, q, d, bad: b.groups.seek(bad, "g", Seek("end")),
     "seek_group": lambda b, q, d, bad: b.groups.seek(q, bad, Seek("end")),
     "seek_partition": lambda b, q, d, bad: b.groups.seek(q, d.group, Seek("end"), partition=bad or ""),
     "delete_group": lambda b, q, d, bad: b.groups.delete(q, bad),
-    "dead_letters": lambda b, q, d, bad: b.dead_letters.list(bad),
-    "dead_letters_group": lambda b, q, d, bad: b.dead_letters.list(q, DeadFilter(group=bad or "")),
+    "dead_letters": lambda b, q, d, bad: b.dead_letters.page(bad),
+    "dead_letters_group": lambda b, q, d, bad: b.dead_letters.page(q, DeadFilter(group=bad or "")),
     "replay": lambda b, q, d, bad: b.dead_letters.replay(bad),
     "purge": lambda b, q, d, bad: b.dead_letters.purge(bad),
 }
@@ -116,7 +116,7 @@ BY_COUNT: dict[str, Call] = {
     "pop_lease_seconds": lambda b, q, d, bad: b.pop(q, lease_seconds=bad),
     "renew_seconds": lambda b, q, d, bad: b.renew(d.lease, bad),
     "configure_lease_seconds": lambda b, q, d, bad: b.queues.configure(q, lease_seconds=bad),
-    "dead_letters_limit": lambda b, q, d, bad: b.dead_letters.list(q, limit=bad),
+    "dead_letters_limit": lambda b, q, d, bad: b.dead_letters.page(q, limit=bad),
     "lanes_limit": lambda b, q, d, bad: b.groups.lanes(q, d.group, limit=bad),
 }
 OTHERS: dict[str, Call] = {
@@ -150,7 +150,7 @@ OTHERS: dict[str, Call] = {
     "push_not_a_number": lambda b, q, d, bad: b.push(q, {"total": float("nan")}),
     "pop_no_time": lambda b, q, d, bad: b.pop(q, group="n", subscription=Subscription("time")),
     "pop_bad_time": lambda b, q, d, bad: b.pop(q, group="n", subscription=Subscription("time", 2**60)),
-    "pop_text_time": lambda b, q, d, bad: b.pop(q, group="n", subscription=Subscription("time", "0")),  # type: ignore[arg-type]
+    "pop_text_time": lambda b, q, d, bad: b.pop(q, group="n", subscription=Subscription("time", "0")),
     "pop_conflation": lambda b, q, d, bad: b.pop(q, group="n", subscription=Subscription(conflation="yes")),  # type: ignore[arg-type]
     "pop_conflation_alone": lambda b, q, d, bad: b.pop(q, subscription=Subscription(conflation=True)),
     "pop_auto_ack": lambda b, q, d, bad: b.pop(q, auto_ack="yes"),  # type: ignore[arg-type]
@@ -189,8 +189,8 @@ OTHERS: dict[str, Call] = {
     "seek_negative": lambda b, q, d, bad: b.groups.seek(q, d.group, Seek("position", -1)),
     "seek_huge": lambda b, q, d, bad: b.groups.seek(q, d.group, Seek("time", 2**62)),
     "seek_fraction": lambda b, q, d, bad: b.groups.seek(q, d.group, Seek("time", 1.5)),  # type: ignore[arg-type]
-    "letters_filter": lambda b, q, d, bad: b.dead_letters.list(q, {"group": "g"}),  # type: ignore[arg-type]
-    "letters_ids": lambda b, q, d, bad: b.dead_letters.list(q, DeadFilter(ids="abc")),  # type: ignore[arg-type]
+    "letters_filter": lambda b, q, d, bad: b.dead_letters.page(q, {"group": "g"}),  # type: ignore[arg-type]
+    "letters_ids": lambda b, q, d, bad: b.dead_letters.page(q, DeadFilter(ids="abc")),  # type: ignore[arg-type]
     "letters_number": lambda b, q, d, bad: b.dead_letters.purge(q, DeadFilter(ids=[5])),  # type: ignore[list-item]
     "letters_partition": lambda b, q, d, bad: b.dead_letters.replay(q, DeadFilter(partition="0-1")),  # type: ignore[arg-type]
     "letters_time": lambda b, q, d, bad: b.dead_letters.purge(q, DeadFilter(failed_from="now")),  # type: ignore[arg-type]
@@ -206,12 +206,12 @@ BY_PAYLOAD: dict[str, Call] = {
 }
 NOT_THERE: dict[str, Call] = {
     "depth": lambda b, q, d, bad: b.queues.depth("missing"),
-    "groups": lambda b, q, d, bad: b.groups.list("missing"),
+    "groups": lambda b, q, d, bad: b.groups.all("missing"),
     "lanes": lambda b, q, d, bad: b.groups.lanes(q, "missing"),
     "seek": lambda b, q, d, bad: b.groups.seek(q, "missing", Seek("end")),
     "seek_partition": lambda b, q, d, bad: b.groups.seek(q, d.group, Seek("end"), partition="missing"),
     "delete_group": lambda b, q, d, bad: b.groups.delete(q, "missing"),
-    "dead_letters": lambda b, q, d, bad: b.dead_letters.list("missing"),
+    "dead_letters": lambda b, q, d, bad: b.dead_letters.page("missing"),
     "replay": lambda b, q, d, bad: b.dead_letters.replay("missing"),
     "purge": lambda b, q, d, bad: b.dead_letters.purge("missing"),
 }
@@ -265,10 +265,10 @@ async def wrongly_taken(
 
 
 async def state(broker: Broker, queue: str) -> Any:
-    groups = await broker.groups.list(queue)
+    groups = await broker.groups.all(queue)
     lanes = [await broker.groups.lanes(queue, group.name) for group in groups]
-    options = [found.options for found in await broker.queues.list() if found.name == queue]
-    return groups, lanes, options, await broker.dead_letters.list(queue), await broker.queues.depth(queue)
+    options = [found.options for found in await broker.queues.all() if found.name == queue]
+    return groups, lanes, options, await broker.dead_letters.page(queue), await broker.queues.depth(queue)
 
 
 async def test_a_name_that_cannot_be_one_is_refused(harness: Harness) -> None:
@@ -334,7 +334,7 @@ async def test_an_error_text_is_made_one_that_can_be_kept(harness: Harness) -> N
     delivery = await begin(harness)
     [outcome] = await harness.broker.ack(delivery, "dlq", error="nul \0 surrogate \ud800 " + "x" * 10_000)
     assert outcome.dead_lettered
-    [letter] = await harness.broker.dead_letters.list(delivery.queue)
+    [letter] = await harness.broker.dead_letters.page(delivery.queue)
     assert letter.error.startswith("nul \ufffd surrogate ")
     assert len(letter.error) <= 4096
 

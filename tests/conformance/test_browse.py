@@ -15,7 +15,7 @@ from fairlane.model.message import PushItem
 from fairlane.model.queue import Partition, Queue
 from fairlane.model.segment import pack
 from fairlane.store.contract.browse import ListPosition, StoredHead, Upto
-from fairlane.store.contract.values import Dead, DeadFilter, Duplicates, Full, Stored
+from fairlane.store.contract.values import DeadFilter, Duplicates, Full, Stored, ToDeadLetter
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness
 
@@ -38,7 +38,7 @@ async def waiting(harness: Harness, group: Group) -> int:
 
 async def back(harness: Harness, *partitions: Partition, limit: int = 100, since: int = 0) -> list[StoredHead]:
     where = [Upto(partition.id, FAR) for partition in partitions]
-    return await harness.store.browse.back(where, since=since, limit=limit)
+    return await harness.store.browse.newest(where, since=since, limit=limit)
 
 
 # Paging
@@ -73,7 +73,7 @@ async def test_browsing_backward_ends_at_its_limit_and_begins_below_its_bounds(h
     assert everything == list(range(11, -1, -1))
 
     async def read(until: int = FAR, position: int = FAR, limit: int = 100, since: int = 0) -> list[int]:
-        found = await harness.store.browse.back([Upto(partition.id, until, position)], since=since, limit=limit)
+        found = await harness.store.browse.newest([Upto(partition.id, until, position)], since=since, limit=limit)
         return [head.at.position for head in found]
 
     assert await read(limit=4) == [11, 10, 9, 8]
@@ -85,11 +85,13 @@ async def test_browsing_backward_ends_at_its_limit_and_begins_below_its_bounds(h
 
 async def test_each_partition_is_read_for_itself_in_the_order_asked(harness: Harness) -> None:
     queue = await harness.queue()
-    one, two, empty = await harness.store.queues.born(queue.id, ["one", "two", "empty"])
+    one, two, empty = await harness.store.queues.ensure_partitions(queue.id, ["one", "two", "empty"])
     await harness.push(queue, [1, 2, 3], partition="one")
     await harness.push(queue, [1, 2], partition="two")
-    gone = Upto(PartitionId(one.id.shard, 2**40), FAR)
-    found = await harness.store.browse.back([Upto(two.id, FAR), gone, Upto(empty.id, FAR), Upto(one.id, FAR)], limit=2)
+    gone = Upto(PartitionId(0, 2**40), FAR)
+    found = await harness.store.browse.newest(
+        [Upto(two.id, FAR), gone, Upto(empty.id, FAR), Upto(one.id, FAR)], limit=2
+    )
     assert [head.at[1:] for head in found] == [
         (two.id, 1),
         (two.id, 0),
@@ -153,7 +155,7 @@ async def test_a_lane_whose_last_messages_are_deleted_is_empty(harness: Harness)
     await harness.ack(await harness.pop(queue, group, batch=1))
     for position in (2, 1):
         await harness.store.browse.delete(partition, position)
-    assert await harness.store.groups.next_ready_at(group.id) is None
+    assert await harness.next_ready_at(group.id) is None
     assert not await harness.pop(queue, group)
     await harness.push(queue, ["next"])
     assert await harness.drain(queue, group) == ["next"]
@@ -165,7 +167,7 @@ async def test_deleting_twice_or_what_is_not_there_says_so(harness: Harness) -> 
     assert await browse.delete(partition, 1)
     assert not await browse.delete(partition, 1)
     assert not await browse.delete(partition, 2)
-    assert not await browse.delete(PartitionId(partition.shard, 2**40), 0)
+    assert not await browse.delete(PartitionId(0, 2**40), 0)
 
 
 async def test_a_deleted_message_is_not_found_or_listed(harness: Harness) -> None:
@@ -233,7 +235,7 @@ async def test_a_deleted_message_is_not_dead_lettered_by_its_holder(harness: Har
     queue, group, partition = await filled(harness, 2)
     taken = await harness.pop(queue, group)
     await harness.store.browse.delete(partition, 0)
-    await harness.apply(harness.ordered_ack(taken, 2, dead_letters=[Dead(0, "mine")]))
+    await harness.apply(harness.ordered_ack(taken, 2, dead_letters=[ToDeadLetter(0, "mine")]))
     assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 0
     assert (await harness.lane(group)).dead == 0
 
@@ -329,7 +331,7 @@ async def test_a_pop_and_a_deletion_at_once_agree(harness: Harness) -> None:
 async def test_a_message_is_dead_lettered_ahead_of_the_cursor(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 4)
     assert await harness.store.browse.dead_letter(partition, group.id, 2, "by hand") == "dead"
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert (letter.position, letter.error, letter.attempts, letter.group) == (2, "by hand", 1, group.name)
     assert msgspec.json.decode(letter.message + b"}")["data"] == 2
     assert await waiting(harness, group) == 3
@@ -342,7 +344,7 @@ async def test_a_message_at_the_cursor_is_dead_lettered_and_the_lane_goes_on(har
     queue, group, partition = await filled(harness, 2, retry_delay_ms=60_000)
     await harness.nack(await harness.pop(queue, group), error="it failed")
     assert await harness.store.browse.dead_letter(partition, group.id, 0, "by hand") == "dead"
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert (letter.error, letter.attempts) == ("by hand", 1)
     lane = await harness.lane(group)
     assert (lane.committed, lane.attempts) == (1, 0)
@@ -360,7 +362,7 @@ async def test_what_is_finished_or_dead_is_not_dead_lettered_again(harness: Harn
     assert await browse.dead_letter(partition, group.id + 999, 1, "nobody") == "gone"
     await browse.delete(partition, 1)
     assert await browse.dead_letter(partition, group.id, 1, "deleted") == "gone"
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert letter.error == "once"
 
 
@@ -387,7 +389,7 @@ async def test_who_holds_what_is_dead_lettered_by_hand_may_still_ack_or_fail_it(
     acked = await harness.nack(taken, 0)
     assert (acked.state, acked.dead) == ("ok", False)
     assert (await harness.lane(group)).dead == 1
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert letter.error == "by hand"
     assert await harness.drain(queue, group) == [1, 2]
 
@@ -413,6 +415,22 @@ async def test_depth_is_exact_once_the_cursor_has_passed_a_message_dead_lettered
 # Clearing
 
 
+async def test_a_partition_of_another_cell_is_unknown(harness: Harness) -> None:
+    queue, group, partition = await filled(harness, 3)
+    elsewhere = PartitionId(1, partition.number)
+    assert str(elsewhere) == f"1-{partition.number}"
+    assert await harness.store.browse.clear(queue.id, partition=elsewhere) == 0
+    assert not await harness.store.browse.delete(elsewhere, 0)
+    assert await harness.store.messages.read(elsewhere, 0, 3) == []
+    assert not await harness.pop(queue, group, partition=elsewhere)
+    taken = await harness.pop(queue, group)
+    assert await harness.store.messages.release(taken.lease, partition=elsewhere) == 0
+    ack = harness.ordered_ack(taken, 3)
+    ack.partition = elsewhere
+    assert (await harness.apply(ack)).state == "gone"
+    assert (await harness.ack(taken)).state == "ok"
+
+
 async def test_a_cleared_queue_holds_nothing_and_goes_on(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3)
     other = await harness.group(queue, "other")
@@ -423,7 +441,7 @@ async def test_a_cleared_queue_holds_nothing_and_goes_on(harness: Harness) -> No
     assert (await harness.ack(taken)).state == "lost"
     for one in (group, other):
         assert not await harness.pop(queue, one)
-        assert await harness.store.groups.next_ready_at(one.id) is None
+        assert await harness.next_ready_at(one.id) is None
     assert await harness.store.queues.depth(queue.id) == 0
     assert await harness.store.browse.active([queue.id]) == []
     assert await harness.store.messages.read(partition, 0, 10) == []
@@ -448,7 +466,7 @@ async def test_a_clear_keeps_dead_letters_and_forgets_failures(harness: Harness)
     queue, group, _ = await filled(harness, 3, retry_limit=0, retry_delay_ms=1000)
     await harness.nack(await harness.pop(queue, group, batch=1))
     await harness.store.browse.clear(queue.id)
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert letter.position == 0
     assert len(await harness.store.dead_letters.replay(queue.id, DeadFilter())) == 1
     assert await harness.drain(queue, group) == [0]
@@ -516,7 +534,7 @@ async def test_every_message_is_finished_waiting_dead_or_deleted(harness: Harnes
         else:
             await harness.ack(taken)
             finished |= set(taken.positions)
-    dead = {letter.position for letter in await harness.store.dead_letters.list(queue.id, DeadFilter())}
+    dead = {letter.position for letter in await harness.store.dead_letters.page(queue.id, DeadFilter())}
     assert by_hand <= dead
     assert finished | dead | deleted == set(range(40))
     assert len(finished) + len(dead) + len(deleted) == 40

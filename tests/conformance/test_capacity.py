@@ -44,7 +44,7 @@ async def test_a_slice_that_does_not_fit_is_refused_whole(harness: Harness) -> N
 
 async def test_slices_of_one_call_for_one_queue_fit_together_or_none_is_stored(harness: Harness) -> None:
     queue, other = await harness.queue(max_size=7), await harness.queue(max_size=2)
-    partitions = await harness.store.queues.born(queue.id, list("abcdefgh"))
+    partitions = await harness.store.queues.ensure_partitions(queue.id, list("abcdefgh"))
     slices = [harness.slice(queue, partition, [partition.name]) for partition in partitions]
     apart = harness.slice(other, await harness.partition(other), [0, 1])
     results = await harness.store.messages.push([*slices, apart])

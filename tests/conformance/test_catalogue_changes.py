@@ -42,7 +42,7 @@ async def test_what_one_broker_changes_every_broker_forgets(harness: Harness, mo
         await broker.push(name, 1)
 
     async def all_know(seconds: int) -> bool:
-        found = [await broker.catalogue.existing(DEFAULT_TENANT, name) for broker in (first, *others)]
+        found = [await broker._engine.catalogue.existing(DEFAULT_TENANT, name) for broker in (first, *others)]
         return all(queue.options.lease_seconds == seconds for queue in found)
 
     await until(lambda: all_know(7))

@@ -30,7 +30,7 @@ async def test_a_partition_and_a_group_born_together_know_each_other(harness: Ha
     elder = await harness.group(queue, "elder")
     await harness.partition(queue, "first")
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.cursor_to_be(elder.id)) as arrived:
-        born = tasks.create_task(harness.store.queues.born(queue.id, ["new"]))
+        born = tasks.create_task(harness.store.queues.ensure_partitions(queue.id, ["new"]))
         await arrived(born)
         subscribed = tasks.create_task(harness.store.groups.subscribe(queue.id, "new", Subscription()))
         await arrived(born, subscribed)
@@ -48,7 +48,7 @@ async def test_a_group_and_a_partition_born_together_know_each_other(harness: Ha
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(old.id)) as arrived:
         subscribed = tasks.create_task(harness.store.groups.subscribe(queue.id, "new", Subscription()))
         await arrived(subscribed)
-        born = tasks.create_task(harness.store.queues.born(queue.id, ["a"]))
+        born = tasks.create_task(harness.store.queues.ensure_partitions(queue.id, ["a"]))
         await arrived(born, subscribed)
     lanes = await harness.store.groups.lanes(subscribed.result().id)
     assert [lane.name for lane in lanes] == ["a", "b"]
@@ -68,7 +68,7 @@ async def test_two_partitions_or_queues_of_one_name_born_together_are_one(harnes
     name = harness.name("born")
     stores = [harness.store, await harness.open_second()]
     async with asyncio.TaskGroup() as tasks:
-        births = [tasks.create_task(stores[n % 2].queues.born(queue.id, ["x", "y"])) for n in range(8)]
+        births = [tasks.create_task(stores[n % 2].queues.ensure_partitions(queue.id, ["x", "y"])) for n in range(8)]
         queues = [tasks.create_task(stores[n % 2].queues.ensure(DEFAULT_TENANT, name)) for n in range(8)]
     assert len({tuple(birth.result()) for birth in births}) == 1
     assert len({made.result().id for made in queues}) == 1
@@ -140,12 +140,10 @@ async def test_a_queue_is_emptied_while_its_scheduled_messages_fall_due(
 ) -> None:
     """One has its first locks when the other comes, and neither waits for what the other needs to go on."""
     before = len(harness.backend.deadlocks())
-    others = [await harness.queue("other") for _ in range(8)]
-    queue = await harness.queue()
+    queue, other = await harness.queue(), await harness.queue("other")
     group = await harness.group(queue)
     partition = await harness.partition(queue)
-    gates = [(other, await harness.partition(other, "gate")) for other in others]
-    other, gate = next((other, gate) for other, gate in gates if gate.id.shard == partition.id.shard)
+    gate = await harness.partition(other, "gate")
     await harness.push(queue, ["there"])
     await schedule(harness, other, ["due"], seconds=1, lane=gate.name)
     await schedule(harness, queue, ["due"], seconds=1, lane=partition.name)
@@ -164,7 +162,7 @@ async def test_a_queue_is_emptied_while_its_scheduled_messages_fall_due(
             met.append(tasks.create_task(call))
             await arrived(*met)
     assert len(harness.backend.deadlocks()) == before
-    assert await harness.store.scheduled.list(queue) == []
+    assert await harness.store.scheduled.page(queue) == []
     assert await harness.drain(other) == ["due"]
     if verb == "clear":
         assert await harness.drain(queue, group) == []

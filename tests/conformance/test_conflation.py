@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fairlane.errors import InvalidRequest
@@ -13,7 +15,7 @@ from tests.conformance.harness import Harness
 CONFLATING = Subscription(conflation=True)
 
 
-async def conflating(harness: Harness, **options: int) -> tuple[Queue, Group]:
+async def conflating(harness: Harness, **options: Any) -> tuple[Queue, Group]:
     queue = await harness.queue(**options)
     return queue, await harness.group(queue, "latest", CONFLATING)
 
@@ -69,7 +71,7 @@ async def test_the_newest_message_is_given_up_like_any_other(harness: Harness) -
     assert not (await harness.nack(await harness.pop(queue, group))).dead
     assert (await harness.nack(await harness.pop(queue, group))).dead
     assert not await harness.pop(queue, group)
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert letter.position == 1
     await harness.push(queue, [2])
     assert (await harness.pop(queue, group)).data == [2]
@@ -162,7 +164,7 @@ async def test_whether_a_group_conflates_is_decided_once_and_kept(harness: Harne
     await harness.reopen()
     assert (await harness.group(queue, "latest")).subscription == CONFLATING
     assert (await harness.group(queue, "plain", CONFLATING)).subscription.conflation is False
-    assert {one.name: one.subscription.conflation for one in await harness.store.groups.list(queue.id)} == {
+    assert {one.name: one.subscription.conflation for one in await harness.store.groups.all(queue.id)} == {
         "latest": True,
         "plain": False,
     }

@@ -26,7 +26,7 @@ async def kill(harness: Harness, queue: Queue, *payloads: Any, partition: str = 
         taken = await harness.pop(queue, group, partition=lane.id)
         while not (await harness.nack(taken, error=f"{payload} failed")).dead:
             taken = await harness.pop(queue, group, partition=lane.id)
-    letters = await harness.store.dead_letters.list(queue.id, DeadFilter(partition=lane.id))
+    letters = await harness.store.dead_letters.page(queue.id, DeadFilter(partition=lane.id))
     return letters[: len(payloads)][::-1]
 
 
@@ -58,7 +58,7 @@ async def test_a_dead_letter_holds_the_whole_message_and_its_story(harness: Harn
     for number in range(3):
         failed.append(harness.clock.advance(10))
         await harness.nack(await harness.pop(queue, group), error=f"failure {number}")
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert (letter.queue, letter.partition_name, letter.group) == (queue.name, "p", group.name)
     assert (letter.partition, letter.group_id, letter.position) == (partition.id, group.id, 0)
     assert (letter.error, letter.attempts) == ("failure 2", 3)
@@ -76,7 +76,7 @@ async def test_dead_letters_are_listed_newest_failure_first(harness: Harness) ->
     queue = await harness.queue(retry_limit=0)
     for name in "abc":
         await kill(harness, queue, 1, 2, 3, partition=name)
-    everything = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    everything = await harness.store.dead_letters.page(queue.id, DeadFilter())
     times = [letter.failed_at for letter in everything]
     assert len(times) == 9
     assert times == sorted(times, reverse=True)
@@ -86,14 +86,14 @@ async def test_dead_letters_are_listed_newest_failure_first(harness: Harness) ->
 async def test_dead_letters_are_paged_also_among_equal_times(harness: Harness) -> None:
     queue = await harness.queue(retry_limit=0)
     group = await harness.group(queue)
-    partitions = await harness.store.queues.born(queue.id, [f"p{n}" for n in range(7)])
+    partitions = await harness.store.queues.ensure_partitions(queue.id, [f"p{n}" for n in range(7)])
     await harness.store.messages.push([harness.slice(queue, one, [1]) for one in partitions])
     for one in partitions:
         await harness.nack(await harness.pop(queue, group, partition=one.id))
-    whole = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    whole = await harness.store.dead_letters.page(queue.id, DeadFilter())
     paged: list[StoredLetter] = []
     before = None
-    while page := await harness.store.dead_letters.list(queue.id, DeadFilter(), limit=2, before=before):
+    while page := await harness.store.dead_letters.page(queue.id, DeadFilter(), limit=2, before=before):
         assert len(page) <= 2
         paged += page
         before = (page[-1].failed_at, page[-1].id)
@@ -108,7 +108,7 @@ async def test_dead_letters_are_chosen_by_group_partition_id_time_and_replay(har
     await harness.store.dead_letters.replay(queue.id, DeadFilter(ids=[a1.id]))
 
     async def chosen(**where: Any) -> set[str]:
-        letters = await harness.store.dead_letters.list(queue.id, DeadFilter(**where))
+        letters = await harness.store.dead_letters.page(queue.id, DeadFilter(**where))
         assert await harness.store.dead_letters.count(queue.id, DeadFilter(**where)) == len(letters)
         return {letter.id for letter in letters}
 
@@ -131,7 +131,7 @@ async def test_a_dead_letter_of_another_queue_is_not_found(harness: Harness) -> 
     queue, other = await harness.queue(retry_limit=0), await harness.queue(retry_limit=0)
     [letter] = await kill(harness, queue, 1)
     assert await harness.store.dead_letters.get(other.id, letter.id) is None
-    assert await harness.store.dead_letters.list(other.id, DeadFilter(ids=[letter.id])) == []
+    assert await harness.store.dead_letters.page(other.id, DeadFilter(ids=[letter.id])) == []
     assert await harness.store.dead_letters.purge(other.id, DeadFilter(ids=[letter.id])) == 0
     for nonsense in ("", "x", "0-1-2", "1-2-3-4-5", f"{letter.id}x", "9" * 40):
         assert await harness.store.dead_letters.get(queue.id, nonsense) is None
@@ -145,7 +145,7 @@ async def test_a_replay_appends_the_message_as_a_new_one_that_names_the_old(harn
     slice_.fragments = [pack(harness.mint(), "the id", item)]
     await harness.store.messages.push([slice_])
     await harness.nack(await harness.pop(queue))
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     old = unpack(letter.message, position=0, created_at=0)
 
     [(letter_id, new_id)] = await harness.store.dead_letters.replay(queue.id, DeadFilter())
@@ -157,7 +157,7 @@ async def test_a_replay_appends_the_message_as_a_new_one_that_names_the_old(harn
     assert bytes(message.raw) == b'{"n": 1}'
     assert message.type == "t"
     assert message.headers == {"h": "v", "replay-of": "the id"}
-    [after] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [after] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert (after.replayed_at, after.replayed_as) == (harness.clock(), new_id)
 
 
@@ -241,7 +241,7 @@ async def test_a_replay_wakes_a_drained_lane(harness: Harness) -> None:
     await kill(harness, queue, "x")
     assert not await harness.pop(queue, group)
     await harness.store.dead_letters.replay(queue.id, DeadFilter())
-    assert await harness.store.groups.next_ready_at(group.id) is not None
+    assert await harness.next_ready_at(group.id) is not None
     assert await harness.drain(queue, group) == ["x"]
 
 
@@ -262,7 +262,7 @@ async def test_each_group_gives_up_for_itself(harness: Harness) -> None:
     await harness.push(queue, ["x"])
     await harness.nack(await harness.pop(queue, one))
     assert await harness.drain(queue, two) == ["x"]
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert letter.group == "one"
     assert (await harness.lane(one)).dead == 1
     assert (await harness.lane(two)).dead == 0
@@ -284,7 +284,7 @@ async def test_every_message_is_finished_waiting_or_dead(harness: Harness) -> No
         else:
             await harness.ack(taken)
             finished |= set(taken.positions)
-    letters = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    letters = await harness.store.dead_letters.page(queue.id, DeadFilter())
     dead = {letter.position for letter in letters}
     assert finished | dead == set(range(30))
     assert not finished & dead
@@ -292,6 +292,7 @@ async def test_every_message_is_finished_waiting_or_dead(harness: Harness) -> No
 
 
 async def test_dead_letters_are_kept_whatever_a_client_says_of_it(harness: Harness) -> None:
+    flags: dict[str, Any]
     for flags in ({}, {"dlq_after_max_retries": True, "dead_letter_queue": True}, {"dead_letter_queue": False}):
         queue = await harness.queue(retry_limit=0, **flags)
         assert len(await kill(harness, queue, 1)) == 1

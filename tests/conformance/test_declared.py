@@ -54,7 +54,7 @@ async def test_a_declared_queue_has_the_options_of_its_spec_whoever_makes_it(har
         await make()
         again = await broker.queues.existing(queue)
         assert (again.id != declared.id, again.options) == (True, declared.options)
-        assert [group.name for group in await harness.store.groups.list(again.id)] == [COMMANDS]
+        assert [group.name for group in await harness.store.groups.all(again.id)] == [COMMANDS]
 
 
 async def test_a_queue_declared_encrypted_is_never_configured_to_store_in_clear(harness: Harness) -> None:
@@ -80,7 +80,7 @@ async def test_a_queue_that_no_spec_declares_any_more_is_made_with_defaults(harn
     await harness.broker.specs.apply(document(app, f'queue "{queue}" {{ retention {{ max_depth: 3 }} {MAPPED} }}'))
     await harness.broker.specs.apply(document(app, ""), consent=True)
     again = await harness.store.queues.ensure(DEFAULT_TENANT, queue)
-    assert (again.options, await harness.store.groups.list(again.id)) == (QueueOptions(), [])
+    assert (again.options, await harness.store.groups.all(again.id)) == (QueueOptions(), [])
 
 
 async def test_the_group_of_commands_is_made_with_map_to_and_deleted_with_it(harness: Harness) -> None:
@@ -88,7 +88,7 @@ async def test_the_group_of_commands_is_made_with_map_to_and_deleted_with_it(har
     groups = harness.broker.groups
     await harness.broker.push(queue.name, {"id": 1})
     await harness.broker.specs.apply(document(app, f'queue "{queue.name}" {{ {MAPPED} }}'), consent=True)
-    [group] = await groups.list(queue.name)
+    [group] = await groups.all(queue.name)
     assert group.name == COMMANDS
     [lane] = await harness.store.groups.lanes(group.id)
     assert (lane.committed, lane.head) == (0, 1)
@@ -97,10 +97,10 @@ async def test_the_group_of_commands_is_made_with_map_to_and_deleted_with_it(har
     with pytest.raises(ConsentNeeded, match="the group of its commands is deleted"):
         await harness.broker.specs.apply(without)
     await harness.broker.specs.apply(without, consent=True)
-    assert await groups.list(queue.name) == []
+    assert await groups.all(queue.name) == []
     with pytest.raises(NotFound, match="no spec in force maps"):
         await harness.store.groups.subscribe(queue.id, COMMANDS, Subscription())
-    assert await groups.list(queue.name) == []
+    assert await groups.all(queue.name) == []
 
 
 async def test_commands_that_no_worker_has_run_yet_survive_retention_by_other_groups(harness: Harness) -> None:

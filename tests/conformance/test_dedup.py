@@ -88,7 +88,7 @@ async def test_an_id_is_known_whenever_it_comes_again(harness: Harness, traffic:
     """Whatever its form and age, whenever it is repeated, and whatever was stored in between."""
     queue = await harness.queue()
     ids = [aged(harness, age) for age in AGES] + [str(uuid4()), "text", harness.mint().upper()]
-    partitions = await harness.store.queues.born(queue.id, [f"lane {n}" for n in range(len(ids))])
+    partitions = await harness.store.queues.ensure_partitions(queue.id, [f"lane {n}" for n in range(len(ids))])
 
     def slices(*, again: bool) -> list[Slice]:
         given = zip(partitions, ids, strict=True)

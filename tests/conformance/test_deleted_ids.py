@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -14,7 +15,10 @@ from tests.conformance.harness import Harness
 from tests.conformance.test_dedup import aged, only
 from tests.conformance.test_retention import run, total
 
-RULES = {"completed": {"completed_retention_seconds": 10}, "retention": {"retention_seconds": 10}}
+RULES: dict[str, dict[str, Any]] = {
+    "completed": {"completed_retention_seconds": 10},
+    "retention": {"retention_seconds": 10},
+}
 WINDOW = 3_600
 
 
@@ -26,7 +30,7 @@ def named(harness: Harness) -> list[str]:
 
 async def lanes_of(harness: Harness, queue: Queue, ids: list[str]) -> list[Slice]:
     """Each id as the second of three messages in a partition of its own; the others have ids of the broker's."""
-    partitions = await harness.store.queues.born(queue.id, [f"lane {n}" for n in range(len(ids))])
+    partitions = await harness.store.queues.ensure_partitions(queue.id, [f"lane {n}" for n in range(len(ids))])
     return [
         harness.slice(queue, partition, [0, 1, 2], ids=[harness.mint(), one, harness.mint()])
         for partition, one in zip(partitions, ids, strict=True)
@@ -44,7 +48,9 @@ async def deleted(harness: Harness, queue: Queue, slices: list[Slice], rule: str
 
 async def again(harness: Harness, queue: Queue, slices: list[Slice]) -> list[Duplicate | None]:
     """Push the second of each again; as what it is known."""
-    partitions = {one.id: one for one in await harness.store.queues.born(queue.id, [f"lane {n}" for n in range(9)])}
+    partitions = {
+        one.id: one for one in await harness.store.queues.ensure_partitions(queue.id, [f"lane {n}" for n in range(9)])
+    }
     repeated = [
         harness.slice(queue, partitions[part.partition], ["again"], ids=[part.transaction_ids[1]]) for part in slices
     ]

@@ -15,7 +15,7 @@ import pytest
 from fairlane.errors import ShuttingDown, StoreUnsafe, Unavailable
 from fairlane.model.group import Seek, Subscription
 from fairlane.model.names import DEFAULT_TENANT
-from fairlane.store.contract.values import Claim, DeadFilter, Duplicates, PopCall, Renewal
+from fairlane.store.contract.values import DeadFilter, Duplicates, PopCall, PopClaim, Renewal
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness
 
@@ -86,11 +86,11 @@ async def test_everything_is_there_after_a_reopening(harness: Harness) -> None:
 
 async def whole(harness: Harness, queue_id: int) -> Any:
     """All that can be seen of a queue."""
-    groups = await harness.store.groups.list(queue_id)
+    groups = await harness.store.groups.all(queue_id)
     lanes = [await harness.store.groups.lanes(group.id) for group in groups]
     partitions = await harness.store.statistics.partitions(queue_id)
     segments = [await harness.store.messages.read(one.id, one.start, one.head) for one in partitions]
-    letters = await harness.store.dead_letters.list(queue_id, DeadFilter())
+    letters = await harness.store.dead_letters.page(queue_id, DeadFilter())
     return groups, lanes, partitions, segments, letters
 
 
@@ -115,12 +115,12 @@ async def test_a_closed_store_says_so(harness: Harness) -> None:
     for call in (
         store.queues.get(DEFAULT_TENANT, queue.name),
         store.queues.ensure(DEFAULT_TENANT, queue.name),
-        store.queues.list(DEFAULT_TENANT),
+        store.queues.all(DEFAULT_TENANT),
         store.queues.delete(DEFAULT_TENANT, queue.name),
-        store.queues.born(queue.id, ["x"]),
+        store.queues.ensure_partitions(queue.id, ["x"]),
         store.queues.depth(queue.id),
         store.messages.push([slice_]),
-        store.messages.pop(PopCall(queue_id=queue.id, group_id=group.id, claims=[Claim(harness.token(), 1)])),
+        store.messages.pop(PopCall(queue_id=queue.id, group_id=group.id, claims=[PopClaim(harness.token(), 1)])),
         store.messages.renew([Renewal(taken.lease, 5)]),
         store.messages.release(taken.lease),
         store.messages.read(partition.id, 0, 1),
@@ -129,7 +129,7 @@ async def test_a_closed_store_says_so(harness: Harness) -> None:
         store.groups.subscribe(queue.id, "g", Subscription()),
         store.groups.seek(group.id, Seek("end")),
         store.groups.lanes(group.id),
-        store.dead_letters.list(queue.id, DeadFilter()),
+        store.dead_letters.page(queue.id, DeadFilter()),
         store.dead_letters.replay(queue.id, DeadFilter()),
     ):
         with pytest.raises(ShuttingDown):

@@ -16,7 +16,6 @@ from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.queue import Queue
 from fairlane.model.segment import messages, pack
-from fairlane.model.trace import Trace
 from fairlane.store import codec
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Added, DeadFilter, ScheduledSlice
@@ -25,7 +24,6 @@ from fairlane.wire.pauses import Explained
 from fairlane.wire.sources import SourcePage, SourceRecord
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import enqueue, no_operations, work_off
-from tests.conformance.test_streams import put, register, state
 
 CANARY = "canary-7f3a91"
 OLD, NEW = os.urandom(32), os.urandom(32)
@@ -34,7 +32,7 @@ OLD, NEW = os.urandom(32), os.urandom(32)
 async def opened(harness: Harness, *keys: bytes) -> Store:
     """The store, opened anew by somebody with these keys."""
     await harness.reopen()
-    await harness.store.codec.use(Keyring(keys) if keys else None)
+    await harness.store.codec.set_keyring(Keyring(keys) if keys else None)
     return harness.store
 
 
@@ -141,7 +139,7 @@ async def test_a_key_follows_another_without_a_pause(harness: Harness) -> None:
     await opened(harness, NEW)
     await harness.push(queue, [4])
     assert await harness.drain(queue) == [1, 2, 3, 4]
-    keks = {key.kek for key in await harness.store.keys.of_queue(queue.id)}
+    keks = {key.kek for key in await harness.store.data_keys.of_queue(queue.id)}
     assert keks == {Keyring([NEW]).active}, "rotation wraps the data keys anew, not the messages"
 
 
@@ -152,15 +150,15 @@ async def test_brokers_read_what_others_sealed_and_data_keys_do_not_serve_for_ev
     queue = await sealed_queue(harness)
     second = await harness.open_second()
     if second is not harness.store:
-        await second.codec.use(Keyring([OLD]))
+        await second.codec.set_keyring(Keyring([OLD]))
     await harness.push(queue, [1])
     await harness.push(queue, [2], store=second)
-    before = len(await harness.store.keys.of_queue(queue.id))
+    before = len(await harness.store.data_keys.of_queue(queue.id))
     harness.clock.advance(codec.KEY_SECONDS)
     await harness.push(queue, [3])
     monkeypatch.setattr(codec, "KEY_USES", 1)
     await harness.push(queue, [4])
-    assert len(await harness.store.keys.of_queue(queue.id)) == before + 2
+    assert len(await harness.store.data_keys.of_queue(queue.id)) == before + 2
     assert (await harness.pop(queue, store=second)).data == [1, 2, 3, 4]
 
 
@@ -252,7 +250,7 @@ async def test_a_dead_letter_in_clear_is_not_believed_in_a_queue_that_is_always_
     store.codec.always = ("always*",)
     await harness.push(queue, [CANARY])
     await harness.broker.ack(await harness.broker.pop(queue.name), "failed", error="no")
-    sealed, planted = await harness.broker.dead_letters.list(queue.name)
+    sealed, planted = await harness.broker.dead_letters.page(queue.name)
     assert (sealed.data, sealed.locked) == (CANARY, None)
     assert (planted.data, planted.trace_id, planted.producer_sub) == (None, None, None)
     assert planted.locked is not None
@@ -302,14 +300,14 @@ async def test_a_replay_into_a_queue_that_was_encrypted_meanwhile_is_sealed(harn
     assert (await harness.pop(queue, group)).data == [CANARY]
 
 
-async def test_dead_letters_results_and_traces_are_sealed_too_and_replays_stay_so(harness: Harness) -> None:
+async def test_dead_letters_and_results_are_sealed_too_and_replays_stay_so(harness: Harness) -> None:
     await opened(harness, OLD)
     queue = await sealed_queue(harness, retry_limit=0)
     group = await harness.group(queue)
     partition = await harness.partition(queue)
     await harness.push(queue, [CANARY], ids=["the id"])
     await harness.nack(await harness.pop(queue, group))
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert CANARY.encode() in letter.message
     assert len(await harness.store.dead_letters.replay(queue.id, DeadFilter())) == 1
     taken = await harness.pop(queue, group)
@@ -317,13 +315,7 @@ async def test_dead_letters_results_and_traces_are_sealed_too_and_replays_stay_s
     position = taken.lane.first
     await harness.apply(harness.ordered_ack(taken, taken.lane.upto, results=[(position, f'"{CANARY}"'.encode())]))
     assert await harness.store.groups.result(group.id, partition.id, position) == f'"{CANARY}"'.encode()
-    trace = Trace(
-        id=harness.mint(), partition=partition.id, transaction_id="the id", data=f'"{CANARY}"'.encode(), names=["n"]
-    )
-    assert await harness.store.traces.add(trace)
-    [found] = await harness.store.traces.of_message(partition.id, "the id")
-    assert found.data == trace.data
-    for table, column in (("dead_letters", "message"), ("results", "result"), ("traces", "data"), ("segments", "body")):
+    for table, column in (("dead_letters", "message"), ("results", "result"), ("segments", "body")):
         rows = await harness.backend.sql(
             f"SELECT {column} FROM fairlane.{table} WHERE partition_id = $1",
             partition.id.id,
@@ -336,9 +328,9 @@ async def test_keys_go_with_their_queue(harness: Harness) -> None:
     await opened(harness, OLD)
     queue = await sealed_queue(harness)
     await harness.push(queue, [1])
-    assert await harness.store.keys.of_queue(queue.id) != []
+    assert await harness.store.data_keys.of_queue(queue.id) != []
     await harness.store.queues.delete(queue.tenant, queue.name)
-    assert await harness.store.keys.of_queue(queue.id) == []
+    assert await harness.store.data_keys.of_queue(queue.id) == []
 
 
 async def test_transactions_seal_what_they_push(harness: Harness) -> None:
@@ -349,7 +341,7 @@ async def test_transactions_seal_what_they_push(harness: Harness) -> None:
         transaction.push(queue.name, CANARY)
     assert all(CANARY.encode() not in body for body in await bodies(harness, queue))
     assert [one.data for one in await broker.pop(queue.name)] == [CANARY]
-    page = await broker.store.dead_letters.list(queue.id, DeadFilter())
+    page = await broker._engine.store.dead_letters.page(queue.id, DeadFilter())
     assert page == []
 
 
@@ -431,34 +423,6 @@ async def test_a_deleted_queue_for_sealed_dead_letters_is_encrypted_when_it_is_m
     assert (await harness.broker.queues.existing(target)).options.encryption_enabled
 
 
-async def test_the_state_of_a_stream_over_a_sealed_queue_is_sealed_and_bound_to_its_place(harness: Harness) -> None:
-    await opened(harness, OLD)
-    queue, plain = await sealed_queue(harness), await harness.queue()
-    await harness.push(queue, [1])
-    query = await register(harness)
-    lane, other = (await harness.partition(queue)).id, (await harness.partition(plain)).id
-    value = b'{"seen":"%b"}' % CANARY.encode()
-    for partition in (lane, other):
-        await put(harness, query.id, partition, key=value, more=value)
-        assert await state(harness, query.id, partition) == {"key": value, "more": value}
-    stored = "SELECT value FROM fairlane.stream_state WHERE partition_id = $1 ORDER BY key"
-    for row in await harness.backend.sql(stored, lane.id):
-        assert CANARY.encode() not in bytes(row[0])
-    await harness.backend.sql(
-        "UPDATE fairlane.stream_state SET value = (SELECT s.value FROM fairlane.stream_state s "
-        "WHERE s.partition_id = $1 AND s.key = 'more') WHERE partition_id = $1 AND key = 'key'",
-        lane.id,
-    )
-    with pytest.raises(SealError):
-        await state(harness, query.id, lane)
-    await opened(harness)
-    with pytest.raises(SealError):
-        await put(harness, query.id, lane, key=value)
-    with pytest.raises(SealError):
-        await state(harness, query.id, lane)
-    await put(harness, query.id, other, key=b"1")
-
-
 async def test_what_handlers_and_pollers_leave_beside_the_log_of_a_sealed_queue_says_nothing(harness: Harness) -> None:
     await opened(harness, OLD)
     queue = await sealed_queue(harness)
@@ -476,7 +440,7 @@ async def test_what_handlers_and_pollers_leave_beside_the_log_of_a_sealed_queue_
     copies = await harness.backend.sql("SELECT data FROM fairlane.shadow_copies")
     assert copies
     assert not any(CANARY.encode() in bytes(row[0]) for row in copies)
-    fields = {"token": leased.token, "queue": queue.name, "sweep": True, "begin": True, "last": True}
+    fields: dict[str, Any] = {"token": leased.token, "queue": queue.name, "sweep": True, "begin": True, "last": True}
     gone = SourcePage(before="r", revision="s", **fields)
     assert (await sources.commit(name, gone)).deleted == 1
     [deleted] = messages(await harness.store.messages.read(partition, 1, 2), 1, 2)
@@ -499,7 +463,7 @@ async def test_a_record_whose_key_went_with_its_queue_is_deleted_without_its_con
     )
     await harness.broker.queues.delete(queue.name)
     await opened(harness, OLD)
-    fields = {"token": leased.token, "queue": queue.name, "sweep": True, "begin": True, "last": True}
+    fields: dict[str, Any] = {"token": leased.token, "queue": queue.name, "sweep": True, "begin": True, "last": True}
     assert (await harness.broker.sources.commit(name, SourcePage(before="r", revision="s", **fields))).deleted == 1
     [message] = await harness.broker.pop(queue.name)
     assert msgspec.json.decode(message.raw)["record"] is None

@@ -13,7 +13,7 @@ from fairlane.model.group import Seek
 from fairlane.model.message import PushItem
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.outcome import AckItem
-from fairlane.store.contract.values import Dead, DeadFilter, LaneAck
+from fairlane.store.contract.values import DeadFilter, LaneAck, ToDeadLetter
 from tests.conformance.harness import Harness
 from tests.conformance.test_ack_by_id import codes, deliver, item, pop
 from tests.conformance.test_retention import run, total
@@ -83,13 +83,26 @@ async def test_a_failure_does_not_bring_back_what_was_finished_before(harness: H
     assert await rest(harness, batch[0].queue) == [3]
 
 
+async def test_an_exhausted_message_is_dead_lettered_at_once_if_all_before_it_are_finished(harness: Harness) -> None:
+    """Finished by earlier acks or by the same call, as a dead letter or not."""
+    batch = await deliver(harness, 4, retry_limit=0)
+    await harness.broker.ack(batch[1])
+    outcomes = await harness.broker.ack_many([item(batch[0]), item(batch[2], status="failed")])
+    assert [outcome.dead_lettered for outcome in outcomes] == [False, True]
+    assert await rest(harness, batch[0].queue) == [3]
+    batch = await deliver(harness, 3, retry_limit=0)
+    outcomes = await harness.broker.ack_many([item(batch[0], status="dlq"), item(batch[1], status="failed")])
+    assert [outcome.dead_lettered for outcome in outcomes] == [True, True]
+    assert await rest(harness, batch[0].queue) == [2]
+
+
 async def test_a_lost_lease_charges_the_first_message_that_is_open(harness: Harness) -> None:
     batch = await deliver(harness, 4, lease_seconds=5, retry_limit=0)
     await harness.broker.ack(batch[0])
     await harness.broker.ack(batch[2])
     harness.clock.advance(5)
     assert await rest(harness, batch[0].queue) == [3], "what was finished ahead is not charged in its stead"
-    [letter] = await harness.broker.dead_letters.list(batch[0].queue)
+    [letter] = await harness.broker.dead_letters.page(batch[0].queue)
     assert (letter.position, letter.attempts) == (1, 1)
 
 
@@ -115,11 +128,11 @@ async def test_a_message_is_dead_lettered_alone(harness: Harness) -> None:
     batch = await deliver(harness, 3)
     [outcome] = await harness.broker.ack(batch[1], "dlq", error="unwanted")
     assert (outcome.success, outcome.dead_lettered, outcome.lease_released) == (True, True, False)
-    [letter] = await harness.broker.dead_letters.list(batch[0].queue)
+    [letter] = await harness.broker.dead_letters.page(batch[0].queue)
     assert (letter.position, letter.error) == (1, "unwanted")
     await harness.broker.release(batch.lease)
     assert await rest(harness, batch[0].queue) == [0, 2]
-    assert len(await harness.broker.dead_letters.list(batch[0].queue)) == 1
+    assert len(await harness.broker.dead_letters.page(batch[0].queue)) == 1
 
 
 async def test_what_was_finished_ahead_is_known_when_it_is_said_again(harness: Harness) -> None:
@@ -130,7 +143,7 @@ async def test_what_was_finished_ahead_is_known_when_it_is_said_again(harness: H
     for status in ("failed", "retry", "dlq"):
         assert codes(await harness.broker.ack(batch[2], status)) == ["committed"]
     assert (await harness.broker.renew(batch.lease)).renewed == 1, "the lease goes on"
-    assert await harness.broker.dead_letters.list(batch[0].queue) == []
+    assert await harness.broker.dead_letters.page(batch[0].queue) == []
     outcomes = await harness.broker.ack(batch)
     assert [outcome.noop for outcome in outcomes] == [False, False, True]
     assert await rest(harness, batch[0].queue) == []
@@ -162,7 +175,7 @@ async def test_an_ack_without_a_lease_finishes_nothing_that_was_not_handed_out(h
     ahead = item(batch[0], lease=None)
     ahead.transaction_id = pushed.transaction_id
     for status in ("completed", "failed", "retry", "dlq"):
-        ahead.status = status  # type: ignore[assignment]
+        ahead.status = status
         [outcome] = await harness.broker.ack_many([ahead])
         assert codes([outcome]) == ["not_delivered"]
         assert "handed out" in (outcome.error or "")
@@ -171,7 +184,7 @@ async def test_an_ack_without_a_lease_finishes_nothing_that_was_not_handed_out(h
     assert codes(outcomes) == [None, "not_delivered"]
     await harness.broker.release(batch.lease)
     assert await rest(harness, queue) == [0, "not yet"]
-    assert await harness.broker.dead_letters.list(queue) == []
+    assert await harness.broker.dead_letters.page(queue) == []
 
 
 async def test_a_lane_that_nobody_read_is_finished_by_no_ack(harness: Harness) -> None:
@@ -290,7 +303,9 @@ async def test_settlements_name_ranges(harness: Harness) -> None:
     queue = await harness.queue()
     await harness.push(queue, list(range(10)))
     taken = await harness.pop(queue)
-    ack = harness.ordered_ack(taken, 4, dead_letters=[Dead(8, "bad")], results=[(3, b"3"), (8, b"8"), (9, b"9")])
+    ack = harness.ordered_ack(
+        taken, 4, dead_letters=[ToDeadLetter(8, "bad")], results=[(3, b"3"), (8, b"8"), (9, b"9")]
+    )
     ack.done = [(2, ack.done[0][1]), (5, 6), (8, 9)]
     acked = await harness.apply(ack)
     assert (acked.state, acked.before, acked.after, acked.finished) == ("ok", 0, 0, [])

@@ -31,7 +31,7 @@ async def test_an_expired_message_is_a_dead_letter_that_says_so(harness: Harness
     harness.clock.advance(10)
     taken = await harness.pop(queue)
     assert not taken
-    letters = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    letters = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert [(letter.error, letter.attempts) for letter in letters] == [("expired", 0)] * 2
     lane = await harness.lane(taken.group)
     assert (lane.committed, lane.dead, lane.expired, lane.ready_at) == (2, 2, 0, None)
@@ -60,7 +60,7 @@ async def test_a_message_that_failed_outlives_its_wait_but_not_its_ttl(harness: 
     await harness.nack(again)
     harness.clock.advance(10)
     assert not await harness.pop(queue)
-    letters = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    letters = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert sorted((letter.position, letter.attempts) for letter in letters) == [(0, 2), (1, 0)]
 
 
@@ -152,5 +152,5 @@ async def test_a_broker_lets_messages_expire_in_queues_that_nobody_reads(harness
     await harness.push(queue, [0, 1])
     harness.clock.advance(10)
     assert (queue.id, group.id) in await harness.store.messages.expiring()
-    await harness.broker.due.expire()
+    await harness.broker._engine.scheduler_loop.expire()
     assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 2

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from fairlane.broker.admission import Limit
 from fairlane.broker.broker import Broker
-from fairlane.broker.explanation import explain
+from fairlane.broker.lane_diagnosis import explain
 from fairlane.errors import NotFound
 from fairlane.model.queue import Paused
 from tests.conformance.harness import Harness
@@ -50,7 +52,7 @@ async def test_a_message_given_back_for_a_while_is_asleep(harness: Harness) -> N
 @pytest.mark.parametrize(("option", "reason"), [("delay_seconds", "delayed"), ("window_seconds", "windowed")])
 async def test_what_the_options_keep_back_is_explained(harness: Harness, option: str, reason: str) -> None:
     broker, queue = harness.broker, harness.name("orders")
-    await broker.queues.configure(queue, **{option: 7})
+    await broker.queues.configure(queue, **cast("dict[str, Any]", {option: 7}))
     await broker.push(queue, 0, partition="p")
     at = harness.clock()
     harness.clock.advance(1)
@@ -122,16 +124,16 @@ async def test_acks_that_wait_as_operations_are_explained(harness: Harness) -> N
     """Its consumer is through with it: who looks at the lane would wait for the consumer in vain."""
     broker, queue = harness.broker, harness.name("orders")
     await no_operations(harness)
-    await broker.operation_drain.stop()
+    await broker._engine.operation_drain.stop()
     await broker.push(queue, 0, partition="p")
     batch = await broker.pop(queue)
     assert (await broker.pauses.explain(queue, "p")).acks == 0
-    broker.admission.limits = {"ack": Limit(-1.0, 10)}
+    broker._engine.admission.limits = {"ack": Limit(-1.0, 10)}
     await broker.ack(batch)
     found = await broker.pauses.explain(queue, "p")
     assert (found.reason, found.acks) == ("leased", 1)
     assert found.sentence.endswith("1 ack of it is accepted and waits to be applied.")
-    broker.operation_drain.start()
+    broker._engine.operation_drain.start()
 
     async def applied() -> bool:
         return (await broker.pauses.explain(queue, "p")).reason == "empty"

@@ -8,22 +8,22 @@ from tests.conformance.harness import Harness
 async def test_a_flag_stays_as_it_was_turned(harness: Harness) -> None:
     flags = harness.store.flags
     name = harness.name("flag")
-    assert name not in await flags.on()
-    await flags.turn(name, True)
-    await flags.turn(name, True)
-    assert name in await flags.on()
+    assert name not in await flags.enabled()
+    await flags.set(name, True)
+    await flags.set(name, True)
+    assert name in await flags.enabled()
     await harness.reopen()
-    assert name in await harness.store.flags.on()
-    await harness.store.flags.turn(name, False)
-    assert name not in await harness.store.flags.on()
+    assert name in await harness.store.flags.enabled()
+    await harness.store.flags.set(name, False)
+    assert name not in await harness.store.flags.enabled()
 
 
 async def test_every_broker_of_a_store_sees_a_flag(harness: Harness) -> None:
     second = await harness.open_second()
     name = harness.name("flag")
-    await harness.store.flags.turn(name, True)
-    assert name in await second.flags.on()
-    await second.flags.turn(name, False)
+    await harness.store.flags.set(name, True)
+    assert name in await second.flags.enabled()
+    await second.flags.set(name, False)
 
 
 async def test_a_store_tells_of_its_connections_and_of_itself(harness: Harness) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from fairlane.model.message import PushItem
 from fairlane.model.queue import Queue
 from fairlane.model.segment import pack
-from fairlane.store.contract.values import Dead, DeadFilter, Nack
+from fairlane.store.contract.values import DeadFilter, Nack, ToDeadLetter
 from tests.conformance.harness import Harness
 from tests.conformance.test_dead_letters import kill
 from tests.conformance.test_retention import run
@@ -52,7 +52,7 @@ async def test_a_dead_letter_goes_to_the_queue_named_for_it_whole_and_once(harne
     assert (source["queue"], source["partition"], source["group"]) == (queue.name, "p", group.name)
     assert (source["transactionId"], source["type"], source["headers"]) == ("the id", "t", {"h": "v"})
     assert message.headers == {"h": "v", "dead-letter-of": "the id"}
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert source["deadLetterId"] == letter.id, "consuming the queue does not touch the letter, which can be replayed"
     assert len(await harness.store.dead_letters.replay(queue.id, DeadFilter())) == 1
 
@@ -126,7 +126,7 @@ async def test_replays_that_meet_push_each_letter_once(harness: Harness) -> None
     taken = await harness.pop(queue, batch=100)
     assert sorted(taken.data) == list(range(10))
     recorded = {
-        letter.id: letter.replayed_as for letter in await harness.store.dead_letters.list(queue.id, DeadFilter())
+        letter.id: letter.replayed_as for letter in await harness.store.dead_letters.page(queue.id, DeadFilter())
     }
     assert recorded == dict(replayed)
 
@@ -163,8 +163,8 @@ async def test_the_last_errors_of_a_message_are_kept_and_the_oldest_forgotten(ha
         await harness.nack(await harness.pop(queue, group), error=f"failure {number}")
     harness.clock.advance(1)
     taken = await harness.pop(queue, group)
-    await harness.apply(harness.ordered_ack(taken, 1, dead_letters=[Dead(0, "enough")]))
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    await harness.apply(harness.ordered_ack(taken, 1, dead_letters=[ToDeadLetter(0, "enough")]))
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert letter.error == "enough"
     assert [one.error for one in letter.history] == [f"failure {number}" for number in range(4, 13)]
     assert [one.at for one in letter.history] == [letter.failed_at - 1_000_000 * ago for ago in range(9, 0, -1)]
@@ -178,7 +178,7 @@ async def test_a_lost_lease_is_part_of_the_story(harness: Harness) -> None:
     await harness.pop(queue, group)
     harness.clock.advance(6)
     await harness.pop(queue, group)
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert (letter.error, letter.attempts) == ("Partition lease expired", 2)
     assert [one.error for one in letter.history] == ["broken"]
 

@@ -7,7 +7,7 @@ import pytest
 from fairlane.errors import NotFound
 from fairlane.model.group import Subscription
 from fairlane.model.names import DEFAULT_TENANT
-from fairlane.store.contract.values import Claim, DeadFilter, LaneAck, PopCall
+from fairlane.store.contract.values import DeadFilter, LaneAck, PopCall, PopClaim
 from tests.conformance.harness import Harness
 
 # Partitions of a queue whose groups get their cursors in several steps of STEP.
@@ -105,12 +105,12 @@ async def test_a_group_of_a_queue_that_is_gone_cannot_begin(harness: Harness) ->
 
 async def test_groups_are_found_and_listed(harness: Harness) -> None:
     queue = await harness.queue()
-    assert await harness.store.groups.list(queue.id) == []
+    assert await harness.store.groups.all(queue.id) == []
     one = await harness.group(queue, "one", Subscription("time", 123_456))
     two = await harness.group(queue, "two")
     assert await harness.store.groups.get(queue.id, "one") == one
     assert await harness.store.groups.get(queue.id, "three") is None
-    assert {group.name for group in await harness.store.groups.list(queue.id)} == {"one", "two"}
+    assert {group.name for group in await harness.store.groups.all(queue.id)} == {"one", "two"}
     assert (one.subscription.from_at, one.created_at, one.queue_id) == (123_456, harness.clock(), queue.id)
     assert not one.seeding
     other = await harness.group(await harness.queue(), "one")
@@ -132,7 +132,7 @@ async def test_a_group_born_later_has_a_reader_in_every_partition(
     harness.backend.seed_in_steps_of(monkeypatch, STEP)
     queue = await harness.queue()
     names = [f"{n:04}" for n in range(MANY)]
-    born = await harness.store.queues.born(queue.id, names)
+    born = await harness.store.queues.ensure_partitions(queue.id, names)
     await harness.store.messages.push([harness.slice(queue, one, [1]) for one in born])
     group = await harness.group(queue, "late")
     found = await harness.store.groups.get(queue.id, "late")
@@ -148,7 +148,7 @@ async def test_a_group_that_is_seeded_in_steps_begins_everywhere_at_one_moment(
 ) -> None:
     harness.backend.seed_in_steps_of(monkeypatch, STEP)
     queue = await harness.queue()
-    born = await harness.store.queues.born(queue.id, [f"{n:04}" for n in range(MANY)])
+    born = await harness.store.queues.ensure_partitions(queue.id, [f"{n:04}" for n in range(MANY)])
     await harness.store.messages.push([harness.slice(queue, one, ["old"]) for one in born])
     harness.clock.advance(1)
     group = await harness.store.groups.subscribe(queue.id, "fresh", Subscription("new"))
@@ -164,7 +164,7 @@ async def test_a_group_that_is_seeded_in_steps_begins_everywhere_at_one_moment(
             PopCall(
                 queue_id=queue.id,
                 group_id=group.id,
-                claims=[Claim(harness.token(), 10_000, 10_000)],
+                claims=[PopClaim(harness.token(), 10_000, 10_000)],
                 auto_ack=True,
             )
         )
@@ -195,7 +195,7 @@ async def test_lanes_show_what_waits(harness: Harness) -> None:
 async def test_the_next_ready_time_is_that_of_the_earliest_lane(harness: Harness) -> None:
     queue = await harness.queue(lease_seconds=30)
     group = await harness.group(queue)
-    next_ready_at = harness.store.groups.next_ready_at
+    next_ready_at = harness.next_ready_at
     assert await next_ready_at(group.id) is None
     await harness.push(queue, [0], partition="a")
     assert await next_ready_at(group.id) == harness.clock()
@@ -228,7 +228,7 @@ async def test_a_deleted_group_is_forgotten_with_its_cursors_leases_and_dead_let
     assert (await harness.renew(taken.lease, seconds=60)).renewed == 0
     bare = LaneAck(partition=a.id, group_id=group.id, token=None, done=[(0, 2)])
     assert (await harness.apply(bare)).state == "gone"
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert letter.group == "other"
 
 
@@ -246,7 +246,7 @@ async def test_a_group_made_again_under_its_name_begins_afresh(harness: Harness)
 async def test_deleting_a_group_that_seeds_ends_its_seeding(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     harness.backend.seed_in_steps_of(monkeypatch, STEP)
     queue = await harness.queue()
-    await harness.store.queues.born(queue.id, [f"{n:04}" for n in range(MANY)])
+    await harness.store.queues.ensure_partitions(queue.id, [f"{n:04}" for n in range(MANY)])
     group = await harness.store.groups.subscribe(queue.id, "g", Subscription())
     assert group.seeding
     await harness.store.groups.delete(group.id)

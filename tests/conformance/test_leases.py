@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.store.contract.values import Claim, DeadFilter, Nack, PopCall, PopResult, Renewal
+from fairlane.store.contract.values import DeadFilter, Nack, PopCall, PopClaim, PopResult, Renewal
 from tests.conformance.harness import Harness
 
 EXPIRED = "Partition lease expired"
@@ -222,7 +222,7 @@ async def test_the_poison_dies_and_its_neighbours_live(harness: Harness) -> None
             finished += taken.data
             assert (await harness.ack(taken)).state == "ok"
     assert finished == [0, 1, 3, 4, 5]
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert (letter.position, letter.attempts, letter.error) == (2, 3, EXPIRED)
     assert deliveries == 1 + 3, "once among others, then alone as often as its limit allows"
 
@@ -236,7 +236,7 @@ async def test_a_message_whose_consumer_dies_every_time_is_dead_lettered(harness
         deliveries += 1
         harness.clock.advance(5)
     assert deliveries == limit + 1
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert (letter.attempts, letter.error) == (limit + 1, EXPIRED)
     lane = (await harness.store.groups.lanes((await harness.group(queue)).id))[0]
     assert (lane.committed, lane.head, lane.ready_at) == (1, 1, None)
@@ -270,7 +270,7 @@ async def test_a_partly_acked_lease_that_is_lost_is_not_charged_to_the_acked(har
     await harness.ack(taken, 2)
     harness.clock.advance(5)
     assert not await harness.drain(queue)
-    letters = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    letters = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert [letter.position for letter in letters] == [2]
 
 
@@ -325,7 +325,7 @@ async def test_a_pop_tells_of_leases_that_ran_out_and_of_messages_it_gave_up_on(
         await harness.push(queue, [name], partition=name)
 
     async def pop(partition: PartitionId | None) -> PopResult:
-        claim = Claim(UUID(harness.mint()), batch=10)
+        claim = PopClaim(UUID(harness.mint()), batch=10)
         call = PopCall(queue_id=queue.id, group_id=group.id, claims=[claim], partition=partition)
         return await harness.store.messages.pop(call)
 

@@ -18,7 +18,7 @@ def a_session(harness: Harness, owner: str, seconds: int = 60) -> Session:
 
 
 async def known(harness: Harness, owner: str) -> list[Session]:
-    return [one for one in (await harness.store.api_keys.known()).sessions if one.owner == owner]
+    return [one for one in (await harness.store.api_keys.load()).sessions if one.owner == owner]
 
 
 async def test_a_session_is_known_until_it_is_over(harness: Harness) -> None:

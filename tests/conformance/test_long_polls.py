@@ -11,7 +11,7 @@ import pytest
 
 from fairlane.broker.broker import Broker
 from fairlane.broker.pop import Popper
-from fairlane.broker.pop_chores import PopChores
+from fairlane.broker.pop_target import PopTargets
 from fairlane.errors import ShuttingDown
 from fairlane.model.batch import Batch
 from fairlane.model.group import Seek, Subscription
@@ -66,11 +66,11 @@ async def parked(broker: Broker, queue: str) -> None:
     """Return when a poll of the queue has looked and waits."""
 
     def waits() -> bool:
-        return len(broker.waiters) > 0
+        return len(broker._engine.waiters) > 0
 
     await until(waits)
     # It parks before it looks. The first look of a connection takes a while.
-    await until(lambda: not broker._popper.pending)
+    await until(lambda: not broker._engine.popper.pending)
 
 
 @pytest.mark.parametrize("who", ["here", "elsewhere"])
@@ -125,7 +125,7 @@ async def test_every_group_is_woken(harness: Harness) -> None:
     queue = harness.name("orders")
     await harness.broker.queues.configure(queue)
     polls = [asyncio.create_task(harness.broker.pop(queue, group=name, wait=LONG)) for name in ("a", "b", "c")]
-    await until(lambda: len(harness.broker.waiters) >= 3)
+    await until(lambda: len(harness.broker._engine.waiters) >= 3)
     await parked(harness.broker, queue)
     await harness.broker.push(queue, 1)
     for poll in polls:
@@ -136,7 +136,7 @@ async def test_of_many_parked_polls_as_many_are_served_as_there_are_lanes(harnes
     queue = harness.name("orders")
     await harness.broker.queues.configure(queue)
     polls = [asyncio.create_task(harness.broker.pop(queue, wait=LONG)) for _ in range(50)]
-    await until(lambda: len(harness.broker.waiters) >= 50)
+    await until(lambda: len(harness.broker._engine.waiters) >= 50)
     await parked(harness.broker, queue)
     for n in range(50):
         await harness.broker.push(queue, n, partition=str(n))
@@ -149,7 +149,7 @@ async def test_parked_polls_hold_up_nobody(harness: Harness) -> None:
     idle, busy = harness.name("idle"), harness.name("busy")
     await harness.broker.queues.configure(idle)
     polls = [asyncio.create_task(harness.broker.pop(idle, group=f"g{n}", wait=LONG)) for n in range(40)]
-    await until(lambda: len(harness.broker.waiters) >= 40)
+    await until(lambda: len(harness.broker._engine.waiters) >= 40)
     await parked(harness.broker, idle)
     async with asyncio.timeout(15):
         await harness.broker.push(busy, 1)
@@ -187,7 +187,7 @@ async def test_a_cancelled_poll_takes_nothing_with_it(harness: Harness) -> None:
     poll.cancel()
     with pytest.raises(asyncio.CancelledError):
         await poll
-    assert len(harness.broker.waiters) == 0
+    assert len(harness.broker._engine.waiters) == 0
     await harness.broker.push(queue, 1)
     [delivery] = await harness.broker.pop(queue)
     assert delivery.failed_attempts == 0
@@ -206,7 +206,7 @@ async def test_what_was_claimed_for_a_caller_that_is_gone_is_given_back_without_
             await pop
     [delivery] = await harness.broker.pop(queue, wait=LONG)
     assert (delivery.data, delivery.failed_attempts) == (1, 0)
-    assert await harness.broker.dead_letters.list(queue) == []
+    assert await harness.broker.dead_letters.page(queue) == []
 
 
 async def test_a_poll_that_looks_for_its_queue_while_the_broker_stops_is_answered(
@@ -216,15 +216,15 @@ async def test_a_poll_that_looks_for_its_queue_while_the_broker_stops_is_answere
     await harness.broker.queues.configure(queue)
     await harness.broker.pop(queue)
     looked, stopped = asyncio.Event(), asyncio.Event()
-    target = PopChores.target
+    find = PopTargets.find
 
-    async def held(chores: PopChores, request: PopRequest) -> object:
-        found = await target(chores, request)
+    async def held(targets: PopTargets, request: PopRequest) -> object:
+        found = await find(targets, request)
         looked.set()
         await stopped.wait()
         return found
 
-    monkeypatch.setattr(PopChores, "target", held)
+    monkeypatch.setattr(PopTargets, "find", held)
     monkeypatch.setattr(Popper, "_known_target", lambda *_: None)
     poll = asyncio.create_task(harness.broker.pop(queue, wait=LONG))
     await looked.wait()
@@ -254,7 +254,7 @@ async def test_a_new_group_that_polls_a_queue_nobody_made_gets_its_first_message
 
     async def begun() -> bool:
         made = await harness.store.queues.get(DEFAULT_TENANT, queue)
-        return made is not None and bool(await harness.store.groups.list(made.id))
+        return made is not None and bool(await harness.store.groups.all(made.id))
 
     await until(begun)
     await harness.broker.push(queue, "first")

@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.broker.ack import AckRequest
 from fairlane.broker.broker import Broker
-from fairlane.broker.push_batch import PushRequest
+from fairlane.broker.push_batch import PushFlight, PushRequest
 from fairlane.errors import OutcomeUnknown, StoreUnavailable
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT, QUEUE_MODE
@@ -47,7 +47,7 @@ async def test_a_call_whose_answer_was_lost_is_made_again_and_happens_once(
     await harness.broker.queues.configure(queue)
     fails(getattr(harness.store, family), verb, APPLIED)
     await call(harness.broker, queue)
-    waiting = (await harness.broker.scheduled.list(queue)).messages
+    waiting = (await harness.broker.scheduled.page(queue)).messages
     assert len(await harness.broker.pop(queue, batch=5)) + len(waiting) == 1
 
 
@@ -61,7 +61,7 @@ async def test_what_may_be_stored_is_not_said_to_be_refused(
     fails(getattr(harness.store, family), verb, APPLIED, AWAY)
     with pytest.raises(OutcomeUnknown, match="may have been"):
         await call(harness.broker, queue)
-    waiting = (await harness.broker.scheduled.list(queue)).messages
+    waiting = (await harness.broker.scheduled.page(queue)).messages
     assert len(await harness.broker.pop(queue, batch=5)) + len(waiting) == 1
     fails(getattr(harness.store, family), verb, AWAY)
     with pytest.raises(StoreUnavailable):
@@ -70,12 +70,12 @@ async def test_what_may_be_stored_is_not_said_to_be_refused(
 
 async def test_an_operation_that_may_be_enqueued_is_not_said_to_be_refused(harness: Harness) -> None:
     await no_operations(harness)
-    await harness.broker.operation_drain.stop()
+    await harness.broker._engine.operation_drain.stop()
     queue = harness.name("orders")
     await harness.broker.queues.configure(queue)
     fails(harness.store.operations, "enqueue", APPLIED, AWAY)
     request = PushRequest(DEFAULT_TENANT, [PushItem(queue=queue, payload=b"1")])
-    [outcome] = await harness.broker._pusher.enqueue([request])
+    [outcome] = await harness.broker._engine.pusher.run_enqueue(PushFlight([request]))
     assert isinstance(outcome, OutcomeUnknown)
     assert await harness.store.operations.depth() == 1
     await no_operations(harness)
@@ -103,6 +103,6 @@ async def test_acks_of_which_some_were_applied_are_not_said_to_be_refused(harnes
 
     harness.store.messages.ack = then_away  # type: ignore[method-assign]
     with pytest.raises(OutcomeUnknown):
-        await harness.broker._acker.flush(requests)
+        await harness.broker._engine.acker.flush(requests)
     harness.store.messages.ack = real  # type: ignore[method-assign]
     assert [lane.committed for lane in await harness.broker.groups.lanes(queue, QUEUE_MODE)] == [1]

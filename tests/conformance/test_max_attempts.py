@@ -39,7 +39,7 @@ async def push(
 
 async def dead(harness: Harness, queue: Queue) -> dict[int, int]:
     """Attempts of the messages that were given up, by position."""
-    letters = await harness.store.dead_letters.list(queue.id, DeadFilter(), limit=100)
+    letters = await harness.store.dead_letters.page(queue.id, DeadFilter(), limit=100)
     return {letter.position: letter.attempts for letter in letters}
 
 
@@ -79,7 +79,7 @@ async def test_a_lane_that_such_a_message_stops_can_be_resumed(harness: Harness,
     taken = await harness.pop(queue)
     await harness.nack(taken)
     assert not await harness.pop(queue)
-    await harness.store.groups.rouse(None, limit=1000)
+    await harness.store.groups.repair_wakes(None, limit=1000)
     assert not await harness.pop(queue), "it is stopped for good reason"
     assert await harness.store.pauses.resume_lanes(taken.group.id) == 1
     assert (await harness.pop(queue)).positions == [0]
@@ -105,7 +105,7 @@ async def test_a_message_of_an_unordered_queue_has_its_own_too(harness: Harness)
 
 
 async def test_a_sealed_message_has_its_own_too(harness: Harness) -> None:
-    await harness.store.codec.use(Keyring((bytes(range(32)),)))
+    await harness.store.codec.set_keyring(Keyring((bytes(range(32)),)))
     queue = await harness.queue(retry_limit=3, encryption_enabled=True)
     await push(harness, queue, 1, data="x" * 3000)
     assert (await harness.nack(await harness.pop(queue))).dead

@@ -78,7 +78,7 @@ async def test_backoff_doubles_up_to_its_cap_and_begins_anew_with_the_next_messa
 async def test_jitter_spreads_a_sleep_over_half_to_all_of_its_length(harness: Harness) -> None:
     queue = await harness.queue(retry_limit=0xFFF, retry_delay_ms=8_000, retry_jitter=True)
     group = await harness.group(queue)
-    for partition in await harness.store.queues.born(queue.id, [f"p{n}" for n in range(20)]):
+    for partition in await harness.store.queues.ensure_partitions(queue.id, [f"p{n}" for n in range(20)]):
         await harness.push(queue, [1], partition=partition.name)
         await harness.nack(await harness.pop(queue, group, partition=partition.id))
     lanes = await harness.store.groups.lanes(group.id)
@@ -112,7 +112,7 @@ async def test_a_failing_message_is_dead_after_its_last_attempt_and_the_lane_goe
     taken = await harness.pop(queue)
     assert (taken.data, taken.lane.attempts) == (["good"], 0)
     await harness.ack(taken)
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert (letter.position, letter.attempts, letter.error) == (0, limit + 1, f"attempt {limit}")
     assert (await harness.lane(taken.group)).dead == 1
 

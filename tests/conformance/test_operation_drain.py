@@ -34,16 +34,16 @@ async def alone(harness: Harness) -> AsyncIterator[None]:
 
 
 def make_busy(broker: Broker, *, push: int = 10_000, ack: int = 50_000) -> None:
-    broker.admission.limits = {"push": Limit(BUSY, push), "ack": Limit(BUSY, ack)}
+    broker._engine.admission.limits = {"push": Limit(BUSY, push), "ack": Limit(BUSY, ack)}
 
 
 def make_calm(broker: Broker) -> None:
-    broker.admission.limits = {}
+    broker._engine.admission.limits = {}
 
 
 async def idle(broker: Broker) -> Broker:
     """A broker that accepts operations and applies none."""
-    await broker.operation_drain.stop()
+    await broker._engine.operation_drain.stop()
     return broker
 
 
@@ -216,7 +216,7 @@ async def test_an_ack_does_not_overtake_a_nack_that_is_an_operation(harness: Har
             await broker.push(name, n, partition=partition)
     batch = await broker.pop(name, batch=3, partition="a")
     other = await broker.pop(name, batch=3, partition="b")
-    await broker.operation_drain.stop()
+    await broker._engine.operation_drain.stop()
     make_busy(broker)
     await broker.nack(batch[0], error="no")
     make_calm(broker)
@@ -225,7 +225,7 @@ async def test_an_ack_does_not_overtake_a_nack_that_is_an_operation(harness: Har
         async with broker.transaction() as transaction:
             transaction.ack(batch[2])
     assert [outcome.durability for outcome in await broker.ack(other)] == [None] * 3
-    broker.operation_drain.start()
+    broker._engine.operation_drain.start()
 
     async def none_waits() -> bool:
         return await harness.store.operations.depth() == 0
@@ -239,7 +239,7 @@ async def test_an_ack_does_not_overtake_a_nack_that_is_an_operation(harness: Har
 def count_applies(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """Note for each call how many operations of each backlog it brings."""
     calls: list[list[int]] = []
-    operations = harness.broker.store.operations
+    operations = harness.broker._engine.store.operations
     apply = operations.apply
 
     async def counted(work: Sequence[Application]) -> list[ApplyResult]:
@@ -261,7 +261,7 @@ async def test_the_acks_of_a_lease_that_wait_are_applied_together(
     make_busy(broker)
     outcomes = [(await broker.ack(delivery))[0] for delivery in batch]
     calls = count_applies(harness, monkeypatch)
-    broker.operation_drain.start()
+    broker._engine.operation_drain.start()
     results = [await ended(harness, outcome) for outcome in outcomes]
     told = [msgspec.json.decode(one.result or b"")["items"] for one in results]
     wanted = [delivery.transaction_id for delivery in batch]
@@ -286,7 +286,7 @@ async def test_acks_of_a_lease_that_ended_are_refused_together(
     make_calm(broker)
     assert await broker.pop(name), "another consumer has the lane"
     calls = count_applies(harness, monkeypatch)
-    broker.operation_drain.start()
+    broker._engine.operation_drain.start()
     results = [await ended(harness, outcome) for outcome in outcomes]
     told = [msgspec.json.decode(one.result or b"")["items"] for one in results]
     assert {(len(items), items[0]["success"], items[0]["code"]) for items in told} == {(1, False, "lease_lost")}
@@ -303,7 +303,7 @@ async def test_a_nack_among_acks_that_wait_is_applied_in_its_turn(harness: Harne
     outcomes = [(await broker.ack(batch[number]))[0] for number in (0, 1)]
     outcomes += await broker.nack(batch[2], error="no")
     outcomes += [(await broker.ack(batch[number]))[0] for number in (2, 3)]
-    broker.operation_drain.start()
+    broker._engine.operation_drain.start()
     results = [await ended(harness, outcome) for outcome in outcomes]
     told = [msgspec.json.decode(one.result or b"")["items"][0] for one in results]
     assert [item["success"] for item in told] == [True, True, True, False, False]
@@ -323,7 +323,7 @@ async def test_an_accepted_push_waits_until_its_queue_has_room(harness: Harness)
     assert all(isinstance(outcome.error, QueueFull) for outcome in refused)
     await broker.queues.configure(name, max_size=1)
     await harness.reopen()
-    await until(lambda: harness.broker.operation_drain.postponed)
+    await until(lambda: harness.broker._engine.operation_drain.postponed)
     assert (await operation(harness, pushed)).status in ("pending", "processing")
     await harness.broker.pop(name, batch=3, auto_ack=True)
     assert (await ended(harness, pushed)).status == "completed"
@@ -369,7 +369,7 @@ async def _none_is_open(harness: Harness) -> bool:
 async def test_what_broke_off_is_tried_again_before_its_claim_runs_out(harness: Harness) -> None:
     """The clock stands still, so that no claim does."""
     broker, name = harness.broker, harness.name("orders")
-    operations = broker.store.operations
+    operations = broker._engine.store.operations
     claim, apply = operations.claim, operations.apply
 
     async def lost_claim(worker: str, **limits: Any) -> list[ClaimedBacklog]:

@@ -127,7 +127,7 @@ async def test_pushes_and_operations_that_race_keep_the_order_of_each_producer(h
         for n in range(rounds):
             store = stores[(number + n) % 2]
             if (n + number) % 5 == 0:
-                result = OperationsAhead()
+                result: object = OperationsAhead()
             else:
                 [result] = await store.messages.push([harness.slice(queue, partition, [[number, n]])])
             if result == OperationsAhead():
@@ -198,8 +198,8 @@ async def test_what_a_lost_claim_took_is_given_back_by_its_token_and_nothing_els
     operations = harness.store.operations
     [first] = await operations.claim("worker", backlogs=1, token=lost)
     assert len(await operations.claim("worker", token=other)) == 1
-    assert await operations.give_back(lost) == 1
-    assert await operations.give_back(lost) == 0
+    assert await operations.release(lost) == 1
+    assert await operations.release(lost) == 0
     [again] = await operations.claim("heir")
     assert again.claim.partition == first.claim.partition
     assert await apply(harness, queue, [first]) == [Lost()]

@@ -353,7 +353,7 @@ async def test_a_failure_inside_a_transaction_is_a_failed_attempt(harness: Harne
         assert delivery.failed_attempts == attempts
         async with harness.broker.transaction() as transaction:
             transaction.ack(delivery, "failed", error="no")
-    [letter] = await harness.broker.dead_letters.list(source)
+    [letter] = await harness.broker.dead_letters.page(source)
     assert letter.error == "no"
     assert not await harness.broker.pop(source)
 
@@ -383,4 +383,4 @@ async def test_dead_letters_are_replayed_and_purged_by_queue_name(harness: Harne
     [again] = await harness.broker.pop(queue)
     assert (again.id, again.data) == (message_id, "bad")
     assert await harness.broker.dead_letters.purge(queue) == 1
-    assert await harness.broker.dead_letters.list(queue) == []
+    assert await harness.broker.dead_letters.page(queue) == []

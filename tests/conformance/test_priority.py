@@ -146,7 +146,7 @@ async def test_a_message_is_delivered_with_the_priority_of_its_push(harness: Har
     assert (high.trace_id, high.type, high.headers, high.max_attempts) == (trace_id, "job", {"a": "b"}, 1)
     await broker.ack([found["plain"], found["low"]])
     await broker.nack([high], error="no")
-    [letter] = await broker.dead_letters.list(queue)
+    [letter] = await broker.dead_letters.page(queue)
     assert letter.trace_id == trace_id
     await broker.ack(await broker.pop(queue, batch=9, partitions=9))
     await broker.dead_letters.replay(queue)

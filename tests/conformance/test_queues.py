@@ -11,7 +11,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import QueueOptions, labels_of, queue_options
-from fairlane.store.contract.values import Claim, DeadFilter, Gone, LaneAck, Nack, PopCall
+from fairlane.store.contract.values import DeadFilter, Gone, LaneAck, Nack, PopCall, PopClaim
 from tests.conformance.harness import Harness
 
 AWKWARD_NAMES = [
@@ -103,7 +103,7 @@ async def test_queues_are_listed_newest_first(harness: Harness) -> None:
         harness.clock.advance(1)
         made.append(await harness.queue())
     names = {queue.name for queue in made}
-    listed = [queue for queue in await harness.store.queues.list(DEFAULT_TENANT) if queue.name in names]
+    listed = [queue for queue in await harness.store.queues.all(DEFAULT_TENANT) if queue.name in names]
     assert listed == made[::-1]
 
 
@@ -113,24 +113,24 @@ async def test_names_may_be_any_text(harness: Harness) -> None:
         queue = await harness.store.queues.ensure(DEFAULT_TENANT, name)
         assert await harness.store.queues.get(DEFAULT_TENANT, name) == queue
     queue = await harness.queue()
-    born = await harness.store.queues.born(queue.id, AWKWARD_NAMES)
+    born = await harness.store.queues.ensure_partitions(queue.id, AWKWARD_NAMES)
     assert [partition.name for partition in born] == AWKWARD_NAMES
     assert len({partition.id for partition in born}) == len(AWKWARD_NAMES)
     group = await harness.group(queue, "Gruppe: 😀'\"%s")
-    assert [found.name for found in await harness.store.groups.list(queue.id)] == [group.name]
+    assert [found.name for found in await harness.store.groups.all(queue.id)] == [group.name]
 
 
 async def test_names_that_differ_in_case_or_accent_are_different(harness: Harness) -> None:
     queue = await harness.queue()
     names = ["Lane", "lane", "LANE", "lane ", "l\u00e4ne", "la\u0308ne"]
-    born = await harness.store.queues.born(queue.id, names)
+    born = await harness.store.queues.ensure_partitions(queue.id, names)
     assert len({partition.id for partition in born}) == len(names)
 
 
 async def test_a_partition_is_born_once(harness: Harness) -> None:
     queue = await harness.queue()
-    first = await harness.store.queues.born(queue.id, ["b", "a"])
-    again = await harness.store.queues.born(queue.id, ["c", "a", "b"])
+    first = await harness.store.queues.ensure_partitions(queue.id, ["b", "a"])
+    again = await harness.store.queues.ensure_partitions(queue.id, ["c", "a", "b"])
     assert [partition.name for partition in first] == ["b", "a"]
     assert [partition.name for partition in again] == ["c", "a", "b"]
     assert again[1:] == first[::-1]
@@ -163,7 +163,7 @@ async def test_a_partition_is_found_by_name_and_not_made_by_looking(harness: Har
 async def test_partitions_are_listed_by_name_in_code_point_order(harness: Harness) -> None:
     queue = await harness.queue()
     names = ["b", "B", "a", "_", "é", "z", "ab", "a b", "10", "9", "Ω", "\U0001f600", "\uffee"]
-    await harness.store.queues.born(queue.id, names)
+    await harness.store.queues.ensure_partitions(queue.id, names)
     listed = [state.name for state in await harness.store.statistics.partitions(queue.id)]
     assert listed == sorted(names)
     paged: list[str] = []
@@ -187,9 +187,9 @@ async def test_a_partition_of_a_queue_that_is_gone_is_not_born(harness: Harness)
     queue = await harness.queue()
     await harness.store.queues.delete(DEFAULT_TENANT, queue.name)
     with pytest.raises(NotFound):
-        await harness.store.queues.born(queue.id, ["a"])
+        await harness.store.queues.ensure_partitions(queue.id, ["a"])
     with pytest.raises(NotFound):
-        await harness.store.queues.born(2**62, ["a"])
+        await harness.store.queues.ensure_partitions(2**62, ["a"])
 
 
 async def test_deleting_a_queue_that_is_not_there_says_so(harness: Harness) -> None:
@@ -197,7 +197,7 @@ async def test_deleting_a_queue_that_is_not_there_says_so(harness: Harness) -> N
     assert await harness.store.queues.delete(DEFAULT_TENANT, queue.name) is True
     assert await harness.store.queues.delete(DEFAULT_TENANT, queue.name) is False
     assert await harness.store.queues.get(DEFAULT_TENANT, queue.name) is None
-    assert queue.name not in {other.name for other in await harness.store.queues.list(DEFAULT_TENANT)}
+    assert queue.name not in {other.name for other in await harness.store.queues.all(DEFAULT_TENANT)}
 
 
 async def test_nothing_of_a_deleted_queue_can_be_pushed_claimed_or_acked(harness: Harness) -> None:
@@ -209,7 +209,7 @@ async def test_nothing_of_a_deleted_queue_can_be_pushed_claimed_or_acked(harness
 
     store = harness.store.messages
     assert await store.push([harness.slice(queue, partition, ["c"])]) == [Gone()]
-    result = await store.pop(PopCall(queue_id=queue.id, group_id=taken.group.id, claims=[Claim(taken.token, 1)]))
+    result = await store.pop(PopCall(queue_id=queue.id, group_id=taken.group.id, claims=[PopClaim(taken.token, 1)]))
     assert result.gone
     assert result.lanes == [[]]
     nack = Nack(0, charge=True, error="late")
@@ -239,7 +239,7 @@ async def test_a_queue_made_again_under_its_name_is_another_one_and_empty(harnes
     assert again.id != queue.id
     assert again.options == QueueOptions()
     assert await harness.store.statistics.partitions(again.id) == []
-    assert await harness.store.groups.list(again.id) == []
+    assert await harness.store.groups.all(again.id) == []
     assert await harness.store.queues.depth(again.id) == 0
     assert await harness.store.dead_letters.count(again.id, DeadFilter()) == 0
     assert (await harness.push(again, ["c"], ids=["id-a"])).first == 0
@@ -284,13 +284,15 @@ async def test_many_queues_and_partitions_are_found_or_made_in_one_step(harness:
     assert made == await queues.ensure_all(DEFAULT_TENANT, [queue.name for queue in made], make=False)
     first = made[0]
     wanted = {old.id: ["there", "a"], first.id: ["a", "b"], 2**62: ["of no queue"]}
-    assert [(one.queue_id, one.name) for one in await queues.born_all(wanted, make=False)] == [(old.id, "there")]
-    found = await queues.born_all(wanted)
+    assert [(one.queue_id, one.name) for one in await queues.ensure_partitions_of(wanted, make=False)] == [
+        (old.id, "there")
+    ]
+    found = await queues.ensure_partitions_of(wanted)
     assert {(one.queue_id, one.name) for one in found} == {
         *((old.id, "there"), (old.id, "a")),
         *((first.id, "a"), (first.id, "b")),
     }
-    assert {one.id for one in await queues.born_all(wanted, make=False)} == {one.id for one in found}
+    assert {one.id for one in await queues.ensure_partitions_of(wanted, make=False)} == {one.id for one in found}
     assert [lane.name for lane in await harness.store.groups.lanes(group.id)] == ["a", "there"], "each has its reader"
 
 
@@ -318,7 +320,7 @@ async def test_a_request_that_names_too_much_that_is_new_is_refused_alone(
     with pytest.raises(InvalidRequest, match="at most 20"):
         await broker.push_many(items(*range(21), priority=3))
     assert await harness.store.queues.get(DEFAULT_TENANT, f"{base}-0") is None, "nothing of it was made"
-    harness.broker.catalogue.forget_all()
+    harness.broker._engine.catalogue.forget_all()
     again = await broker.push_many(items(*range(100, 120), *range(5)))
     assert {outcome.status for outcome in again} == {"queued"}, "what is there is not new, whoever knows it"
 

@@ -82,7 +82,7 @@ async def test_of_eight_pushes_of_one_id_one_is_stored_and_seven_name_it(harness
 
 async def test_capacity_is_exact_under_32_pushers(harness: Harness) -> None:
     queue = await harness.queue(max_size=10)
-    partitions = await harness.store.queues.born(queue.id, [f"p{n}" for n in range(16)])
+    partitions = await harness.store.queues.ensure_partitions(queue.id, [f"p{n}" for n in range(16)])
     stores = [harness.store, await harness.open_second()]
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.queue(queue.id)) as arrived:
         pushes = [
@@ -261,7 +261,7 @@ async def test_depth_stays_exact_while_everything_happens_at_once(harness: Harne
     queue = await harness.queue(max_size=40, retry_limit=0)
     groups = [await harness.group(queue, name) for name in ("one", "two")]
     look = await harness.group(queue, "look", Subscription(look=True))
-    lanes = await harness.store.queues.born(queue.id, [f"p{n}" for n in range(4)])
+    lanes = await harness.store.queues.ensure_partitions(queue.id, [f"p{n}" for n in range(4)])
     stores = [harness.store, await harness.open_second()]
     limits = [40, 0, 25, 30, 0, 35]
 

@@ -27,7 +27,7 @@ async def run(harness: Harness) -> list[Expired]:
         step = await harness.store.retention.step(token)
         expired += step.expired
         more = step.more
-    await harness.store.leadership.rest(RETENTION, token, seconds=0)
+    await harness.store.leadership.release(RETENTION, token, seconds=0)
     return expired
 
 
@@ -227,7 +227,7 @@ async def test_a_lane_that_was_empty_is_covered_again_by_its_next_message(harnes
 async def test_one_step_is_bounded_and_a_pass_goes_on_until_all_is_done(harness: Harness) -> None:
     queue = await harness.queue(retention_enabled=True, retention_seconds=60)
     names = [f"p{number}" for number in range(120)]
-    partitions = await harness.store.queues.born(queue.id, names)
+    partitions = await harness.store.queues.ensure_partitions(queue.id, names)
     await harness.store.messages.push([harness.slice(queue, one, [1, 2]) for one in partitions])
     harness.clock.advance(60)
     token = await harness.store.leadership.lead(RETENTION, seconds=60, early=True)
@@ -242,7 +242,7 @@ async def test_one_step_is_bounded_and_a_pass_goes_on_until_all_is_done(harness:
             break
     assert gone == 240
     assert steps > 1
-    await harness.store.leadership.rest(RETENTION, token, seconds=0)
+    await harness.store.leadership.release(RETENTION, token, seconds=0)
 
 
 async def test_only_the_leader_may_delete(harness: Harness) -> None:
@@ -260,10 +260,10 @@ async def test_only_the_leader_may_delete(harness: Harness) -> None:
     with pytest.raises(LeaseLost):
         await harness.store.retention.step(old)
     assert not await leadership.keep(RETENTION, old, seconds=60)
-    await leadership.rest(RETENTION, old, seconds=3600)
+    await leadership.release(RETENTION, old, seconds=3600)
     assert await leadership.keep(RETENTION, new, seconds=60)
     assert total((await harness.store.retention.step(new)).expired, queue, "retention") == 1
-    await leadership.rest(RETENTION, new, seconds=0)
+    await leadership.release(RETENTION, new, seconds=0)
     with pytest.raises(LeaseLost):
         await harness.store.retention.step(new)
 
@@ -273,12 +273,12 @@ async def test_a_service_rests_for_all_brokers_unless_somebody_asks(harness: Har
     leadership, second = harness.store.leadership, (await harness.open_second()).leadership
     token = await leadership.lead(name, seconds=60)
     assert token is not None
-    await leadership.rest(name, token, seconds=300)
+    await leadership.release(name, token, seconds=300)
     assert await second.lead(name, seconds=60) is None
     early = await second.lead(name, seconds=60, early=True)
     assert early is not None
     assert early > token
-    await second.rest(name, early, seconds=300)
+    await second.release(name, early, seconds=300)
     harness.clock.advance(300)
     assert await leadership.lead(name, seconds=60) is not None
 
@@ -316,7 +316,7 @@ async def test_dead_letters_go_by_a_rule_of_their_own_and_outlive_the_log_withou
     assert total(expired, ruled, "dead_letters") == 1
     assert await harness.store.dead_letters.count(ruled.id, DeadFilter()) == 0
     assert (await bounds(harness, kept)).start == 1
-    [letter] = await harness.store.dead_letters.list(kept.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(kept.id, DeadFilter())
     assert await harness.store.dead_letters.replay(kept.id, DeadFilter(ids=[letter.id])) != []
     assert await harness.drain(kept) == ["x"]
 

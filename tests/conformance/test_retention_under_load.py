@@ -64,7 +64,7 @@ async def test_every_message_is_finished_waiting_expired_or_deleted_whatever_hap
             load.delete(PARTITIONS[number % 3], number * 6 + 5),
             load.retain(token),
         )
-        await harness.store.leadership.rest(RETENTION, token, seconds=0)
+        await harness.store.leadership.release(RETENTION, token, seconds=0)
         harness.clock.advance(4)
     heads = {state.name: state.head for state in await harness.store.statistics.partitions(queue.id)}
     assert heads == dict.fromkeys(PARTITIONS, ROUNDS * 6)

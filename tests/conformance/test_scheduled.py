@@ -135,7 +135,7 @@ async def test_an_id_that_comes_twice_in_one_call_waits_once(harness: Harness) -
     item = PushItem(queue=name, payload=b"1", transaction_id="it", delay_ms=1000)
     outcomes = await broker.push_many([item, item])
     assert [outcome.status for outcome in outcomes] == ["scheduled", "duplicate"]
-    assert len((await broker.scheduled.list(name)).messages) == 1
+    assert len((await broker.scheduled.page(name)).messages) == 1
 
 
 async def test_a_message_pushed_meanwhile_under_the_same_id_comes_once(harness: Harness) -> None:
@@ -206,7 +206,7 @@ async def test_those_scheduled_together_are_found_cancelled_and_rescheduled_one_
     later = harness.clock() + 6_000_000
     assert await harness.store.scheduled.reschedule(partition, ids[0], due_at=later) == later
     assert await harness.store.scheduled.reschedule(partition, ids[0], due_at=later) == later, "it is found again"
-    listed = await harness.store.scheduled.list(queue)
+    listed = await harness.store.scheduled.page(queue)
     assert [one.transaction_id for one in listed] == [ids[1], ids[3], ids[4], ids[5], ids[0]]
     harness.clock.advance(5)
     while not (await append_due(harness.store, 2)).queues.get(queue.id):
@@ -217,7 +217,7 @@ async def test_those_scheduled_together_are_found_cancelled_and_rescheduled_one_
     harness.clock.advance(1)
     await append_due(harness.store)
     assert await harness.drain(queue) == [1, 3, 4, 0]
-    assert await harness.store.scheduled.list(queue) == []
+    assert await harness.store.scheduled.page(queue) == []
     assert isinstance(await schedule(harness, queue, ["anew"], seconds=5, ids=[ids[2]]), Added)
 
 
@@ -242,9 +242,9 @@ async def test_a_call_that_comes_after_its_own_repeat_keeps_nothing(
     if meanwhile == "moved":
         far = harness.clock() + 3600 * 1_000_000
         assert await harness.store.scheduled.reschedule(partition.id, slice.transaction_ids[0], due_at=far) == far
-    waiting = await harness.store.scheduled.list(queue)
+    waiting = await harness.store.scheduled.page(queue)
     await harness.store.scheduled.add([late])
-    assert await harness.store.scheduled.list(queue) == waiting
+    assert await harness.store.scheduled.page(queue) == waiting
     harness.clock.advance(3600)
     await append_due(harness.store)
     assert sorted(await harness.drain(queue)) == ["a", "b"]
@@ -261,7 +261,7 @@ async def test_a_call_and_its_repeat_that_meet_keep_their_messages_once(harness:
         late = ScheduledSlice(slice, "p", [None] * 20, [1000] * 20)
         again = msgspec.structs.replace(late, slice=msgspec.structs.replace(slice, given=[True] * 20), repeated=True)
         await asyncio.gather(harness.store.scheduled.add([late]), second.scheduled.add([again]))
-    assert len(await harness.store.scheduled.list(queue, limit=1000)) == 100
+    assert len(await harness.store.scheduled.page(queue, limit=1000)) == 100
 
 
 async def test_a_broker_repeats_a_call_whose_answer_was_lost_and_its_messages_come_once(harness: Harness) -> None:
@@ -271,7 +271,7 @@ async def test_a_broker_repeats_a_call_whose_answer_was_lost_and_its_messages_co
     items = [PushItem(queue=queue, payload=b"%d" % n, partition=f"p{n}", delay_ms=60_000) for n in range(3)]
     outcomes = await broker.push_many(items)
     assert [outcome.status for outcome in outcomes] == ["scheduled"] * 3
-    found = {one.transaction_id: one.deliver_at for one in (await broker.scheduled.list(queue)).messages}
+    found = {one.transaction_id: one.deliver_at for one in (await broker.scheduled.page(queue)).messages}
     assert found == {outcome.transaction_id: outcome.deliver_at for outcome in outcomes}
 
 
@@ -279,10 +279,10 @@ async def test_what_waits_is_listed_in_the_order_it_is_due(harness: Harness) -> 
     queue = await harness.queue()
     for seconds in (3, 1, 2):
         await schedule(harness, queue, [seconds], seconds=seconds, ids=[f"in {seconds}"], lane=f"lane {seconds}")
-    first = await harness.store.scheduled.list(queue, limit=2)
+    first = await harness.store.scheduled.page(queue, limit=2)
     assert [(one.transaction_id, one.partition) for one in first] == [("in 1", "lane 1"), ("in 2", "lane 2")]
     after = (int(first[-1].deliver_at), first[-1].id)
-    assert [one.transaction_id for one in await harness.store.scheduled.list(queue, after=after)] == ["in 3"]
+    assert [one.transaction_id for one in await harness.store.scheduled.page(queue, after=after)] == ["in 3"]
     assert await harness.store.scheduled.next_in() is not None
 
 
@@ -308,7 +308,7 @@ async def test_a_duplicate_among_those_that_find_no_room_is_dropped_and_the_othe
     await harness.push(queue, ["first"], partition="p", ids=["twice"])
     harness.clock.advance(1)
     assert (await append_due(harness.store)).queues.get(queue.id) is None
-    assert [one.transaction_id for one in await harness.store.scheduled.list(queue)] == ["a", "b"]
+    assert [one.transaction_id for one in await harness.store.scheduled.page(queue)] == ["a", "b"]
     seen = []
     for _ in range(3):
         seen += await harness.drain(queue, group)
@@ -323,14 +323,14 @@ async def test_what_waits_for_a_deleted_queue_goes_with_it(harness: Harness) -> 
     await harness.store.queues.delete(queue.tenant, queue.name)
     harness.clock.advance(1)
     assert (await append_due(harness.store)).queues.get(queue.id) is None
-    assert await harness.store.scheduled.list(queue) == []
+    assert await harness.store.scheduled.page(queue) == []
     assert isinstance(await schedule_gone(harness, queue), Gone)
 
 
 async def schedule_gone(harness: Harness, queue: Queue) -> Added | Duplicates | Gone:
     other = await harness.partition(await harness.queue("there"), "p")
     slice = harness.slice(queue, other, [0])
-    slice.partition = PartitionId(other.id.shard, 2**40)
+    slice.partition = PartitionId(0, 2**40)
     [kept] = await harness.store.scheduled.add([ScheduledSlice(slice, "p", [harness.clock()], [0])])
     return kept
 
@@ -368,7 +368,7 @@ async def test_a_broker_cancels_and_reschedules_by_id(harness: Harness) -> None:
     assert (await broker.push(queue, "past", deliver_at=at - 1_000_000)).status == "queued"
     assert await broker.scheduled.cancel(queue, "a")
     assert await broker.scheduled.reschedule(queue, "b", deliver_at=at + 1_000_000)
-    assert [one.transaction_id for one in (await broker.scheduled.list(queue)).messages] == ["b"]
+    assert [one.transaction_id for one in (await broker.scheduled.page(queue)).messages] == ["b"]
     harness.clock.advance(1)
     await harness.store.scheduled.append_due(limit=10)
     assert [delivery.data for delivery in await broker.pop(queue, batch=10)] == ["past", "b"]

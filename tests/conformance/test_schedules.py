@@ -30,7 +30,7 @@ def micros(*when: int, zone: Any = UTC) -> int:
 @pytest_asyncio.fixture(loop_scope="session", autouse=True)
 async def none_left(harness: Harness) -> None:
     """Of schedules that an earlier test defined in the same database."""
-    for schedule in await harness.store.schedules.list(DEFAULT_TENANT):
+    for schedule in await harness.store.schedules.all(DEFAULT_TENANT):
         await harness.store.schedules.delete(DEFAULT_TENANT, schedule.name)
 
 
@@ -48,7 +48,7 @@ async def pushed(broker: Broker, queue: str) -> list[Any]:
 
 async def rest(broker: Broker) -> None:
     """Let nothing happen by itself: the test says when brokers look."""
-    await broker.due.stop()
+    await broker._engine.scheduler_loop.stop()
 
 
 @pytest.mark.parametrize("missed", ["skip", "once", "all"])
@@ -66,7 +66,7 @@ async def test_a_tick_that_comes_between_two_looks_at_the_clock_is_pushed(harnes
         return await due_now(limit=limit)
 
     harness.store.schedules.due = a_moment_later  # type: ignore[method-assign]
-    assert await broker.ticks.push_due() == 1
+    assert await broker._engine.ticks.push_due() == 1
     assert len(await pushed(broker, queue)) == 1
 
 
@@ -82,8 +82,8 @@ async def test_a_schedule_is_kept_as_it_was_defined(harness: Harness) -> None:
     assert await schedules.put(again) == first, "the same options change nothing"
     await harness.reopen()
     schedules = harness.store.schedules
-    assert await schedules.list(tenant) == [first]
-    assert await schedules.list(harness.name("other")) == []
+    assert await schedules.all(tenant) == [first]
+    assert await schedules.all(harness.name("other")) == []
     changed = msgspec.structs.replace(again, options=ScheduleOptions(queue="q", every_seconds=5))
     assert await schedules.put(changed) == changed
     assert await schedules.get(tenant, name) == changed
@@ -121,7 +121,7 @@ async def test_a_paused_schedule_is_never_due_and_stays_paused(harness: Harness)
     tenant, name = DEFAULT_TENANT, harness.name("schedule")
     options = ScheduleOptions(queue="q", every_seconds=60)
     await schedules.put(Schedule(tenant=tenant, name=name, options=options, revision="r1", next_at=harness.clock()))
-    paused = await schedules.turn(tenant, name, "r2", None)
+    paused = await schedules.set_next(tenant, name, "r2", None)
     assert paused is not None
     assert (paused.next_at, paused.paused_at) == (None, harness.clock())
     assert await schedules.due(limit=10) == []
@@ -129,10 +129,10 @@ async def test_a_paused_schedule_is_never_due_and_stays_paused(harness: Harness)
     other = Schedule(tenant=tenant, name=name, options=ScheduleOptions(queue="other", every_seconds=60), revision="r3",
                      next_at=harness.clock())  # fmt: skip
     assert (await schedules.put(other)).next_at is None
-    resumed = await schedules.turn(tenant, name, "r4", harness.clock() + 7)
+    resumed = await schedules.set_next(tenant, name, "r4", harness.clock() + 7)
     assert resumed is not None
     assert (resumed.next_at, resumed.paused_at) == (harness.clock() + 7, None)
-    assert await schedules.turn(tenant, "nobody", "r5", None) is None
+    assert await schedules.set_next(tenant, "nobody", "r5", None) is None
 
 
 async def test_a_tick_is_pushed_with_the_step_to_the_next_or_not_at_all(harness: Harness) -> None:
@@ -147,11 +147,11 @@ async def test_a_tick_is_pushed_with_the_step_to_the_next_or_not_at_all(harness:
     await harness.broker.queues.configure(queue, max_size=1)
     await harness.broker.push(queue, {"tick": "first"})
     harness.clock.advance(60)
-    assert await harness.broker.ticks.push_due() == 0
+    assert await harness.broker._engine.ticks.push_due() == 0
     assert await harness.store.schedules.get(DEFAULT_TENANT, name) == schedule, "a full queue leaves it where it was"
     assert await pushed(harness.broker, queue) == ["first"]
     harness.clock.advance(6)
-    assert await harness.broker.ticks.push_due() == 1
+    assert await harness.broker._engine.ticks.push_due() == 1
 
 
 async def test_each_tick_is_pushed_once_by_three_brokers_over_a_change_of_the_clock(harness: Harness) -> None:
@@ -164,14 +164,14 @@ async def test_each_tick_is_pushed_once_by_three_brokers_over_a_change_of_the_cl
     await put(harness, harness.name("nightly"), ScheduleOptions(queue=queue, cron="30 2 * * *", timezone="Europe/Rome"))
     for _ in range(8):
         harness.clock.advance(6 * 3600)
-        await asyncio.gather(*(broker.ticks.push_due() for broker in brokers))
+        await asyncio.gather(*(broker._engine.ticks.push_due() for broker in brokers))
     assert await pushed(harness.broker, queue) == ["2027-03-28T01:00:00Z", "2027-03-29T00:30:00Z"]
     harness.clock.at = micros(2027, 10, 30, 12, 0, zone=ROME)
-    await asyncio.gather(*(broker.ticks.push_due() for broker in brokers))
+    await asyncio.gather(*(broker._engine.ticks.push_due() for broker in brokers))
     assert await pushed(harness.broker, queue) == ["2027-10-30T00:30:00Z"], "one for all that were missed"
     for _ in range(16):
         harness.clock.advance(3 * 3600)
-        await asyncio.gather(*(broker.ticks.push_due() for broker in brokers))
+        await asyncio.gather(*(broker._engine.ticks.push_due() for broker in brokers))
     assert await pushed(harness.broker, queue) == ["2027-10-31T00:30:00Z", "2027-11-01T01:30:00Z"]
 
 
@@ -184,11 +184,11 @@ async def test_ticks_that_were_missed_are_skipped_or_pushed_once_or_all(
     harness.clock.at = harness.clock.at // 3_600_000_000 * 3_600_000_000
     await put(harness, harness.name("hourly"), ScheduleOptions(queue=queue, every_seconds=3600, missed=missed))
     harness.clock.advance(5 * 3600 + 1800)
-    assert await harness.broker.ticks.push_due() == count
+    assert await harness.broker._engine.ticks.push_due() == count
     found = await pushed(harness.broker, queue)
     assert len(found) == count
     harness.clock.advance(1800)
-    assert await harness.broker.ticks.push_due() == 1
+    assert await harness.broker._engine.ticks.push_due() == 1
 
 
 async def test_a_schedule_runs_now_without_losing_its_tick(harness: Harness) -> None:
@@ -260,14 +260,14 @@ async def test_a_schedule_whose_queue_got_another_type_says_why_it_does_not_tick
     app = f"App{harness.token().hex}"
     await broker.specs.apply(document(app, f'queue "{queue}" {{ message_type {{ a: int }} }}'), consent=True)
     harness.clock.advance(3600)
-    assert await broker.ticks.push_due() == 0
+    assert await broker._engine.ticks.push_due() == 0
     refused = (await broker.schedules.get(name)).refused
     assert refused is not None
     assert "int" in refused
-    assert [one.refused for one in await broker.schedules.list() if one.name == name] == [refused]
-    [late] = [one for one in await broker.findings.list() if one.kind == "schedule_late" and one.queue == queue]
+    assert [one.refused for one in await broker.schedules.all() if one.name == name] == [refused]
+    [late] = [one for one in await broker.findings.all() if one.kind == "schedule_late" and one.queue == queue]
     assert refused in late.sentence
     await broker.specs.apply(document(app, f'queue "{queue}" {{ message_type {{ a: string }} }}'), consent=True)
     assert (await broker.schedules.get(name)).refused is None
     harness.clock.advance(10)
-    assert await broker.ticks.push_due() == 1
+    assert await broker._engine.ticks.push_due() == 1

@@ -145,5 +145,5 @@ async def test_a_message_given_up_on_is_delivered_again_after_a_seek(harness: Ha
     await harness.store.groups.seek(group.id, Seek("beginning"))
     harness.clock.advance(1)
     await harness.nack(await harness.pop(queue, group), error="second")
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert letter.error == "second", "the later failure replaces the earlier one"

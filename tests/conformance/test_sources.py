@@ -97,7 +97,7 @@ async def test_a_source_is_leased_to_one_at_a_time_and_each_has_a_greater_token(
     assert third is not None
     assert third.token > second.token
     assert (await store.get(tenant, name)) == third
-    assert [one.name for one in await store.list(tenant) if one.id == third.id] == [name]
+    assert [one.name for one in await store.all(tenant) if one.id == third.id] == [name]
     assert await store.get(harness.name("other"), name) is None
 
 

@@ -15,7 +15,6 @@ from fairlane.model.queue import QueueOptions
 from fairlane.store.families.queues import SPECS
 from fairlane.store.families.schedules import Schedule
 from fairlane.store.families.specs import QueueChange, SpecChange
-from fairlane.wire.base import made
 from fairlane.wire.schedules import ScheduleOptions
 from fairlane.wire.specs import SpecDetail, SpecHead
 from tests.conformance.harness import Harness
@@ -44,6 +43,12 @@ async def change(harness: Harness, app: str, *queues: QueueChange, **more: Any) 
 
 def document(app: str, text: str) -> bytes:
     return msgspec.json.encode(compiled(f"app {app} {{ {text} }}").spec)
+
+
+def head_of(spec: SpecDetail) -> SpecHead:
+    return SpecHead(
+        version=spec.version, app=spec.app, hash=spec.hash, applied_by=spec.applied_by, applied_at=spec.applied_at
+    )
 
 
 async def test_a_spec_is_applied_whole(harness: Harness) -> None:
@@ -87,7 +92,7 @@ async def test_versions_are_kept_and_the_latest_of_each_app_is_in_force(harness:
     assert mine == [second, other]
     assert await specs.get(DEFAULT_TENANT, first.version) == first
     assert await specs.get(DEFAULT_TENANT, second.version + 1) is None
-    heads = [made(SpecHead, spec) for spec in (second, other, first)]
+    heads = [head_of(spec) for spec in (second, other, first)]
     assert await specs.versions(DEFAULT_TENANT, limit=3) == heads
     assert await specs.versions(DEFAULT_TENANT, apps=[one]) == [heads[0], heads[2]]
     assert await specs.versions(DEFAULT_TENANT, before=second.version, limit=1) == [heads[1]]
@@ -170,7 +175,7 @@ async def test_every_broker_goes_by_what_one_of_them_applied(harness: Harness) -
 
 
 async def _is_gone(broker: Any, queue: str) -> bool:
-    return queue not in broker.compiled_specs.queues
+    return queue not in broker.specs.compiled.queues
 
 
 async def test_what_is_applied_again_changes_nothing_and_what_others_changed_is_told_and_put_back(

@@ -13,13 +13,9 @@ from fairlane.errors import Conflict, NotFound, QuotaReached, TransactionRefused
 from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.names import DEFAULT_TENANT, QUEUE_MODE
 from fairlane.model.outcome import AckItem
-from fairlane.model.stream import StateChange, StateOp
 from fairlane.model.tenant import Quotas
-from fairlane.wire.effects import EffectBody, EffectQuery
 from fairlane.wire.schedules import ScheduleOptions
-from fairlane.wire.streams import QueryBody, StateGetBody
-from fairlane.wire.traces import TraceBody
-from fairlane.wire.workers import WorkerReport
+from fairlane.wire.workers import EffectBody, EffectQuery, WorkerReport
 from tests.conformance.harness import Harness
 from tests.until import until
 
@@ -53,8 +49,8 @@ async def test_queues_of_two_tenants_share_a_name_and_nothing_else(harness: Harn
     assert message.data == "other"
     assert [outcome.success for outcome in await other.ack(message)] == [True]
     await mine.queues.delete("q")
-    assert [queue.name for queue in await other.queues.list()] == ["q"]
-    assert await mine.queues.list() == []
+    assert [queue.name for queue in await other.queues.all()] == ["q"]
+    assert await mine.queues.all() == []
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["met before", "never met"])
@@ -63,7 +59,7 @@ async def test_nobody_acks_what_another_tenant_has(harness: Harness, known: bool
     partition, id = await pushed(mine)
     [leased] = await mine.pop("q")
     if not known:
-        mine.catalogue.forget_all()
+        mine._engine.catalogue.forget_all()
     await other.push("q", 1)
     await other.pop("q")
     for lease in (None, leased.lane.lease):
@@ -82,17 +78,6 @@ async def test_the_lease_of_another_tenant_is_as_good_as_none(harness: Harness) 
     assert await other.release(batch.lease) == 0
     assert (await mine.renew(batch.lease)).renewed == 1
     assert await mine.release(batch.lease) == 1
-
-
-async def test_traces_are_written_and_read_by_their_tenant(harness: Harness) -> None:
-    mine, other = await two(harness)
-    partition, id = await pushed(mine)
-    trace = TraceBody(transaction_id=id, partition_id=str(partition), data=VALUE, trace_names=["n"])
-    with pytest.raises(NotFound):
-        await other.traces.add(trace)
-    await mine.traces.add(trace)
-    assert len(await mine.traces.of_message(str(partition), id)) == 1
-    assert await other.traces.of_message(str(partition), id) == []
 
 
 async def test_messages_and_results_are_those_of_the_tenant(harness: Harness) -> None:
@@ -117,13 +102,13 @@ async def test_dead_letters_are_those_of_the_tenant(harness: Harness) -> None:
     partition, id = await pushed(mine)
     await mine.pop("q")
     await mine.messages.dead_letter(str(partition), id)
-    [letter] = await mine.dead_letters.list("q")
+    [letter] = await mine.dead_letters.page("q")
     await pushed(other)
     with pytest.raises(NotFound):
         await other.dead_letters.get("q", letter.id)
-    assert await other.dead_letters.list("q") == []
+    assert await other.dead_letters.page("q") == []
     assert await other.dead_letters.purge("q") == 0
-    assert [one.id for one in await mine.dead_letters.list("q")] == [letter.id]
+    assert [one.id for one in await mine.dead_letters.page("q")] == [letter.id]
 
 
 async def test_an_effect_is_kept_for_the_tenant(harness: Harness) -> None:
@@ -138,23 +123,6 @@ async def test_an_effect_is_kept_for_the_tenant(harness: Harness) -> None:
     assert bytes(found.value) == b"1"
 
 
-async def test_the_state_of_a_stream_is_that_of_the_tenant(harness: Harness) -> None:
-    mine, other = await two(harness)
-    partition, _ = await pushed(mine)
-    body = QueryBody(name="s", source_queue="q", sink_queue=None, config_hash="h")
-    query = (await mine.streams.register(body)).query
-    theirs = (await other.streams.register(body)).query
-    change = StateChange(query.id, partition, [StateOp("k", b"1", None)])
-    await mine.transact_checked([], change)
-    for id in (query.id, theirs.id):
-        with pytest.raises(NotFound):
-            await other.transact_checked([], msgspec.structs.replace(change, query_id=id))
-        with pytest.raises(NotFound):
-            await other.streams.state(StateGetBody(query_id=str(id), partition_id=str(partition)))
-    [row] = await mine.streams.state(StateGetBody(query_id=str(query.id), partition_id=str(partition)))
-    assert row.key == "k"
-
-
 async def test_messages_to_come_count_as_stored(harness: Harness) -> None:
     mine, other = await two(harness)
     await mine.push("q", "x" * 10_000, delay_ms=60_000)
@@ -164,7 +132,7 @@ async def test_messages_to_come_count_as_stored(harness: Harness) -> None:
 
 async def test_what_a_tenant_stores_beside_messages_is_counted(harness: Harness) -> None:
     mine, other = await two(harness)
-    partition, transaction_id = await pushed(mine)
+    partition, _ = await pushed(mine)
     text, seen = msgspec.Raw(b'"%b"' % (b"x" * 10_000)), 0
 
     async def counted() -> None:
@@ -175,16 +143,11 @@ async def test_what_a_tenant_stores_beside_messages_is_counted(harness: Harness)
 
     await mine.effects.keep("k", EffectBody(partition_id=str(partition), value=text, seconds=60))
     await counted()
-    await mine.traces.add(TraceBody(partition_id=str(partition), transaction_id=transaction_id, data=text))
-    await counted()
     await mine.schedules.define("s", ScheduleOptions(queue="q", every_seconds=60, data=text))
     await counted()
     await mine.workers.report("w", WorkerReport(app="x" * 10_000, hostname="h", pid=1, queues=[]))
     await counted()
     await mine.specs.apply(b'{"app": "shop", "version": 1, "queues": {}}', source="x" * 10_000)
-    await counted()
-    query = (await mine.streams.register(QueryBody(name="s", source_queue="q", sink_queue=None, config_hash="h"))).query
-    await mine.transact_checked([], StateChange(query.id, partition, [StateOp("k", bytes(text), None)]))
     await counted()
     [message] = await mine.pop("q")
     await mine.ack(message, result=msgspec.json.decode(text))
@@ -195,22 +158,22 @@ async def test_what_a_tenant_stores_beside_messages_is_counted(harness: Harness)
 async def test_specs_and_schedules_are_those_of_the_tenant(harness: Harness) -> None:
     mine, other = await two(harness)
     await mine.specs.apply(b'{"app":"shop","queues":{"typed":{"options":{}}}}')
-    assert [one.app for one in await mine.specs.list()] == ["shop"]
-    assert await other.specs.list() == []
-    assert not other.compiled_specs.queues
-    assert "typed" in mine.compiled_specs.queues
+    assert [one.app for one in await mine.specs.all()] == ["shop"]
+    assert await other.specs.all() == []
+    assert not other.specs.compiled.queues
+    assert "typed" in mine.specs.compiled.queues
     with pytest.raises(NotFound):
         await other.operations.get(UUID(uuid7()))
 
 
 async def test_ticks_and_types_of_a_tenant_are_those_of_its_specs_whoever_ticks(harness: Harness) -> None:
     mine, other = await two(harness)
-    await harness.broker.due.stop()
+    await harness.broker._engine.scheduler_loop.stop()
     await mine.schedules.define("tick", ScheduleOptions(queue="q", every_seconds=10))
     harness.clock.advance(10)
-    assert await harness.broker.ticks.push_due() >= 1
+    assert await harness.broker._engine.ticks.push_due() >= 1
     assert [message.data["schedule"] for message in await mine.pop("q", batch=10)] == ["tick"]
-    assert await other.queues.list() == []
+    assert await other.queues.all() == []
     with pytest.raises(NotFound):
         await other.schedules.get("tick")
     await mine.schedules.delete("tick")
@@ -221,8 +184,8 @@ async def test_another_broker_learns_of_specs_and_quotas_of_every_tenant(harness
     second = (await harness.second_broker()).of(mine.tenant)
     await mine.specs.apply(b'{"app":"shop","queues":{"typed":{"options":{}}}}')
     await mine.tenants.limit(mine.tenant, Quotas(queues=1))
-    await until(lambda: "typed" in second.compiled_specs.queues)
-    await until(lambda: second.room.quotas == Quotas(queues=1))
+    await until(lambda: "typed" in second.specs.compiled.queues)
+    await until(lambda: second._scope.quota.quotas == Quotas(queues=1))
     with pytest.raises(QuotaReached, match="may have 1 queues and has 1"):
         await second.push("another", 1)
 
@@ -233,7 +196,7 @@ async def test_a_tenant_is_made_once_and_goes_when_it_is_empty(harness: Harness)
     assert not await tenants.make(name, Quotas())
     assert (await tenants.get(name)).quotas == Quotas(queues=3)  # type: ignore[union-attr]
     assert await tenants.limit(name, Quotas(queues=4))
-    assert {one.name: one.quotas for one in await tenants.list()}[name] == Quotas(queues=4)
+    assert {one.name: one.quotas for one in await tenants.all()}[name] == Quotas(queues=4)
     broker = harness.broker.of(name)
     await broker.push("q", 1)
     await broker.specs.apply(b'{"app":"shop","queues":{"typed":{"options":{}}}}')
@@ -248,7 +211,7 @@ async def test_a_tenant_is_made_once_and_goes_when_it_is_empty(harness: Harness)
     with pytest.raises(NotFound, match="no tenant"):
         await broker.push("q", 1)
     assert await tenants.make(name, Quotas())
-    assert await broker.specs.list() == [], "who has the name next finds nothing"
+    assert await broker.specs.all() == [], "who has the name next finds nothing"
 
 
 async def test_the_default_tenant_stays(harness: Harness) -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_TENANT
-from fairlane.store.contract.acks import only_repeats
+from fairlane.store.contract.ack_rules import only_repeats
 from fairlane.store.contract.values import (
-    Dead,
     DeadFilter,
     Duplicates,
     Full,
@@ -20,6 +19,7 @@ from fairlane.store.contract.values import (
     Nack,
     Slice,
     Stored,
+    ToDeadLetter,
 )
 from tests.conformance.harness import Harness, Taken
 
@@ -83,7 +83,7 @@ async def test_one_refused_ack_undoes_the_others(harness: Harness) -> None:
     good, slices = await forward(harness)
     bad, _ = await forward(harness)
     for refused in (
-        LaneAck(partition=PartitionId(bad.lane.partition.shard, 2**62), group_id=1, token=None, done=[(0, 1)]),
+        LaneAck(partition=PartitionId(0, 2**62), group_id=1, token=None, done=[(0, 1)]),
         LaneAck(partition=bad.lane.partition, group_id=2**62, token=bad.token, done=[(0, 1)]),
         LaneAck(partition=bad.lane.partition, group_id=bad.group.id, token=uuid4(), done=[(0, 1)]),
     ):
@@ -132,7 +132,7 @@ async def test_a_nack_or_dead_letter_below_the_cursor_refuses_everything(harness
     await harness.ack(taken, 2)
     for late in (
         harness.ordered_ack(taken, nack=Nack(1, charge=True, error="late")),
-        harness.ordered_ack(taken, 3, dead_letters=[Dead(0, "late")]),
+        harness.ordered_ack(taken, 3, dead_letters=[ToDeadLetter(0, "late")]),
     ):
         await harness.store.messages.transact([late], slices)
         for one in slices:
@@ -144,7 +144,7 @@ async def test_a_nack_or_dead_letter_below_the_cursor_refuses_everything(harness
 
 async def test_a_transaction_may_nack_and_dead_letter(harness: Harness) -> None:
     taken, slices = await forward(harness, 4)
-    ack = harness.ordered_ack(taken, 2, dead_letters=[Dead(1, "bad")], nack=Nack(2, charge=True, error="worse"))
+    ack = harness.ordered_ack(taken, 2, dead_letters=[ToDeadLetter(1, "bad")], nack=Nack(2, charge=True, error="worse"))
     [acked], pushed = await harness.store.messages.transact([ack], slices)
     assert (acked.state, acked.dead, acked.after) == ("ok", True, 3)
     assert all(isinstance(one, Stored) for one in pushed)
@@ -258,4 +258,4 @@ async def test_two_messages_with_one_id_may_have_two_verdicts(harness: Harness) 
     async with harness.broker.transaction() as transaction:
         transaction.ack(batch[0], "dlq")
         transaction.ack(batch[1], "completed")
-    assert [letter.position for letter in await harness.broker.dead_letters.list(queue.name)] == [0]
+    assert [letter.position for letter in await harness.broker.dead_letters.page(queue.name)] == [0]

@@ -13,7 +13,17 @@ from fairlane.model.group import Group, Seek
 from fairlane.model.lease import LeaseId
 from fairlane.model.queue import Queue, queue_options
 from fairlane.model.segment import messages
-from fairlane.store.contract.values import AckResult, Claim, Dead, DeadFilter, Full, LaneAck, Nack, PopCall, Stored
+from fairlane.store.contract.values import (
+    AckResult,
+    DeadFilter,
+    Full,
+    LaneAck,
+    Nack,
+    PopCall,
+    PopClaim,
+    Stored,
+    ToDeadLetter,
+)
 from tests.conformance.harness import Harness, Taken
 
 
@@ -73,7 +83,7 @@ async def test_claims_of_one_call_share_out_lanes_of_any_length(harness: Harness
         await harness.push(queue, list(range(size)), partition=name)
     taken: dict[str, list[tuple[int, int]]] = {name: [] for name in sizes}
     while True:
-        claims = [Claim(uuid4(), batch, partitions) for _ in range(3)]
+        claims = [PopClaim(uuid4(), batch, partitions) for _ in range(3)]
         result = await harness.store.messages.pop(PopCall(queue_id=queue.id, group_id=group.id, claims=claims))
         if not any(result.lanes):
             break
@@ -164,7 +174,7 @@ async def test_a_message_is_dead_after_its_own_last_attempt(harness: Harness, li
         acked = await apply_unordered(harness, unordered_ack(taken, *([1] if attempt == 0 else []), nacks=[nack]))
         assert acked.died == ([0] if attempt == limit else [])
     assert not await harness.pop(queue, group)
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert (letter.position, letter.attempts, letter.error) == (0, limit + 1, f"attempt {limit}")
     assert await harness.store.queues.depth(queue.id) == 0
     assert (await harness.lane(group)).dead == 1
@@ -197,7 +207,7 @@ async def test_the_poison_dies_and_its_neighbours_live_unordered(harness: Harnes
         if taken:
             await finish(harness, taken)
     assert sorted(done) == ["a", "b", "c"]
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert (letter.position, letter.error) == (2, "Partition lease expired")
 
 
@@ -237,9 +247,9 @@ async def test_dead_lettered_messages_are_dead_at_once(harness: Harness) -> None
     await harness.group(queue)
     await harness.push(queue, [0, 1, 2])
     taken = await harness.pop(queue)
-    acked = await apply_unordered(harness, unordered_ack(taken, 0, dead_letters=[Dead(1, "hopeless")]))
+    acked = await apply_unordered(harness, unordered_ack(taken, 0, dead_letters=[ToDeadLetter(1, "hopeless")]))
     assert (acked.state, acked.died) == ("ok", [1])
-    [letter] = await harness.store.dead_letters.list(queue.id, DeadFilter())
+    [letter] = await harness.store.dead_letters.page(queue.id, DeadFilter())
     assert (letter.position, letter.error, letter.attempts) == (1, "hopeless", 1)
     assert await harness.store.queues.depth(queue.id) == 1
     assert len(await harness.store.dead_letters.replay(queue.id, DeadFilter())) == 1

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from fairlane.broker.services import reseed
+from fairlane.broker.services import wake_repair
 from fairlane.model.group import Seek
 from fairlane.model.queue import Partition
 from fairlane.store.contract.values import LaneAck, Nack, Stored
@@ -138,7 +139,7 @@ async def test_every_message_is_delivered_when_lanes_drain_and_fill_all_the_time
     """Single messages, so that every pop and every ack empties its lane."""
     queue = await harness.queue()
     group = await harness.group(queue)
-    partitions = await harness.store.queues.born(queue.id, ["a", "b"])
+    partitions = await harness.store.queues.ensure_partitions(queue.id, ["a", "b"])
     stores = [harness.store, await harness.open_second()]
     total = 120
     seen: list[int] = []
@@ -166,14 +167,14 @@ async def put_to_sleep(harness: Harness, partition: Partition) -> None:
     await harness.backend.sql("UPDATE fairlane.cursors SET ready_at = NULL WHERE partition_id = $1", partition.id.id)
 
 
-async def rouse(harness: Harness, *, limit: int) -> Counter[int]:
+async def repair_wakes(harness: Harness, *, limit: int) -> Counter[int]:
     """A walk over all lanes; how many were woken, by queue."""
     woken: Counter[int] = Counter()
     after = None
     while True:
-        roused = await harness.store.groups.rouse(after, limit=limit)
-        woken.update(roused.lanes)
-        after = roused.after
+        repaired = await harness.store.groups.repair_wakes(after, limit=limit)
+        woken.update(repaired.lanes)
+        after = repaired.after
         if after is None:
             return woken
 
@@ -192,15 +193,15 @@ async def test_a_lane_that_nobody_woke_is_found_and_no_other(harness: Harness, l
                 await harness.ack(taken)
     await put_to_sleep(harness, lost)
     assert not await harness.pop(queue, group), "nobody knows of it"
-    assert (await rouse(harness, limit=limit))[queue.id] == 1
+    assert (await repair_wakes(harness, limit=limit))[queue.id] == 1
     assert (await harness.pop(queue, group)).data == ["lost"]
-    assert (await rouse(harness, limit=limit))[queue.id] == 0
+    assert (await repair_wakes(harness, limit=limit))[queue.id] == 0
 
 
 @pytest.mark.parametrize("ordering", ["per_key", "unordered"])
 async def test_a_stopped_lane_that_nobody_paused_is_found_and_no_other(harness: Harness, ordering: str) -> None:
     """What a resume that was missed would leave."""
-    policy = {} if ordering == "unordered" else {"on_exhausted": "block", "retry_limit": 0}
+    policy: dict[str, Any] = {} if ordering == "unordered" else {"on_exhausted": "block", "retry_limit": 0}
     queue = await harness.queue(ordering=ordering, **policy)
     group = await harness.group(queue)
     lost, paused, parked = [await harness.partition(queue, name) for name in ("lost", "paused", "parked")]
@@ -214,9 +215,9 @@ async def test_a_stopped_lane_that_nobody_paused_is_found_and_no_other(harness: 
     assert not await harness.pop(queue, group, partitions=10)
     await harness.backend.sql("UPDATE fairlane.partitions SET paused_at = NULL WHERE id = $1", lost.id.id)
     assert not await harness.pop(queue, group, partitions=10), "nobody knows of it"
-    assert (await rouse(harness, limit=10_000))[queue.id] == 1
+    assert (await repair_wakes(harness, limit=10_000))[queue.id] == 1
     assert (await harness.pop(queue, group, partitions=10)).data == ["lost"]
-    assert (await rouse(harness, limit=10_000))[queue.id] == 0
+    assert (await repair_wakes(harness, limit=10_000))[queue.id] == 0
 
 
 @pytest.mark.parametrize("ordering", ["per_key", "unordered"])
@@ -235,9 +236,9 @@ async def test_a_clock_that_was_ahead_for_a_moment_lets_no_lane_sleep(harness: H
     explained = await harness.broker.pauses.explain(queue.name, "pushed")
     assert (explained.reason, explained.until) == ("asleep", harness.clock() + 600_000_000)
     assert "clock" in explained.sentence
-    assert (await rouse(harness, limit=10_000))[queue.id] == 1
+    assert (await repair_wakes(harness, limit=10_000))[queue.id] == 1
     assert (await harness.pop(queue, group, partitions=5)).data == ["ahead", "right"]
-    assert (await rouse(harness, limit=10_000))[queue.id] == 0
+    assert (await repair_wakes(harness, limit=10_000))[queue.id] == 0
 
 
 async def test_a_lease_given_while_the_clock_was_ahead_lasts_as_long_as_any(harness: Harness) -> None:
@@ -247,8 +248,8 @@ async def test_a_lease_given_while_the_clock_was_ahead_lasts_as_long_as_any(harn
     await harness.push(queue, ["ahead"])
     taken = await harness.pop(queue, group)
     harness.clock.advance(-600)
-    assert (await rouse(harness, limit=10_000))[queue.id] == 1
-    assert (await rouse(harness, limit=10_000))[queue.id] == 0
+    assert (await repair_wakes(harness, limit=10_000))[queue.id] == 1
+    assert (await repair_wakes(harness, limit=10_000))[queue.id] == 0
     harness.clock.advance(29)
     assert not await harness.pop(queue, group)
     harness.clock.advance(2)
@@ -266,11 +267,35 @@ async def test_unordered_leases_given_while_the_clock_was_ahead_last_as_long_as_
     taken = sorted((await harness.pop(queue, group)).data + (await harness.pop(queue, group)).data)
     assert taken == ["ahead", "failed"]
     harness.clock.advance(-600)
-    await rouse(harness, limit=10_000)
-    assert (await rouse(harness, limit=10_000))[queue.id] == 0
+    await repair_wakes(harness, limit=10_000)
+    assert (await repair_wakes(harness, limit=10_000))[queue.id] == 0
     harness.clock.advance(29)
     assert not await harness.pop(queue, group)
     harness.clock.advance(2)
+    again = [*(await harness.pop(queue, group)).data, *(await harness.pop(queue, group)).data]
+    assert sorted(again) == taken
+
+
+async def test_a_later_pop_does_not_hide_unordered_leases_given_while_the_clock_was_ahead(harness: Harness) -> None:
+    queue = await harness.queue(lease_seconds=30, ordering="unordered", retry_limit=5)
+    group = await harness.group(queue)
+    await harness.push(queue, ["failed"])
+    nacks = [Nack(0, charge=True, error="boom")]
+    await apply_unordered(harness, unordered_ack(await harness.pop(queue, group), nacks=nacks))
+    await harness.push(queue, ["ahead"])
+    harness.clock.advance(600)
+    taken = sorted((await harness.pop(queue, group)).data + (await harness.pop(queue, group)).data)
+    assert taken == ["ahead", "failed"]
+    harness.clock.advance(-600)
+    await harness.push(queue, ["later"])
+    assert (await harness.pop(queue, group)).data == ["later"]
+    harness.clock.advance(20)
+    await repair_wakes(harness, limit=10_000)
+    harness.clock.advance(9)
+    assert not await harness.pop(queue, group)
+    harness.clock.advance(2)
+    assert (await harness.pop(queue, group)).data == ["later"]
+    harness.clock.advance(20)
     again = [*(await harness.pop(queue, group)).data, *(await harness.pop(queue, group)).data]
     assert sorted(again) == taken
 
@@ -300,8 +325,8 @@ async def test_a_lane_made_ready_while_the_clock_was_ahead_is_ready_when_it_is_r
         await harness.store.pauses.resume(queue.id)
     await harness.push(queue, ["ahead"], partition="other")
     harness.clock.advance(-600)
-    await rouse(harness, limit=10_000)
-    assert (await rouse(harness, limit=10_000))[queue.id] == 0
+    await repair_wakes(harness, limit=10_000)
+    assert (await repair_wakes(harness, limit=10_000))[queue.id] == 0
     rest = [2] if deed in ("ack", "auto-ack") else [1, 2]
     assert Counter((await harness.pop(queue, group, partitions=5)).data) == Counter([*rest, "ahead"])
 
@@ -319,15 +344,15 @@ async def test_a_failure_while_the_clock_was_ahead_waits_for_its_backoff_only(ha
         nacks = [Nack(0, charge=True, error="boom", delay_ms=5_000)]
         await apply_unordered(harness, unordered_ack(taken, nacks=nacks))
     harness.clock.advance(-60)
-    await rouse(harness, limit=10_000)
-    assert (await rouse(harness, limit=10_000))[queue.id] == 0
+    await repair_wakes(harness, limit=10_000)
+    assert (await repair_wakes(harness, limit=10_000))[queue.id] == 0
     harness.clock.advance(6)
     assert (await harness.pop(queue, group)).data == ["failed"]
 
 
 async def test_a_poll_gets_what_a_missed_wake_left_behind(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reseed, "ROUND_SECONDS", 0.2)
-    monkeypatch.setattr(reseed, "SHARE", 1)
+    monkeypatch.setattr(wake_repair, "ROUND_SECONDS", 0.2)
+    monkeypatch.setattr(wake_repair, "SHARE", 1)
     queue = await harness.queue()
     await harness.group(queue)
     partition = await harness.partition(queue)

@@ -12,16 +12,16 @@ async def test_a_worker_is_listed_while_it_tells_of_itself_and_not_longer(harnes
     harness.clock.advance(20)
     await workers.beat(tenant, "w2", '{"n":2}', keep_seconds=60)
     await workers.beat(tenant, "w2", '{"n":3}', keep_seconds=60)
-    assert [(one.id, one.facts) for one in await workers.list(tenant, seconds=30)] == [
+    assert [(one.id, one.facts) for one in await workers.all(tenant, seconds=30)] == [
         ("w1", '{"n":1}'),
         ("w2", '{"n":3}'),
     ]
-    assert await workers.list(harness.name("other"), seconds=30) == []
+    assert await workers.all(harness.name("other"), seconds=30) == []
     harness.clock.advance(11)
-    [left] = await workers.list(tenant, seconds=30)
+    [left] = await workers.all(tenant, seconds=30)
     assert (left.id, left.seen_at) == ("w2", harness.clock() - 11_000_000)
-    assert await workers.leave(tenant, "w2")
-    assert not await workers.leave(tenant, "w2")
+    assert await workers.deregister(tenant, "w2")
+    assert not await workers.deregister(tenant, "w2")
     harness.clock.advance(60)
     await workers.beat(tenant, "w3", "{}", keep_seconds=60)
-    assert [one.id for one in await workers.list(tenant, seconds=10_000)] == ["w3"], "the long gone are forgotten"
+    assert [one.id for one in await workers.all(tenant, seconds=10_000)] == ["w3"], "the long gone are forgotten"

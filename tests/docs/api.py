@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
+from fairlane.http.route_table import ROUTES
 from fairlane.http.router import Route
-from fairlane.http.routes import ROUTES
 
 PAGE = Path(__file__).parents[2] / "docs/http-api.md"
 BEGIN, END = "<!-- routes: begin -->\n", "<!-- routes: end -->\n"
@@ -18,27 +18,28 @@ FAMILIES = {
     "groups": "[Consumer groups](consumer-groups.md).",
     "dead letters": "[After the last attempt](queues.md#after-the-last-attempt).",
     "browse": "Stored messages, and [results](workers.md#results).",
-    "traces": "Notes that consumers leave on their work.",
+    "traces": "Notes of consumers about their work.",
     "schedules": "[Schedules](schedules.md).",
-    "operations": "What was [accepted and waits](load.md#operations).",
+    "operations": "[Operations](load.md#operations) that were accepted and wait.",
     "retention": "[Retention](queues.md#retention).",
     "specs": "[The spec language](spec-language.md).",
     "webhooks": "[Webhooks](webhooks.md).",
-    "workers": "[Workers](workers.md) tell of themselves.",
-    "effects": "For `ctx.once` of a [worker](workers.md#context).",
-    "sources": "For [pollers](polling.md).",
+    "workers": "Heartbeats of [workers](workers.md).",
+    "effects": "Storage for `ctx.once` of a [worker](workers.md#context).",
+    "sources": "State of [pollers](polling.md).",
     "streams": "[Streams](streams.md).",
-    "health": "For probes and Prometheus: [monitoring](monitoring.md).",
-    "status": "For people and dashboards.",
-    "live": "The same, as it changes.",
-    "maintenance": "[Pausing all pushes or pops](load.md#maintenance), and what is there for Queen's clients.",
+    "health": "Probes and Prometheus, see [monitoring](monitoring.md).",
+    "status": "Data for people and dashboards.",
+    "live": "Live updates of the same data.",
+    "pauses": "[Pausing all pops or pushes](load.md#pausing-all-pops-or-pushes).",
+    "maintenance": "Endpoints for Queen's clients.",
     "analytics": "History of this broker, in the shapes of Queen's dashboard.",
     "admin": "A [small API](serving.md#the-admin-api) for scripts.",
     "keys": "API keys: [security](security.md).",
-    "tenants": "[Tenants](tenants.md), and one's own.",
-    "audit": "What was done, and by whom: [security](security.md).",
-    "docs": "The API's own description.",
-    "dashboard": "The page.",
+    "tenants": "[Tenants](tenants.md), and the caller's own tenant.",
+    "audit": "The audit log, see [security](security.md).",
+    "docs": "The description of the API.",
+    "dashboard": "The files of the dashboard.",
 }
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fairlane.cli.nouns import commands
-from fairlane.cli.usage import usage
+import click
+
+from tests.cli.commands import commands, options_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 BEGIN = "<!-- the commands: python -m tests.docs writes what follows -->\n"
@@ -16,10 +17,11 @@ def written() -> str:
     """The page as it should be."""
     text, begin, _ = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     rows = ["| command | does | options |", "|---|---|---|"]
-    for command in commands():
-        shown = [one for one in command.options if one.name not in _EVERYWHERE and not one.declared.hidden]
-        options = " ".join(f"`{max(one.names, key=len)}`" for one in shown)
-        says = " ".join(command.help.partition("\n\n")[0].split())
-        typed = usage(command).replace("|", "\\|")
+    for name, command in commands().items():
+        shown = [one for one in options_of(command) if one.name not in _EVERYWHERE and not one.hidden]
+        options = " ".join(f"`{max(one.opts, key=len)}`" for one in shown)
+        says = " ".join((command.help or "").partition("\n\n")[0].split())
+        words = [word for word in command.collect_usage_pieces(click.Context(command)) if word != "[OPTIONS]"]
+        typed = " ".join(["fairlane", name, *words]).replace("|", "\\|")
         rows.append(f"| `{typed}` | {says} | {options} |")
     return text + begin + "\n" + "\n".join(rows) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 from fairlane.model.queue import QueueOptions
 from fairlane.wire.queues import options_out
@@ -13,7 +14,7 @@ BEGIN, END = "<!-- options: begin -->\n", "<!-- options: end -->\n"
 # What each option means, and the tests that fail without it, which run on every store.
 OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "ordering": (
-        "`per_key`: order inside each partition; `fifo`: one partition, `Default`; `unordered`: many consumers share a"
+        "`per_key`: each partition is ordered; `fifo`: one partition, `Default`; `unordered`: many consumers share a"
         " partition, see below",
         (
             "test_a_caller_with_a_bad_partition_fails_alone",
@@ -21,47 +22,47 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "lease_seconds": (
-        "how long a consumer may keep what it popped; each pop may name its own",
+        "length of a lease; a pop can set its own",
         ("test_a_lease_ends_at_its_end_and_not_before",),
     ),
     "retry_limit": (
-        "failed attempts that are followed by another; deliveries in all are one more",
+        "retries after failed attempts; the number of deliveries is one more",
         ("test_a_failing_message_is_dead_after_its_last_attempt_and_the_lane_goes_on",),
     ),
     "retry_delay_ms": (
-        "sleep of the lane after the first failed attempt, in milliseconds; doubles with each further one",
+        "backoff of the lane after the first failed attempt, in milliseconds; doubles with each further one",
         ("test_backoff_doubles_up_to_its_cap_and_begins_anew_with_the_next_message",),
     ),
     "retry_delay_max_ms": (
-        "the longest such sleep",
+        "the longest backoff, in milliseconds",
         ("test_backoff_doubles_up_to_its_cap_and_begins_anew_with_the_next_message",),
     ),
     "retry_jitter": (
-        "spread each sleep over half to all of its length",
+        "randomise each backoff between half and all of its length",
         ("test_jitter_spreads_a_sleep_over_half_to_all_of_its_length",),
     ),
     "on_exhausted": (
-        "after the last attempt: `dead_letter` and the lane goes on; `block`: the lane waits until the message is "
-        "taken away or tried again; `park`: the lane is set aside until it is resumed",
+        "after the last attempt: `dead_letter`: the lane continues; `block`: the lane waits until the message is "
+        "removed or retried; `park`: the lane stops until it is resumed",
         ("test_poison_stops_its_lane_and_no_other",),
     ),
     "max_size": (
-        "messages not yet finished by every group of consumers, see Depth; a push beyond it is refused whole",
+        "limit of messages that some consumer group has not finished, see Depth; a push above it is refused completely",
         ("test_capacity_is_exact_under_32_pushers",),
     ),
     "dedup_seconds": (
-        "how long a transactionId is remembered, whatever becomes of its message; 0 accepts every repeat",
+        "how long a transactionId is remembered, even if its message is deleted; 0 accepts every repeat",
         (
             "test_an_id_is_forgotten_after_the_window_and_not_before",
             "test_an_id_is_known_for_its_window_whatever_retention_deleted",
         ),
     ),
     "delay_seconds": (
-        "a message is not delivered before it is this old; order is kept",
+        "the age at which a message can be delivered; order is kept",
         ("test_a_delayed_message_is_invisible_until_its_delay_has_passed_and_not_longer",),
     ),
     "window_seconds": (
-        "a partition is not read while its newest message is younger than this; then all of it comes",
+        "a partition is not read while its newest message is younger than this; then all its messages are delivered",
         ("test_a_window_gives_a_lane_when_its_newest_message_is_old_enough_and_then_all_of_it",),
     ),
     "ttl_seconds": (
@@ -69,22 +70,22 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("test_a_message_expires_at_its_age_and_not_before",),
     ),
     "max_wait_seconds": (
-        "the same, but only while no attempt of the message has failed",
+        "like `ttl_seconds`, but only for messages without a failed attempt",
         (
             "test_a_message_expires_at_its_age_and_not_before",
             "test_a_message_that_failed_outlives_its_wait_but_not_its_ttl",
         ),
     ),
     "on_expiry": (
-        "`dead_letter`: an expired message is a dead letter with the error `expired`; `drop`: it is counted and gone",
+        "`dead_letter`: an expired message becomes a dead letter with the error `expired`; `drop`: it is only counted",
         ("test_an_expired_message_is_dropped_and_counted_where_the_queue_says_so",),
     ),
     "priority": (
-        "pops by namespace or task ask queues of higher priority first; for messages see below",
+        "pops by namespace or task try queues of higher priority first; for messages see below",
         ("test_a_pop_over_queues_begins_with_the_one_of_highest_priority_and_starves_none",),
     ),
     "retention_enabled": (
-        "turns the next two on",
+        "enables the next two options",
         ("test_messages_older_than_the_rule_go_read_or_not", "test_without_a_rule_nothing_ever_goes"),
     ),
     "retention_seconds": (
@@ -107,12 +108,12 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "dead_letter_queue": (
-        "the name of a queue that gets each dead letter as a message too; true or false, as some clients send it, name"
+        "the name of a queue that also gets each dead letter as a message; true or false, which some clients send, name"
         " none",
         ("test_a_dead_letter_goes_to_the_queue_named_for_it_whole_and_once",),
     ),
     "dlq_after_max_retries": (
-        "accepted as clients send it; dead letters are always kept",
+        "accepted for compatibility; dead letters are always kept",
         ("test_dead_letters_are_kept_whatever_a_client_says_of_it",),
     ),
 }
@@ -129,14 +130,17 @@ def table() -> str:
 
 
 def _wire(name: str) -> str:
-    """The option's name on the wire: the one that changes with it."""
-    default, changed = options_out(QueueOptions()), options_out(QueueOptions(**{name: object()}))
+    """Return the option's name on the wire: the one whose value changes with it."""
+    default, changed = (
+        options_out(QueueOptions()),
+        options_out(QueueOptions(**cast("dict[str, Any]", {name: object()}))),
+    )
     [found] = [wire for wire in default if default[wire] is not changed[wire] and default[wire] != changed[wire]]
     return found
 
 
 def written() -> str:
-    """The page with the table as it should be."""
+    """Return the page with the current table."""
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}{table()}{END}{after}"

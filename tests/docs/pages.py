@@ -34,11 +34,11 @@ from unittest.mock import patch
 import msgspec
 
 import fairlane
-from fairlane.cli import Exit, main
+from fairlane.cli import main
 from fairlane.config import load_settings
 from fairlane.spec.check import problems
 from fairlane.spec.compile import compile_spec
-from fairlane.spec.text.source import Source
+from fairlane.spec.text.source import SourceText
 from fairlane.testing import AppTest
 from tests.postgres import PostgresServer, binaries
 from tests.queen import environments
@@ -226,11 +226,8 @@ class Run:
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(said),
         ):
-            try:
-                main.run(words)
-            except Exit as end:
-                if end.code:
-                    raise RuntimeError(f"{words}: {end.code}\n{printed.getvalue()}{said.getvalue()}") from None
+            code = main.run(words)
+        assert code == 0, f"{words}: {code}\n{printed.getvalue()}{said.getvalue()}"
         return printed.getvalue()
 
     def _bash(self, text: str) -> str:
@@ -258,7 +255,7 @@ class Run:
 
     def _fairlane(self, text: str) -> None:
         whole = text if text.startswith("app ") else f"app Page {{ {text} }}"
-        for problem in problems(compile_spec(Source("page", whole), lambda _: "")):
+        for problem in problems(compile_spec(SourceText("page", whole), lambda _: "")):
             raise problem
 
     def _toml(self, text: str) -> None:

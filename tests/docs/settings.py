@@ -65,7 +65,11 @@ def _default(value: object) -> str:
 
 def _notes() -> dict[str, str]:
     """What stands beneath a setting in its class."""
-    [body] = [one.body for one in ast.parse(inspect.getsource(config)).body if getattr(one, "name", "") == "Settings"]
+    [body] = [
+        one.body
+        for one in ast.parse(inspect.getsource(config)).body
+        if isinstance(one, ast.ClassDef) and one.name == "Settings"
+    ]
     found = {}
     for field, note in pairwise(body):
         match field, note:

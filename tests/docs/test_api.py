@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.client.client import ClientOptions
+from fairlane.client.options import ClientOptions
 from fairlane.config import Settings
 from fairlane.errors import FairlaneError
 from tests.docs import api, errors, settings

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.cli.nouns import commands
-from fairlane.http.routes import ROUTES
+from fairlane.http.route_table import ROUTES
+from fairlane.store.schema import load
+from tests.cli.commands import commands, spellings
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "concepts.md").read_text()
 ROWS = [row.split("|")[1:-1] for row in PAGE.splitlines() if row.startswith("| ") and not row.startswith("| word ")]
@@ -21,7 +22,7 @@ def spelled(column: int) -> list[str]:
 
 def schema(dialect: str) -> str:
     directory = files("fairlane.store") / dialect
-    texts = [(directory / name).read_text() for name in ("schema.sql", "views.sql")]
+    texts = [load(f"fairlane.store.{dialect}").text, (directory / "views.sql").read_text()]
     folder = directory / "functions"
     return "\n".join(texts + ([one.read_text() for one in folder.iterdir()] if folder.is_dir() else []))
 
@@ -48,7 +49,7 @@ def test_a_path_of_the_glossary_is_served(path: str) -> None:
 def test_a_command_of_the_glossary_is_there(line: str) -> None:
     words = [word for word in line.split()[1:] if word.islower()]
     options = {word for word in words if word.startswith("--")}
-    named = [one for one in commands() if one.name.split() == [word for word in words if word not in options]]
-    beneath = [one for one in commands() if words and one.name.split()[0] == words[0]]
+    named = [one for name, one in commands().items() if name.split() == [word for word in words if word not in options]]
+    beneath = [name for name in commands() if words and name.split()[0] == words[0]]
     assert named or (beneath and len(words) == 1)
-    assert options <= {name for one in named for option in one.options for name in option.names + option.negations}
+    assert options <= {name for one in named for name in spellings(one)}

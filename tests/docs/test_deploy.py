@@ -42,7 +42,7 @@ def needs(program: str) -> str:
 def ran(*command: str, **more: Any) -> str:
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600, **more)
     assert done.returncode == 0, done.stdout
-    return done.stdout
+    return str(done.stdout)
 
 
 @pytest.mark.parametrize("unit", ["fairlane.service", "fairlane-worker.service"])

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -54,7 +55,12 @@ async def queues(postgres18: PostgresServer) -> AsyncIterator[str]:
 
 async def verbs(client: Client, name: str) -> None:
     """Something of every family that has statements of its own."""
-    options = {"retention_enabled": True, "completed_retention_seconds": 1, "retry_limit": 0, "dead_letter_queue": "d"}
+    options: dict[str, Any] = {
+        "retention_enabled": True,
+        "completed_retention_seconds": 1,
+        "retry_limit": 0,
+        "dead_letter_queue": "d",
+    }
     await client.queues.configure(name, **options)
     await client.push_many([PushItem(queue=name, payload=b"%d" % number) for number in range(3)])
     await client.push(name, 3, delay_ms=3_600_000)
@@ -63,7 +69,7 @@ async def verbs(client: Client, name: str) -> None:
     assert (await client.renew(batch)).renewed
     await client.ack(batch[0], result={"done": True})
     await client.nack(batch[1], error="failed")
-    [letter] = await client.dead_letters.list(name)
+    [letter] = await client.dead_letters.page(name)
     await client.dead_letters.replay(name, ids=[letter.id])
     async with client.transaction() as transaction:
         transaction.push(f"{name}.next", 1)
@@ -73,7 +79,7 @@ async def verbs(client: Client, name: str) -> None:
     await client.retention.run()
     await client.schedules.define(name, "ticks", every="1h")
     await client.schedules.run(name)
-    assert await client.findings.list() is not None
+    assert await client.findings.all() is not None
     assert await client.queues.delete(name)
 
 

@@ -79,7 +79,7 @@ def test_every_block_has_a_language_and_no_code_hides_in_an_indented_one() -> No
 
 
 async def test_every_verb_that_a_page_names_is_there() -> None:
-    """Those of a client or broker, like `client.queues.list`."""
+    """Those of a client or broker, like `client.queues.all`."""
     named = {(page.name, found) for page in PAGES for found in VERB.findall(page.read_text(encoding="utf-8"))}
     assert named
     async with AppTest(fairlane.App()) as test:

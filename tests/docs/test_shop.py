@@ -30,6 +30,6 @@ def test_each_customer_of_the_shop_is_charged_once_though_much_fails() -> None:
     assert ended, said[-2]
     assert int(ended[1]) >= 1
     assert int(ended[2]) >= 5
-    assert "dead letter: 'nobody' is no address" in said
+    assert "dead letter: 'nobody' is not an address" in said
     assert "  price of article 3 changed" in said
     assert "  price of article 4 deleted" in said

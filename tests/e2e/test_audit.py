@@ -55,7 +55,7 @@ async def test_a_broker_killed_between_an_action_and_its_end_leaves_that_it_bega
         await connection.close()
     await to_thread(broker.start)
     async with Client(broker.url, token=key) as client:
-        [entry] = [one for one in await client.audit.list() if one.number == number]
+        [entry] = [one for one in await client.audit.page() if one.number == number]
         assert (entry.caller, entry.action, entry.outcome, entry.ended_at) == (
             "key:admin",
             "queues.delete",

@@ -30,7 +30,7 @@ async def test_a_broker_killed_under_load_loses_nothing_that_it_answered(start: 
                 tasks.create_task(load.consume())
             for _ in range(KILLS):
                 before = sum(load.answered.values()), sum(load.acked.values())
-                await until(lambda before=before: _went_on(load, before))
+                await until(lambda before=before: _went_on(load, before))  # type: ignore[misc]
                 await to_thread(broker.kill)
                 await to_thread(broker.start)
             load.enough = True

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fairlane.hooks.samples import sample_of
-from fairlane.spec.sample import added_to, sample_body
+from fairlane.spec.sample_webhook import added_to, sample_body
+from fairlane.webhooks.samples import sample_of
 from tests.spec.samples import INCIDENTS, compiled
 
 EXAMPLE = Path(__file__).parents[2] / "examples/incidents"

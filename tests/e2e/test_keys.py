@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fairlane import Client
-from fairlane.cli.serve import check
+from fairlane.cli.commands.serve import check
 from fairlane.config import Settings
 from fairlane.errors import Forbidden, InvalidRequest, Unauthenticated
 from fairlane.model.api_key import text_of
@@ -52,9 +52,9 @@ async def test_an_address_that_others_reach_is_refused_until_there_is_a_key(
     async with Client(url, attempts=1) as nobody, Client(url, token=key) as admin:
         await expect_refused(nobody)
         await admin.push("orders", 1)
-        listed = await admin.keys.list()
+        listed = await admin.keys.all()
         assert [(one.name, one.created_by) for one in listed] == [("admin", "anybody")]
-        noted = await admin.audit.list()
+        noted = await admin.audit.page()
         assert ("command line", "keys.create") in {(one.caller, one.action) for one in noted}
         assert (await admin.audit.verify()).whole
     assert key not in "".join(broker.log)
@@ -121,7 +121,7 @@ def test_a_broker_cannot_require_keys_and_ask_nobody() -> None:
 
 async def expect_refused(client: Client) -> None:
     with pytest.raises(Unauthenticated):
-        await client.queues.list()
+        await client.queues.all()
 
 
 async def test_a_key_that_is_revoked_ends_the_polls_of_every_broker(
@@ -149,7 +149,7 @@ async def test_a_key_that_is_revoked_ends_the_polls_of_every_broker(
         assert {type(one) for one in ended} == {Unauthenticated}
         for user in users:
             await expect_refused(user)
-        await admin.queues.list()
+        await admin.queues.all()
 
 
 async def test_a_revoked_key_is_refused_by_every_broker_within_a_second(
@@ -159,7 +159,7 @@ async def test_a_revoked_key_is_refused_by_every_broker_within_a_second(
     within the bound shows that the brokers can."""
     _, root, _ = await command("key", "create", "--role", "admin", "--store", database_url, cwd=tmp_path)
     told, other = await start(database_url), await start(database_url)
-    took = []
+    took: list[float] = []
     async with Client(told.url, token=root) as admin:
         while not took or (min(took) >= REVOKED_SECONDS_MAX and len(took) < TRIES):
             made = await admin.keys.create(f"worker {len(took)}", role="read-write")
@@ -215,4 +215,4 @@ async def test_a_rotated_key_goes_on_in_both_forms_and_then_in_one(
     async with Client(broker.url, token=newest) as last:
         await last.push("orders", 4)
         with pytest.raises(Forbidden, match="scope keys"):
-            await last.keys.list()
+            await last.keys.all()

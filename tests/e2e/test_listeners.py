@@ -86,7 +86,7 @@ def broker(listening: Listening) -> Iterator[BrokerProcess]:
 
 
 def hooks_port(broker: BrokerProcess) -> int:
-    while not (found := re.search(r"webhooks alone are taken on https?://127.0.0.1:(\d+)/hook/", "".join(broker.log))):
+    while not (found := re.search(r"webhooks only on https?://127.0.0.1:(\d+)/hook/", "".join(broker.log))):
         time.sleep(0.01)
     return int(found[1])
 
@@ -239,7 +239,7 @@ async def test_several_processes_ask_for_client_certificates_and_read_new_ones_o
         before = {await serial(broker.url, trusting) for _ in range(10)}
         renewed = files.renew()
         os.kill(broker.pid, signal.SIGHUP)
-        await until(lambda: sum("again" in line and files.cert in line for line in broker.log) == 2)
+        await until(lambda: sum("reloaded" in line and files.cert in line for line in broker.log) == 2)
         assert {await serial(broker.url, trusting) for _ in range(10)} == {renewed} != before
         await client.push("later", 2)
         assert [one.data for one in await waiting] == [2], "a poll that waited meanwhile goes on"

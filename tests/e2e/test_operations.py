@@ -21,12 +21,12 @@ STORED = (
 
 async def wait_and_hold(busy: Broker, expected: list[str]) -> BacklogClaim:
     """Let pushes wait until one is held here: a broker may be quicker to apply it."""
-    await busy.operation_drain.stop()
-    busy.admission.limits = {"push": Limit(-1.0, 10_000)}
+    await busy._engine.operation_drain.stop()
+    busy._engine.admission.limits = {"push": Limit(-1.0, 10_000)}
     for number in count():
         assert (await busy.push("orders", f"y{number}")).status == "buffered"
         expected.append(f"y{number}")
-        if claimed := await busy.store.operations.claim("the test"):
+        if claimed := await busy._engine.store.operations.claim("the test"):
             return claimed[0].claim
     raise AssertionError
 
@@ -50,7 +50,7 @@ async def test_z_follows_y_at_every_broker(database_url: str, start: StartBroker
                 assert (z["status"], z["reason"]) == ("buffered", "maintaining_order")
                 expected.append(f"z{len(expected)}")
             await last.push("orders", "elsewhere", partition="free")
-            assert await busy.store.operations.postpone([claim], delay_ms=0, error="let go") == 1
+            assert await busy._engine.store.operations.postpone([claim], delay_ms=0, error="let go") == 1
             await until(applied)
             await last.push("orders", "after")
         rows = await connection.fetch(STORED)

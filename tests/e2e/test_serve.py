@@ -53,7 +53,7 @@ async def test_the_start_says_what_runs_where_and_what_is_unsafe(start: StartBro
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["--workers", "2"], 2, "a SQLite file has one writer"),
+        (["--workers", "2"], 2, "a SQLite file has a single writer"),
         (["--cors-origin", "example.com/"], 2, "an origin is"),
         (
             ["--store", "postgresql://127.0.0.1:1/x", "--workers", "2", "--no-journal"],

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.flags import PUSH_MAINTENANCE
+from fairlane.broker.flags import PUSHES_PAUSED
 from fairlane.model.ids import uuid7
 from fairlane.model.message import PushItem
 from fairlane.model.operation import push_payload
@@ -87,25 +87,25 @@ async def adopt(journal: Journal, directory: str) -> None:
 
 async def main(url: str, directory: str, point: str) -> None:
     async with Broker.open(url, journal=directory) as broker:
-        journal: Any = broker.journal
-        messages: Any = broker.store.messages
+        journal: Any = broker._engine.journal
+        messages: Any = broker._engine.store.messages
         if point in ("sending", "stored"):
             messages.push = dying(messages.push, before=point == "sending", after_calls=COUNT)
             await push(broker, point)
-        await broker.flags.turn(PUSH_MAINTENANCE, True)
+        await broker._engine.flags.set(PUSHES_PAUSED, True)
         if point == "adopted":
             await adopt(journal, directory)
         if point in ("appending", "appended"):
             journal.append = dying(journal.append, before=point == "appending", after_calls=COUNT)
         await push(broker, point)
-        operations: Any = broker.store.operations
+        operations: Any = broker._engine.store.operations
         if point in ("moving", "moved"):
             operations.enqueue = dying(operations.enqueue, before=point == "moving")
         elif point in ("applying", "applied"):
             operations.apply = dying(operations.apply, before=point == "applying")
         else:
             journal.remove = dying(journal.remove, before=False)
-        await broker.flags.turn(PUSH_MAINTENANCE, False)
+        await broker._engine.flags.set(PUSHES_PAUSED, False)
         await asyncio.Event().wait()
 
 

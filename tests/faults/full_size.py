@@ -15,7 +15,7 @@ from tests.conftest import FreshDatabase
 from tests.faults.closed_loop import ClosedLoop
 from tests.faults.outages import crashed, frozen
 from tests.faults.producers import Producers, check, drained, stored
-from tests.http.hook_flood import SECRET, run_flood
+from tests.http.webhook_flood import SECRET, run_flood
 from tests.postgres import PostgresServer
 
 PRODUCERS = 64

@@ -80,8 +80,9 @@ async def stored(url: str) -> dict[str, list[int]]:
 async def drained(broker: Broker, *, seconds: float = 60.0 + TIMEOUT_SECONDS) -> None:
     """Wait until the store has all that was accepted, out of the journal and out of the operation queue. What a killed
     broker had claimed is another's only when the claim has run out."""
-    journal = broker.journal
+    journal = broker._engine.journal
     assert journal is not None
     async with asyncio.timeout(seconds):
-        while journal.state().entries or not broker.route.watch.up or broker.operation_drain.depth:  # noqa: ASYNC110
+        router, backlog = broker._engine.write_router, broker._engine.open_operations
+        while journal.state().entries or not router.health.up or backlog.depth:  # noqa: ASYNC110
             await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Real broker processes and their journals: started without a database, killed, and under maintenance."""
+"""Real broker processes and their journals: started without a database, killed, and with pushes paused."""
 
 from __future__ import annotations
 
@@ -181,28 +181,28 @@ async def test_what_killed_workers_left_is_drained_by_fewer_of_them(
         await asyncio.to_thread(alone.stop)
 
 
-async def test_maintenance_keeps_pushes_in_the_journal_and_stores_them_afterwards(
+async def test_paused_pushes_stay_in_the_journal_and_are_stored_afterwards(
     tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:
     broker = BrokerProcess(f"sqlite:///{tmp_path}/queue.db", data_dir=tmp_path / "data")
     await asyncio.to_thread(broker.start)
-    path = f"{broker.url}/api/v1/system/maintenance"
+    path = f"{broker.url}/api/v1/pauses"
     try:
         assert (await push(http, broker, 0))[0] == 201
-        async with http.post(path, json={"enabled": True}) as answer:
-            assert (answer.status, (await answer.json())["maintenanceMode"]) == (200, True)
+        async with http.post(path, json={"pushes": True}) as answer:
+            assert (answer.status, (await answer.json())["pushes"]) == (200, True)
         for number in range(1, 6):
             status, element = await push(http, broker, number)
             assert (status, element["status"], element["reason"]) == (202, "buffered", "maintenance")
-        assert (await get(http, broker, "/api/v1/system/maintenance"))[1]["bufferedMessages"] == 5
+        assert (await get(http, broker, "/api/v1/status/buffers"))[1]["journal"]["messages"] == 5
         _, popped = await get(http, broker, f"/api/v1/pop/queue/{QUEUE}?batch=10&autoAck=true")
         assert [message["data"] for message in popped["messages"]] == [0]
         await asyncio.sleep(1.2)
         assert (await get(http, broker, f"/api/v1/pop/queue/{QUEUE}?batch=10&autoAck=true"))[0] == 204
-        async with http.post(path, json={"enabled": False}) as answer:
-            assert (await answer.json())["maintenanceMode"] is False
+        async with http.post(path, json={"pushes": False}) as answer:
+            assert (await answer.json())["pushes"] is False
         await until_answers(
-            http, broker, "/api/v1/system/maintenance", lambda _, answer: answer["bufferedMessages"] == 0
+            http, broker, "/api/v1/status/buffers", lambda _, answer: answer["journal"]["messages"] == 0
         )
         _, popped = await get(http, broker, f"/api/v1/pop/queue/{QUEUE}?batch=10&autoAck=true")
         assert [message["data"] for message in popped["messages"]] == [1, 2, 3, 4, 5]

@@ -21,7 +21,7 @@ import aiohttp
 import jwt
 import pytest
 
-from fairlane.http.routes import ROUTES
+from fairlane.http.route_table import ROUTES
 from tests.broker_process import _ADDRESS, FAIRLANE, STOP_SECONDS_MAX
 from tests.faults.outages import _children, crashed
 from tests.http.test_specs import document
@@ -148,7 +148,7 @@ async def test_no_secret_is_found_where_it_does_not_belong(tmp_path: Path) -> No
             await _succeed(asking, canaries)
             await _fail(asking, canaries)
             for header in ("authorization", "webhook-signature"):
-                await until(lambda name=header: any(name in asked.headers for asked in api.asked))
+                await until(lambda name=header: any(name in asked.headers for asked in api.asked))  # type: ignore[misc]
             async with crashed(server):
                 await until(lambda: b"store unavailable" in log.read_bytes())
                 status, _ = await asking.ask("POST", "/api/v1/push", _pushed("Sealed", canaries, "work"))

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.flags import PUSH_MAINTENANCE
+from fairlane.broker.flags import PUSHES_PAUSED
 from tests.conftest import FreshDatabase
 from tests.faults.doomed import COUNT, POINTS
 from tests.faults.producers import drained, stored
@@ -45,7 +45,7 @@ async def test_a_broker_killed_at_any_point_leaves_each_message_once_and_in_orde
     early = {"sending", "stored", "appending", "appended"}
     assert answered == {point: every[:-1] if point in early else every for point in POINTS}
     async with Broker.open(url, journal=str(tmp_path)) as heir:
-        await heir.flags.turn(PUSH_MAINTENANCE, False)
+        await heir._engine.flags.set(PUSHES_PAUSED, False)
         await drained(heir)
         assert len(operations) == 6 + 6 * COUNT
         for id in operations:

@@ -21,7 +21,7 @@ from msgspec import Raw
 import fairlane.store.journal.journal
 import fairlane.store.postgres.store  # noqa: F401
 from fairlane.broker.broker import Broker
-from fairlane.broker.flags import PUSH_MAINTENANCE
+from fairlane.broker.flags import PUSHES_PAUSED
 from fairlane.errors import BrokerFailed, LaneLocked
 from fairlane.wire.schedules import ScheduleOptions
 from tests.broker_process import broker_process
@@ -91,7 +91,7 @@ async def serves(broker: Broker, number: int) -> None:
 
 
 def outages(broker: Broker) -> int:
-    return broker.route.watch.outages
+    return broker._engine.write_router.health.outages
 
 
 async def test_a_broker_that_is_frozen_inside_a_transaction_stops_no_other(url: str, broker: Broker) -> None:
@@ -260,12 +260,12 @@ async def test_a_locked_lane_does_not_stop_the_journal(url: str, broker: Broker)
     await broker.push(QUEUE, 0, partition="a")
     async with held(url, QUEUE, "a"):
         assert (await broker.push(QUEUE, 1, partition="a")).status == "buffered"
-        await broker.flags.turn(PUSH_MAINTENANCE, True)
+        await broker._engine.flags.set(PUSHES_PAUSED, True)
         for number in range(5):
             for partition in ("a", "b", "c"):
                 pushed = await broker.push(QUEUE, 2 + number, partition=partition)
                 assert (pushed.status, pushed.durability) == ("buffered", "journal")
-        await broker.flags.turn(PUSH_MAINTENANCE, False)
+        await broker._engine.flags.set(PUSHES_PAUSED, False)
 
         async def others_are_stored() -> bool:
             return (await stored(url)) == {"a": [0], "b": [2, 3, 4, 5, 6], "c": [2, 3, 4, 5, 6]}
@@ -278,12 +278,12 @@ async def test_a_locked_lane_does_not_stop_the_journal(url: str, broker: Broker)
 async def test_an_entry_that_is_refused_for_good_fails_alone_and_its_lane_goes_on(url: str, broker: Broker) -> None:
     await broker.push(QUEUE, 0, partition="a")
     await poison(url)
-    await broker.flags.turn(PUSH_MAINTENANCE, True)
+    await broker._engine.flags.set(PUSHES_PAUSED, True)
     for payload in (1, "poison", 2):
         for partition in ("a", "b"):
             assert (await broker.push(QUEUE, payload, partition=partition)).status == "buffered"
     assert (await broker.push(QUEUE, 3, partition="c")).status == "buffered"
-    await broker.flags.turn(PUSH_MAINTENANCE, False)
+    await broker._engine.flags.set(PUSHES_PAUSED, False)
     await drained(broker)
     assert await stored(url) == {"a": [0, 1, 2], "b": [1, 2], "c": [3]}
     failed = (await broker.operations.page(status="failed", queue=QUEUE, after=UUID(int=0), limit=10)).operations
@@ -350,7 +350,7 @@ async def test_a_flush_that_takes_too_long_holds_its_own_lanes_and_is_stored_onc
         await connection.close()
         slow = await broker.push(QUEUE, "slow", partition="a")
         assert (slow.status, slow.durability, slow.reason) == ("buffered", "journal", "system_busy")
-        assert [lane.partition for lane in broker.route.patience.unsettled()] == ["a"]
+        assert [lane.partition for lane in broker._engine.write_router.timeout.abandoned_backlogs()] == ["a"]
         for number in range(1, 6):
             await serves(broker, number)
             assert (await broker.push(QUEUE, number, partition="b")).status == "queued"

@@ -90,7 +90,7 @@ async def _fail(client: Client, session: aiohttp.ClientSession, url: str) -> Non
     with contextlib.suppress(FairlaneError):
         await client.pop("orders")
     with contextlib.suppress(FairlaneError):
-        await client.queues.list()
+        await client.queues.all()
     for method, path, body in asked:
         headers = {**JSON, "Authorization": f"Bearer {SECRET}", "X-Hub-Signature-256": f"sha256={SECRET}"}
         async with session.request(method, url + path, data=body or None, headers=headers if body else {}) as answer:

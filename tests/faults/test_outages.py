@@ -14,10 +14,10 @@ import pytest
 from fairlane import App
 from fairlane.broker.broker import Broker
 from fairlane.errors import InvalidRequest, JournalFull, LaneWaiting, OutcomeUnknown, PayloadInvalid, StoreUnavailable
-from fairlane.hooks.hook import Received
 from fairlane.model.message import PushItem
 from fairlane.runtime.clock import wall_clock
 from fairlane.testing import AppTest
+from fairlane.webhooks.webhook import Received
 from fairlane.worker import Worker
 from tests.faults.outages import crashed, frozen
 from tests.faults.producers import QUEUE, Producers, check, drained, stored
@@ -71,13 +71,13 @@ async def test_a_producer_is_answered_at_once_while_the_store_is_frozen(
             first = await broker.push(QUEUE, 1)
             assert (first.status, first.reason, first.durability) == ("buffered", "store_unavailable", "journal")
             # Whoever waits for the store from now on does so for ever.
-            broker.route.patience.seconds = 3600
+            broker._engine.write_router.timeout.seconds = 3600
             for number in range(2, 22):
                 assert (await broker.push(QUEUE, number)).status == "buffered"
             with pytest.raises(StoreUnavailable):
                 await broker.pop(QUEUE)
-            assert broker.journal is not None
-            assert broker.journal.state().messages == 21
+            assert broker._engine.journal is not None
+            assert broker._engine.journal.state().messages == 21
         await drained(broker)
         batch = await broker.pop(QUEUE, batch=100)
         assert [int(bytes(message.raw)) for message in batch] == list(range(22))
@@ -113,7 +113,7 @@ async def test_acks_go_to_the_journal_and_are_applied(server: PostgresServer, ur
         assert (ended.result or b"").count(b'"success":true') == 2
         rest = await broker.pop(QUEUE, batch=10, wait=10)
         assert [int(bytes(message.raw)) for message in rest] == [2, 3]
-        assert broker.operation_drain.acks_lost == 0
+        assert broker._engine.operation_drain.acks_lost == 0
 
 
 async def test_an_ack_whose_lease_ended_meanwhile_is_counted_and_the_message_comes_again(
@@ -129,7 +129,7 @@ async def test_an_ack_whose_lease_ended_meanwhile_is_counted_and_the_message_com
             again = asyncio.create_task(broker.pop(QUEUE, wait=20))
         assert [int(bytes(message.raw)) for message in await again] == [0]
         await drained(broker)
-        assert broker.operation_drain.acks_lost == 1
+        assert broker._engine.operation_drain.acks_lost == 1
 
 
 async def test_a_queue_without_dedup_is_told_that_the_outcome_is_unknown(
@@ -203,19 +203,19 @@ async def test_a_deleted_queue_is_made_anew_and_a_poison_entry_fails_alone(
             for number in range(1, 4):
                 await broker.push(QUEUE, number, partition="x")
                 await broker.push("picky", number, partition="x")
-            broker.flags.on = {"push_maintenance"}  # the drain must not begin before the queues changed
-            broker.flags.look_at = time.monotonic() + 60
+            broker._engine.flags.on = {"pushes_paused"}  # the drain must not begin before the queues changed
+            broker._engine.flags.fresh_until = time.monotonic() + 60
         await other.queues.delete(QUEUE)
         await other.queues.configure("picky", ordering="fifo")
-        broker.catalogue.queues.clear()  # as if the seconds had passed for which it is trusted
-        broker.flags.on = set()
+        broker._engine.catalogue.queues.clear()  # as if the seconds had passed for which it is trusted
+        broker._engine.flags.on = set()
         await drained(broker)
         assert (await stored(url)) == {"x": [1, 2, 3]}
-        assert broker.journal is not None
-        failed = await broker.journal.page(UUID(int=0), failed=True, limit=10)
+        assert broker._engine.journal is not None
+        failed = await broker._engine.journal.page(UUID(int=0), failed=True, limit=10)
         assert [entry.backlog.name for entry in failed] == ["picky"] * 3
         assert "fifo" in (failed[0].error or "")
-        assert broker.journal.state().failed == 3
+        assert broker._engine.journal.state().failed == 3
 
 
 async def test_entries_wait_for_room_in_a_full_queue_and_keep_their_order(
@@ -228,7 +228,7 @@ async def test_entries_wait_for_room_in_a_full_queue_and_keep_their_order(
             items = [PushItem(queue=QUEUE, payload=str(number).encode()) for number in (1, 2, 3)]
             assert {outcome.status for outcome in await broker.push_many(items)} == {"buffered"}
             assert (await broker.push(QUEUE, 4)).status == "buffered"
-        assert await broker.route.watch.wait_back(SECONDS_MAX)
+        assert await broker._engine.write_router.health.wait_available(SECONDS_MAX)
         await asyncio.sleep(0.5)
         assert await stored(url) == {"Default": [0]}, "three do not fit behind the one, and the fourth may not overtake"
         got: list[int] = []
@@ -265,17 +265,17 @@ async def test_webhooks_and_types_are_checked_and_kept_once_while_the_store_is_a
 
     async with Broker.open(url, journal=str(tmp_path)) as broker:
         await broker.specs.apply(msgspec.json.encode(compiled(spec).spec), consent=True)
-        assert broker.journal is not None
-        while not await broker.journal.specs():  # noqa: ASYNC110
+        assert broker._engine.journal is not None
+        while not await broker._engine.journal.specs():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     async with crashed(server), Broker.open(url, journal=str(tmp_path)) as broker:
-        hook = broker.compiled_specs.hooks["W"]
+        hook = broker.specs.compiled.webhooks["W"]
         assert hook is not None
         for _ in range(2):
-            taken = await broker.inbox.take(hook, received(b'{"id":7}'))
+            taken = await broker.webhooks.receive(hook, received(b'{"id":7}'), None)
             assert (taken.status, taken.message_id) == ("buffered", None)
         with pytest.raises(PayloadInvalid, match="expected int"):
-            await broker.inbox.take(hook, received(b'{"id":"7"}'))
+            await broker.webhooks.receive(hook, received(b'{"id":"7"}'), None)
     async with Broker.open(url, journal=str(tmp_path)) as broker:
         await drained(broker)
         batch = await broker.pop("Typed", partitions=10, batch=10)
@@ -291,10 +291,10 @@ async def test_no_message_of_an_encrypted_queue_waits_in_a_journal_without_a_key
         async with Broker.open(url) as other:
             await other.queues.delete("Declared")
             await other.queues.configure("Made", encryption_enabled=True)
-        assert broker.journal is not None
-        assert broker.journal_drain is not None
-        broker.journal_drain.save_soon()
-        while [queue.name for queue in await broker.journal.queues()] != ["Made"]:  # noqa: ASYNC110
+        assert broker._engine.journal is not None
+        assert broker._engine.journal_drain is not None
+        broker._engine.journal_drain.save_soon()
+        while [queue.name for queue in await broker._engine.journal.queues()] != ["Made"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         async with crashed(server):
             for queue in ("Declared", "Made"):

@@ -29,7 +29,7 @@ PARTITIONS, BATCH = 600, 50
 
 async def acked(broker: Broker) -> None:
     async with asyncio.timeout(60):
-        while await broker.store.operations.depth():  # noqa: ASYNC110
+        while await broker._engine.store.operations.depth():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 

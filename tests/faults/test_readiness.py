@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.deferral import journal_drain, patience
+from fairlane.broker.deferral import journal_drain, store_health
 from tests.broker_process import broker_process
 from tests.faults.outages import crashed
 from tests.postgres import PostgresServer
@@ -37,7 +37,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [
         record.getMessage().partition(",")[0].partition(" after")[0]
         for record in caplog.records
-        if record.name == patience.__name__
+        if record.name == store_health.__name__
     ]
 
 
@@ -69,8 +69,8 @@ async def test_a_broker_that_nobody_asks_notices_an_outage_and_its_end(
     monkeypatch.setattr(journal_drain, "_SNAPSHOT_SECONDS", 1e9)
     async with Broker.open(url, journal=str(tmp_path)) as broker:
         async with crashed(server):
-            await until(lambda: not broker.route.watch.up)
-        await until(lambda: broker.route.watch.up)
+            await until(lambda: not broker._engine.write_router.health.up)
+        await until(lambda: broker._engine.write_router.health.up)
         assert told(caplog) == ["store unavailable", "store available again"]
 
 
@@ -82,7 +82,7 @@ async def test_the_reason_of_an_outage_is_told_wherever_it_is_shown(
 
             async def away() -> list[str]:
                 await broker.status.healthy()
-                return [one.sentence for one in await broker.findings.list() if one.kind == "store_away"]
+                return [one.sentence for one in await broker.findings.all() if one.kind == "store_away"]
 
             [sentence] = await until(away)
             assert "the database is read-only" in sentence
@@ -93,14 +93,14 @@ async def test_the_reason_of_an_outage_is_told_wherever_it_is_shown(
 async def test_many_who_ask_share_one_write(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Broker.open(url, journal=str(tmp_path)) as broker:
         asked = 0
-        answer = broker.store.answer
+        answer = broker._engine.store.check_health
 
         async def counted() -> None:
             nonlocal asked
             asked += 1
             await answer()
 
-        monkeypatch.setattr(broker.store, "answer", counted)
+        monkeypatch.setattr(broker._engine.store, "check_health", counted)
         for _ in range(5):
             assert all(await asyncio.gather(*[broker.status.healthy() for _ in range(20)]))
         assert asked <= 2

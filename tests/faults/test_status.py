@@ -52,11 +52,11 @@ async def told(broker: BrokerProcess) -> None:
     )
     [line] = [line for line in shown.stdout.splitlines() if line[4:].startswith("port ")]
     assert line.startswith("no  "), shown
-    assert "is there, and its store is away: " in line
+    assert "runs there, and its store is unavailable: " in line
     once = await command(broker, "top")
     assert (once.returncode, once.stdout) == (75, "")
     assert "store" in once.stderr, once.stderr
-    assert "without saying why" not in once.stderr
+    assert "without a reason" not in once.stderr
 
 
 async def journalled(broker: BrokerProcess) -> None:

@@ -10,26 +10,25 @@ from typing import Any, Final
 
 import msgspec
 
-from fairlane import tracing
 from fairlane.config import load_settings
 from fairlane.errors import FairlaneError
-from fairlane.hooks.hook import Hook, Received
-from fairlane.http.access import bearer
-from fairlane.http.browsers import Hosts, check_origins, foreign, misfit
-from fairlane.http.decode import decode, read
+from fairlane.http.auth.authentication import bearer
+from fairlane.http.auth.tokens import Tokens, claim_names, public_keys, published_keys, secret_key
+from fairlane.http.cross_origin import Hosts, content_type_refusal, cross_site_refusal, parse_origins
+from fairlane.http.request_body import decode, read_query
+from fairlane.http.route_table import ROUTES
 from fairlane.http.router import Route, Router
-from fairlane.http.routes import ROUTES
 from fairlane.http.server import Request
-from fairlane.http.server.shares import Proxies
-from fairlane.http.tokens import Tokens, claim_names, public_keys, published_keys, secret_key
-from fairlane.model.access import Grants
+from fairlane.http.server.peer_limits import Proxies
 from fairlane.model.api_key import is_whole
 from fairlane.model.ids import PartitionId, parse_uuid
 from fairlane.model.lease import LeaseId
 from fairlane.model.message import check_depth
 from fairlane.model.moment import Moment
+from fairlane.model.principal import Grants
+from fairlane.otel import tracing
 from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed, check_url
-from fairlane.outbound.caller import Reply
+from fairlane.outbound.reply import Reply
 from fairlane.poller.pages import page_of, url_of
 from fairlane.poller.source import Source, origin
 from fairlane.runtime.backoff import seconds_of
@@ -38,6 +37,7 @@ from fairlane.spec.check import check
 from fairlane.spec.expression.evaluate import compile_expression
 from fairlane.store.contract.browse import ListPosition
 from fairlane.store.keyring import Keyring
+from fairlane.webhooks.webhook import Received, Webhook
 from tests.http.test_parser import by_ours
 from tests.spec.samples import compiled
 
@@ -57,7 +57,7 @@ _APP: Final = compiled(
     + " }"
 ).spec
 _HOOKS: Final = [
-    Hook(_APP, name, lambda names: ["whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="]) for name in _PRESETS
+    Webhook(_APP, name, lambda names: ["whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="]) for name in _PRESETS
 ]
 
 
@@ -91,13 +91,13 @@ def target(data: bytes) -> None:
         if isinstance(found, Route):
             found.check_query(request)
             if found.query is not None:
-                read(request.query, found.query)
+                read_query(request.query, found.query)
 
 
 def query(data: bytes) -> None:
     kind = _QUERIES[data[0] % len(_QUERIES)] if data else _QUERIES[0]
     with _meant():
-        read(Request("GET", b"/", {}, b"", "", data[1:]).query, kind)
+        read_query(Request("GET", b"/", {}, b"", "", data[1:]).query, kind)
 
 
 def body(data: bytes) -> None:
@@ -118,9 +118,9 @@ def browser(data: bytes) -> None:
     request = Request("POST", b"/api/v1/push", headers, b"", "")
     with _meant():
         _HOSTS.refusal(headers[b"host"])
-        foreign(request, frozenset([b"https://a.example"]))
-        misfit(request)
-        check_origins(data.decode("latin-1"))
+        cross_site_refusal(request, frozenset([b"https://a.example"]))
+        content_type_refusal(request)
+        parse_origins(data.decode("latin-1"))
 
 
 def forwarded(data: bytes) -> None:
@@ -170,7 +170,7 @@ def times(data: bytes) -> None:
         assert Moment.parse(Moment.parse(text).isoformat()) == Moment.parse(text)
     found = seconds_of(text)
     assert found is None or found >= 0
-    tracing.of_request({b"traceparent": data, b"tracestate": data})
+    tracing.context_of_request({b"traceparent": data, b"tracestate": data})
 
 
 def cursor(data: bytes) -> None:

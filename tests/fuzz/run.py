@@ -37,7 +37,7 @@ AUTH_CHECKS = (*CHECKS, "ignored_auth", "object_level_authorization")
 def guided(name: str, seconds: int) -> bool:
     """One parser for a while, by atheris in a process of its own; whether nothing failed."""
     FOUND.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "tests.fuzz.guided", name, str(seconds), FOUND]
+    command = [sys.executable, "-m", "tests.fuzz.guided", name, str(seconds), str(FOUND)]
     log = FOUND / f"{name}.log"
     with log.open("wb") as output:
         code = subprocess.run(command, cwd=ROOT, stdout=output, stderr=output, timeout=seconds + 300).returncode

@@ -121,7 +121,7 @@ class Clients:
 
     async def pop(self, broker: int, where: str, group: str, **options: Any) -> list[Message]:
         """Pop messages of a queue, or of `queue/partition/name`, and record them. Returns [] if the answer is lost."""
-        query = {"batch": 8, "wait": True, "timeout": 1000, "subscriptionMode": "all"} | options
+        query: dict[str, Any] = {"batch": 8, "wait": True, "timeout": 1000, "subscriptionMode": "all"} | options
         answer = await self.ask(broker, "GET", f"/api/v1/pop/queue/{where}", consumerGroup=group, **query)
         if answer.status != 200:
             return []

@@ -188,7 +188,7 @@ def get_stuck(history: History) -> None:
     history.stuck.append("operations wait")
 
 
-BREAKS = {
+BREAKS: dict[Callable[[History], None], str] = {
     lose: "b was accepted (done) and lost",
     double: "a was stored 2 times",
     invent: "x is in the log and nobody pushed it",

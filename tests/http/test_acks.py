@@ -261,7 +261,7 @@ async def test_rows_and_acks_by_id_in_one_batch_are_told_of_each_message(
     by_id = [{key: message[key] for key in keys} for message in lanes[1]]
     acks = [row(lanes[0]), *by_id] if rows_first else [*by_id, row(lanes[0])]
     told = (await ack_rows(wire, *acks, row(lanes[2]))).ok()
-    named = {}
+    named: dict[int, Any] = {}
     for one in told:
         named |= dict.fromkeys(range(one["index"], one["index"] + one.get("count", 1)), one)
         assert one["success"]
@@ -345,7 +345,7 @@ async def test_a_pop_by_lane_says_once_what_the_messages_of_a_lane_share(wire: W
         await wire.push(queue, *range(2), partition=partition)
         await wire.push(queue, 2, partition=partition)
     usual = (await wire.get("/api/v1/pop/queue", queue, batch=100, partitions=2, consumerGroup="usual")).ok()
-    asked = {"batch": 100, "partitions": 2, "consumerGroup": "g", "byLane": "true"}
+    asked: dict[str, Any] = {"batch": 100, "partitions": 2, "consumerGroup": "g", "byLane": "true"}
     answer = (await wire.get("/api/v1/pop/queue", queue, **asked)).ok()
     assert (answer["queue"], answer["consumerGroup"], answer["ordered"]) == (queue, "g", True)
     assert "messages" not in answer

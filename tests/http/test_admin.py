@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from fairlane.broker import counting
+from fairlane.broker import count_cache
 from tests.http.test_dead_letters import kill
 from tests.http.wire import Wire
 
@@ -38,13 +38,12 @@ async def test_a_queue_is_shown_with_what_waits_what_is_held_and_what_died(wire:
 
 
 async def test_numbers_are_right_at_once_on_a_busy_machine(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert wire.app is not None
-    statistics = wire.app.broker.store.statistics
+    statistics = wire.app.broker._engine.store.statistics
     count = statistics.queues
 
     async def slow(ids: Any) -> Any:
         found = await count(ids)
-        await asyncio.sleep(2 * counting.CHEAP_SECONDS)
+        await asyncio.sleep(2 * count_cache.CHEAP_SECONDS)
         return found
 
     monkeypatch.setattr(statistics, "queues", slow)
@@ -82,7 +81,7 @@ async def test_dead_letters_come_page_by_page_each_once(wire: Wire) -> None:
     await kill(wire, queue, *range(5))
     seen, cursor = [], None
     while True:
-        query = {"cursor": cursor} if cursor else {}
+        query: dict[str, Any] = {"cursor": cursor} if cursor else {}
         page = (await wire.get(letters_of(queue), limit=2, **query)).ok()
         seen += page["dead_letters"]
         cursor = page["next"]

@@ -21,7 +21,6 @@ from tests.until import until
 class World:
     def __init__(self, wire: Wire, backend: SqliteBackend, key: str) -> None:
         self.wire, self.backend, self.key = wire, backend, key
-        assert wire.app is not None
         self.audit = wire.app.broker.audit
 
     async def ask(self, method: str, path: str, key: str | None = None, **more: Any) -> Answer:
@@ -39,7 +38,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     backend = SqliteBackend(tmp_path / "queue.db")
     await backend.make()
     async with serving(await backend.open(None)) as wire:
-        assert wire.app is not None
         made = await wire.app.broker.keys.create("root", role="admin")
         yield World(wire, backend, made.key)
 
@@ -59,21 +57,21 @@ async def test_what_was_changed_is_noted_before_it_is_answered(world: World) -> 
 
 
 async def test_what_was_set_is_noted(world: World) -> None:
-    for enabled in (True, False):
-        (await world.ask("POST", "/api/v1/system/maintenance/pop", body={"enabled": enabled})).ok()
-    path = "/api/v1/system/maintenance/pop"
-    assert [one[2] for one in await world.entries()] == [f"{path} enabled=false", f"{path} enabled=true"]
+    for paused in (True, False):
+        (await world.ask("POST", "/api/v1/pauses", body={"pops": paused})).ok()
+    path = "/api/v1/pauses"
+    assert [one[2] for one in await world.entries()] == [f"{path} pops=false", f"{path} pops=true"]
     options = {"leaseTime": 60, "retryLimit": 2}
     (await world.ask("POST", "/api/v1/configure", body={"queue": "orders", "options": options})).ok()
     assert (await world.entries())[0][2] == '/api/v1/configure orders options={"leaseTime":60,"retryLimit":2}'
-    body = {"group": "billing", "partition": "customer 7"}
+    body: dict[str, Any] = {"group": "billing", "partition": "customer 7"}
     (await world.ask("POST", "/api/v1/queues/orders/pause", body=body)).refused(404)
     assert (await world.entries())[0][2] == '/api/v1/queues/orders/pause group="billing" partition="customer 7"'
     body = {"queue": "orders", "everySeconds": 60, "data": {"card": "4111"}}
     (await world.ask("POST", "/api/v1/schedules/tick", body=body)).ok()
     assert (await world.entries())[0][2] == "/api/v1/schedules/tick orders everySeconds=60", "payloads are not noted"
-    body = {"enabled": True, "password": "secret"}
-    (await world.ask("POST", "/api/v1/system/maintenance/pop", body=body)).refused(400)
+    body = {"pops": True, "password": "secret"}
+    (await world.ask("POST", "/api/v1/pauses", body=body)).refused(400)
     assert "secret" not in (await world.entries())[0][2]
 
 
@@ -88,20 +86,18 @@ async def test_a_delete_of_what_is_not_there_was_not_done(world: World) -> None:
 
 
 async def test_what_cannot_be_noted_is_not_done(world: World) -> None:
-    assert world.wire.app is not None
     broker = world.wire.app.broker
-    fails(broker.store.audit, "add", AWAY)
+    fails(broker._engine.store.audit, "add", AWAY)
     refused = await world.ask("POST", "/api/v1/configure", body={"queue": "orders", "options": {}})
     assert "audit log cannot be written" in refused.refused(503, "unavailable")["error"]
-    assert not await broker.queues.is_there("orders")
+    assert not await broker.queues.exists("orders")
     assert await world.entries() == []
     (await world.ask("POST", "/api/v1/configure", body={"queue": "orders", "options": {}})).ok()
     assert [one[3] for one in await world.entries()] == ["done"]
 
 
 async def test_an_end_that_cannot_be_noted_now_is_noted_later(world: World) -> None:
-    assert world.wire.app is not None
-    fails(world.wire.app.broker.store.audit, "add", None, AWAY, APPLIED)
+    fails(world.wire.app.broker._engine.store.audit, "add", None, AWAY, APPLIED)
     (await world.ask("POST", "/api/v1/configure", body={"queue": "orders", "options": {}})).ok()
 
     async def ended() -> bool:
@@ -113,7 +109,6 @@ async def test_an_end_that_cannot_be_noted_now_is_noted_later(world: World) -> N
 
 async def test_an_action_without_an_end_is_listed_as_begun(world: World) -> None:
     """As one whose client left, or whose broker died."""
-    assert world.wire.app is not None
     broker = world.wire.app.broker
     reached = asyncio.Event()
 
@@ -121,14 +116,14 @@ async def test_an_action_without_an_end_is_listed_as_begun(world: World) -> None
         reached.set()
         await asyncio.Event().wait()
 
-    real, broker.store.queues.configure = broker.store.queues.configure, configure  # type: ignore[method-assign]
+    real, broker._engine.store.queues.configure = broker._engine.store.queues.configure, configure  # type: ignore[method-assign]
     asking = asyncio.create_task(world.ask("POST", "/api/v1/configure", body={"queue": "orders", "options": {}}))
     await reached.wait()
     begun = ("key:root", "queues.configure", "/api/v1/configure orders", "begun")
     assert await world.entries() == [begun], "noted before anything is done"
     asking.cancel()
     await asyncio.wait([asking])
-    broker.store.queues.configure = real  # type: ignore[method-assign]
+    broker._engine.store.queues.configure = real  # type: ignore[method-assign]
     (await world.ask("POST", "/api/v1/configure", body={"queue": "other", "options": {}})).ok()
     assert (await world.entries())[1] == begun
     [_, line] = (await world.ask("GET", "/api/v1/audit")).ok()["entries"]
@@ -176,7 +171,7 @@ async def test_one_key_changes_so_much_at_once_and_no_more(world: World, monkeyp
     """Each change is two entries that stay for a year."""
     made = (await world.ask("POST", "/api/v1/keys", body={"name": "n", "scopes": ["configure:orders"]})).ok(201)
     monkeypatch.setitem(audit.BURSTS, "change", (3, 0.001))
-    configure = {"body": {"queue": "orders", "options": {}}}
+    configure: dict[str, Any] = {"body": {"queue": "orders", "options": {}}}
     for _ in range(3):
         (await world.ask("POST", "/api/v1/configure", key=made["key"], **configure)).ok()
     refused = await world.ask("POST", "/api/v1/configure", key=made["key"], **configure)
@@ -225,19 +220,18 @@ async def test_a_log_whose_old_entries_were_deleted_is_whole(tmp_path: Path) -> 
     backend, clock = SqliteBackend(tmp_path / "queue.db"), ManualClock()
     await backend.make()
     async with serving(await backend.open(clock)) as wire:
-        assert wire.app is not None
         broker = wire.app.broker
         key = (await broker.keys.create("root", role="admin")).key
         world = World(wire, backend, key)
         for days in (0, 300, 300):
             clock.advance(days * 86400)
             (await world.ask("POST", "/api/v1/configure", body={"queue": "orders", "options": {}})).ok()
-        while await broker.store.audit.forget(seconds=broker.audit.keep_seconds, limit=100):
+        while await broker._engine.store.audit.forget(seconds=broker.audit.keep_seconds, limit=100):
             pass
         found = (await world.ask("GET", "/api/v1/audit/verify")).ok()
         assert (found["whole"], found["entries"], found["first"], found["last"]) == (True, 5, 2, 6), found
         clock.advance(1000 * 86400)
-        while await broker.store.audit.forget(seconds=broker.audit.keep_seconds, limit=100):
+        while await broker._engine.store.audit.forget(seconds=broker.audit.keep_seconds, limit=100):
             pass
         found = (await world.ask("GET", "/api/v1/audit/verify")).ok()
         assert (found["whole"], found["entries"], found["first"], found["last"]) == (True, 1, 6, 6), found

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from fairlane.http.route_table import ROUTES
 from fairlane.http.router import Route
-from fairlane.http.routes import ROUTES
 from tests.http.wire import AWKWARD, Answer, Wire
 
 NAMES = {
@@ -100,7 +100,6 @@ def ids(route: Route) -> str:
 
 
 async def test_every_route_is_held_to_the_corpus(wire: Wire) -> None:
-    assert wire.app is not None
     held = {ids(route) for route in (*NAMED, *ASKED, *TOLD)}
     others = [route for route in wire.app.router.routes if ids(route) not in held]
     assert {route.method for route in others} <= {"GET"}, "what takes nothing only tells"
@@ -157,7 +156,9 @@ async def test_any_value_in_any_field_of_a_body_is_answered(wire: Wire) -> None:
                 for value in WRONG:
                     body = {field.encode_name: value}
                     told(await wire.ask(route.method, target(route, "q"), body=body), route, repr(body))
-                if "maintenance" in route.path:  # others use this store, and have no use for pauses left on
+                if (
+                    "maintenance" in route.path or route.path == "/api/v1/pauses"
+                ):  # others use this store, and have no use for pauses left on
                     (await wire.ask(route.method, target(route, "q"), body={field.encode_name: False})).ok()
 
 

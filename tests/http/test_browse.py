@@ -11,6 +11,7 @@ import pytest
 from fairlane.broker import browse
 from fairlane.store.contract.browse import StoredHead
 from tests.http.wire import Wire
+from tests.queen_package import INSTALLED
 from tests.until import SECONDS_MAX, until
 
 
@@ -54,7 +55,8 @@ async def test_pages_meet_without_a_gap_or_a_repeat(wire: Wire) -> None:
     paged: list[str] = []
     before: str | None = None
     while True:
-        page = (await wire.get("/api/v1/messages", queue=queue, limit=7, **({"before": before} if before else {}))).ok()
+        more: dict[str, Any] = {"before": before} if before else {}
+        page = (await wire.get("/api/v1/messages", queue=queue, limit=7, **more)).ok()
         paged += [each["id"] for each in page["messages"]]
         before = page["next"]
         if before is None:
@@ -104,16 +106,15 @@ async def test_a_page_reads_no_message_twice_and_no_more_than_its_bound(
             for lane in range(start, start + 20)
         ]
         (await wire.post("/api/v1/push", body={"items": items})).ok(201)
-    assert wire.app is not None
-    store, read = wire.app.broker.store.browse, Counter[Any]()
-    real = store.back
+    store, read = wire.app.broker._engine.store.browse, Counter[Any]()
+    real = store.newest
 
-    async def back(*arguments: Any, **options: Any) -> list[StoredHead]:
+    async def newest(*arguments: Any, **options: Any) -> list[StoredHead]:
         heads = await real(*arguments, **options)
         read.update(head.at for head in heads)
         return heads
 
-    monkeypatch.setattr(store, "back", back)
+    monkeypatch.setattr(store, "newest", newest)
     where: dict[str, Any] = {"queue": queue, "status": "dead_letter", "limit": 200}
     pages = 0
     for more in ({}, {"offset": 10_000}):
@@ -145,7 +146,8 @@ async def test_a_long_page_is_made_in_steps(wire: Wire, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(browse.Browse, "_with_status", with_status)
     assert len(await listed(wire, queue=queue, limit=10_000)) == 3_000
-    assert len((await wire.get("/api/v1/status/queues", queue, "messages", limit=10_000)).ok()) == 3_000
+    if INSTALLED:
+        assert len((await wire.get("/api/v1/status/queues", queue, "messages", limit=10_000)).ok()) == 3_000
     assert max(steps) <= 1_000
 
 
@@ -255,7 +257,7 @@ async def test_deleting_the_message_a_lane_sleeps_for_wakes_a_waiting_poll(wire:
     [message] = await wire.pop(queue, batch=1)
     await wire.ack([message], "failed", error="no")
     waiting = asyncio.create_task(wire.pop(queue, wait="true", timeout=120_000))
-    await until(wire.app.broker.waiters.counts)
+    await until(wire.app.broker._engine.waiters.counts)
     (await wire.delete("/api/v1/messages", message["partitionId"], "a")).ok()
     [next_one] = await asyncio.wait_for(waiting, SECONDS_MAX)
     assert next_one["data"] == 2

@@ -67,7 +67,7 @@ def counting() -> Iterator[Counter]:
         yield counter
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
 
 
 async def fewest(counter: Counter, *steps: Callable[[], Awaitable[Any]]) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.http.test_hooks import SECRET, Inbox, headers_of
+from tests.http.test_webhooks import SECRET, Inbox, headers_of
 from tests.http.wire import Wire
 
 ATTRIBUTES = {"specversion": "1.0", "id": "e-1", "source": "/orders", "type": "order.created"}
@@ -49,7 +49,7 @@ async def test_both_modes_become_the_same_message(wire: Wire) -> None:
 
 async def test_data_that_is_no_json_is_kept_as_text_or_base64(wire: Wire) -> None:
     inbox = await inbox_of(wire)
-    bodies = [
+    bodies: list[tuple[bytes, str, dict[str, Any]]] = [
         (b"<order>\xc3\xa9</order>", "application/xml", {"data": "<order>\u00e9</order>"}),
         (b"a,b", "text/csv", {"data": "a,b"}),
         (b"\x00\xff", "application/octet-stream", {"data_base64": "AP8="}),

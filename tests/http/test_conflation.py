@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.http.wire import Wire
 
 
@@ -43,7 +45,8 @@ async def test_the_groups_first_decision_wins_and_both_sides_are_told(wire: Wire
 
 async def test_conflation_without_a_group_or_with_auto_ack_is_refused(wire: Wire) -> None:
     queue = wire.name()
-    for query in ({}, {"consumerGroup": "g", "autoAck": "true"}):
+    queries: list[dict[str, Any]] = [{}, {"consumerGroup": "g", "autoAck": "true"}]
+    for query in queries:
         answer = await wire.get("/api/v1/pop", "queue", queue, conflation="true", **query)
         assert "conflation" in answer.refused(400)["error"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.browsers import Cors, check_origins
+from fairlane.http.cross_origin import Cors, parse_origins
 from fairlane.http.server import Request, Response, json_response
 from tests.http.wire import Wire
 
@@ -39,7 +39,7 @@ async def test_without_configuration_no_header_is_sent(wire: Wire) -> None:
 
 @pytest.mark.parametrize("origins", ["*", PAGE.decode(), f"https://other.example.com, {PAGE.decode()}"])
 async def test_a_page_of_a_named_origin_may_read_answers(origins: str) -> None:
-    cors = Cors(handler, check_origins(origins))
+    cors = Cors(handler, parse_origins(origins))
     answer = await cors(ask("GET", origin=PAGE))
     assert answer.status == 200
     assert answer.body == b'{"method":"GET"}'
@@ -50,7 +50,7 @@ async def test_a_page_of_a_named_origin_may_read_answers(origins: str) -> None:
 
 
 async def test_a_preflight_is_answered_without_the_application() -> None:
-    answer = await Cors(handler, check_origins(PAGE.decode()))(preflight(PAGE))
+    answer = await Cors(handler, parse_origins(PAGE.decode()))(preflight(PAGE))
     assert (answer.status, answer.body) == (204, b"")
     headers = dict(answer.headers)
     assert headers[b"access-control-allow-origin"] == PAGE
@@ -60,7 +60,7 @@ async def test_a_preflight_is_answered_without_the_application() -> None:
 
 @pytest.mark.parametrize("origin", [b"https://evil.example.com", b"null", b"https://app.example.com.evil.com"])
 async def test_a_page_of_another_origin_gets_no_header(origin: bytes) -> None:
-    cors = Cors(handler, check_origins(PAGE.decode()))
+    cors = Cors(handler, parse_origins(PAGE.decode()))
     for request in (ask("GET", origin=origin), preflight(origin), ask("GET")):
         assert not (await cors(request)).headers
 
@@ -68,4 +68,4 @@ async def test_a_page_of_another_origin_gets_no_header(origin: bytes) -> None:
 @pytest.mark.parametrize("origins", ["example.com", "https://app.example.com/", "", "ftp://x", "https://"])
 def test_an_origin_that_is_none_is_refused(origins: str) -> None:
     with pytest.raises(InvalidRequest, match="an origin is"):
-        check_origins(origins)
+        parse_origins(origins)

@@ -11,16 +11,16 @@ from urllib.parse import quote
 import asyncpg
 import pytest
 
-from fairlane.broker import counting, findings
+from fairlane.broker import count_cache, health_findings
 from fairlane.store.opening import open_journal
 from tests.clock import ManualClock
 from tests.conformance.backends import Backend, PostgresBackend, SqliteBackend
 from tests.conformance.configurations import Configuration
 from tests.faults.outages import frozen
 from tests.http.events import listening
-from tests.http.test_hooks import SECRET, Inbox
-from tests.http.test_journal_operations import maintain
+from tests.http.test_journal_operations import pause_pushes
 from tests.http.test_operations import fail, make_busy, make_calm, push
+from tests.http.test_webhooks import SECRET, Inbox
 from tests.http.wire import Wire, serving
 from tests.postgres import PostgresServer
 from tests.until import until
@@ -39,7 +39,7 @@ async def found(wire: Wire, kind: str, **match: Any) -> list[dict[str, Any]]:
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every count is made anew, however long this machine takes for it."""
-    monkeypatch.setattr(counting, "CHEAP_SECONDS", 1e9)
+    monkeypatch.setattr(count_cache, "CHEAP_SECONDS", 1e9)
 
 
 async def gone(wire: Wire, kind: str, **match: Any) -> bool:
@@ -113,7 +113,7 @@ async def test_a_slow_store_is_not_away_and_the_last_findings_stay(wire: Wire, m
     await wire.push(queue, 1)
     await use_up(wire, queue)
     assert await found(wire, "lanes_stopped", queue=queue)
-    monkeypatch.setattr(findings, "_ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr(health_findings, "_ANSWER_SECONDS", 0.0)
     [one] = await until(lambda: found(wire, "store_slow"))
     assert (one["severity"], "the store is slow. The rest was counted" in one["sentence"]) == ("warning", True)
     assert not await found(wire, "store_away")
@@ -145,7 +145,7 @@ async def test_a_message_that_somebody_gave_up_is_no_finding(wire: Wire) -> None
 
 
 async def test_a_group_that_nobody_reads_for_is_told_of(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(findings, "_UNREAD_SECONDS", 0)
+    monkeypatch.setattr(health_findings, "_UNREAD_SECONDS", 0)
     queue = wire.name()
     await wire.push(queue, 1, 2)
     taken = await wire.pop(queue, consumerGroup="billing", batch=1)
@@ -156,7 +156,7 @@ async def test_a_group_that_nobody_reads_for_is_told_of(wire: Wire, monkeypatch:
 
 
 async def test_a_queue_that_nobody_ever_read_is_told_of(alone: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(findings, "_UNREAD_SECONDS", 0)
+    monkeypatch.setattr(health_findings, "_UNREAD_SECONDS", 0)
     wire = alone
     queue, letters = wire.name(), wire.name()
     await wire.configure(queue, deadLetterQueue=letters)
@@ -198,8 +198,8 @@ async def test_operations_that_failed_are_told_of_until_they_are_discarded(wire:
 async def test_operations_that_do_not_move_are_told_of_until_they_do(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(findings, "_STUCK_SECONDS", 0)
-    drain, queue = wire.app.broker.operation_drain, wire.name()
+    monkeypatch.setattr(health_findings, "_STUCK_SECONDS", 0)
+    drain, queue = wire.app.broker._engine.operation_drain, wire.name()
     await drain.stop()
     make_busy(wire)
     await push(wire, queue, 1, 2)
@@ -214,8 +214,8 @@ async def test_operations_that_do_not_move_are_told_of_until_they_do(
 async def test_a_schedule_that_does_not_tick_is_told_of_and_its_action_runs_it(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(findings, "_LATE_SECONDS", 0)
-    queue, name, due = wire.name(), wire.name("tick"), wire.app.broker.due
+    monkeypatch.setattr(health_findings, "_LATE_SECONDS", 0)
+    queue, name, due = wire.name(), wire.name("tick"), wire.app.broker._engine.scheduler_loop
     await due.stop()
     (await wire.post("/api/v1/schedules", name, body={"queue": queue, "everySeconds": 1})).ok()
     late = {"kind": "schedule_late", "queue": queue}
@@ -226,7 +226,7 @@ async def test_a_schedule_that_does_not_tick_is_told_of_and_its_action_runs_it(
     (await wire.ask(action["method"], action["path"], body=action["body"])).ok()
     assert await wire.pop(queue), "it ran"
     due.start()
-    monkeypatch.setattr(findings, "_LATE_SECONDS", 2)
+    monkeypatch.setattr(health_findings, "_LATE_SECONDS", 2)
     await until(lambda: gone(wire, **late))
     await wire.delete("/api/v1/schedules", name)
 
@@ -257,16 +257,16 @@ async def test_a_group_is_seen_to_take_messages_at_another_broker(
     on_postgres: tuple[Wire, PostgresBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing that one process counts decides: a broker that did none of it says the same."""
-    monkeypatch.setattr(findings, "_SHOWN_MAX", 1000)  # other tests may have left older groups
+    monkeypatch.setattr(health_findings, "_SHOWN_MAX", 1000)  # other tests may have left older groups
     clock, (_, backend) = ManualClock(), on_postgres
     async with serving(await backend.open(clock)) as here, serving(await backend.open(clock)) as there:
         queue = here.name()
         await here.configure(queue, retryLimit=0, retryDelay=0)
         await here.push(queue, 1, 2, 3)
-        clock.advance(findings._UNREAD_SECONDS)
+        clock.advance(health_findings._UNREAD_SECONDS)
         await here.ack(await here.pop(queue, consumerGroup="billing", batch=1))
         await here.ack(await here.pop(queue, consumerGroup="billing", batch=1), "failed", error="refused")
-        clock.advance(findings._UNREAD_SECONDS - 10)
+        clock.advance(health_findings._UNREAD_SECONDS - 10)
         assert not await found(there, "group_stopped", queue=queue)
         [dead] = await until(lambda: found(there, "dead_letters_growing", queue=queue))
         assert (dead["count"], "'refused'" in dead["sentence"]) == (1, True)
@@ -279,13 +279,13 @@ async def test_a_group_is_seen_to_take_messages_at_another_broker(
 async def test_a_webhook_without_its_secret_is_told_of_until_the_broker_has_it(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(findings, "_SHOWN_MAX", 1000)
+    monkeypatch.setattr(health_findings, "_SHOWN_MAX", 1000)
     await backend.make()
     tag = ""
 
     async def told() -> list[dict[str, Any]]:
         async with serving(await backend.open(None)) as wire:
-            await until(lambda: wire.app.broker.compiled_specs.hooks)
+            await until(lambda: wire.app.broker.specs.compiled.webhooks)
             return [one for one in await found(wire, "hook_unavailable") if tag in one["sentence"]]
 
     monkeypatch.setenv("HOOK_SECRET", SECRET)
@@ -302,11 +302,11 @@ async def test_a_webhook_without_its_secret_is_told_of_until_the_broker_has_it(
 
 async def test_a_disk_that_is_nearly_full_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the file: the disk of a database server is not ours to see."""
-    monkeypatch.setattr(findings, "_REPORT_SECONDS", 0)
+    monkeypatch.setattr(health_findings, "_REPORT_SECONDS", 0)
     async with serving(await SqliteBackend(tmp_path / "queue.db").open(None)) as wire:
-        monkeypatch.setattr(findings, "_DISK_SHARE", 0.01)
+        monkeypatch.setattr(health_findings, "_DISK_SHARE", 0.01)
         [one] = await found(wire, "disk_full")
-        monkeypatch.setattr(findings, "_DISK_SHARE", 10**9)
+        monkeypatch.setattr(health_findings, "_DISK_SHARE", 10**9)
         assert not await found(wire, "disk_full"), "there is room"
     assert (one["severity"], one["page"]) == ("critical", "/system")
     assert re.search(r"nearly full: \d+ MB of \d+ are free\.$", one["sentence"])
@@ -316,8 +316,8 @@ async def test_a_transaction_that_stays_open_is_told_of_until_it_ends(
     on_postgres: tuple[Wire, PostgresBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wire, backend = on_postgres
-    monkeypatch.setattr(findings, "_REPORT_SECONDS", 0)
-    monkeypatch.setattr(findings, "_PINNED_SECONDS", 1)
+    monkeypatch.setattr(health_findings, "_REPORT_SECONDS", 0)
+    monkeypatch.setattr(health_findings, "_PINNED_SECONDS", 1)
     other = await asyncpg.connect(backend.url, server_settings={"application_name": "nightly report"})
     ours = await asyncpg.connect(backend.url, server_settings={"application_name": "fairlane"})
     try:
@@ -342,8 +342,8 @@ async def test_a_table_full_of_dead_rows_is_told_of_until_it_is_vacuumed(
     on_postgres: tuple[Wire, PostgresBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wire, backend = on_postgres
-    monkeypatch.setattr(findings, "_REPORT_SECONDS", 0)
-    monkeypatch.setattr(findings, "_DEAD_ROWS_MIN", 1000)
+    monkeypatch.setattr(health_findings, "_REPORT_SECONDS", 0)
+    monkeypatch.setattr(health_findings, "_DEAD_ROWS_MIN", 1000)
     other = await asyncpg.connect(backend.url)
     try:
         await other.execute("ALTER TABLE fairlane.purges SET (autovacuum_enabled = off)")  # or it may be faster
@@ -361,17 +361,17 @@ async def test_a_table_full_of_dead_rows_is_told_of_until_it_is_vacuumed(
 async def test_a_journal_that_is_not_drained_is_told_of_with_its_reason(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(findings, "_STUCK_SECONDS", 0)
+    monkeypatch.setattr(health_findings, "_STUCK_SECONDS", 0)
     await backend.make()
     journal = await open_journal(str(tmp_path / "journal"), 10**9, "test")
     async with serving(await backend.open(None), journal=journal) as wire:
-        await maintain(wire, on=True)
+        await pause_pushes(wire, paused=True)
         await push(wire, wire.name(), 1)
         [one] = await found(wire, "journal_waiting")
         assert (one["severity"], one["page"]) == ("warning", "/operations")
         assert one["sentence"].startswith("1 message waits in the journal, ")
         assert one["sentence"].endswith("for pushes are paused.")
-        drain = wire.app.broker.journal_drain
+        drain = wire.app.broker._engine.journal_drain
         assert drain is not None
         await drain.stop()
         action = one["action"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fairlane.errors import StoreUnavailable
+from fairlane.http.route_table import ROUTES
 from fairlane.http.router import EVENTS
-from fairlane.http.routes import ROUTES
 from fairlane.store.opening import open_journal
 from tests.conformance.backends import SqliteBackend
 from tests.http.wire import Answer, Wire, serving
@@ -43,13 +43,12 @@ def test_every_route_that_waits_is_tried() -> None:
 
 @pytest.mark.parametrize("route", WAITING)
 async def test_a_request_that_waits_ends_with_the_first_key(wire: Wire, route: str) -> None:
-    assert wire.app is not None
     broker = wire.app.broker
     await wire.push("held", 1, ids=["one"])
     [pushed] = await wire.pop("held")
     path = WAITING[route].replace("{id}", pushed["partitionId"])
     waiting = asyncio.create_task(wire.get(f"{path}&timeout=3600000"))
-    await until(lambda: len(broker.waiters) + len(broker.awaited) > 0)
+    await until(lambda: len(broker._engine.waiters) + len(broker._engine.result_waiters) > 0)
     key = await first_key(wire)
     refused = (await waiting).refused(401, "unauthenticated")
     assert "Authorization: Bearer" in refused["error"]
@@ -67,7 +66,6 @@ async def test_a_probe_is_answered_without_a_key_and_shown_the_journal_with_one(
     await backend.make()
     journal = await open_journal(str(tmp_path / "journal"), 10**9, "test")
     async with serving(await backend.open(None), journal=journal) as wire:
-        assert wire.app is not None
         admin = {"authorization": f"Bearer {await first_key(wire)}"}
         body = {"name": "prober", "scopes": ["status:-"]}
         made = (await wire.ask("POST", "/api/v1/keys", body=body, headers=admin)).ok(201)
@@ -87,7 +85,7 @@ async def test_a_probe_is_answered_without_a_key_and_shown_the_journal_with_one(
         async def refused() -> bool:
             return (await wire.get("/readyz")).status == 503
 
-        monkeypatch.setattr(wire.app.broker.store, "answer", away)
+        monkeypatch.setattr(wire.app.broker._engine.store, "check_health", away)
         await until(refused)
         for headers in strangers:
             told = (await wire.ask("GET", "/readyz", headers=headers)).json
@@ -96,9 +94,8 @@ async def test_a_probe_is_answered_without_a_key_and_shown_the_journal_with_one(
 
 
 async def test_a_live_stream_ends_with_the_first_key(wire: Wire) -> None:
-    assert wire.app is not None
     watching = asyncio.create_task(wire.get("/api/v1/live?watch=/api/v1/resources/queues/orders"))
-    await until(lambda: wire.app is not None and wire.app.live._streams == 1)
+    await until(lambda: wire.app.live._streams == 1)
     await first_key(wire)
     assert (await watching).status == 200  # it began well, and ended
 

@@ -35,7 +35,7 @@ async def test_a_flood_is_kept_while_its_handler_fails_and_each_alert_is_process
         outcomes = await asyncio.gather(*pushes)
         assert {outcome.status for outcome in outcomes} == {"queued"}
         await work()
-        stuck = await client.dead_letters.list(queue, limit=ALERTS)
+        stuck = await client.dead_letters.page(queue, limit=ALERTS)
         assert len(stuck) == ALERTS // 4
         assert {(letter.error, letter.attempts) for letter in stuck} == {("the pager does not answer", 2)}
         assert processed == Counter(number for number in range(ALERTS) if number % 4)

@@ -11,10 +11,11 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from fairlane.http.route_table import ROUTES
 from fairlane.http.router import Route
-from fairlane.http.routes import ROUTES
 from tests.http.test_narrow_keys import Narrow, narrow
 from tests.http.test_operations import make_busy, make_calm
+from tests.queen_package import INSTALLED
 from tests.until import until
 
 __all__ = ["narrow"]
@@ -61,7 +62,7 @@ class World:
     async def fill(self) -> World:
         theirs, at = self.narrow.theirs, self.at
         self.mine = await self.narrow.message(self.narrow.mine)
-        items = [
+        items: list[dict[str, Any]] = [
             {"queue": theirs, "payload": SECRET, "transactionId": f"{at}-{n}", "partition": f"p{n}"} for n in range(3)
         ]
         items[2] |= {"partition": "later", "delayMs": 3_600_000}
@@ -78,32 +79,35 @@ class World:
         self.dead = (await self._admin("GET", f"/api/v1/dlq?queue={theirs}"))["messages"][0]
         effect = {"partitionId": self.partition, "value": SECRET}
         await self._admin("POST", f"/api/v1/effects/{at}", effect)
-        trace = {"transactionId": self.held["transactionId"], "partitionId": self.partition, "data": SECRET}
-        await self._admin("POST", "/api/v1/traces", trace | {"traceNames": [at]})
-        stream = {"name": at, "source_queue": theirs, "config_hash": "x"}
-        self.stream = (await self._admin("POST", "/streams/v1/queries", stream))["query_id"]
-        operation = {"type": "upsert", "key": "k", "value": SECRET}
-        cycle = {"query_id": self.stream, "partition_id": self.partition, "state_ops": [operation]}
-        assert (await self._admin("POST", "/streams/v1/cycle", cycle | {"consumer_group": "idle"}))["success"]
+        if INSTALLED:
+            await self._fill_queen()
         self.token = (await self._admin("POST", f"/api/v1/sources/{at}/lease", {"seconds": 3600}))["token"]
         await self._admin("POST", f"/api/v1/schedules/{at}", {"queue": theirs, "everySeconds": 3600, "data": SECRET})
         await self._admin("POST", f"/api/v1/workers/{at}", self.report(theirs))
         return self
 
+    async def _fill_queen(self) -> None:
+        trace = {"transactionId": self.held["transactionId"], "partitionId": self.partition, "data": SECRET}
+        await self._admin("POST", "/api/v1/traces", trace | {"traceNames": [self.at]})
+        stream = {"name": self.at, "source_queue": self.narrow.theirs, "config_hash": "x"}
+        self.stream = (await self._admin("POST", "/streams/v1/queries", stream))["query_id"]
+        operation = {"type": "upsert", "key": "k", "value": SECRET}
+        cycle = {"query_id": self.stream, "partition_id": self.partition, "state_ops": [operation]}
+        assert (await self._admin("POST", "/streams/v1/cycle", cycle | {"consumer_group": "idle"}))["success"]
+
     async def fail(self) -> str:
         """The id of a failed operation of the other queue: it was deleted under the operation, and is there again."""
         wire, theirs, item = self.narrow.wire, self.narrow.theirs, {"queue": self.narrow.theirs, "payload": SECRET}
-        assert wire.app is not None
         broker = wire.app.broker
-        await broker.operation_drain.stop()
+        await broker._engine.operation_drain.stop()
         make_busy(wire)
         [accepted] = await self._admin("POST", "/api/v1/push", {"items": [item]})
         await broker.queues.delete(theirs)
-        broker.operation_drain.start()
+        broker._engine.operation_drain.start()
         self.operation = str(accepted["operationId"])
 
         async def failed() -> bool:
-            return (await self.operation_seen())["status"] == "failed"
+            return bool((await self.operation_seen())["status"] == "failed")
 
         await until(failed)
         make_calm(wire)
@@ -125,7 +129,7 @@ class World:
             path: await self._admin("GET", path)
             for path in (
                 f"/api/v1/messages/{self.partition}/{held}",
-                f"/api/v1/traces/{self.partition}/{held}",
+                *([f"/api/v1/traces/{self.partition}/{held}"] if INSTALLED else []),
                 f"/api/v1/effects/{at}?partitionId={self.partition}",
                 f"/api/v1/dlq?queue={theirs}",
                 f"/api/v1/scheduled/{theirs}",
@@ -134,8 +138,9 @@ class World:
                 f"/api/v1/leases?queue={theirs}",
             )
         }
-        state = {"query_id": self.stream, "partition_id": self.partition}
-        found["state"] = await self._admin("POST", "/streams/v1/state/get", state)
+        if INSTALLED:
+            state = {"query_id": self.stream, "partition_id": self.partition}
+            found["state"] = await self._admin("POST", "/streams/v1/state/get", state)
         workers = (await self._admin("GET", "/api/v1/workers"))["workers"]
         found["worker"] = [one["queues"] for one in workers if one["id"] == at]
         for path in list(found):
@@ -151,10 +156,8 @@ class World:
         one, own_dlq = f"/api/v1/messages/{own}/{held}", f"/admin/queues/{mine}/dlq"
         dead, ids = str(self.dead["id"]), {"queue": mine, "ids": [self.dead["id"]]}
         commit = {"queue": mine, "token": self.token, "before": "", "revision": "r", "cursor": "c"}
-        operation = {"type": "upsert", "key": "k", "value": "forged"}
-        state = {"query_id": self.stream, "partition_id": own}
-        group = {"consumer_group": "idle"}
         return {
+            **(self._queen_cases() if INSTALLED else {}),
             "POST /api/v1/push": ("/api/v1/push", {"items": [{"queue": mine, "payload": 1, "transactionId": held}]}),
             "POST /api/v1/ack": ("/api/v1/ack", ack),
             "POST /api/v1/ack/batch": ("/api/v1/ack/batch", {"acknowledgments": [ack]}),
@@ -189,6 +192,16 @@ class World:
             "POST /admin/queues/{queue}/dlq/{id}/replay": (f"{own_dlq}/{dead}/replay", NEW),
             "POST /admin/queues/{queue}/dlq/replay": (f"{own_dlq}/replay", {"ids": [dead]}),
             "DELETE /admin/queues/{queue}/dlq/{id}": (f"{own_dlq}/{dead}", NEW),
+            "POST /api/v1/operations/retry": ("/api/v1/operations/retry", {"queue": mine, "ids": [self.operation]}),
+            "POST /api/v1/operations/discard": ("/api/v1/operations/discard", {"queue": mine, "ids": [self.operation]}),
+        }
+
+    def _queen_cases(self) -> dict[str, tuple[str, Any]]:
+        mine, at, own, held = self.narrow.mine, self.at, self.mine["partitionId"], self.held["transactionId"]
+        operation = {"type": "upsert", "key": "k", "value": "forged"}
+        state = {"query_id": self.stream, "partition_id": own}
+        group = {"consumer_group": "idle"}
+        return {
             "POST /api/v1/traces": (
                 "/api/v1/traces",
                 {"transactionId": held, "partitionId": own, "data": "forged", "traceNames": [at]},
@@ -200,8 +213,6 @@ class World:
             ),
             "POST /streams/v1/state/get": ("/streams/v1/state/get", state),
             "POST /streams/v1/cycle": ("/streams/v1/cycle", state | group | {"state_ops": [operation]}),
-            "POST /api/v1/operations/retry": ("/api/v1/operations/retry", {"queue": mine, "ids": [self.operation]}),
-            "POST /api/v1/operations/discard": ("/api/v1/operations/discard", {"queue": mine, "ids": [self.operation]}),
         }
 
 
@@ -220,24 +231,12 @@ OPERATIONS = {"POST /api/v1/operations/retry", "POST /api/v1/operations/discard"
 @pytest.mark.parametrize("route", sorted(_walked() - OPERATIONS))
 async def test_an_object_of_another_queue_is_neither_shown_nor_changed(world: World, route: str) -> None:
     before = await world.seen()
-    assert msgspec.json.encode(before).count(SECRET.encode()) >= 5  # what is compared is there
+    assert msgspec.json.encode(before).count(SECRET.encode()) >= (5 if INSTALLED else 3)  # what is compared is there
     path, body = world.cases()[route]
     answer = await world.narrow.ask(route.partition(" ")[0], path, body)
     assert answer.status < 500, answer
     assert SECRET.encode() not in answer.body
     assert await world.seen() == before
-
-
-async def test_a_stream_is_used_by_whoever_may_read_its_source(world: World) -> None:
-    cases = world.cases()
-    for route in ("POST /streams/v1/queries", "POST /streams/v1/state/get", "POST /streams/v1/cycle"):
-        refused = await world.narrow.ask("POST", *cases[route])
-        assert f"pop:{world.narrow.theirs}" in refused.refused(403, "forbidden")["error"]
-    own = {"name": f"own-{world.at}", "source_queue": world.narrow.mine, "config_hash": "x"}
-    state = {"query_id": (await world.narrow.ask("POST", "/streams/v1/queries", own)).ok()["query_id"]}
-    state["partition_id"] = world.mine["partitionId"]
-    (await world.narrow.ask("POST", "/streams/v1/state/get", state)).ok()
-    (await world.narrow.ask("POST", "/streams/v1/queries", own | {"config_hash": "y", "reset": True})).ok()
 
 
 async def test_a_worker_is_ended_by_whoever_may_pop_from_its_queues(world: World) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fairlane.runtime.siblings import Siblings
+from fairlane.runtime.peer_processes import PeerProcesses
 from tests.conformance.backends import PostgresBackend
 from tests.conformance.configurations import Configuration
-from tests.http.test_hooks import BODY, SECRET, Inbox, headers_of
+from tests.http.test_webhooks import BODY, SECRET, Inbox, headers_of
 from tests.http.wire import Wire, serving
 from tests.postgres import PostgresServer
+from tests.queen_package import INSTALLED
 from tests.until import until
 
 COLUMNS = ("pushed", "popped", "acked", "failed", "dead", "depth", "oldestSeconds")
@@ -68,7 +70,7 @@ async def test_queues_are_sorted_and_paged_on_the_server(wire: Wire) -> None:
     await wire.pop(names[0], consumerGroup="g", batch=1)
     (await wire.post("/api/v1/queues", names[1], "pause", body={})).ok()
 
-    async def listed(**query: object) -> list[str]:
+    async def listed(**query: Any) -> list[str]:
         found = (await wire.get("/api/v1/resources/queues", search=mark, **query)).ok()
         assert found["total"] == 3
         return [one["name"][-1] for one in found["queues"]]
@@ -98,7 +100,7 @@ async def test_the_lag_of_a_group_is_told_over_time(wire: Wire) -> None:
     await wire.push(queue, 1, 2, 3)
     await wire.ack(await wire.pop(queue, consumerGroup="billing", batch=1))
 
-    async def lags(**query: object) -> list[int]:
+    async def lags(**query: Any) -> list[int]:
         await wire.get("/api/v1/resources/overview")
         found = (await wire.get("/api/v1/history", queue=queue, **query)).ok()
         assert len(found["lag"]) == len(found["pushed"])
@@ -122,28 +124,29 @@ async def test_stopped_lanes_are_counted_in_the_list(wire: Wire) -> None:
 
 
 @pytest.fixture
-async def siblings(postgres18: PostgresServer, tmp_path: Path) -> AsyncIterator[list[Wire]]:
+async def peer_processes(postgres18: PostgresServer, tmp_path: Path) -> AsyncIterator[list[Wire]]:
     """Two processes of a broker, as far as they can tell."""
     backend = PostgresBackend(postgres18, Configuration("http", postgres=18))
     await backend.make()
     async with serving(await backend.open(None)) as first, serving(await backend.open(None)) as second:
         for number, wire in enumerate((first, second)):
-            processes = wire.app.broker.processes
-            processes.siblings = Siblings(tmp_path, number, 2)
-            await processes.siblings.serve(processes.answers)
+            processes = wire.app.broker.process.peer_stats
+            processes.peer_processes = PeerProcesses(tmp_path, number, 2)
+            await processes.peer_processes.serve(processes.answers)
         yield [first, second]
         for wire in (first, second):
-            wire.app.broker.processes.siblings.close()
+            assert wire.app.broker.process.peer_stats.peer_processes is not None
+            wire.app.broker.process.peer_stats.peer_processes.close()
 
 
-async def test_processes_of_a_broker_tell_what_all_of_them_did(siblings: list[Wire]) -> None:
-    first, second = siblings
+async def test_processes_of_a_broker_tell_what_all_of_them_did(peer_processes: list[Wire]) -> None:
+    first, second = peer_processes
     queue = first.name()
     await first.push(queue, 1, 2)
     await second.push(queue, 3)
     assert len(await second.pop(queue)) == 3
 
-    for wire in siblings:
+    for wire in peer_processes:
 
         async def told(wire: Wire = wire) -> bool:
             found = (await wire.get("/api/v1/history", minutes=5, queue=queue)).ok()
@@ -155,22 +158,23 @@ async def test_processes_of_a_broker_tell_what_all_of_them_did(siblings: list[Wi
 
         await until(told)
         assert any((await wire.get("/api/v1/history", minutes=5)).ok()["pushP99Ms"])
-        assert (await wire.get("/api/v1/status/analytics", queue=queue, interval="minute")).ok()["dataPoints"]
+        if INSTALLED:
+            assert (await wire.get("/api/v1/status/analytics", queue=queue, interval="minute")).ok()["dataPoints"]
 
 
 async def test_a_process_tells_of_webhooks_that_came_to_another(
-    siblings: list[Wire], monkeypatch: pytest.MonkeyPatch
+    peer_processes: list[Wire], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOOK_SECRET", SECRET)
-    first, second = siblings
+    first, second = peer_processes
     hook = 'webhook W% { queue: Q%  verify: github { secret_env: "HOOK_SECRET" } }'
     inbox = await Inbox(first).apply(f"queue Q% {{}}\n{hook}")
     name = f"W{inbox.tag}"
-    await until(lambda: name in second.app.broker.compiled_specs.hooks)
+    await until(lambda: name in second.app.broker.specs.compiled.webhooks)
     (await inbox.send("W", BODY, headers_of("github", BODY))).ok(202)
     inbox.wire = second
     (await inbox.send("W", BODY, headers_of("github", b"other"))).refused(401)
-    for wire in siblings:
+    for wire in peer_processes:
         [found] = [one for one in (await wire.get("/api/v1/hooks")).ok()["hooks"] if one["name"] == name]
         assert (found["delivered"], found["refused"]) == (1, 1)
         assert [one["outcome"] for one in found["recent"]] == ["mismatch", "queued"]
@@ -178,11 +182,12 @@ async def test_a_process_tells_of_webhooks_that_came_to_another(
         assert [one["kind"] for one in findings if name in one["sentence"]] == ["hook_refused"]
 
 
-async def test_a_process_that_does_not_answer_is_left_out(siblings: list[Wire]) -> None:
-    first, second = siblings
+async def test_a_process_that_does_not_answer_is_left_out(peer_processes: list[Wire]) -> None:
+    first, second = peer_processes
     queue = first.name()
     await first.push(queue, 1)
-    second.app.broker.processes.siblings.close()
+    assert second.app.broker.process.peer_stats.peer_processes is not None
+    second.app.broker.process.peer_stats.peer_processes.close()
 
     async def told() -> float:
         found = (await first.get("/api/v1/history", minutes=5, queue=queue)).ok()

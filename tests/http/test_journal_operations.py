@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from fairlane import AckItem, Client
-from fairlane.broker.push_batch import PushRequest
+from fairlane.broker.push_batch import PushFlight, PushRequest
 from fairlane.client import QueuedPush
 from fairlane.model.ids import PartitionId, uuid7_ms
 from fairlane.model.message import PushItem
@@ -29,11 +29,11 @@ async def wire(backend: Backend, tmp_path: Path) -> AsyncIterator[Wire]:
     journal = await open_journal(str(tmp_path / "journal"), 10**9, "test")
     async with serving(await backend.open(None), journal=journal) as wire:
         yield wire
-        await maintain(wire, on=False)
+        await pause_pushes(wire, paused=False)
 
 
-async def maintain(wire: Wire, *, on: bool) -> None:
-    (await wire.post("/api/v1/system/maintenance", body={"enabled": on})).ok()
+async def pause_pushes(wire: Wire, *, paused: bool) -> None:
+    (await wire.post("/api/v1/pauses", body={"pushes": paused})).ok()
 
 
 async def push(wire: Wire, queue: str, *payloads: Any, **more: Any) -> list[Any]:
@@ -52,7 +52,7 @@ async def completed(wire: Wire, id: str) -> Any:
 
 async def test_a_push_in_the_journal_is_an_operation_that_is_found_before_and_after_the_drain(wire: Wire) -> None:
     queue = wire.name()
-    await maintain(wire, on=True)
+    await pause_pushes(wire, paused=True)
     first, second = await push(wire, queue, 1, 2)
     [third] = await push(wire, queue, 3)
     assert (first["status"], first["durability"], first["reason"]) == ("buffered", "journal", "maintenance")
@@ -72,7 +72,7 @@ async def test_a_push_in_the_journal_is_an_operation_that_is_found_before_and_af
         assert found == [first["operationId"], third["operationId"]]
     for verb in ("retry", "discard"):
         (await wire.post(f"/api/v1/operations/{first['operationId']}/{verb}")).refused(409, "conflict")
-    await maintain(wire, on=False)
+    await pause_pushes(wire, paused=False)
     for one, ids in ((first, [first, second]), (third, [third])):
         found = await completed(wire, one["operationId"])
         assert (found["durability"], found["queue"]) == ("store", queue)
@@ -85,14 +85,14 @@ async def test_a_push_in_the_journal_is_an_operation_that_is_found_before_and_af
 
 async def test_the_client_waits_for_a_push_in_the_journal(wire: Wire) -> None:
     queue = wire.name()
-    await maintain(wire, on=True)
+    await pause_pushes(wire, paused=True)
     async with Client(wire.base) as client, Client(wire.base, queued_operation="wait") as patient:
         handle = await client.push(queue, 1)
         assert isinstance(handle, QueuedPush)
         waiting = [asyncio.create_task(handle.wait()), asyncio.create_task(patient.push(queue, 2))]
         done, _ = await asyncio.wait(waiting, timeout=0.3)
         assert not done
-        await maintain(wire, on=False)
+        await pause_pushes(wire, paused=False)
         outcomes = await asyncio.gather(*waiting)
     assert [one.status for one in outcomes] == ["queued", "queued"]
     popped = await wire.pop(queue)
@@ -102,13 +102,13 @@ async def test_the_client_waits_for_a_push_in_the_journal(wire: Wire) -> None:
 async def test_a_push_that_leaves_the_journal_for_a_lane_with_operations_keeps_its_id(wire: Wire) -> None:
     queue = wire.name()
     await wire.push(queue, 0)
-    await wire.app.broker.operation_drain.stop()
+    await wire.app.broker._engine.operation_drain.stop()
     make_busy(wire)
     await push(wire, queue, 1)
-    await maintain(wire, on=True)
+    await pause_pushes(wire, paused=True)
     [accepted, again] = [(await push(wire, queue, 2, transactionId="x"))[0] for _ in range(2)]
     make_calm(wire)
-    await maintain(wire, on=False)
+    await pause_pushes(wire, paused=False)
 
     async def moved() -> bool:
         return bool((await wire.get("/api/v1/operations", accepted["operationId"])).ok()["durability"] == "store")
@@ -116,7 +116,7 @@ async def test_a_push_that_leaves_the_journal_for_a_lane_with_operations_keeps_i
     await until(moved)
     found = (await wire.get("/api/v1/operations", accepted["operationId"])).ok()
     assert found["status"] == "pending"
-    wire.app.broker.operation_drain.start()
+    wire.app.broker._engine.operation_drain.start()
     assert (await completed(wire, accepted["operationId"]))["result"]["items"][0]["status"] == "queued"
     assert (await completed(wire, again["operationId"]))["result"]["items"][0]["status"] == "duplicate"
     assert [message["data"] for message in await wire.pop(queue)] == [0, 1, 2]
@@ -124,8 +124,8 @@ async def test_a_push_that_leaves_the_journal_for_a_lane_with_operations_keeps_i
 
 async def test_operations_in_the_journal_and_in_the_store_are_one_list(wire: Wire) -> None:
     queue, names = wire.name(), ["a", "b", "c", "d", "e"]
-    await wire.app.broker.operation_drain.stop()
-    await maintain(wire, on=True)
+    await wire.app.broker._engine.operation_drain.stop()
+    await pause_pushes(wire, paused=True)
     ids: list[Any] = []
     for name in names:  # by turns
         await asyncio.sleep(0.002)  # operations of one millisecond have no order between journal and store
@@ -133,7 +133,7 @@ async def test_operations_in_the_journal_and_in_the_store_are_one_list(wire: Wir
             ids.append((await push(wire, queue, 0, partition=name))[0]["operationId"])
         else:
             request = PushRequest("default", [PushItem(queue=queue, partition=name, payload=b"0")])
-            [[outcome]] = await wire.app.broker._pusher.enqueue([request])  # type: ignore[misc]
+            [[outcome]] = await wire.app.broker._engine.pusher.run_enqueue(PushFlight([request]))  # type: ignore[misc]
             ids.append(outcome.operation_id)
     for limit in (1, 2, 3, 100):
         found: list[Any] = []
@@ -147,15 +147,15 @@ async def test_operations_in_the_journal_and_in_the_store_are_one_list(wire: Wir
             cursor = page["cursor"]
         assert [(one["id"], one["partition"]) for one in found] == list(zip(ids, names, strict=True))
         assert [one["durability"] for one in found] == ["store", "journal", "store", "journal", "store"]
-    wire.app.broker.operation_drain.start()
+    wire.app.broker._engine.operation_drain.start()
 
 
 async def test_a_failed_entry_of_the_journal_is_a_failed_operation(wire: Wire) -> None:
     queue = wire.name()
-    await maintain(wire, on=True)
+    await pause_pushes(wire, paused=True)
     accepted = [(await push(wire, queue, n, partition="a"))[0]["operationId"] for n in range(2)]
     await wire.configure(queue, ordering="fifo")
-    await maintain(wire, on=False)
+    await pause_pushes(wire, paused=False)
 
     async def failed() -> bool:
         states = [(await wire.get("/api/v1/operations", id)).ok()["status"] for id in accepted]
@@ -180,7 +180,7 @@ async def test_an_ack_that_is_an_operation_says_where_and_why(wire: Wire) -> Non
     queue = wire.name()
     await wire.push(queue, 0, 1)
     first, second = await wire.pop(queue)
-    await wire.app.broker.operation_drain.stop()
+    await wire.app.broker._engine.operation_drain.stop()
     make_busy(wire)
 
     async def ack(message: Any) -> Any:
@@ -195,7 +195,7 @@ async def test_an_ack_that_is_an_operation_says_where_and_why(wire: Wire) -> Non
     make_calm(wire)
     two = await ack(second)
     assert (two["queuePosition"], two["reason"]) == (2, "maintaining_order")
-    wire.app.broker.operation_drain.start()
+    wire.app.broker._engine.operation_drain.start()
     assert (await completed(wire, two["operationId"]))["result"]["items"][0]["success"]
 
 
@@ -203,7 +203,7 @@ async def test_an_ack_of_messages_in_a_row_may_become_an_operation(wire: Wire) -
     queue = wire.name()
     await wire.push(queue, *range(4))
     messages = await wire.pop(queue)
-    await wire.app.broker.operation_drain.stop()
+    await wire.app.broker._engine.operation_drain.stop()
     make_busy(wire)
     async with Client(wire.base) as client:
         row = {key: messages[1][key] for key in ("partitionId", "leaseId", "position")}
@@ -215,10 +215,10 @@ async def test_an_ack_of_messages_in_a_row_may_become_an_operation(wire: Wire) -
         rest = [AckItem(**_named(messages[at])) for at in (0, 3)]
         outcomes = await client.ack_many(rest)
         assert [outcome.reason for outcome in outcomes] == ["maintaining_order"] * 2
-    wire.app.broker.operation_drain.start()
+    wire.app.broker._engine.operation_drain.start()
     result = (await completed(wire, accepted[0]["operationId"]))["result"]
     assert [one["success"] for one in result["items"]] == [True, True]
-    await completed(wire, outcomes[0].operation_id)
+    await completed(wire, str(outcomes[0].operation_id))
     assert not await wire.pop(queue)
 
 
@@ -236,7 +236,7 @@ async def test_every_answer_to_a_push_names_the_trace_of_its_item(wire: Wire) ->
         return element
 
     elements = [await pushed(), await pushed(), await pushed(transactionId="y", delayMs=60_000)]
-    await maintain(wire, on=True)
+    await pause_pushes(wire, paused=True)
     elements.append(await pushed(transactionId="z"))
     assert [one["status"] for one in elements] == ["queued", "duplicate", "scheduled", "buffered"]
     assert [one["trace_id"] for one in elements] == [trace] * 4

@@ -23,7 +23,6 @@ ENGINE = "/api/v1/status/engine"
 
 def asked(wire: Wire, path: str, monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """How often a path was asked for, from now on."""
-    assert wire.app is not None
     calls: list[None] = []
     routes = wire.app.router.static
     route: Route = routes["GET", path.encode()]
@@ -92,13 +91,15 @@ async def test_a_payload_cannot_make_an_event(wire: Wire) -> None:
 async def test_a_path_is_asked_for_once_however_many_watch_and_never_while_nobody_does(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert wire.app is not None
-    monkeypatch.setattr(live, "TURN_SECONDS", 3600.0)
+    monkeypatch.setattr(live, "REFRESH_SECONDS", 3600.0)
     calls = asked(wire, OVERVIEW, monkeypatch)
     async with listening(wire, OVERVIEW) as one, listening(wire, OVERVIEW) as two, listening(wire, OVERVIEW) as three:
         assert [(await each.next())[0] for each in (one, two, three)] == ["snapshot"] * 3
         assert len(calls) == 1
-    tasks = lambda: [task for task in asyncio.all_tasks() if task.get_name().startswith("fairlane live")]  # noqa: E731
+
+    def tasks() -> list[asyncio.Task[Any]]:
+        return [task for task in asyncio.all_tasks() if task.get_name().startswith("fairlane live")]
+
     await until(lambda: not tasks())
     assert len(calls) == 1
     async with listening(wire, OVERVIEW) as again:
@@ -107,7 +108,7 @@ async def test_a_path_is_asked_for_once_however_many_watch_and_never_while_nobod
 
 
 async def test_nothing_is_sent_while_nothing_changes(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "TURN_SECONDS", 0.001)
+    monkeypatch.setattr(live, "REFRESH_SECONDS", 0.001)
     monkeypatch.setattr(live, "COMMENT_SECONDS", 0.3)
     calls = asked(wire, "/api/v1/schedules", monkeypatch)
     async with listening(wire, "/api/v1/schedules") as events:
@@ -158,12 +159,10 @@ async def test_streams_are_bounded(wire: Wire, monkeypatch: pytest.MonkeyPatch) 
 async def test_a_head_begins_no_stream(wire: Wire) -> None:
     answer = await wire.ask("HEAD", f"/api/v1/live?watch={ENGINE}")
     assert (answer.status, answer.headers["Content-Type"]) == (200, "text/event-stream")
-    assert wire.app is not None
     assert not wire.app.live._streams
 
 
 async def test_streams_end_when_the_broker_drains(wire: Wire) -> None:
-    assert wire.app is not None
     assert wire.app.server is not None
     async with listening(wire, ENGINE) as events:
         await events.next()
@@ -182,9 +181,9 @@ def test_watching_takes_a_share_of_the_time_that_does_not_grow() -> None:
     for times in ([0.001] * 5, [0.001] * 1000, [0.5, 0.001], [2.0] * 100, [0.0]):
         watching = live.Live.__new__(live.Live)
         watching._watched = {str(number): One(seconds) for number, seconds in enumerate(times)}  # type: ignore[misc]
-        rests = [watching._rest_seconds(one) for one in watching._watched.values()]
+        rests = [watching._pause_seconds(one) for one in watching._watched.values()]
         assert sum(one / rest for one, rest in zip(times, rests, strict=True)) < 0.04
-        assert min(rests) >= live.TURN_SECONDS
+        assert min(rests) >= live.REFRESH_SECONDS
 
 
 JSON = st.recursive(

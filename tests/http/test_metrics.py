@@ -84,7 +84,7 @@ async def test_leases_that_ran_out_are_counted(wire: Wire) -> None:
 async def test_metrics_answer_while_the_store_does_not(wire: Wire) -> None:
     await wire.push(wire.name(), 1)
     assert (await scrape(wire))[sample("store_up")] == 1
-    await wire.app.broker.store.close()
+    await wire.app.broker._engine.store.close()
     found = await soon(wire, {sample("store_up"): 0})  # an answer of the store is good for a second
     assert found[sample("requests_total", verb="push")] == 1
     assert not [name for name, _ in found if name.startswith(("fairlane_queue_", "fairlane_group_"))]
@@ -108,7 +108,7 @@ async def test_no_age_is_told_before_the_first_count(wire: Wire, monkeypatch: py
 
 
 async def test_operations_that_do_not_move_are_counted_as_stuck(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    await wire.app.broker.operation_drain.stop()
+    await wire.app.broker._engine.operation_drain.stop()
     make_busy(wire)
     await push(wire, wire.name(), 1)
     waiting, stuck = sample("operations", state="waiting"), sample("operation_backlogs_stuck")
@@ -116,5 +116,5 @@ async def test_operations_that_do_not_move_are_counted_as_stuck(wire: Wire, monk
     assert found[stuck] == 0, "not yet"
     monkeypatch.setattr("fairlane.http.metrics.store.STUCK_SECONDS", -1)  # as if so much time had passed
     await soon(wire, {waiting: 1, stuck: 1})
-    wire.app.broker.operation_drain.start()
+    wire.app.broker._engine.operation_drain.start()
     await soon(wire, {waiting: 0, stuck: 0})

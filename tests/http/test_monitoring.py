@@ -16,11 +16,11 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from fairlane import Broker
-from fairlane.http.app import App
+from fairlane.http.app import HttpApp
 from fairlane.http.metrics.exposition import exposition
 from fairlane.http.metrics.families import OTHER
 from fairlane.http.metrics.store import StoreMetrics
-from fairlane.runtime.siblings import Siblings
+from fairlane.runtime.peer_processes import PeerProcesses
 from fairlane.wire.schedules import ScheduleOptions
 from tests.conformance.backends import Backend, PostgresBackend, SqliteBackend
 from tests.conformance.configurations import Configuration
@@ -70,13 +70,13 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
 async def text(tmp_path: Path) -> AsyncIterator[str]:
     """A scrape of one of two processes, with a journal and a bit of everything."""
     async with Broker.open(tmp_path / "queue.db", journal=str(tmp_path / "journal")) as broker:
-        app = App(broker, siblings=Siblings(tmp_path, 0, 2))
+        app = HttpApp(broker, peer_processes=PeerProcesses(tmp_path, 0, 2))
         await broker.queues.configure("limited", max_size=10)
         await broker.push("limited", 1)
         await broker.ack(await broker.pop("limited"))
         await broker.schedules.define("tick", ScheduleOptions(queue="limited", every_seconds=60))
-        broker.telemetry.hooks["h", "queued"] += 1
-        broker.telemetry.command("c").record("completed", 0.1)
+        broker.process.telemetry.webhooks["h", "queued"] += 1
+        broker.process.telemetry.command("c").record("completed", 0.1)
         yield (await exposition(app)).decode()
 
 
@@ -177,7 +177,7 @@ def test_the_board_is_one_that_grafana_takes() -> None:
     """As its schema of dashboards says, as far as it can be told without one."""
     assert BOARD["schemaVersion"] >= 36, "older ones are migrated when they are loaded"
     assert {"title", "uid", "time", "templating", "annotations"} <= BOARD.keys()
-    taken = set()
+    taken: set[tuple[int, int]] = set()
     for panel in BOARD["panels"]:
         place = panel["gridPos"]
         assert 0 <= place["x"] < place["x"] + place["w"] <= 24, panel["title"]

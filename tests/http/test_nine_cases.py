@@ -9,9 +9,9 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from fairlane.hooks.schemes import PRESETS
-from fairlane.hooks.signatures import sign
 from fairlane.model.names import COMMANDS
+from fairlane.webhooks.schemes import PRESETS
+from fairlane.webhooks.signatures import sign
 from tests.clock import ManualClock
 from tests.conformance.backends import Backend
 from tests.http.wire import Answer, Wire, serving
@@ -29,7 +29,7 @@ class Incidents:
 
     async def apply(self) -> None:
         text = INCIDENTS.replace("WebhookIngress", self.queue).replace("WebhookDLQ", self.dead)
-        text = text.replace("PagerDutyAlert", f"Hook{self.tag}").replace("IncidentManagement", f"App{self.tag}")
+        text = text.replace("PagerDutyAlert", f"Webhook{self.tag}").replace("IncidentManagement", f"App{self.tag}")
         text = text.replace("Incident.CreateIncident", f"Create{self.tag}")
         text = text.replace("max_depth: 10000", "max_depth: 4  completed_max_age_seconds: 60")
         spec = msgspec.to_builtins(compiled(text.replace("max_attempts: 5", "max_attempts: 2")).spec)
@@ -39,7 +39,7 @@ class Incidents:
         body = b'{"incident":{"id":"%b","title":"%b"}}' % (incident.encode(), delivery_id.encode())
         signed = sign(PRESETS["pagerduty"], SECRET.encode(), body, delivery_id=delivery_id, now=0)
         headers = {"Content-Type": "application/json"} | {name.decode(): text.decode() for name, text in signed.items()}
-        return await self.wire.ask("POST", f"/hook/Hook{self.tag}", body=body, headers=headers)
+        return await self.wire.ask("POST", f"/hook/Webhook{self.tag}", body=body, headers=headers)
 
     async def pop(self) -> list[Any]:
         """Pop with the group that runs the commands of the queue."""
@@ -126,8 +126,7 @@ async def test_dead_after_its_last_attempt_and_replayed_once(incidents: Incident
         incidents.clock.advance(61)
     listed = (await incidents.wire.get("/admin/queues", incidents.queue, "dlq")).ok()["dead_letters"]
     assert [(letter["error"], letter["attempts"]) for letter in listed] == [("boom", 2)]
-    assert incidents.wire.app is not None
-    await incidents.wire.app.broker.forwarder.forward()
+    await incidents.wire.app.broker._engine.forwarder.forward()
     [letter] = await incidents.wire.pop(incidents.dead)
     assert letter["data"]["error"] == "boom"
     replay = f"/admin/queues/{incidents.queue}/dlq/{listed[0]['id']}/replay"

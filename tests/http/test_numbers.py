@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.http.test_hooks import Inbox
+from tests.http.test_webhooks import Inbox
 from tests.http.wire import Wire
 
 HUGE = b"1e400"

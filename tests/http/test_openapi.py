@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from fairlane.http.openapi import openapi
-from fairlane.http.routes import ROUTES
-from tests.http.test_access import OPEN, rules
+from fairlane.http.route_table import ROUTES
+from tests.http.test_route_scopes import OPEN, rules
 
 PUBLIC = {
     *("GET /livez", "GET /readyz", "GET /", "GET /dashboard/{path}", "POST /api/v1/login", "POST /api/v1/logout"),

@@ -13,11 +13,11 @@ from tests.until import until
 
 
 def make_busy(wire: Wire, *, push: int = 10_000) -> None:
-    wire.app.broker.admission.limits = {"push": Limit(-1.0, push), "ack": Limit(-1.0, 50_000)}
+    wire.app.broker._engine.admission.limits = {"push": Limit(-1.0, push), "ack": Limit(-1.0, 50_000)}
 
 
 def make_calm(wire: Wire) -> None:
-    wire.app.broker.admission.limits = {}
+    wire.app.broker._engine.admission.limits = {}
 
 
 async def push(wire: Wire, queue: str, *payloads: Any, status: int = 202) -> list[Any]:
@@ -46,7 +46,7 @@ async def test_a_push_that_is_an_operation_is_told_where_and_looked_up(wire: Wir
     assert first["estimatedWait"] > 0
     found = await ended(wire, first["operationId"])
     assert (found["operation_type"], found["priority"], found["status"]) == ("PUSH", 5, "completed")
-    assert (found["retry_count"], found["error_message"]) == (0, None)
+    assert (found["retry_count"], found["max_retries"], found["error_message"]) == (0, 3, None)
     assert found["created_at"] <= found["processing_started_at"] <= found["processed_at"]
     assert found["latency_seconds"] > 0
     assert [item["transaction_id"] for item in found["result"]["items"]] == [
@@ -77,7 +77,7 @@ async def test_a_refused_push_says_when_to_come_again_and_how_much_waits(wire: W
 
 async def test_stats_count_operations_and_name_the_deepest_lanes(wire: Wire) -> None:
     queue = wire.name()
-    await wire.app.broker.operation_drain.stop()
+    await wire.app.broker._engine.operation_drain.stop()
     make_busy(wire)
     await push(wire, queue, 1)
     [deep] = await push(wire, queue, 2)
@@ -96,17 +96,17 @@ async def test_stats_count_operations_and_name_the_deepest_lanes(wire: Wire) -> 
     assert discarded["status"] == "discarded"
     again = await wire.post(f"/api/v1/operations/{deep['operationId']}/discard")
     assert (again.status, again.json["code"]) == (409, "conflict")
-    await wire.app.broker.store.queues.delete("default", queue)
+    await wire.app.broker._engine.store.queues.delete("default", queue)
 
 
 async def test_a_failed_operation_is_shown_and_tried_again(wire: Wire) -> None:
     queue = wire.name()
     await push(wire, queue, 0, status=201)
-    await wire.app.broker.operation_drain.stop()
+    await wire.app.broker._engine.operation_drain.stop()
     make_busy(wire)
     [poison] = await push(wire, queue, "kept")
     await wire.app.broker.queues.delete(queue)
-    wire.app.broker.operation_drain.start()
+    wire.app.broker._engine.operation_drain.start()
     failed = await ended(wire, poison["operationId"])
     assert failed["status"] == "failed"
     assert "deleted" in failed["error_message"]
@@ -122,12 +122,12 @@ async def test_a_failed_operation_is_shown_and_tried_again(wire: Wire) -> None:
 async def fail(wire: Wire, queue: str, *payloads: Any) -> list[str]:
     """Operations of a queue that was deleted under them, one for each payload; the queue is there again."""
     await push(wire, queue, "first", status=201)
-    await wire.app.broker.operation_drain.stop()
+    await wire.app.broker._engine.operation_drain.stop()
     make_busy(wire)
     ids = [(await push(wire, queue, payload))[0]["operationId"] for payload in payloads]
     await wire.app.broker.queues.delete(queue)
     make_calm(wire)
-    wire.app.broker.operation_drain.start()
+    wire.app.broker._engine.operation_drain.start()
     assert {(await ended(wire, id))["status"] for id in ids} == {"failed"}
     await wire.configure(queue)
     return ids
@@ -176,7 +176,7 @@ async def test_the_client_lists_retries_and_discards_operations(wire: Wire) -> N
     queue = wire.name()
     ids = await fail(wire, queue, *range(4))
     async with Client(wire.base) as client:
-        found = await client.operations.list(status="failed", queue=queue, limit=3)
+        found = await client.operations.all(status="failed", queue=queue, limit=3)
         assert [(one.id, one.queue, one.messages) for one in found] == [(id, queue, 1) for id in ids[:3]]
         assert (await client.operations.discard(ids[0])).status == "discarded"
         assert (await client.operations.retry(ids[1])).status in ("pending", "processing", "completed")

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from fairlane.http.server import Limits, Request, Response
 from fairlane.http.server.connection import Connection
 from fairlane.http.server.parser import KnownHeaders, Parser
-from fairlane.runtime.memory import Budget
+from fairlane.runtime.memory import ByteBudget
 from tests.http.raw_requests import CORPUS, GET, POST, made, mutations
 
 STRICTER = {
@@ -93,13 +93,13 @@ class Requests(Connection):
 
     def __init__(self, known: KnownHeaders) -> None:
         server: Any = SimpleNamespace(
-            limits=Limits(), budget=Budget(0), loop=SimpleNamespace(time=lambda: 0.0), known_headers=known
+            limits=Limits(), budget=ByteBudget(0), loop=SimpleNamespace(time=lambda: 0.0), known_headers=known
         )
         super().__init__(server, server)
         self.whole: list[Read] = []
         self.error: str | None = None
 
-    def begin(self, request: Request, length: int | None, came: int = 0) -> None:
+    def begin(self, request: Request, length: int | None, received: int = 0) -> None:
         pass
 
     def grow(self, request: Request, size: int, more: int) -> None:
@@ -112,7 +112,7 @@ class Requests(Connection):
         target = request.path + b"?" + request.query_string
         self.whole.append(read(request.method.encode(), target, request.headers.items(), request.body))
 
-    def _end(self, response: Response, linger: bool) -> None:
+    def _send_last(self, response: Response, linger: bool) -> None:
         self.error = msgspec.json.decode(response.body)["error"]
 
 

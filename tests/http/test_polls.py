@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from fairlane.http.server import Limits, Request, Response
+from fairlane.http.server.connection import Connection
 from tests.conformance.backends import Backend
 from tests.http.wire import Wire, serving
 from tests.until import until
@@ -32,8 +33,7 @@ async def hang_on(wire: Wire, queue: str) -> asyncio.StreamWriter:
 
 
 def waiting(wire: Wire) -> int:
-    assert wire.app is not None
-    return wire.app.broker.waiters._polls
+    return wire.app.broker._engine.waiters._polls
 
 
 async def test_polls_beyond_the_limit_are_told_to_come_again(narrow: Wire) -> None:
@@ -69,7 +69,6 @@ async def test_what_could_not_be_sent_is_given_back_without_charge(wire: Wire) -
     queue = wire.name()
     await wire.configure(queue, leaseTime=600)
     await wire.push(queue, 1, 2)
-    assert wire.app is not None
     server = wire.app.server
     assert server is not None
     handle = server.handler
@@ -77,6 +76,7 @@ async def test_what_could_not_be_sent_is_given_back_without_charge(wire: Wire) -
     async def leave(request: Request) -> Response:
         response = await handle(request)
         for connection in server.connections:
+            assert isinstance(connection, Connection)
             assert connection._transport is not None
             connection._transport.close()
         return response
@@ -95,8 +95,7 @@ async def test_a_pop_takes_what_fits_into_the_bytes_that_the_broker_may_hold(bac
     await backend.make()
     limits = Limits(inflight_bytes_max=4 * 2**20)
     async with serving(await backend.open(None), limits=limits) as wire:
-        assert wire.app is not None
-        queue, budget = wire.name(), wire.app.broker.budget
+        queue, budget = wire.name(), wire.app.broker.process.budget
         for _ in range(6):
             await wire.push(queue, "x" * (2**20 - 100))
         taken = await wire.pop(queue)

@@ -77,8 +77,6 @@ async def test_what_is_not_there_is_a_404(wire: Wire) -> None:
     for path, *parts in (
         ("/api/v1/resources/queues", nobody),
         ("/api/v1/resources/queues", nobody, "depth"),
-        ("/api/v1/status/queues", nobody),
-        ("/api/v1/status/queues", nobody, "messages"),
     ):
         assert (await wire.get(path, *parts)).refused(404, "not_found")["error"] == "Queue not found"
     (await wire.get("/api/v1/resources/partitions", queue=nobody)).refused(404, "not_found")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlane.model.names import COMMANDS
-from tests.http.test_hooks import BODY, SECRET, Inbox, headers_of
+from tests.http.test_webhooks import BODY, SECRET, Inbox, headers_of
 from tests.http.wire import Wire
 
 SIGNED = 'verify: github { secret_env: "HOOK_SECRET" }'

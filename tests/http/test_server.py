@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fairlane.http.server import Limits, Request, Response, Server, json_response
+from fairlane.http.server.connection import Connection
 from tests.until import SECONDS_MAX
 
 FAST = Limits(
@@ -247,6 +248,7 @@ async def test_an_answer_that_could_not_be_sent_is_told_of() -> None:
 
     async def handler(_request: Request) -> Response:
         for connection in server.connections:
+            assert isinstance(connection, Connection)
             assert connection._transport is not None
             connection._transport.close()  # the client left, and its connection is not taken down yet
         return Response(200, unsent=lambda: told.append(True))

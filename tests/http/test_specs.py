@@ -61,7 +61,7 @@ async def test_what_weakens_is_told_and_needs_consent(wire: Wire, monkeypatch: p
     (await wire.post("/api/v1/spec/apply", body={"spec": signed})).ok()
     unsigned = {"spec": document(app, f"{text} webhook {hook} {{ queue: {queue} }}")}
     [danger] = (await wire.post("/api/v1/spec/plan", body=unsigned)).ok()["dangers"]
-    assert danger.startswith(f"webhook {hook}: signatures are not checked any more")
+    assert danger.startswith(f"webhook {hook}: signatures are no longer checked")
     refused = (await wire.post("/api/v1/spec/apply", body=unsigned)).refused(409, "consent_needed")
     assert danger in refused["error"]
     assert (await wire.ask("POST", f"/hook/{hook}", body={"n": 1})).status == 401
@@ -73,7 +73,7 @@ async def test_a_new_webhook_without_a_signature_needs_consent(wire: Wire) -> No
     queue, hook = f"Q{uuid4().hex}", f"W{uuid4().hex}"
     body = {"spec": document(f"App{uuid4().hex}", f"queue {queue} {{}} webhook {hook} {{ queue: {queue} }}")}
     [danger] = (await wire.post("/api/v1/spec/plan", body=body)).ok()["dangers"]
-    assert danger == f"webhook {hook}: signatures are not checked: whoever knows the URL may send"
+    assert danger == f"webhook {hook}: signatures are not checked: anyone who knows the URL can send"
     refused = (await wire.post("/api/v1/spec/apply", body=body)).refused(409, "consent_needed")
     assert danger in refused["error"]
     assert (await wire.ask("POST", f"/hook/{hook}", body={"n": 1})).status == 404

@@ -1,4 +1,4 @@
-"""Status, analytics, metrics, health and maintenance over HTTP."""
+"""Status, metrics, health and pauses over HTTP."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_waiting_polls_are_counted_and_do_not_lengthen_the_latency(wire: W
     await wire.configure(queue)
     began = time.monotonic()
     waiting = asyncio.create_task(wire.pop(queue, wait="true", timeout=60_000))
-    await until(wire.app.broker.waiters.counts)
+    await until(wire.app.broker._engine.waiters.counts)
     assert (await wire.get("/api/v1/status/engine")).ok()["queue"]["parked"] >= 1
     await asyncio.sleep(0.5)
     await wire.push(queue, 1)
@@ -115,67 +115,6 @@ async def test_the_histogram_grows_to_its_count(wire: Wire) -> None:
     assert below[-1] == 5
 
 
-async def test_status_shows_throughput_and_queues(wire: Wire) -> None:
-    queue = wire.name()
-    await work(wire, queue)
-    found = (await wire.get("/api/v1/status")).ok()
-    assert found["bucketMinutes"] == 1
-    assert sum(point["ingested"] for point in found["throughput"]) == 3
-    assert sum(point["processed"] for point in found["throughput"]) == 3
-    assert sum(point["ackFailed"] for point in found["throughput"]) == 1
-    assert queue in [each["name"] for each in found["queues"]]
-    assert found["messages"]["requests"]["push"] == 1
-    assert found["messages"]["batchEfficiency"]["push"] == 3
-    assert found["leases"]["active"] >= 0
-    narrow = (await wire.get("/api/v1/status", queue=queue)).ok()
-    assert [each["name"] for each in narrow["queues"]] == [queue]
-    assert narrow["messages"]["total"] == 4
-    wide = (await wire.get("/api/v1/status", **{"from": "2026-01-01", "to": "2026-01-05"})).ok()
-    assert (wide["bucketMinutes"], wide["throughput"]) == (60, [])
-    (await wire.get("/api/v1/status", **{"from": "2026-01-05", "to": "2026-01-01"})).refused(400)
-
-
-async def test_queues_of_the_status_pages(wire: Wire) -> None:
-    queue, partition = wire.name(), wire.name("lane")
-    await wire.configure(queue, namespace=f"ns {queue}", priority=3)
-    await wire.push(queue, 1, 2, partition=partition)
-    listed = (await wire.get("/api/v1/status/queues", namespace=f"ns {queue}")).ok()
-    assert [each["name"] for each in listed["queues"]] == [queue]
-    assert listed["pagination"] == {"limit": 100, "offset": 0}
-    shown = (await wire.get("/api/v1/status/queues", queue, includePartitions="true")).ok()
-    assert (shown["queue"]["name"], shown["queue"]["priority"]) == (queue, 3)
-    assert {each["name"] for each in shown["partitions"]} == {"Default", partition}
-    assert shown["totals"]["messages"]["total"] == shown["totals"]["total"] == 2
-    assert (await wire.get("/api/v1/status/queues", queue, includePartitions="false")).ok()["partitions"] == []
-    messages = (await wire.get("/api/v1/status/queues", queue, "messages", limit=1)).ok()
-    assert [(each["queue"], each["partition"], each["status"]) for each in messages] == [(queue, partition, "pending")]
-
-
-async def test_analytics_serve_what_was_counted(wire: Wire) -> None:
-    queue = wire.name()
-    await work(wire, queue)
-    analytics = (await wire.get("/api/v1/status/analytics", queue=queue, interval="minute")).ok()
-    # The push of a transaction is counted where it is stored.
-    assert sum(point["messages"] for point in analytics["dataPoints"]) == 4
-    ops = (await wire.get("/api/v1/analytics/queue-ops", queue=queue)).ok()
-    assert ops["queues"] == [queue]
-    assert sum(point["pushMessages"] for point in ops["series"]) == 4
-    assert sum(point["popMessages"] for point in ops["series"]) == 3
-    assert sum(point["ackFailed"] for point in ops["series"]) == 1
-    lag = (await wire.get("/api/v1/analytics/queue-lag", queue=queue)).ok()
-    assert sum(point["popCount"] for point in lag) == 1
-    workers = (await wire.get("/api/v1/analytics/worker-metrics")).ok()
-    assert workers["summary"]["totalPushMessages"] == 3
-    system = (await wire.get("/api/v1/analytics/system-metrics")).ok()
-    assert system["replicas"][0]["timeSeries"][-1]["metrics"]["memory"]["rss_bytes"]["last"] > 0
-    parked = (await wire.get("/api/v1/analytics/queue-parked-replicas")).ok()
-    assert parked["replicas"][0]["hostname"]
-    assert (await wire.get("/api/v1/analytics/retention", queue=queue)).ok()["totals"]["totalMsgs"] == 0
-    report = (await wire.get("/api/v1/analytics/postgres-stats")).ok()
-    assert report["kind"] == wire.app.broker.store.kind
-    (await wire.get("/api/v1/status/analytics", interval="year")).refused(400)
-
-
 async def test_health_tells_whether_the_store_answers(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     healthy = (await wire.get("/health")).ok()
     assert (healthy["status"], healthy["database"]) == ("healthy", "connected")
@@ -190,7 +129,7 @@ async def test_health_tells_whether_the_store_answers(wire: Wire, monkeypatch: p
         answer = await wire.get("/readyz")
         return answer if answer.status != 200 else None
 
-    monkeypatch.setattr(wire.app.broker.store, "answer", away)
+    monkeypatch.setattr(wire.app.broker._engine.store, "check_health", away)
     assert (await wire.get("/livez")).ok() == {"status": "alive"}
     not_ready = await until(refused)
     assert (not_ready.status, not_ready.json["database"]) == (503, "disconnected")
@@ -210,53 +149,40 @@ async def test_a_broker_that_stops_is_not_ready(wire: Wire) -> None:
 async def test_pops_are_paused_and_resumed(wire: Wire) -> None:
     queue = wire.name()
     await wire.push(queue, 1)
-    path = "/api/v1/system/maintenance/pop"
-    assert (await wire.get(path)).ok()["popMaintenanceMode"] is False
-    (await wire.post(path, body={"enabled": True})).ok()
+    path = "/api/v1/pauses"
+    assert (await wire.get(path)).ok() == {"pops": False, "pushes": False}
+    assert (await wire.post(path, body={"pops": True})).ok() == {"pops": True, "pushes": False}
     try:
-        assert (await wire.get("/api/v1/system/maintenance")).ok()["popMaintenanceMode"] is True
+        assert (await wire.get(path)).ok() == {"pops": True, "pushes": False}
         assert (await wire.get("/api/v1/pop/queue", queue)).status == 204
         assert (await wire.get("/api/v1/pop/queue", queue, wait="true", timeout=10_000)).status == 204
         await wire.push(queue, 2)
     finally:
-        answer = (await wire.post(path, body={"enabled": False})).ok()
-    assert answer["popMaintenanceMode"] is False
+        answer = (await wire.post(path, body={"pops": False})).ok()
+    assert answer == {"pops": False, "pushes": False}
     assert [message["data"] for message in await wire.pop(queue)] == [1, 2]
 
 
 async def test_a_poll_that_waits_when_pops_are_paused_ends_empty(wire: Wire) -> None:
     queue = wire.name()
     await wire.configure(queue)
-    path = "/api/v1/system/maintenance/pop"
+    path = "/api/v1/pauses"
     waiting = asyncio.create_task(wire.get("/api/v1/pop/queue", queue, wait="true", timeout=120_000))
-    await until(wire.app.broker.waiters.counts)
-    (await wire.post(path, body={"enabled": True})).ok()
+    await until(wire.app.broker._engine.waiters.counts)
+    (await wire.post(path, body={"pops": True})).ok()
     try:
         assert (await asyncio.wait_for(waiting, SECONDS_MAX)).status == 204
     finally:
-        (await wire.post(path, body={"enabled": False})).ok()
+        (await wire.post(path, body={"pops": False})).ok()
 
 
-async def test_push_maintenance_is_not_available(wire: Wire) -> None:
-    path = "/api/v1/system/maintenance"
-    shown = (await wire.get(path)).ok()
-    assert (shown["maintenanceMode"], shown["bufferedMessages"], shown["bufferHealthy"]) == (False, 0, True)
-    (await wire.post(path, body={"enabled": True})).refused(409, "not_available")
-    assert (await wire.post(path, body={"enabled": False})).ok()["maintenanceMode"] is False
-    (await wire.post(path, body={})).refused(400)
-    (await wire.post(path, body={"enabled": "yes"})).refused(400)
-
-
-async def test_brokers_tell_each_other_nothing_but_hints(wire: Wire) -> None:
-    for path in (
-        "/api/v1/system/shared-state",
-        "/internal/api/shared-state/stats",
-        "/internal/api/inter-instance/stats",
-    ):
-        assert (await wire.get(path)).ok()["enabled"] is False
-    assert (await wire.post("/internal/api/notify", body={"queue": wire.name("nobody")})).ok() == {"status": "ok"}
-    (await wire.post("/internal/api/notify", body={})).refused(400)
-    assert (await wire.post("/api/v1/stats/refresh")).ok()["skipped"] is True
+async def test_pushes_are_not_paused_without_a_journal(wire: Wire) -> None:
+    path = "/api/v1/pauses"
+    (await wire.post(path, body={"pushes": True, "pops": True})).refused(409, "not_available")
+    assert (await wire.get(path)).ok() == {"pops": False, "pushes": False}
+    assert (await wire.post(path, body={"pushes": False})).ok() == {"pops": False, "pushes": False}
+    (await wire.post(path, body={"pushes": "yes"})).refused(400)
+    (await wire.post(path, body={"enabled": True})).refused(400)
 
 
 async def test_the_system_tells_of_the_broker_and_its_store(wire: Wire) -> None:

@@ -13,21 +13,23 @@ from typing import Any
 
 import pytest
 
-from fairlane import App, Broker, Client, Context, Dead, InvalidRequest, PushItem, Unavailable, tracing
+from fairlane import App, Broker, Client, Context, Dead, InvalidRequest, PushItem, Unavailable
 from fairlane.commands.executors import Executors
 from fairlane.commands.service import CommandService
 from fairlane.config import named_variables
 from fairlane.http.metrics.exposition import own_families
-from fairlane.outbound.caller import Caller
+from fairlane.otel import tracing
+from fairlane.outbound.client import OutboundClient
 from fairlane.poller import Poller, Source
 from fairlane.worker import Worker
-from tests.http.test_hooks import SECRET, headers_of
 from tests.http.test_specs import document
+from tests.http.test_webhooks import SECRET, headers_of
 from tests.http.wire import Wire
 from tests.poller.api import Api
 from tests.until import until
 
-otel = pytest.importorskip("fairlane.otel")
+spans_module = pytest.importorskip("fairlane.otel.spans")
+export = pytest.importorskip("fairlane.otel.export")
 from opentelemetry.sdk.metrics import MeterProvider  # noqa: E402
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader  # noqa: E402
 from opentelemetry.sdk.trace import TracerProvider  # noqa: E402
@@ -54,7 +56,7 @@ def spans(monkeypatch: pytest.MonkeyPatch, meters: InMemoryMetricReader) -> Iter
     """Spans are made by whatever is made in this test. Asked for before `wire`."""
     exporter, provider, measures = InMemorySpanExporter(), TracerProvider(), MeterProvider([meters])
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    made = otel.Spans(provider, measures)
+    made = spans_module.Spans(provider, measures)
     monkeypatch.setattr(tracing, "spans", lambda: made)
     yield exporter
     provider.shutdown()
@@ -64,7 +66,7 @@ def spans(monkeypatch: pytest.MonkeyPatch, meters: InMemoryMetricReader) -> Iter
 @pytest.fixture
 async def serviced(spans: InMemorySpanExporter, wire: Wire) -> AsyncIterator[Wire]:
     """With the service that carries out commands."""
-    executors = Executors(wire.app.broker, Caller, named_variables)
+    executors = Executors(wire.app.broker, OutboundClient, named_variables)
     service = CommandService(wire.app.broker, executors)
     service.start()
     yield wire
@@ -313,8 +315,8 @@ async def test_metrics_are_sent_by_otlp_under_their_names(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
     await wire.push(wire.name(), 1, 2)
-    export = await asyncio.to_thread(otel.metrics_exporter, "fairlane")
-    await asyncio.to_thread(export, await own_families(wire.app))
+    send = await asyncio.to_thread(export.metrics_exporter, "fairlane")
+    await asyncio.to_thread(send, await own_families(wire.app))
     server.close()
     request = ExportMetricsServiceRequest.FromString(received[0])
     [resource] = request.resource_metrics
@@ -335,7 +337,7 @@ async def test_metrics_are_sent_by_otlp_under_their_names(
 def test_a_process_that_makes_spans_sends_durations(tmp_path: Path) -> None:
     code = f"""
 import asyncio
-from fairlane.otel import start
+from fairlane.otel.export import start
 end = start("shop")
 from fairlane import Broker
 async def main():
@@ -356,10 +358,10 @@ def test_nothing_of_opentelemetry_is_imported_unless_it_is_asked_for(tmp_path: P
     code = f"""
 import asyncio, sys
 from fairlane import Broker, Client
-from fairlane.http.app import App
+from fairlane.http.app import HttpApp
 async def main():
     async with Broker.open("{tmp_path}/q.db") as broker:
-        app = App(broker)
+        app = HttpApp(broker)
         await broker.push("q", 1)
     Client()
 asyncio.run(main())
@@ -370,7 +372,7 @@ assert not [name for name in sys.modules if name.startswith("opentelemetry")]
 
 async def test_without_spans_the_methods_themselves_are_called(tmp_path: Path) -> None:
     """Nothing is around them that a request would have to pass."""
-    from fairlane.http.app import App as HttpApp
+    from fairlane.http.app import HttpApp
 
     async with Broker.open(tmp_path / "q.db") as broker:
         assert HttpApp(broker).handle.__func__ is HttpApp.handle  # type: ignore[attr-defined]
@@ -393,6 +395,7 @@ async def test_the_verbs_of_an_embedded_broker_make_spans(spans: InMemorySpanExp
     assert [one.name for one in found] == ["push orders", "push orders", "pop orders", "ack orders", "ack orders"]
     assert (refused.name, (refused.attributes or {})["error.type"]) == ("push", "invalid_request")
     first = next(one for one in taken if one.data == 1)
+    assert first.headers is not None
     assert first.headers["mine"] == "x"
     assert int(first.headers["traceparent"][3:35], 16) == found[0].context.trace_id
     assert {format(one.context.trace_id, "032x") for one in found[2].links} == {

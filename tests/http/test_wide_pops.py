@@ -53,7 +53,7 @@ async def test_a_waiting_pop_is_woken_by_any_of_its_queues(wire: Wire) -> None:
         await wire.configure(queue, namespace=namespace)
     for queue in (two, one):
         waiting = asyncio.create_task(pop_any(wire, namespace=namespace, wait="true", timeout=120_000))
-        await until(lambda: len(wire.app.broker.waiters) >= 3)
+        await until(lambda: len(wire.app.broker._engine.waiters) >= 3)
         await wire.push(queue, queue)
         [message] = await waiting
         assert message["queue"] == queue
@@ -62,7 +62,7 @@ async def test_a_waiting_pop_is_woken_by_any_of_its_queues(wire: Wire) -> None:
 async def test_a_waiting_pop_sees_a_queue_that_is_made_meanwhile(wire: Wire) -> None:
     namespace = f"made{wire.name()[-8:]}"
     waiting = asyncio.create_task(pop_any(wire, namespace=namespace, wait="true", timeout=120_000))
-    await until(lambda: len(wire.app.broker.waiters))
+    await until(lambda: len(wire.app.broker._engine.waiters))
     await wire.push(f"{namespace}.task", 1)
     [message] = await asyncio.wait_for(waiting, SECONDS_MAX)
     assert message["queue"] == f"{namespace}.task"

@@ -17,8 +17,9 @@ from yarl import URL
 
 from fairlane.broker.admission import LIMITS
 from fairlane.broker.broker import Broker
-from fairlane.http.app import App
-from fairlane.http.tokens import Tokens
+from fairlane.broker.engine import build_engine
+from fairlane.http.app import HttpApp
+from fairlane.http.auth.tokens import Tokens
 from fairlane.model.limits import POLLS_MAX
 from fairlane.store.contract.store import Store
 from fairlane.store.journal.journal import Journal
@@ -54,12 +55,18 @@ class Answer:
 
 
 class Wire:
-    """`app` is None when the broker runs in another process."""
+    """The HTTP API of a broker."""
 
-    def __init__(self, app: App | None, session: aiohttp.ClientSession, base: str) -> None:
-        self.app = app
+    def __init__(self, app: HttpApp | None, session: aiohttp.ClientSession, base: str) -> None:
         self.base = base
+        self._app = app
         self._session = session
+
+    @property
+    def app(self) -> HttpApp:
+        """The app of the broker, which must run in this process."""
+        assert self._app is not None
+        return self._app
 
     def name(self, base: str = "orders") -> str:
         """An awkward name that no other test uses."""
@@ -131,10 +138,10 @@ async def serving(
     tokens: Tokens | None = None,
     **options: Any,
 ) -> AsyncIterator[Wire]:
-    """`options` are those of `App.serve`."""
-    broker = Broker(store, polls_max=polls_max, limits=LIMITS, journal=journal)
-    await broker.start()
-    app = App(broker, metrics_series_max=1_000_000, tokens=tokens)  # the store may have the queues of many tests
+    """`options` are those of `HttpApp.serve`."""
+    broker = Broker(build_engine(store, polls_max=polls_max, limits=LIMITS, journal=journal))
+    await broker._engine.start()
+    app = HttpApp(broker, metrics_series_max=1_000_000, tokens=tokens)  # the store may have the queues of many tests
     server = app.serve(**options)
     port = await server.start(host, 0)
     try:

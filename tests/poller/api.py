@@ -69,7 +69,8 @@ class Api(SmallServer):
             return Answer(503, b"{}")
         if fault == "repeat" and self._last is not None:
             return self._last
-        self._last = answer = getattr(self, f"_{asked.path.strip('/')}")(asked.query)
+        answer: Answer = getattr(self, f"_{asked.path.strip('/')}")(asked.query)
+        self._last = answer
         return answer
 
     def _page(self, after: int, size: int) -> tuple[list[dict[str, Any]], bool]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.cli.poll import _header, declared
+from fairlane.cli.commands.poll import _header, source_in_spec
 from fairlane.errors import InvalidRequest
 from fairlane.poller import Source
 from tests.broker_process import FAIRLANE
@@ -67,11 +67,11 @@ def test_a_poller_of_a_spec_is_all_that_the_spec_says(tmp_path: Path, monkeypatc
     said = 'url: "https://api.example.com/orders" queue: Orders sweep_seconds: 0 ignore: "etag" token_env: "SHOP_TOKEN"'
     file.write_text(f"app Shop {{ queue Orders {{}}  poller Orders {{ {said} }} }}", encoding="utf-8")
     with pytest.raises(InvalidRequest, match="SHOP_TOKEN is not set"):
-        declared(str(file), "Orders", allow_private=False)
+        source_in_spec(str(file), "Orders", allow_private=False)
     monkeypatch.setenv("SHOP_TOKEN", "secret")
     with pytest.raises(InvalidRequest, match="did you mean `Orders`"):
-        declared(str(file), "Order", allow_private=False)
-    assert declared(str(file), "Orders", allow_private=True) == Source(
+        source_in_spec(str(file), "Order", allow_private=False)
+    assert source_in_spec(str(file), "Orders", allow_private=True) == Source(
         name="Orders",
         url="https://api.example.com/orders",
         queue="Orders",

@@ -208,7 +208,7 @@ async def test_records_do_not_change_because_other_fields_are_ignored(polling: P
 
 
 async def test_one_poller_reads_a_source_at_a_time_and_another_stands_by(polling: Polling) -> None:
-    more = {"every_seconds": 0.05, "sweep_seconds": None, "lease_seconds": 1}
+    more: dict[str, Any] = {"every_seconds": 0.05, "sweep_seconds": None, "lease_seconds": 1}
     first = asyncio.create_task(polling.poller(**more).run())
     async with asyncio.timeout(10):
         while not await polling.events():  # noqa: ASYNC110

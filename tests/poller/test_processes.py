@@ -156,7 +156,7 @@ def change(api: Api) -> None:
 
 def check(path: Path, api: Api) -> None:
     rows: list[Any] = apsw.Connection(str(path)).execute(EVENTS).fetchall()
-    assert [row for row in rows if row[3] != 1] == [], "no event is there twice"
+    assert [row for row in rows if row[3] != 1] == [], "no event is given twice"
     events: dict[str, list[tuple[str, Any]]] = {}
     for event, key, record, _ in rows:
         events.setdefault(key, []).append((event, json.loads(record)))

@@ -59,7 +59,7 @@ async def test_a_poller_begins_changes_and_ends_with_the_spec_in_force(
             assert await events(client, "Others", 1) == {"4": 1}
             assert "authorization" not in api.asked[-1].headers
             await apply(client, api, 'token_env: "SHOP_TOKEN"')
-            await report(broker, "cannot run poller 'Shop': a spec may not name the environment variable SHOP_TOKEN")
+            await report(broker, "cannot run poller 'Shop': a spec may not read the environment variable SHOP_TOKEN")
             await apply(client, api)
             api.records[5] = {"id": 5}
             assert await events(client, "Events", 1) == {"5": 1}

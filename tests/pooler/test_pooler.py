@@ -70,7 +70,7 @@ async def test_a_poll_behind_a_pooler_is_woken_by_another_broker(brokers: list[B
     one, other = brokers
     await one.queues.configure("wakes")
     poll = asyncio.create_task(other.pop("wakes", wait=20))
-    while not other.waiters._polls:  # noqa: ASYNC110  # it tells nobody
+    while not other._engine.waiters._polls:  # noqa: ASYNC110  # it tells nobody
         await asyncio.sleep(0.01)
     await one.push("wakes", 1)
     assert [delivery.data for delivery in await poll] == [1]
@@ -102,7 +102,7 @@ async def test_many_at_once_behind_a_pooler_keep_order_and_lose_nothing(brokers:
 async def test_a_pooler_that_refuses_settings_of_sessions_gets_them_with_each_transaction(
     brokers: list[Broker],
 ) -> None:
-    database = brokers[0].store._database  # type: ignore[attr-defined]
+    database = brokers[0]._engine.store._database  # type: ignore[attr-defined]
     name = "idle_in_transaction_session_timeout"
     assert [row[0] for row in await database.read("SELECT current_setting($1)", name)] == ["0"]
 
@@ -111,4 +111,4 @@ async def test_a_pooler_that_refuses_settings_of_sessions_gets_them_with_each_tr
 
     assert await database.transact(work) == "5s"
     assert [row[0] for row in await database.read("SELECT current_setting($1)", name)] == ["0"], "nobody else's"
-    await brokers[0].store.answer()
+    await brokers[0]._engine.store.check_health()

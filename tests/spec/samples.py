@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlane.spec.compile import Compiled, compile_spec
 from fairlane.spec.text import tree
-from fairlane.spec.text.source import Source
+from fairlane.spec.text.source import SourceText
 
 INCIDENTS = """\
 app IncidentManagement {
@@ -77,7 +77,7 @@ def compiled(text: str, **files: str) -> Compiled:
             raise FileNotFoundError(2, "No such file or directory")
         return found[name]
 
-    return compile_spec(Source("main.fairlane", text), read)
+    return compile_spec(SourceText("main.fairlane", text), read)
 
 
 compiled("app Warm {}")  # builds the parser, which would block the loop of the first test that needs it
@@ -85,7 +85,7 @@ compiled("app Warm {}")  # builds the parser, which would block the loop of the 
 
 def shape(node: object) -> object:
     """A tree without its places."""
-    if isinstance(node, tree.Node):
+    if isinstance(node, tree.SyntaxNode):
         skipped = ("start", "end", "depth")
         return [type(node), *(shape(getattr(node, f)) for f in node.__struct_fields__ if f not in skipped)]
     return [shape(each) for each in node] if isinstance(node, tuple) else node

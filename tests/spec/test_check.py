@@ -10,7 +10,7 @@ import pytest
 
 from fairlane.spec import ir
 from fairlane.spec.check import check, problems, warnings
-from fairlane.spec.nouns.queue import DECLARED
+from fairlane.spec.declarations.queue import DECLARED
 from tests.spec.samples import INCIDENTS, OPEN_COMMAND, compiled
 
 
@@ -41,12 +41,12 @@ WRONG = [
         "there is no queue `DQL`",
         "did you mean `DLQ`?",
     ),
-    ("queue Q { delivery { dead_letter_queue: Q } }", 2, 22, "dead letters would go in a circle: Q -> Q", None),
+    ("queue Q { delivery { dead_letter_queue: Q } }", 2, 22, "dead letters would loop: Q -> Q", None),
     (
         "queue A { delivery { dead_letter_queue: B } }\nqueue B { delivery { dead_letter_queue: A } }",
         2,
         22,
-        "dead letters would go in a circle: A -> B -> A",
+        "dead letters would loop: A -> B -> A",
         None,
     ),
     (
@@ -54,7 +54,7 @@ WRONG = [
         "command D { run: queue A }",
         2,
         27,
-        "messages would go in a circle: A -> B -> A",
+        "messages would loop: A -> B -> A",
         None,
     ),
     (
@@ -74,7 +74,7 @@ WRONG = [
         "queue Q { delivery { initial_backoff_ms: 0 jitter: true } }",
         2,
         44,
-        "this spreads a backoff, and there is",
+        "this has no effect: there is no backoff",
         None,
     ),
     *(
@@ -88,36 +88,36 @@ WRONG = [
     ("queue Q { ordering: fifo key: a }", 2, 31, "a key is for `ordering: per_key`; this queue is fifo", None),
     # expressions
     (queue("key: idd"), 5, 6, "the message has no `idd`", "did you mean `id`?"),
-    (queue("key: of.b"), 5, 9, "there is no `b`", "known are `a`"),
+    (queue("key: of.b"), 5, 9, "there is no `b`", "expected one of `a`"),
     (queue("key: id.x"), 5, 9, "uuid has no `x`", None),
     (queue("key: tags"), 5, 6, "a key is a string or a whole number", None),
-    (mapping("1h"), 5, 24, "a duration is for settings", None),
+    (mapping("1h"), 5, 24, "durations are only for settings", None),
     (mapping("n ? 1 : 2"), 5, 24, "this must be bool, not int", None),
     (mapping("!n"), 5, 25, "this must be bool, not int", None),
     (mapping("-id"), 5, 25, "this must be int or float, not uuid", None),
-    (mapping("n + id"), 5, 24, "`+` is not for int and uuid", None),
+    (mapping("n + id"), 5, 24, "`+` does not work on int and uuid", None),
     (mapping("f % 2"), 5, 24, "this must be int, not float", None),
     (mapping("ok < 1"), 5, 24, "this must be int or float or string, not bool", None),
-    (mapping("n < id"), 5, 24, "`<` is not for int and uuid", None),
+    (mapping("n < id"), 5, 24, "`<` does not work on int and uuid", None),
     (mapping("n == id"), 5, 24, "int and uuid are never equal", None),
-    (mapping('level == "hgh"'), 5, 33, '"hgh" is none of enum("low", "high")', "did you mean `high`?"),
+    (mapping('level == "hgh"'), 5, 33, '"hgh" is not one of enum("low", "high")', "did you mean `high`?"),
     (mapping("n in n"), 5, 29, "this must be list or map, not int", None),
     (mapping('tags["a"]'), 5, 29, 'a part of list<string> is named by int, not "a"', None),
     (mapping("n[0]"), 5, 24, "int has no parts", None),
-    (mapping('of["b"]'), 5, 27, "there is no `b`", "known are `a`"),
+    (mapping('of["b"]'), 5, 27, "there is no `b`", "expected one of `a`"),
     (mapping("{1: 2}"), 5, 25, "this must be string, not int", None),
     (mapping("siz(tags)"), 5, 24, "there is no function `siz`", "did you mean `size`?"),
     (mapping("id.startWith(id)"), 5, 27, "there is no method `startWith`", "did you mean `startsWith`?"),
     (mapping("size(id, id)"), 5, 24, "`size` has 2 arguments; it takes 1", None),
     (mapping("id.contains()"), 5, 27, "`contains` has 0 arguments; it takes 1", None),
     (mapping("n.size()"), 5, 24, "this must be string or list or map, not int", None),
-    (mapping("has(n)"), 5, 24, "`has` asks for a part of something", None),
+    (mapping("has(n)"), 5, 24, "`has` needs the member of something", None),
     (mapping("n.exists(x, ok)"), 5, 24, "this must be list or map, not int", None),
     (mapping("tags.exists(tag, tag)"), 5, 41, "this must be bool, not string", None),
     (mapping("tags.exists(tag, n == tag)"), 5, 41, "int and string are never equal", None),
-    (mapping("tags.map(tag, other)"), 5, 38, "the message has no `other`", "known are"),
-    (mapping('tags.all("tag", ok)'), 5, 29, "`all` names each item", None),
-    (mapping("tags.filter(ok)"), 5, 29, "`filter` names each item", None),
+    (mapping("tags.map(tag, other)"), 5, 38, "the message has no `other`", "expected one of"),
+    (mapping('tags.all("tag", ok)'), 5, 29, "`all` needs a variable", None),
+    (mapping("tags.filter(ok)"), 5, 29, "`filter` needs a variable", None),
     (mapping("tags.exist(t, ok)"), 5, 29, "there is no method `exist`", "did you mean `exists`?"),
     (
         mapping("tags.map(x, size(x))") + "\ncommand C { input { x: list<string> } }",
@@ -133,21 +133,27 @@ WRONG = [
         mapping('ok ? "a" : "c"') + '\ncommand C { input { x: enum("a", "b") } }',
         5,
         24,
-        '`x` of `C`: "c" is none of enum("a", "b")',
+        '`x` of `C`: "c" is not one of enum("a", "b")',
         None,
     ),
     (mapping("tags") + "\ncommand C { input { x: list<int> } }", 5, 24, "`x` of `C`: this is string, not int", None),
     (mapping("of") + "\ncommand C { input { x: { b: int } } }", 5, 24, "`x` of `C`: `b` is missing", None),
     (mapping("of") + "\ncommand C { input { x: map<string, int> } }", 5, 24, "`x` of `C`: this is string, not", None),
     (mapping("n") + "\ncommand C { input { y: int x: int } }", 5, 17, "`C` needs `y`, which is not given", None),
-    (mapping("n") + "\ncommand C { input { y: int? } }", 5, 21, "the input of `C` has no `x`", "known are `y`"),
-    ('command C { run: http GET "https://a.b" secret_env: "S" }', 2, 13, "a command is sent by PATCH, POST, PUT", None),
-    ('command C { run: http POST "ftp://a.b" secret_env: "S" }', 2, 13, "a command is sent to a URL like", None),
-    ('command C { run: http POST "https://u:p@a.b" secret_env: "S" }', 2, 13, "a command is sent to a URL like", None),
-    ('command C { run: http POST "https://[::1" secret_env: "S" }', 2, 13, "a command is sent to a URL like", None),
-    ('command C { run: http POST "https://a.b" }', 2, 13, "a call over HTTP is signed", "secret_env"),
+    (mapping("n") + "\ncommand C { input { y: int? } }", 5, 21, "the input of `C` has no `x`", "expected one of `y`"),
+    ('command C { run: http GET "https://a.b" secret_env: "S" }', 2, 13, "a command must use PATCH, POST, PUT", None),
+    ('command C { run: http POST "ftp://a.b" secret_env: "S" }', 2, 13, "the URL of a command must", None),
+    ('command C { run: http POST "https://u:p@a.b" secret_env: "S" }', 2, 13, "the URL of a command must", None),
+    ('command C { run: http POST "https://[::1" secret_env: "S" }', 2, 13, "the URL of a command must", None),
+    ('command C { run: http POST "https://a.b" }', 2, 13, "an HTTP call must be signed", "secret_env"),
     ('command C { secret_env: "S" }', 2, 13, "this has no effect: only calls over HTTP are signed", None),
-    ('command C { run: http POST "https://a.b" secret_env: "A B" }', 2, 42, '"A B" is no name of an environment', None),
+    (
+        'command C { run: http POST "https://a.b" secret_env: "A B" }',
+        2,
+        42,
+        '"A B" is not the name of an environment',
+        None,
+    ),
     (
         "command C { input { a: string } run: queue Q }\nqueue Q { message_type { a: int } }",
         2,
@@ -157,34 +163,34 @@ WRONG = [
     ),
     # webhooks
     ('webhook "a b" { queue: Q }\nqueue Q {}', 2, 9, "the name of a webhook is part of its URL", None),
-    ("webhook W { }", 2, 9, "a webhook has a queue, or a command that runs at once", "map_to"),
-    ("webhook W { queue: Q command: C {} }\nqueue Q {}", 2, 9, "a webhook has a queue, or a command", "map_to"),
+    ("webhook W { }", 2, 9, "a webhook needs either a queue or a command that runs at once", "map_to"),
+    ("webhook W { queue: Q command: C {} }\nqueue Q {}", 2, 9, "a webhook needs either a queue or a command", "map_to"),
     ("webhook W { queue: Q max_body_bytes: 0 }\nqueue Q {}", 2, 22, "this must be between 1 and", None),
     ("webhook W { queue: Q max_per_second: -1 }\nqueue Q {}", 2, 22, "this must be between 0, for no limit", None),
     (
         "webhook W { queue: Q }\nqueue Q { delivery { dedup_seconds: 1h } }",
         2,
         13,
-        "a webhook that is sent again within a day must be known",
+        "redeliveries of a webhook within a day must be recognised",
         "`dedup_seconds` of `Q`",
     ),
     # schedules
     ("schedule S { every_seconds: 5m }", 2, 1, "a schedule needs `queue`", None),
     ("schedule S { queue: Q every_seconds: 5m }", 2, 14, "there is no queue `Q`", None),
-    ("schedule S { queue: Q }\nqueue Q {}", 2, 10, "say when with an interval or with cron", None),
+    ("schedule S { queue: Q }\nqueue Q {}", 2, 10, "give either an interval or cron", None),
     ("schedule S { queue: Q every_seconds: 0 }\nqueue Q {}", 2, 10, "everySeconds is 0", None),
     (
         'schedule S { queue: Q every_seconds: 5 timezone: "Europe/Rome" }\nqueue Q {}',
         2,
         40,
-        "this has no effect: an interval goes by no clock",
+        "this has no effect: an interval uses no time zone",
         None,
     ),
     (
         "schedule S { queue: Q every_seconds: 5 data: payload.x }\nqueue Q {}",
         2,
         46,
-        "`data` is a value: nothing is known of a message",
+        "`data` must be a constant: there is no message",
         None,
     ),
     (
@@ -213,13 +219,13 @@ WRONG = [
     ),
     ('poller P { url: "https://a.b" }', 2, 1, "a poller needs `queue`", None),
     ('poller P { url: "https://a.b" queue: Q }', 2, 31, "there is no queue `Q`", None),
-    ('poller P { url: "ftp://a.b" queue: Q }\nqueue Q {}', 2, 12, "a poller has a URL like https://", None),
+    ('poller P { url: "ftp://a.b" queue: Q }\nqueue Q {}', 2, 12, "a poller needs a URL like https://", None),
     ('poller P { url: "https://a.b" queue: Q page_size: 0 }\nqueue Q {}', 2, 40, "page_size is 0", None),
     (
         'poller P { url: "https://a.b" queue: Q token_env: "1" }\nqueue Q {}',
         2,
         40,
-        '"1" is no name of an environment',
+        '"1" is not the name of an environment',
         None,
     ),
     (
@@ -229,16 +235,16 @@ WRONG = [
         "messages of this poller never fit `Q`: `at` is missing",
         "`source`, `event`, `key`",
     ),
-    ('webhook W { queue: Q headers: "a b" }\nqueue Q {}', 2, 22, '"a b" is no name of a header', None),
-    ('webhook W { queue: Q idempotency: header "" }\nqueue Q {}', 2, 22, '"" is no name of a header', None),
+    ('webhook W { queue: Q headers: "a b" }\nqueue Q {}', 2, 22, '"a b" is not the name of a header', None),
+    ('webhook W { queue: Q idempotency: header "" }\nqueue Q {}', 2, 22, '"" is not the name of a header', None),
     ("webhook W { queue: Q idempotency: pyload.id }\nqueue Q {}", 2, 35, "the message has no `pyload`", "`payload`?"),
     ("webhook W { queue: Q idempotency: headers }\nqueue Q {}", 2, 35, "a key is a string or a whole number", None),
-    ("webhook W { command: C { a: body.id } }", 2, 29, "the message has no `body`", "known are"),
+    ("webhook W { command: C { a: body.id } }", 2, 29, "the message has no `body`", "expected one of"),
     (
         'webhook W { queue: Q verify_hmac { header: "X" secret_env: "1" } }\nqueue Q {}',
         2,
         22,
-        '"1" is no name of an environment variable',
+        '"1" is not the name of an environment variable',
         None,
     ),
     (
@@ -282,7 +288,7 @@ def test_what_is_wrong_is_found_at_its_place(text: str, line: int, column: int, 
 def test_a_url_is_in_its_usual_spelling_and_the_broker_judges_where_it_leads(url: str, well: bool) -> None:
     text = f'app A {{ command C {{ run: http POST "{url}" secret_env: "S" }} }}'
     found = problems(compiled(text))
-    assert [str(problem) for problem in found if "is sent to a URL like" not in str(problem)] == []
+    assert [str(problem) for problem in found if "must look like https" not in str(problem)] == []
     assert bool(found) is not well
 
 
@@ -348,7 +354,7 @@ def nested(levels: int) -> ir.RecordType:
         ),
         (
             {"webhooks": {"W": ir.WebhookSpec(queue="WebhookDLQ", verify=ir.Verify(scheme="hmac", secret_env=("S",)))}},
-            "one without a preset a header",
+            "without a preset also a header",
         ),
     ],
 )
@@ -396,11 +402,11 @@ def test_data_of_a_schedule_for_an_encrypted_queue_is_warned_of() -> None:
     assert warnings(compiled(text.format("", data))) == []
     assert warnings(compiled(text.format("encrypted: true", ""))) == []
     [warning] = warnings(compiled(text.format("encrypted: true", data)))
-    assert (warning.line, "is stored in clear" in str(warning)) == (3, True)
+    assert (warning.line, "is stored unencrypted" in str(warning)) == (3, True)
 
 
 def test_a_webhook_that_asks_for_no_signature_is_warned_of() -> None:
     signed = 'webhook W { queue: Q verify: github { secret_env: "S" } }'
     assert warnings(compiled(f"app A {{ queue Q {{}} {signed} }}")) == []
     [warning] = warnings(compiled("app A {\nqueue Q {}\nwebhook W { queue: Q }\n}"))
-    assert (warning.line, "whoever knows the URL" in str(warning)) == (3, True)
+    assert (warning.line, "anyone who knows the URL" in str(warning)) == (3, True)

@@ -40,7 +40,7 @@ def test_check_says_that_all_is_well_or_everything_that_is_not(run: Run, tmp_pat
     assert run("check", "good.fairlane") == (
         0,
         "",
-        "IncidentManagement is well: 2 queues, 1 command, 1 webhook.\n",
+        "IncidentManagement is valid: 2 queues, 1 command, 1 webhook.\n",
     )
     code, out, err = run("check", "bad.fairlane")
     assert (code, out) == (2, "")
@@ -61,7 +61,7 @@ def test_fmt_rewrites_a_file_or_a_stream_and_check_changes_nothing(run: Run, tmp
     spec.write_text("app A{queue Q{}}")
     assert run("fmt", "--check", "a.fairlane") == (1, "", "a.fairlane would change.\n")
     assert spec.read_text() == "app A{queue Q{}}"
-    assert run("fmt", "a.fairlane") == (0, "", "a.fairlane is formatted.\n")
+    assert run("fmt", "a.fairlane") == (0, "", "Formatted a.fairlane.\n")
     assert spec.read_text() == "app A { queue Q {} }\n"
     assert run("fmt", "--check", "a.fairlane") == (0, "", "")
     assert run("fmt", "-", stdin="app A{}") == (0, "app A {}\n", "")
@@ -108,10 +108,10 @@ def test_plan_shows_what_changes_of_a_spec_or_of_its_document(run: Run, tmp_path
             0,
             "~ queue WebhookDLQ\n"
             "    ~ retention.max_age_seconds: 604800 -> 3600  ! older messages are deleted, read or not\n"
-            "0 to add, 1 to change, 0 to remove; what is marked with ! may lose, refuse or expose messages.\n",
+            "0 to add, 1 to change, 0 to remove; changes marked with ! may lose, refuse or expose messages.\n",
             "",
         )
-        assert run("plan", "old.fairlane", "--against", against) == (0, "", "Nothing changes.\n")
+        assert run("plan", "old.fairlane", "--against", against) == (0, "", "No changes.\n")
     code, out, _ = run("plan", "new.fairlane", "--against", "old.json", "--json")
     assert (code, json.loads(out)[0]["name"]) == (0, "WebhookDLQ")
     (tmp_path / "bad.json").write_text(document.replace("payload.incident.id", "pyload.incident.id"))
@@ -119,4 +119,4 @@ def test_plan_shows_what_changes_of_a_spec_or_of_its_document(run: Run, tmp_path
     assert (code, "queues.WebhookIngress.key: the message has no `pyload`" in err) == (2, True)
     (tmp_path / "bad.json").write_text("{")
     code, _, err = run("plan", "new.fairlane", "--against", "bad.json")
-    assert (code, "is no document of a spec" in err) == (2, True)
+    assert (code, "is not a compiled spec" in err) == (2, True)

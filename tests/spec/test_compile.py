@@ -13,7 +13,7 @@ from fairlane.errors import SpecError
 from fairlane.model.queue import QueueOptions
 from fairlane.spec import ir
 from fairlane.spec.check import problems
-from fairlane.spec.nouns.queue import IMPLIED, sections
+from fairlane.spec.declarations.queue import IMPLIED, sections
 from tests.spec.samples import INCIDENTS, OPEN_COMMAND, compiled
 
 
@@ -111,9 +111,9 @@ def test_a_problem_in_an_imported_file_is_told_with_its_name() -> None:
 @pytest.mark.parametrize(
     ("text", "column", "message"),
     [
-        ('import "a.fairlane"', 8, "the imports go in a circle: a.fairlane -> b.fairlane -> a.fairlane"),
+        ('import "a.fairlane"', 8, "the imports form a cycle: a.fairlane -> b.fairlane -> a.fairlane"),
         ('import "missing.fairlane"', 8, '"missing.fairlane" cannot be read: No such file'),
-        ('import "/etc/passwd"', 8, "an import names a file by a relative path"),
+        ('import "/etc/passwd"', 8, "an import must be a relative path"),
     ],
 )
 def test_an_import_that_leads_nowhere_is_an_error_at_its_place(text: str, column: int, message: str) -> None:
@@ -129,9 +129,9 @@ WRONG = [
     ("queue {}", 2, 1, "a queue is declared as `queue Name { ... }`", None),
     ("queue: Q", 2, 1, "a queue is declared as `queue Name { ... }`", None),
     ("queue Q {}\nqueue Q {}", 3, 7, "the queue `Q` is declared twice", "first in main.fairlane, line 2"),
-    ("queue Q {\n  max_depth: 1\n}", 3, 3, "a queue has no `max_depth`", "known are"),
+    ("queue Q {\n  max_depth: 1\n}", 3, 3, "a queue has no `max_depth`", "expected one of"),
     ("queue Q { ordering: lifo }", 2, 21, "`ordering` must be one of", "did you mean `fifo`?"),
-    ("queue Q { ordering: fifo ordering: fifo }", 2, 26, "`ordering` is there twice", "first in line 2"),
+    ("queue Q { ordering: fifo ordering: fifo }", 2, 26, "`ordering` is given twice", "first in line 2"),
     ("queue Q { retention: 1 }", 2, 11, "`retention` is written `retention { ... }`", None),
     ("queue Q { retention X {} }", 2, 11, "`retention` is written `retention { ... }`", None),
     ("queue Q { key { } }", 2, 11, "`key` is written `key: ...`", None),
@@ -146,7 +146,7 @@ WRONG = [
         "`delivery` has no `max_atempts`",
         "did you mean `max_attempts`?",
     ),
-    ("queue Q { delivery { max_attempts: 0 } }", 2, 36, "`max_attempts` counts deliveries in all", None),
+    ("queue Q { delivery { max_attempts: 0 } }", 2, 36, "`max_attempts` counts all deliveries", None),
     (
         "queue Q { delivery { lease_seconds: 1500ms } }",
         2,
@@ -164,15 +164,15 @@ WRONG = [
     ("queue Q { delivery { dead_letter_queue: 5 } }", 2, 41, "`dead_letter_queue` must be a name", None),
     ("queue Q { map_to: Foo }", 2, 19, "`map_to` names a command and what it gets", None),
     ("queue Q { map_to: Foo { a: 1 } }", 2, 19, "`map_to` names a command and what it gets", None),
-    ("queue Q { map_to: command Foo { a: 1 a: 2 } }", 2, 38, "`a` is there twice", None),
+    ("queue Q { map_to: command Foo { a: 1 a: 2 } }", 2, 38, "`a` is given twice", None),
     ("queue Q { map_to: command Foo { a { } } }", 2, 33, "a field of a command is written `a: expression`", None),
     ("queue Q { message_type { a: strng } }", 2, 29, "there is no type `strng`", "did you mean `string`?"),
-    ("queue Q { message_type { a: int a: int } }", 2, 33, "the field `a` is there twice", None),
+    ("queue Q { message_type { a: int a: int } }", 2, 33, "the field `a` is given twice", None),
     ("queue Q { message_type { a: list } }", 2, 29, "`list` needs more: `list<string>`", None),
     ("queue Q { message_type { a: list<int, int> } }", 2, 29, "`list` is written `list<T>`", None),
     ("queue Q { message_type { a: lst<int> } }", 2, 29, "`lst` takes no types in `<>`", "did you mean `list`?"),
     ("queue Q { message_type { a: map<int, int> } }", 2, 33, "the keys of a map are strings", None),
-    ('queue Q { message_type { a: enum("x", "x") } }', 2, 39, 'the choice "x" is there twice', None),
+    ('queue Q { message_type { a: enum("x", "x") } }', 2, 39, 'the choice "x" is given twice', None),
     ('queue Q { message_type { a: enm("x") } }', 2, 29, "`enm` takes no choices", "did you mean `enum`?"),
     ("command C { run: 5 }", 2, 18, "`run` is `http POST", "registered"),
     ("webhook W { verify: githb { } }", 2, 21, "there is no preset `githb`", "did you mean `github`?"),
@@ -185,7 +185,7 @@ WRONG = [
         'webhook W { verify: github { secret_env: "S" }\n verify_hmac { header: "X" secret_env: "S" } }',
         3,
         2,
-        "a webhook is verified in one way",
+        "use either `verify` or `verify_hmac`",
         None,
     ),
     ("webhook W { queue: 5 }", 2, 20, "`queue` must be a name", None),
@@ -205,9 +205,9 @@ def test_what_is_wrong_is_said_at_its_place(text: str, line: int, column: int, m
     ("text", "message"),
     [
         ("", "there is no `app Name { ... }` here"),
-        ("queue Q {}", "a file holds imports and `app Name { ... }`"),
-        ("app {}", "a file holds imports and `app Name { ... }`"),
-        ("app A {} app B {}", "a spec is one app: `B` here, `A` before"),
+        ("queue Q {}", "a file has only imports and `app Name { ... }`"),
+        ("app {}", "a file has only imports and `app Name { ... }`"),
+        ("app A {} app B {}", "a spec describes one app: `B` here, `A` before"),
     ],
 )
 def test_a_spec_is_one_app(text: str, message: str) -> None:

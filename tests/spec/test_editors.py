@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fairlane.spec.nouns import NOUNS
-from fairlane.spec.nouns.noun import Setting, Settings
-from fairlane.spec.nouns.webhook import HMAC
-from fairlane.spec.reader import SCALARS, SHAPES
+from fairlane.spec.declarations import DECLARATIONS
+from fairlane.spec.declarations.declaration import SettingCodec, Settings
+from fairlane.spec.declarations.webhook import HMAC
+from fairlane.spec.settings import SCALARS, SHAPES
 
 GRAMMAR: dict[str, Any] = json.loads((Path(__file__).parents[2] / "editors/fairlane.tmLanguage.json").read_text())
 
@@ -32,7 +32,7 @@ def named(word: str, following: str) -> set[str]:
 
 def forms(settings: Settings) -> Iterator[tuple[str, str]]:
     for word, setting in settings.items():
-        if isinstance(setting, Setting):
+        if isinstance(setting, SettingCodec):
             yield word, setting.form
         else:
             yield word, "section"
@@ -45,9 +45,9 @@ def test_its_patterns_are_regular_expressions() -> None:
 
 def test_it_knows_every_declaration_section_setting_and_type() -> None:
     declaration = GRAMMAR["repository"]["declaration"]["match"]
-    for kind in ("app", *(noun.word for noun in NOUNS)):
+    for kind in ("app", *(declaration.word for declaration in DECLARATIONS)):
         assert re.match(declaration, f"{kind} Name {{")
-    for settings in (HMAC, *(noun.settings for noun in NOUNS)):
+    for settings in (HMAC, *(declaration.settings for declaration in DECLARATIONS)):
         for word, form in forms(settings):
             assert named(word, ": 1" if form == "setting" else " {"), word
     for word in (*SCALARS, *SHAPES):

@@ -7,7 +7,7 @@ import pytest
 from fairlane.spec.check import problems
 from fairlane.spec.export import export_text
 from fairlane.spec.text.format import format_spec
-from fairlane.spec.text.source import Source
+from fairlane.spec.text.source import SourceText
 from tests.spec.samples import INCIDENTS, OPEN_COMMAND, compiled
 
 EVERYTHING = """\
@@ -58,4 +58,4 @@ def test_what_is_exported_compiles_to_the_same_document(text: str) -> None:
     assert problems(read) == []
     exported = export_text(read.spec)
     assert compiled(exported).spec == read.spec
-    assert format_spec(Source("export", exported)) == exported
+    assert format_spec(SourceText("export", exported)) == exported

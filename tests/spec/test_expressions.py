@@ -15,7 +15,7 @@ from fairlane.spec import ir
 from fairlane.spec.check import check
 from fairlane.spec.expression.evaluate import compile_expression, compile_mapping, infer
 from fairlane.spec.text.parser import parse_expression
-from fairlane.spec.text.source import Source
+from fairlane.spec.text.source import SourceText
 from tests.spec.samples import INCIDENTS, compiled
 from tests.spec.test_format import EXPRESSIONS
 
@@ -98,30 +98,30 @@ REFUSED = [
     ("payload.incident.tags[-1]", "there is no item -1 in a list of 2"),
     ('payload["x"]', "there is no `x`"),
     ("n[0]", "int has no `0`"),
-    ('n + "a"', "`+` is not for int and string"),
-    ("ok + ok", "`+` is not for bool and bool"),
-    ('"a" * 3', "`*` is not for string and int"),
-    ("ok < 2", "`<` is for two numbers or two strings, not bool and int"),
+    ('n + "a"', "`+` does not work on int and string"),
+    ("ok + ok", "`+` does not work on bool and bool"),
+    ('"a" * 3', "`*` does not work on string and int"),
+    ("ok < 2", "`<` needs two numbers or two strings, not bool and int"),
     ("n / 0", "division by zero"),
     ("n % 0", "division by zero"),
-    ("f % 2", "`%` is for whole numbers"),
+    ("f % 2", "`%` needs whole numbers"),
     ("big * 2", "the number is too large"),
     ("double(big) * 1e308", "the number is too large"),
-    ("-n ? 1 : 2", "true or false is needed here, not int"),
-    ("n && ok", "true or false is needed here, not int"),
-    ("-ok", "`-` is for numbers, not bool"),
-    ("1 in n", "`in` looks into a list or a map, not int"),
+    ("-n ? 1 : 2", "expected true or false, not int"),
+    ("n && ok", "expected true or false, not int"),
+    ("-ok", "`-` needs a number, not bool"),
+    ("1 in n", "`in` needs a list or a map, not int"),
     ("{n: 1}", "the keys of a map are strings, not int"),
-    ("size(n)", "size is of a string, a list or a map, not int"),
-    ('int(" 7 ")', "this string is no whole number"),
-    ('int("1_000")', "this string is no whole number"),
-    ('int("٣")', "this string is no whole number"),
+    ("size(n)", "size needs a string, a list or a map, not int"),
+    ('int(" 7 ")', "this string is not a whole number"),
+    ('int("1_000")', "this string is not a whole number"),
+    ('int("٣")', "this string is not a whole number"),
     ('int("99999999999999999999")', "the number is too large"),
-    ('double("x")', "this string is no number"),
-    ("n.trim()", "trim is for strings, not int"),
+    ('double("x")', "this string is not a number"),
+    ("n.trim()", "trim needs strings, not int"),
     ("has(n.x)", "int has no `x`"),
-    ("n.exists(x, true)", "exists is of a list or a map, not int"),
-    ("[1].filter(x, x)", "true or false is needed here, not int"),
+    ("n.exists(x, true)", "exists needs a list or a map, not int"),
+    ("[1].filter(x, x)", "expected true or false, not int"),
     ("[1, 0].exists(x, 2 / x == 3)", "division by zero"),
     ("[1].map(x, y)", "there is no `y`"),
     ("missing.x || !ok", "there is no `missing`"),
@@ -158,7 +158,7 @@ JSON = st.recursive(
 @settings(deadline=None)
 @given(EXPRESSIONS, st.dictionaries(st.sampled_from("abx"), JSON))
 def test_whatever_a_message_holds_an_expression_has_a_value_or_says_why_not(text: str, message: dict[str, Any]) -> None:
-    _, faults = infer(parse_expression(Source("expression", text)), None)
+    _, faults = infer(parse_expression(SourceText("expression", text)), None)
     if faults:
         return
     try:

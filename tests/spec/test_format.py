@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fairlane.errors import SpecError
 from fairlane.spec.text.format import format_spec, print_expression
 from fairlane.spec.text.parser import parse, parse_expression
-from fairlane.spec.text.source import Source
+from fairlane.spec.text.source import SourceText
 from tests.spec.samples import INCIDENTS, OPEN_COMMAND, shape
 
 ODD = """# head
@@ -62,7 +62,7 @@ app X {  // the app
 
 
 def formatted(text: str) -> str:
-    return format_spec(Source("spec", text))
+    return format_spec(SourceText("spec", text))
 
 
 def comments(text: str) -> list[str]:
@@ -104,12 +104,12 @@ LINES = st.sampled_from(
 def test_formatting_is_stable_and_keeps_meaning_and_comments(lines: list[str], closing: int) -> None:
     text = "app X {\n" + "\n".join(lines) + "\n" + "}\n" * (closing + 1)
     try:
-        before = parse(Source("spec", text))
+        before = parse(SourceText("spec", text))
     except SpecError:
         return
     once = formatted(text)
     assert formatted(once) == once
-    assert shape(parse(Source("spec", once))) == shape(before)
+    assert shape(parse(SourceText("spec", once))) == shape(before)
     assert comments(once) == comments(text)
 
 
@@ -135,5 +135,5 @@ EXPRESSIONS = st.recursive(
 @settings(deadline=None)
 @given(EXPRESSIONS)
 def test_brackets_that_are_left_out_change_nothing(text: str) -> None:
-    before = parse_expression(Source("spec", text))
-    assert shape(parse_expression(Source("spec", print_expression(before)))) == shape(before)
+    before = parse_expression(SourceText("spec", text))
+    assert shape(parse_expression(SourceText("spec", print_expression(before)))) == shape(before)

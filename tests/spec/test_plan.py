@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fairlane.model.queue import QueueOptions
 from fairlane.spec import ir
-from fairlane.spec.nouns.queue import DECLARED
+from fairlane.spec.declarations.queue import DECLARED
 from fairlane.spec.plan import plan, render
 from fairlane.wire.specs import Change
 from tests.spec.samples import INCIDENTS, OPEN_COMMAND, compiled
@@ -100,7 +100,7 @@ def test_what_is_new_is_added_whole_and_has_nothing_to_lose() -> None:
             "queue Q {}",
             [
                 "~ queue Q",
-                '    - ordering: "fifo"  ! messages that wait keep their partitions, and new ones get others',
+                '    - ordering: "fifo"  ! waiting messages keep their partitions, new ones get others',
             ],
         ),
         (
@@ -108,7 +108,7 @@ def test_what_is_new_is_added_whole_and_has_nothing_to_lose() -> None:
             "queue Q { key: b }",
             [
                 "~ queue Q",
-                '    ~ key: "a" -> "b"  ! new messages of a key go to another partition than those that wait',
+                '    ~ key: "a" -> "b"  ! new messages of a key go to another partition than waiting ones',
             ],
         ),
         (
@@ -147,7 +147,7 @@ def test_what_is_new_is_added_whole_and_has_nothing_to_lose() -> None:
             [
                 "~ webhook W",
                 '    - verify: {"scheme":"github","secret_env":["SECRET_A"]}'
-                "  ! signatures are not checked any more: whoever knows the URL may send",
+                "  ! signatures are no longer checked: anyone who knows the URL can send",
             ],
         ),
         (
@@ -156,8 +156,8 @@ def test_what_is_new_is_added_whole_and_has_nothing_to_lose() -> None:
             [
                 "~ webhook W",
                 '    ~ verify: {"scheme":"github","secret_env":["SECRET_A"]} -> '
-                '{"scheme":"github","secret_env":["SECRET_B"]}  ! signatures are checked in another way: '
-                "whoever has what that needs may send, and others are refused",
+                '{"scheme":"github","secret_env":["SECRET_B"]}  ! signatures are checked differently: '
+                "current senders may be refused and others accepted",
             ],
         ),
         (
@@ -171,8 +171,8 @@ def test_what_is_new_is_added_whole_and_has_nothing_to_lose() -> None:
             [
                 "~ command C",
                 '    ~ run: {"by":"http","method":"POST","url":"https://a.example/x"} -> '
-                '{"by":"http","method":"POST","url":"https://b.example/x"}  ! messages are sent to another URL',
-                '    ~ secret_env: "SECRET_A" -> "SECRET_B"  ! calls are signed with another secret, or with none',
+                '{"by":"http","method":"POST","url":"https://b.example/x"}  ! messages are sent to a different URL',
+                '    ~ secret_env: "SECRET_A" -> "SECRET_B"  ! calls are signed with a different secret, or not at all',
             ],
         ),
         (
@@ -182,7 +182,7 @@ def test_what_is_new_is_added_whole_and_has_nothing_to_lose() -> None:
                 "+ queue Q",
                 "~ command C",
                 '    ~ run: {"by":"http","method":"POST","url":"https://a.example/x"} -> {"by":"queue","queue":"Q"}',
-                '    - secret_env: "SECRET_A"  ! calls are signed with another secret, or with none',
+                '    - secret_env: "SECRET_A"  ! calls are signed with a different secret, or not at all',
             ],
         ),
         (
@@ -190,8 +190,8 @@ def test_what_is_new_is_added_whole_and_has_nothing_to_lose() -> None:
             'poller P { url: "https://a.example/y" queue: Q token_env: "SECRET_B" } queue Q {}',
             [
                 "~ poller P",
-                '    ~ url: "https://a.example/x" -> "https://a.example/y"  ! another URL is read, and sent its token',
-                '    ~ token_env: "SECRET_A" -> "SECRET_B"  ! another secret is sent to its URL, or none',
+                '    ~ url: "https://a.example/x" -> "https://a.example/y"  ! a different URL gets the token',
+                '    ~ token_env: "SECRET_A" -> "SECRET_B"  ! a different secret, or none, is sent to its URL',
             ],
         ),
         (
@@ -205,14 +205,14 @@ def test_what_is_new_is_added_whole_and_has_nothing_to_lose() -> None:
                 '    + secret_env: "SECRET_A"',
                 "+ command E",
                 '    + run: {"by":"http","method":"POST","url":"https://evil.example/y"}'
-                "  ! calls leave for evil.example, which the spec did not name before",
+                "  ! calls go to evil.example, which is new in the spec",
                 '    + secret_env: "SECRET_A"',
             ],
         ),
         (
             "queue Q { encrypted: true }",
             "queue Q {}",
-            ["~ queue Q", "    - encrypted: true  ! new messages are stored in clear"],
+            ["~ queue Q", "    - encrypted: true  ! new messages are stored unencrypted"],
         ),
     ],
 )
@@ -224,7 +224,7 @@ def test_a_plan_with_dangers_says_so_in_the_end() -> None:
     text = render(plan(spec("queue Q {} webhook W {}"), spec("queue R {}")))
     assert (
         text.splitlines()[-1]
-        == "1 to add, 0 to change, 2 to remove; what is marked with ! may lose, refuse or expose messages."
+        == "1 to add, 0 to change, 2 to remove; changes marked with ! may lose, refuse or expose messages."
     )
 
 

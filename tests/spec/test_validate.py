@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlane.errors import ExpressionFailed, InvalidRequest, PayloadInvalid
-from fairlane.spec.compiled_queue import Command, CompiledQueue, preview
+from fairlane.spec.compiled_queue import CompiledQueue, MappedCommand, preview
 from fairlane.spec.types import compile_input_validator, compile_validator
 from tests.spec.samples import INCIDENTS, compiled
 
@@ -133,7 +133,7 @@ def test_a_message_becomes_a_command_with_a_checked_input() -> None:
     with pytest.raises(PayloadInvalid, match="external_id: expected string, got int"):
         queue.command({"payload": {"incident": incident}})
     incident |= {"id": "P1"}
-    assert queue.command({"payload": {"incident": incident}}) == Command(
+    assert queue.command({"payload": {"incident": incident}}) == MappedCommand(
         "Incident.CreateIncident", {"title": "x", "severity": "high", "source": "pagerduty", "external_id": "P1"}
     )
     incident |= {"level": "none"}
@@ -142,7 +142,7 @@ def test_a_message_becomes_a_command_with_a_checked_input() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "refused"), [("", "is empty"), (True, "no string"), (None, "no string"), ("x" * 256, "at most 255")]
+    ("key", "refused"), [("", "non-empty"), (True, "non-empty"), (None, "non-empty"), ("x" * 256, "at most 255")]
 )
 def test_a_key_that_names_no_partition_is_refused(key: object, refused: str) -> None:
     queue = CompiledQueue(compiled("app A { queue Q { key: k } }").spec, "Q")
@@ -154,7 +154,7 @@ def test_a_queue_without_type_key_and_mapping_takes_anything() -> None:
     spec = compiled("app A { queue Q {} }").spec
     found = preview(spec, "Q", b'{"x": 1}')
     assert (found.partition, found.command) == ("Default", None)
-    with pytest.raises(ExpressionFailed, match="an object"):
+    with pytest.raises(ExpressionFailed, match="JSON object"):
         preview(spec, "Q", b"[1]")
 
 

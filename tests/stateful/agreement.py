@@ -40,7 +40,7 @@ class Agreement(Transactions):
         calls = [
             asyncio.gather(
                 self.broker.queues.depth(name),
-                self.broker.dead_letters.list(name, DeadFilter()),
+                self.broker.dead_letters.page(name, DeadFilter()),
                 *(self.broker.groups.lanes(name, group) for group in model.groups),
             )
             for name, model in self.models.items()

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from fairlane.broker.broker import Broker
+from fairlane.broker.engine import build_engine
 from fairlane.store.opening import open_store
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.store import PostgresStore
@@ -65,7 +66,7 @@ class BrokerLoop:
         return self._broker
 
     async def _open(self) -> Broker:
-        return Broker(await open_store(self._url, clock=self.clock, **self._options))
+        return Broker(build_engine(await open_store(self._url, clock=self.clock, **self._options)))
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(call)
@@ -76,10 +77,12 @@ class BrokerLoop:
         return self.run(self._meet(pop, act))
 
     async def _meet(self, pop: Coroutine[Any, Any, T], act: Coroutine[Any, Any, U]) -> tuple[T, U]:
-        store = self.broker.store
+        store = self.broker._engine.store
         if not isinstance(store, PostgresStore):
-            return await asyncio.gather(pop, act)
-        popper = store.messages._popper
+            popped, acted = await asyncio.gather(pop, act)
+            return popped, acted
+        messages: Any = store.messages
+        popper = messages._popper
         database = popper._database
         held = popper._database = _HeldDatabase(database)
         try:
@@ -114,7 +117,7 @@ class Backend:
         self.broker_loop = broker_loop
 
     def leave(self) -> None:
-        for queue in self.broker_loop.run(self.broker_loop.broker.queues.list()):
+        for queue in self.broker_loop.run(self.broker_loop.broker.queues.all()):
             self.broker_loop.run(self.broker_loop.broker.queues.delete(queue.name))
 
 

@@ -88,7 +88,7 @@ class Consuming(Driver):
         with self.losing("messages", "pop") as lost:
             taken = self.run(self._unless_lost(call))
         if group not in model.groups:
-            model.seek(group, subscription.mode, subscription.from_at or 0, self.now)
+            model.seek(group, subscription.mode, cast("int", subscription.from_at or 0), self.now)
         ends_at = 0 if auto_ack else self.now + (lease_seconds or model.options["lease_seconds"]) * SECOND
         if taken is None:
             seen = [lane.name for lane in lost.answer.lanes[0]]

@@ -1,6 +1,6 @@
 """A world for the route of writes: a clock of its own, and a store, its operations and a journal that are plain lists.
 
-Processes of one broker share the journal and the store. The parts of each are real; the world decides what becomes of
+PeerStats of one broker share the journal and the store. The parts of each are real; the world decides what becomes of
 the calls they make: whether a call is applied, when, and whether its caller hears of it."""
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from uuid import UUID, uuid4
 import msgspec
 
 from fairlane.broker.ack import Acker, AckRequest
-from fairlane.broker.capacity import Capacity
-from fairlane.broker.deferral import drain, journal_drain, patience, route
+from fairlane.broker.capacity import QueueCapacity
+from fairlane.broker.deferral import drain, journal_drain, store_health, store_timeout, write_router
 from fairlane.broker.deferral.drain import OperationDrain
 from fairlane.broker.deferral.enqueue import Enqueuer
 from fairlane.broker.deferral.journal_drain import JournalDrain
-from fairlane.broker.deferral.route import Route
+from fairlane.broker.deferral.open_operations import OpenOperations
+from fairlane.broker.deferral.write_router import WriteRouter
 from fairlane.broker.leases import Leases
 from fairlane.broker.push import Pusher
 from fairlane.broker.push_batch import PushRequest
@@ -73,7 +74,7 @@ class FakeLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self.now = 1_000.0
         super().__init__(_Selector(self))
-        self.set_task_factory(_made)  # type: ignore[arg-type]
+        self.set_task_factory(_made)
 
     def time(self) -> float:
         return self.now
@@ -281,13 +282,13 @@ class World:
 class FakeStore:
     """The store as a process sees it: messages, operations, and the rest as far as the parts ask."""
 
-    seals = alone = True
+    seals = sole_broker = True
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.messages = SimpleNamespace(push=self._push, ack=self._ack, leased=self._leased)
         self.operations = self
-        self.queues = SimpleNamespace(list=self._queues)
+        self.queues = SimpleNamespace(all=self._queues)
         self.groups = SimpleNamespace(result=self._result)
 
     def id_time(self) -> int:
@@ -299,7 +300,7 @@ class FakeStore:
     async def _result(self, *_: Any) -> None:
         """Nothing is kept of an ack that is repeated."""
 
-    async def answer(self) -> None:
+    async def check_health(self) -> None:
         await self._world.call(lambda: None, changes=False)
 
     async def _push(self, slices: Sequence[Slice]) -> list[PushResult]:
@@ -346,7 +347,7 @@ class FakeStore:
 
         return await self._world.call(claim)  # type: ignore[no-any-return]
 
-    async def give_back(self, token: UUID) -> int:
+    async def release(self, token: UUID) -> int:
         def give_back() -> int:
             mine = [one for one in self._world.backlogs.values() if one.claim == token]
             for log in mine:
@@ -370,7 +371,7 @@ class FakeStore:
         return result
 
     async def postpone(self, claims: Sequence[BacklogClaim], *, delay_ms: int, error: str) -> int:
-        return await self.give_back(claims[0].token)
+        return await self.release(claims[0].token)
 
     async def fail(self, *_: Any, **__: Any) -> int:
         raise AssertionError("nothing here can never be applied")
@@ -429,7 +430,7 @@ class FakeJournal:
     def unsettled(self) -> set[Backlog]:
         return set().union(*[some for member, some in self._world.abandoned.items() if member != self._member])
 
-    def opened(self, entry: Entry) -> bytes:
+    def open_body(self, entry: Entry) -> bytes:
         return entry.body
 
     async def _write(self, change: Callable[[], Any]) -> Any:
@@ -449,7 +450,7 @@ class FakeJournal:
 
         return await self._write(append)  # type: ignore[no-any-return]
 
-    async def tell(self, abandoned: Collection[Backlog]) -> None:
+    async def publish_abandoned(self, abandoned: Collection[Backlog]) -> None:
         if set(abandoned) != self._world.abandoned.get(self._member, set()):
             self._world.abandoned[self._member] = set(abandoned)
             self._world.version += 1
@@ -522,7 +523,7 @@ class Process:
         self.member = member
         self.tasks: set[asyncio.Task[Any]] = set()
         self.ready = asyncio.Event()
-        self.run(self._start())
+        _ = self.run(self._start())
 
     def run(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
         """Let the process do this, until it crashes."""
@@ -536,19 +537,19 @@ class Process:
         store: Any = FakeStore(self.world)
         catalogue: Any = FakeCatalogue()
         announcer: Any = mock.MagicMock()
-        flags: Any = SimpleNamespace(on=self.world.flags, look_soon=lambda: None)
+        flags: Any = SimpleNamespace(on=self.world.flags, refresh_soon=lambda: None)
         journal: Any = FakeJournal(self.world, self.member)
         specs: Any = SimpleNamespace(loaded=False)
         keys: Any = SimpleNamespace(known=None)
-        self._operations = OperationDrain(store, catalogue, announcer)
-        enqueuer = Enqueuer(store, catalogue, self._operations, Capacity())
-        pusher = Pusher(store, catalogue, announcer, enqueuer, Capacity())
+        open_operations = OpenOperations()
+        enqueuer = Enqueuer(store, catalogue, open_operations, QueueCapacity())
+        pusher = Pusher(store, catalogue, announcer, enqueuer, QueueCapacity())
         waiters: Any = mock.MagicMock()
         telemetry: Any = mock.MagicMock()
-        acker = Acker(store, catalogue, Leases(store), waiters, waiters, telemetry, enqueuer)
-        self._operations.acker = acker
-        self.route = Route(store, catalogue, flags, pusher, acker, enqueuer, announcer, journal)
-        self._drain = JournalDrain(journal, self.route, store, enqueuer, self._operations, flags, specs, keys)
+        acker = Acker(store, catalogue, Leases(store), waiters, waiters, telemetry, enqueuer, mock.MagicMock())
+        self._operations = OperationDrain(store, catalogue, announcer, acker, open_operations)
+        self.write_router = WriteRouter(store, catalogue, flags, pusher, acker, enqueuer, announcer, journal)
+        self._drain = JournalDrain(journal, self.write_router, store, enqueuer, open_operations, flags, specs, keys)
         self._operations.start()
         self._drain.start()
         self.ready.set()
@@ -557,8 +558,8 @@ class Process:
         item = PushItem(queue=QUEUE, partition=partition, payload=payload, transaction_id=transaction_id)
         request = PushRequest(TENANT, [item])
         await self.ready.wait()
-        push = self.route.enqueue if defer else self.route.push
-        [answer] = await push([request])
+        push = self.write_router.enqueue if defer else self.write_router.push
+        [answer] = await push(None, [request])
         if isinstance(answer, Exception):
             raise answer
         assert isinstance(answer, list)
@@ -574,8 +575,8 @@ class Process:
             position=position,
         )
         await self.ready.wait()
-        ack = self.route.enqueue_acks if defer else self.route.ack
-        [answer] = await ack([AckRequest(TENANT, GROUP, [item])])
+        ack = self.write_router.enqueue_acks if defer else self.write_router.ack
+        [answer] = await ack(None, [AckRequest(TENANT, GROUP, [item])])
         if isinstance(answer, Exception):
             raise answer
         assert isinstance(answer, Sequence)
@@ -585,6 +586,6 @@ class Process:
 def clocked(loop: FakeLoop) -> contextlib.ExitStack:
     """Let the parts tell the time by the loop."""
     stack = contextlib.ExitStack()
-    for module in (drain, journal_drain, patience, route):
+    for module in (drain, journal_drain, store_health, store_timeout, write_router):
         stack.enter_context(mock.patch.object(module, "monotonic", loop.time))
     return stack

@@ -71,7 +71,7 @@ class DeliveryMachine(Losing):
     def begin(self, chosen: dict[str, int]) -> None:
         self.clock.at = max(self.clock.at, EPOCH)
         # Nothing happens behind the machine's back: what is due is appended by its steps.
-        self.run(self.broker.due.stop())
+        self.run(self.broker._engine.scheduler_loop.stop())
         unordered = chosen["unordered"]
         delayed = {} if unordered else {name: chosen[name] for name in ("delay_seconds", "ttl_seconds")}
         if unordered:
@@ -140,7 +140,7 @@ class DeliveryMachine(Losing):
     @rule()
     def append_due(self) -> None:
         appended = 0
-        while (step := self.run(self.broker.store.scheduled.append_due(limit=3))).count:
+        while (step := self.run(self.broker._engine.store.scheduled.append_due(limit=3))).count:
             appended += step.queues.get(self.queue_id, 0)
         assert appended == self.model.append_due(self.now)
 
@@ -256,7 +256,8 @@ class DeliveryMachine(Losing):
     async def act(self, act: Act) -> object:
         verb, group, partition, how = act
         if verb == "pause":
-            return await self.broker.pauses.pause(QUEUE, group=group, partition=partition)
+            await self.broker.pauses.pause(QUEUE, group=group, partition=partition)
+            return None
         if verb == "resume":
             return await self.broker.pauses.resume(QUEUE, group=group, partition=partition)
         if verb == "configure":
@@ -265,7 +266,7 @@ class DeliveryMachine(Losing):
         if verb == "seek":
             await self.broker.groups.seek(QUEUE, group or "", Seek(how), partition=partition)
             return None
-        store = self.broker.store
+        store = self.broker._engine.store
         named = await store.queues.named(self.queue_id, partition) if partition else None
         return await store.browse.clear(self.queue_id, partition=named.id if named else None)
 
@@ -277,7 +278,7 @@ class DeliveryMachine(Losing):
     @rule()
     def retain(self) -> None:
         self.run(self.broker.retention.run())
-        for state in self.run(self.broker.store.statistics.partitions(self.queue_id)):
+        for state in self.run(self.broker._engine.store.statistics.partitions(self.queue_id)):
             if state.name in self.model.logs:
                 bound, held_up = self.model.may_go(state.name, self.now)
                 assert self.model.starts[state.name] <= state.start <= bound
@@ -293,7 +294,7 @@ class DeliveryMachine(Losing):
     async def look(self) -> list[Any]:
         lanes = (self.broker.groups.lanes(QUEUE, group) for group in self.model.groups)
         return list(
-            await asyncio.gather(self.broker.queues.depth(QUEUE), self.broker.scheduled.list(QUEUE, limit=1000), *lanes)
+            await asyncio.gather(self.broker.queues.depth(QUEUE), self.broker.scheduled.page(QUEUE, limit=1000), *lanes)
         )
 
 
@@ -321,11 +322,14 @@ def act_on(model: Queue, act: Act) -> object:
     """What an operator does, and is answered."""
     verb, group, partition, how = act
     if verb == "pause":
-        return model.pause(group, partition)
+        model.pause(group, partition)
+        return None
     if verb == "resume":
         return model.resume(group, partition)
     if verb == "configure":
-        return model.configure(how)
+        model.configure(how)
+        return None
     if verb == "seek":
-        return model.seek(group or "", how, partition)
+        model.seek(group or "", how, partition)
+        return None
     return model.clear(partition)

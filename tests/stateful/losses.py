@@ -48,7 +48,7 @@ class Losing(RuleBasedStateMachine):
         if not next(self._lost, False):
             yield lost
             return
-        of = getattr(self.backend.broker_loop.broker.store, family)
+        of = getattr(self.backend.broker_loop.broker._engine.store, family)
         real = getattr(of, verb)
 
         async def losing(*arguments: Any, **options: Any) -> Any:
@@ -61,10 +61,10 @@ class Losing(RuleBasedStateMachine):
         with contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.object(of, verb, losing))
             for module in (push, scheduled, transact):
-                stack.enter_context(mock.patch.object(module, "UNKNOWN_PAUSES", (0.0, 0.0, 0.0)))
+                stack.enter_context(mock.patch.object(module, "UNKNOWN_OUTCOME_PAUSES", (0.0, 0.0, 0.0)))
             yield lost
 
     def settle_down(self) -> None:
         """Return when the broker has given back what it popped for nobody."""
         loop = self.backend.broker_loop
-        loop.run(loop.broker._popper.chores.finish())
+        loop.run(loop.broker._engine.popper.background.finish())

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from fairlane.broker.flags import PUSH_MAINTENANCE
+from fairlane.broker.flags import PUSHES_PAUSED
 from fairlane.errors import FairlaneError
 from tests.stateful.deferral_world import PARTITIONS, FakeLoop, Said, World, clocked
 
@@ -202,7 +202,7 @@ class DeferralMachine(RuleBasedStateMachine):
 
     @rule(on=SELDOM)
     def maintenance(self, on: bool) -> None:
-        (self.world.flags.add if on else self.world.flags.discard)(PUSH_MAINTENANCE)
+        (self.world.flags.add if on else self.world.flags.discard)(PUSHES_PAUSED)
 
     @rule(number=st.integers(0, 1))
     def crash(self, number: int) -> None:
@@ -272,7 +272,7 @@ def test_what_is_accepted_is_applied_once_and_in_order_whatever_the_store_and_th
         suppress_health_check=list(HealthCheck),
     )
     try:
-        run_state_machine_as_test(seed(chosen)(DeferralMachine), settings=limits)  # type: ignore[arg-type]
+        run_state_machine_as_test(seed(chosen)(DeferralMachine), settings=limits)
     except BaseException as error:
         error.add_note(f"{SEED}={chosen} repeats the search that found this.")
         raise

@@ -87,7 +87,7 @@ class Transactions(Consuming):
         return refused
 
     def replay(self, queue: str) -> None:
-        letters = {letter.id: letter for letter in self.run(self.broker.dead_letters.list(queue, DeadFilter()))}
+        letters = {letter.id: letter for letter in self.run(self.broker.dead_letters.page(queue, DeadFilter()))}
         waiting = [letter.id for letter in letters.values() if letter.replayed_at is None]
         model = self.models[queue]
         fits = not waiting or not 0 < model.options["max_size"] < model.depth() + len(waiting)

@@ -33,13 +33,13 @@ def private(kind: str) -> Any:
 
 def public_pem(kind: str) -> str:
     form = serialization.PublicFormat.SubjectPublicKeyInfo
-    return private(kind).public_key().public_bytes(serialization.Encoding.PEM, form).decode()
+    return str(private(kind).public_key().public_bytes(serialization.Encoding.PEM, form), "ascii")
 
 
 def private_pem(kind: str) -> str:
     form = serialization.PrivateFormat.PKCS8
     key = private(kind)
-    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
+    return str(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()), "ascii")
 
 
 def jwk(kind: str, **more: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fairlane.http.app import App
-from fairlane.http.tokens import Tokens, secret_key
+from fairlane.http.app import HttpApp
+from fairlane.http.auth.tokens import Tokens, secret_key
 from tests.clock import ManualClock
 from tests.conformance.backends import Backend, SqliteBackend
 from tests.http.conftest import backend  # noqa: F401
@@ -70,8 +70,7 @@ async def test_a_login_by_token_ends_with_the_token_and_where_tokens_are_accepte
         assert (me["name"], me["scopes"]) == ("token:alice", ["browse", "status"])
         (await wire.ask("POST", "/api/v1/push", body=push_of("orders"), headers=sent)).refused(403, "forbidden")
     async with serving(await store.open(clock)) as wire:
-        assert wire.app is not None
-        wire.app.broker.credentials.ask(required=True, ignored=False)
+        wire.app.broker.process.credentials.ask(required=True, ignored=False)
         (await wire.get("/api/v1/whoami", headers=sent)).refused(401, "unauthenticated")
     async with serving(await store.open(clock), tokens=accepted) as wire:
         (await wire.get("/api/v1/whoami", headers=sent)).ok()
@@ -141,7 +140,7 @@ async def test_a_poll_ends_with_its_token(wire: Wire) -> None:
 
 
 async def test_two_credentials_are_none(wire: Wire) -> None:
-    assert isinstance(wire.app, App)
+    assert isinstance(wire.app, HttpApp)
     async with aiohttp.ClientSession() as session:
         headers = [("authorization", f"Bearer {token().decode()}"), ("authorization", "Bearer x")]
         async with session.get(f"{wire.base}/api/v1/status", headers=headers) as response:
@@ -149,7 +148,6 @@ async def test_two_credentials_are_none(wire: Wire) -> None:
 
 
 async def test_where_there_are_tenants_a_token_names_one_that_is_there(wire: Wire) -> None:
-    assert wire.app is not None
     (await ask(wire, "GET", "/api/v1/whoami")).ok()
     (await ask(wire, "GET", "/api/v1/whoami", tenant="acme")).refused(401, "unauthenticated")
     await wire.app.broker.tenants.create("acme")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from fairlane.errors import CommandFailed, Unauthenticated, Unavailable
-from fairlane.http import jwks
-from fairlane.http.jwks import Jwks
-from fairlane.http.tokens import Tokens, secret_key
+from fairlane.http.auth import jwks
+from fairlane.http.auth.jwks import Jwks
+from fairlane.http.auth.tokens import Tokens, secret_key
 from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed
-from fairlane.outbound.caller import Caller
+from fairlane.outbound.client import OutboundClient
 from tests.commands.conftest import Answers, said, serving  # noqa: F401
 from tests.tokens.minted import SECRET, by_hand, claims, jwk, token
 from tests.until import until
@@ -66,7 +66,7 @@ async def test_an_unknown_key_is_asked_for_once_in_a_while(
         with pytest.raises(Unauthenticated, match="kid"):
             tokens.verify(signed("EdDSA", "new"))  # they were read a moment ago
         assert len(provider.asked) == 1
-        monkeypatch.setattr(jwks, "ASK_SECONDS", 0.0)
+        monkeypatch.setattr(jwks, "REFRESH_SECONDS_MIN", 0.0)
         with pytest.raises(Unavailable, match="ask again"):
             tokens.verify(signed("EdDSA", "newer"))
         await until(lambda: keys.keys[0].kid == "new")
@@ -106,7 +106,7 @@ async def test_keys_go_on_while_they_cannot_be_read(serving: Serving, caplog: py
         assert {asked.line for asked in provider.asked} == {"GET /api HTTP/1.1"}  # no redirect was followed
     await keys.read()  # nobody listens
     assert tokens.verify(signed("RS256", "one")).subject == "alice"
-    await keys._caller.close()
+    await keys._client.close()
 
 
 async def test_without_keys_yet_one_asks_again(serving: Serving) -> None:  # noqa: F811
@@ -135,10 +135,10 @@ async def test_keys_are_only_read_from_where_calls_may_go() -> None:
 
         return [ipaddress.ip_address("10.0.0.1")]
 
-    keys = Jwks("https://id.example/keys", NOTHING_INSIDE, caller=Caller(NOTHING_INSIDE, lookup=inside))
+    keys = Jwks("https://id.example/keys", NOTHING_INSIDE, client=OutboundClient(NOTHING_INSIDE, lookup=inside))
     await keys.read()
     assert not keys.keys
-    await keys._caller.close()
+    await keys._client.close()
 
 
 async def test_a_published_secret_is_none(serving: Serving) -> None:  # noqa: F811
@@ -149,4 +149,4 @@ async def test_a_published_secret_is_none(serving: Serving) -> None:  # noqa: F8
         tokens = Tokens([secret_key(SECRET)], keys)
         with pytest.raises(Unauthenticated):
             tokens.verify(by_hand({"alg": "HS256", "kid": "one"}, claims(), b"\x00\x00\x00"))
-        await keys._caller.close()
+        await keys._client.close()

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlane.errors import InvalidRequest, Unauthenticated
-from fairlane.http.tokens import Tokens, claim_names, public_keys, published_keys, secret_key
-from fairlane.model.access import DEFAULT_TENANT, Caller
+from fairlane.http.auth.tokens import Tokens, claim_names, public_keys, published_keys, secret_key
+from fairlane.model.names import DEFAULT_TENANT
+from fairlane.model.principal import Principal
 from tests.tokens.minted import (
     SECRET,
     by_hand,
@@ -94,9 +95,10 @@ def test_an_odd_kid_finds_nothing(kid: Any) -> None:
 
 def test_issuer_and_audience_are_compared() -> None:
     tokens = verifier(issuer="https://id.example", audience="fairlane")
-    good = {"iss": "https://id.example", "aud": "fairlane"}
+    good: dict[str, Any] = {"iss": "https://id.example", "aud": "fairlane"}
     assert tokens.verify(token(**good)).subject == "alice"
     assert tokens.verify(token(**good | {"aud": ["other", "fairlane"]})).subject == "alice"
+    wrong: dict[str, Any]
     for wrong in (
         *({"iss": "https://id.example.evil"}, {"iss": "https://id.example/"}, {"iss": None}),
         *(
@@ -116,7 +118,8 @@ def test_issuer_and_audience_are_compared() -> None:
 def test_times_are_compared_with_half_a_minute_to_spare() -> None:
     now = int(time.time())
     good = verifier()
-    for times in ({"exp": now - 15}, {"nbf": now + 15}, {"iat": now + 15}):
+    good_times: list[dict[str, Any]] = [{"exp": now - 15}, {"nbf": now + 15}, {"iat": now + 15}]
+    for times in good_times:
         assert good.verify(token(**times)).subject == "alice"
     assert "expired" in refused(token(exp=now - 31))
     assert "not valid yet" in refused(token(nbf=now + 120))
@@ -134,9 +137,11 @@ def test_half_a_minute_is_thirty_seconds(monkeypatch: pytest.MonkeyPatch) -> Non
             return cls.fromtimestamp(now, tz)
 
     monkeypatch.setattr("jwt.api_jwt.datetime", Standing)
-    for times in ({"exp": now - 29}, {"nbf": now + 30}, {"iat": now + 30}):
+    good: list[dict[str, Any]] = [{"exp": now - 29}, {"nbf": now + 30}, {"iat": now + 30}]
+    bad: list[dict[str, Any]] = [{"exp": now - 30}, {"exp": now - 31}, {"nbf": now + 31}, {"iat": now + 31}]
+    for times in good:
         assert verifier().verify(token(**times)).subject == "alice"
-    for times in ({"exp": now - 30}, {"exp": now - 31}, {"nbf": now + 31}, {"iat": now + 31}):
+    for times in bad:
         refused(token(**times))
 
 
@@ -182,7 +187,7 @@ def test_only_the_whole_name_of_a_role_is_one(role: Any) -> None:
 
 
 def test_roles_and_scopes_add_up() -> None:
-    def of(**more: Any) -> Caller:
+    def of(**more: Any) -> Principal:
         return verifier().verify(token(role=None, **more))
 
     assert of(roles=["staff", "read-only"]).allows_all("status")
@@ -201,7 +206,7 @@ def test_roles_and_scopes_add_up() -> None:
 def test_claims_may_have_other_names() -> None:
     names = claim_names("roles=https://example.org/groups, sub=email,tenant=org")
     tokens = verifier(claims=names)
-    more = {"https://example.org/groups": ["admin"], "email": "a@example.org", "org": "acme"}
+    more: dict[str, Any] = {"https://example.org/groups": ["admin"], "email": "a@example.org", "org": "acme"}
     caller = tokens.verify(token(role=None, **more))
     assert (caller.subject, caller.tenant) == ("a@example.org", "acme")
     assert caller.allows_all("keys")
@@ -298,18 +303,23 @@ def test_a_remembered_token_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) 
     tokens, good = verifier(), token()
     first = tokens.verify(good)
     end = first.expires_at
-    again = []
-    monkeypatch.setattr(Tokens, "_caller", lambda _, token: again.append(token) or first)
+    again: list[object] = []
+
+    def caller(_: object, token: object) -> object:
+        again.append(token)
+        return first
+
+    monkeypatch.setattr(Tokens, "_caller", caller)
     tokens.verify(good)
     assert not again
-    monkeypatch.setattr("fairlane.http.tokens.wall_clock", lambda: end)
+    monkeypatch.setattr("fairlane.http.auth.tokens.wall_clock", lambda: end)
     tokens.verify(good)
     assert again == [good]
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlane.http.tokens._GOOD_MAX", 3)
-    monkeypatch.setattr("fairlane.http.tokens._BAD_MAX", 3)
+    monkeypatch.setattr("fairlane.http.auth.tokens._GOOD_MAX", 3)
+    monkeypatch.setattr("fairlane.http.auth.tokens._BAD_MAX", 3)
     tokens = verifier()
     for number in range(10):
         tokens.verify(token(jti=str(number)))

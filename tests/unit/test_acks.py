@@ -6,13 +6,13 @@ import pytest
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
-from fairlane.model.outcome import AckItem, AckOutcome, Alike, Outcomes
+from fairlane.model.outcome import AckItem, AckOutcome, Outcomes, UniformAcks
 
 _A, _B = PartitionId(0, 1), PartitionId(0, 2)
 
 
 def test_acks_that_say_the_same_are_a_sequence_of_items() -> None:
-    acks = Alike(
+    acks = UniformAcks(
         {(_A, "1.lease"): [0, 2], (_B, None): [1]},
         {(_A, "1.lease"): [10, 11], (_B, None): [20]},
         lambda: ["a", "b", "c"],
@@ -30,7 +30,7 @@ def test_acks_that_say_the_same_are_a_sequence_of_items() -> None:
         acks[3]
     verdict = AckItem(transaction_id="any", partition=_B, status="failed", error="no\0 luck", delay_ms=5)
     verdict.check()
-    failed = Alike({(_A, None): range(1)}, {(_A, None): [10]}, lambda: ["a"], verdict)
+    failed = UniformAcks({(_A, None): range(1)}, {(_A, None): [10]}, lambda: ["a"], verdict)
     assert failed[0] == AckItem(
         transaction_id="a", partition=_A, status="failed", error="no\ufffd luck", delay_ms=5, position=10
     )
@@ -39,7 +39,7 @@ def test_acks_that_say_the_same_are_a_sequence_of_items() -> None:
 
 
 def test_the_last_word_on_an_item_counts_and_the_others_are_not_answered() -> None:
-    acks = Alike({(_A, "1.lease"): range(3)}, {(_A, "1.lease"): range(10, 13)}, lambda: ["a", "b", "c"])
+    acks = UniformAcks({(_A, "1.lease"): range(3)}, {(_A, "1.lease"): range(10, 13)}, lambda: ["a", "b", "c"])
     outcomes = Outcomes(acks)
     outcomes.add(range(2), AckOutcome(True, "", lease_released=True))
     before = outcomes.copy()
@@ -58,8 +58,13 @@ def test_the_last_word_on_an_item_counts_and_the_others_are_not_answered() -> No
 
 
 def test_ids_of_completed_acks_are_asked_for_when_an_outcome_is_looked_at() -> None:
-    asked = []
-    acks = Alike({(_A, "1.lease"): range(1)}, {(_A, "1.lease"): range(10, 11)}, lambda: asked.append(True) or ["a"])
+    asked: list[bool] = []
+
+    def ids() -> list[str]:
+        asked.append(True)
+        return ["a"]
+
+    acks = UniformAcks({(_A, "1.lease"): range(1)}, {(_A, "1.lease"): range(10, 11)}, ids)
     outcomes = Outcomes(acks)
     outcomes.add(range(1), AckOutcome(True, ""))
     assert len(outcomes) == 1

@@ -11,7 +11,8 @@ import pytest
 
 from fairlane.broker.admission import CALLERS, LIMITS, PATIENT, Admission, Kind, Limit
 from fairlane.broker.broker import Broker
-from fairlane.broker.push_batch import Draft, Flush, MetOperations, PushRequest
+from fairlane.broker.engine import build_engine
+from fairlane.broker.push_batch import BlockedByOperations, PartitionBatch, PushFlight, PushRequest
 from fairlane.errors import Overloaded
 from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
@@ -26,15 +27,15 @@ from fairlane.store.sqlite.store import SqliteStore
 @pytest.fixture
 async def broker() -> AsyncIterator[Broker]:
     """A broker that applies no operations."""
-    broker = Broker(await SqliteStore.open(":memory:"), limits=LIMITS)
-    await broker.operation_drain.stop()
+    broker = Broker(build_engine(await SqliteStore.open(":memory:"), limits=LIMITS))
+    await broker._engine.operation_drain.stop()
     yield broker
     await broker.close()
 
 
 @pytest.fixture
 def admission(broker: Broker) -> Admission:
-    return broker.admission
+    return broker._engine.admission
 
 
 def let_wait(admission: Admission, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +68,7 @@ async def test_each_kind_waits_then_becomes_an_operation_and_is_refused_only_pas
     decision: str,
 ) -> None:
     let_wait(admission, wait, monkeypatch)
-    broker.operation_drain.depth = depth
+    broker._engine.open_operations.depth = depth
     if decision == "refuse":
         with pytest.raises(Overloaded) as refused:
             admission.defers(kind)
@@ -82,8 +83,8 @@ async def test_a_refusal_says_why_and_when_to_come_again(
     broker: Broker, admission: Admission, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_wait(admission, 3.25, monkeypatch)
-    drain = broker.operation_drain
-    drain.depth = 12_000
+    backlog = broker._engine.open_operations
+    backlog.depth = 12_000
 
     def refused(kind: Kind) -> Overloaded:
         refusal = admission.refusal(kind)
@@ -94,12 +95,12 @@ async def test_a_refusal_says_why_and_when_to_come_again(
     assert "12000" in str(refused("push"))
     assert "10000" in str(refused("push"))
     assert refused("push").retry_after == RETRY_SECONDS, "nobody was seen to apply any"
-    drain.rate.resume(0.0)
-    drain.rate.did(4_000, 1.0)
+    backlog.rate.resume(0.0)
+    backlog.rate.record(4_000, 1.0)
     assert refused("push").retry_after == pytest.approx(3.0)
-    drain.depth = 10**9
+    backlog.depth = 10**9
     assert refused("push").retry_after == RETRY_SECONDS_MAX
-    drain.rate.did(10**12, 2.0)
+    backlog.rate.record(10**12, 2.0)
     assert refused("push").retry_after == RETRY_SECONDS_MIN
     assert refused("pop").retry_after == 3.25
 
@@ -109,7 +110,7 @@ async def test_callers_in_the_same_process_are_never_held_back(
 ) -> None:
     let_wait(admission, 1e9, monkeypatch)
     admission.limits = PATIENT
-    broker.operation_drain.depth = 10**9
+    broker._engine.open_operations.depth = 10**9
     for kind in LIMITS:
         assert not admission.defers(kind)
         assert admission.refusal(kind) is None
@@ -121,13 +122,13 @@ async def test_what_is_on_its_way_to_be_an_operation_counts_but_few_callers_are_
 ) -> None:
     admission.limits = {"push": Limit(-1.0, 10)}
     gate = asyncio.Event()
-    enqueue = broker.store.operations.enqueue
+    enqueue = broker._engine.store.operations.enqueue
 
     async def slow(operations: Sequence[NewOperation]) -> list[EnqueueResult]:
         await gate.wait()
         return await enqueue(operations)
 
-    broker.store.operations.enqueue = slow  # type: ignore[method-assign]
+    broker._engine.store.operations.enqueue = slow  # type: ignore[method-assign]
     operations = [asyncio.create_task(broker.push("q", number)) for number in range(10)]
     await asyncio.sleep(0)
     few = [asyncio.create_task(broker.push("q", number, partition="few")) for number in range(CALLERS - 9)]
@@ -144,7 +145,7 @@ async def test_what_is_on_its_way_to_be_an_operation_counts_but_few_callers_are_
 async def test_a_wait_is_what_waits_by_what_was_done_lately(broker: Broker, admission: Admission) -> None:
     """The store takes a flush at a time; once one left others behind, it is known how long they wait."""
     gate, second_gate, second_began = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    push, gates = broker.store.messages.push, chain([gate], repeat(second_gate))
+    push, gates = broker._engine.store.messages.push, chain([gate], repeat(second_gate))
 
     async def slow(slices: Sequence[Slice]) -> list[PushResult]:
         if gate.is_set():
@@ -153,14 +154,14 @@ async def test_a_wait_is_what_waits_by_what_was_done_lately(broker: Broker, admi
         return await push(slices)
 
     await broker.push("q", 0)
-    broker.store.messages.push = slow  # type: ignore[method-assign]
+    broker._engine.store.messages.push = slow  # type: ignore[method-assign]
     assert admission.wait_seconds("push") == 0
     pushes = [asyncio.create_task(broker.push("q", number)) for number in range(1_500)]
     await asyncio.sleep(0)
     assert admission.wait_seconds("push") == 0, "a burst: nothing is known of the store"
     while admission._batchers["push"][0].items < len(pushes):  # noqa: ASYNC110
         await asyncio.sleep(0)
-    await asyncio.sleep(0.01)  # a flush that takes no time tells nothing of the store
+    await asyncio.sleep(0.01)  # a flight that takes no time tells nothing of the store
     gate.set()
     await second_began.wait()
     behind = [asyncio.create_task(broker.push("q", number, partition="behind")) for number in range(10)]
@@ -177,16 +178,16 @@ async def test_a_wait_is_what_waits_by_what_was_done_lately(broker: Broker, admi
 
 async def with_an_operation(broker: Broker) -> asyncio.Event:
     """Keep a push in q, and let the next that meets it wait for it until the event is set."""
-    drain, admission = broker.operation_drain, broker.admission
-    await drain.stop()
-    drain.rate.resume(0.0)
-    drain.rate.did(1, 1.0)
+    backlog, admission = broker._engine.open_operations, broker._engine.admission
+    await broker._engine.operation_drain.stop()
+    backlog.rate.resume(0.0)
+    backlog.rate.record(1, 1.0)
     admission.limits = {"push": Limit(-1.0, 10_000)}
     assert (await broker.push("q", 1)).status == "buffered"
     admission.limits = LIMITS
     assert admission.pause_for_operations() > 0
     over = asyncio.Event()
-    broker.intake.sleep = lambda seconds: over.wait()  # type: ignore[method-assign, assignment]
+    broker._scope.intake.sleep = lambda seconds: over.wait()  # type: ignore[assignment, return-value]
     return over
 
 
@@ -198,8 +199,8 @@ async def test_a_push_that_meets_operations_waits_for_them_and_holds_up_nobody(b
     over = await with_an_operation(broker)
     both = asyncio.create_task(broker.push_many(items(b"2", b"3") + items(b"4", partition="other")))
     assert (await broker.push("q", 5, partition="free")).status == "queued"
-    broker.operation_drain.start()
-    while broker.operation_drain.depth:  # noqa: ASYNC110
+    broker._engine.operation_drain.start()
+    while broker._engine.open_operations.depth:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     assert not both.done()
     over.set()
@@ -222,38 +223,38 @@ async def test_a_push_that_must_become_an_operation_is_refused_past_the_depth_an
 ) -> None:
     over = await with_an_operation(broker)
     over.set()
-    broker.operation_drain.depth = 10_000
+    broker._engine.open_operations.depth = 10_000
     both = await broker.push_many(items(b"2") + items(b"3", partition="other"))
     assert [outcome.status for outcome in both] == ["refused", "queued"]
     assert isinstance(both[0].error, Overloaded)
-    assert await broker.store.operations.depth() == 1
+    assert await broker._engine.store.operations.depth() == 1
 
 
 async def test_where_no_operation_is_applied_a_push_becomes_one_at_once(broker: Broker) -> None:
-    broker.admission.limits = {"push": Limit(-1.0, 10_000)}
+    broker._engine.admission.limits = {"push": Limit(-1.0, 10_000)}
     await broker.push("q", 1)
-    broker.admission.limits = LIMITS
-    assert broker.admission.pause_for_operations() == 0
+    broker._engine.admission.limits = LIMITS
+    assert broker._engine.admission.pause_for_operations() == 0
     assert (await broker.push("q", 2)).reason == "maintaining_order"
 
 
 def test_a_request_that_waits_for_a_locked_partition_too_is_told_of_operations_when_that_is_over() -> None:
-    request = PushRequest("t", items(b"1") + items(b"2", partition="locked"), patient=True)
-    flush = Flush([request])
+    request = PushRequest("t", items(b"1") + items(b"2", partition="locked"), can_wait=True)
+    flight = PushFlight([request])
     for index, name in enumerate(("Default", "locked")):
         part = Slice(PartitionId(0, index), 1, QueueOptions(), [], [], [], [], [])
-        draft = flush.drafts["t", "q", name] = Draft(("t", "q", name), part)
-        draft.owners.append((0, index))
-    draft, locked = flush.drafts.values()
-    assert flush.is_patient(draft)
-    flush.leave_out(draft)
-    flush.put_off(locked)
-    flush.tell_left_out()
-    assert isinstance(flush.outcomes[0], list)
-    flush.drafts, flush.locked = flush.locked, {}
+        batch = flight.batches["t", "q", name] = PartitionBatch(("t", "q", name), part)
+        batch.owners.append((0, index))
+    batch, locked = flight.batches.values()
+    assert flight.can_wait(batch)
+    flight.mark_blocked(batch)
+    flight.mark_locked(locked)
+    flight.report_blocked()
+    assert isinstance(flight.outcomes[0], list)
+    flight.batches, flight.locked = flight.locked, {}
     stored = PushOutcome("queued", "2")
-    flush.settle(locked, (0, 1), stored)
-    flush.tell_left_out()
-    public_text = flush.outcomes[0]
-    assert isinstance(public_text, MetOperations)
-    assert (public_text.indexes, public_text.outcomes[1]) == ([0], stored)
+    flight.settle(locked, (0, 1), stored)
+    flight.report_blocked()
+    answer = flight.outcomes[0]
+    assert isinstance(answer, BlockedByOperations)
+    assert (answer.indexes, answer.outcomes[1]) == ([0], stored)

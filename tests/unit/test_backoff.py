@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.outbound.caller import FIRST_SECONDS
+from fairlane.outbound.client import FIRST_SECONDS
 from fairlane.runtime.backoff import backoff
 
 

@@ -1,4 +1,4 @@
-"""What a distributed PostgreSQL needs of the SQL, as far as reading it can tell: docs/architecture.md, "Sharding"."""
+"""What a distributed PostgreSQL needs of the SQL, as far as reading it can tell: docs/architecture.md, "Cells"."""
 
 from __future__ import annotations
 
@@ -10,43 +10,14 @@ import pytest
 
 from fairlane.store import schema
 from fairlane.store.postgres.migrate import functions
+from fairlane.store.statements import load
+from tests.queen_package import INSTALLED
 
 PACKAGE = "fairlane.store.postgres"
-
-# The same on every node: written seldom, or by one broker for all.
-REFERENCE = {
-    *("migrations", "functions", "shards", "tenants", "queues", "groups", "purges", "catalogue", "catalogue_changes"),
-    *("retention_rules", "stream_queries", "schedules", "sources", "specs", "workers", "data_keys", "flags"),
-    *("leadership", "declared_queues", "api_keys", "sessions", "audit_entries", "audit_head"),
-}
 
 
 def text() -> str:
     return re.sub(r"--.*", "", schema.load(PACKAGE).text)
-
-
-def tables() -> dict[str, str]:
-    return dict(re.findall(r"CREATE TABLE fairlane\.(\w+) \((.*?)\)(?: WITH [^;]*)?;", text(), re.DOTALL))
-
-
-def keys() -> Iterator[tuple[str, str]]:
-    """(table, columns) of every primary key and every unique constraint or index."""
-    for table, body in tables().items():
-        yield from ((table, key) for key in re.findall(r"(?:PRIMARY KEY|UNIQUE) \(([^)]*)\)", body))
-        yield from ((table, key) for key in re.findall(r"(\w+) [^,\n]*?(?:PRIMARY KEY|UNIQUE)(?! \()", body))
-    yield from re.findall(r"CREATE UNIQUE INDEX \w+ ON fairlane\.(\w+) \(([^)]*)\)", text())
-
-
-def test_a_table_is_sharded_or_the_same_everywhere() -> None:
-    sharded = {table for table, body in tables().items() if re.match(r"\s*shard int NOT NULL,", body)}
-    assert not sharded & REFERENCE
-    assert set(tables()) == sharded | REFERENCE
-
-
-def test_every_key_of_a_sharded_table_begins_with_the_shard() -> None:
-    found = [(table, key) for table, key in keys() if table not in REFERENCE]
-    assert len(found) > 20
-    assert [(table, key) for table, key in found if not key.startswith("shard,")] == []
 
 
 @pytest.mark.parametrize("form", ["REFERENCES", "CREATE TRIGGER", r"\bint GENERATED", r"\bserial\b"])
@@ -70,7 +41,7 @@ FORMS = {
     # Those below are still there; none may be added.
     "an INSERT in a CTE": (r"\bAS \(\s*INSERT\b", {"ack", "trim_log"}),
     "a function called for each row that is set": (
-        SET + r"\bfairlane\.(?!never\(|at_us\(|earlier\()\w+\(",
+        SET + r"\bfairlane\.(?!never\(|at_us\(|add_to_history\()\w+\(",
         {"delete_message", "forget_below", "resume_lanes", "ack_unordered"},
     ),
 }
@@ -84,11 +55,12 @@ def test_functions_avoid_what_a_distributed_database_refuses(form: str) -> None:
 
 def test_parameters_are_cast_inside_functions() -> None:
     found = set()
-    own = [file for file in files(PACKAGE).iterdir() if file.name.endswith(".sql")]
-    shared = [file for file in files("fairlane.store.families").iterdir() if file.name.endswith(".postgres.sql")]
-    for file in [*own, *shared]:
-        for part in file.read_text(encoding="utf-8").split("-- name: ")[1:]:
-            if re.search(r"\bfairlane\.\w+\((?!\))[^;]*(?:\$\d+|[ (]:\w+)::", part):
-                found.add(f"{file.name.partition('.')[0]}.{part.split()[0]}")
+    packages = [(PACKAGE, None), ("fairlane.store.families", "postgres")]
+    packages += [("fairlane.queen.store", "postgres")] if INSTALLED else []
+    for package, dialect in packages:
+        for file in [file.name for file in files(package).iterdir() if file.name.endswith(".sql")]:
+            for name, statement in load(package, file, dialect).items():
+                if re.search(r"\bfairlane\.\w+\((?!\))[^;]*(?:\$\d+|[ (]:\w+)::", statement):
+                    found.add(f"{file.removesuffix('.sql')}.{name}")
     # Arrays of numbers that the broker sends as text, and values whose type only the call tells.
-    assert found == {"messages.push", "queues.set_priority", "scheduled.add", "scheduled.born"}
+    assert found == {"messages.push", "queues.set_priority", "scheduled.add", "scheduled.ensure_partition"}

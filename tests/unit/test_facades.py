@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fairlane import Broker, Client, blocking
-from fairlane.client.part import Part
+from fairlane.client.resource import ClientResource
 
 Signature = list[tuple[str, Any, Any]]
 
@@ -19,25 +19,27 @@ ONE_SIDED = {
     "consume": "handlers of a program beside the broker are a worker's, or the broker's commands",
     "consumer": "as consume",
     "result": "waits over HTTP; a broker has results.get with wait",
-    "audit.list": "an operator's: a broker has page, which is asked across tenants",
-    "hooks.test": "sends a request to the server; a broker has hooks.sample",
+    "webhooks.test": "sends a request to the server; a broker has hooks.sample",
     "keys.whoami": "tells who calls, as the server knows him",
     "tenants.create_key": "keys.create of the broker under that tenant",
     "tenants.own": "the tenant of who calls, as the server knows him",
+    "traces.named": "notes of Queen's clients, which a broker serves over HTTP",
+    "traces.names": "as traces.named",
+    "traces.of_message": "as traces.named",
     "status.health": "of the process that answers",
     "status.overview": "statistics.overview",
     "status.system": "of the process that answers",
-    "status.maintenance": "flags.on",
 }
 """Verbs of a client that a broker has under another name, or has no use for, each with the reason."""
 OTHERWISE = {
+    "audit.page": "a broker takes the query of the API, and a tenant",
     "dead_letters.errors": "a broker takes the query of the API, and tells whether all were counted",
-    "dead_letters.list": "a broker takes a filter and a place to go on from",
-    "dead_letters.purge": "as list",
-    "dead_letters.replay": "as list; its payload is bytes",
-    "groups.list": "a broker lists the groups of one queue; summaries are those of all",
+    "dead_letters.page": "a broker takes a filter and a cursor",
+    "dead_letters.purge": "as page",
+    "dead_letters.replay": "as page; its payload is bytes",
+    "groups.all": "a broker lists the groups of one queue; summaries are those of all",
     "release": "a broker may give one partition of a lease back",
-    "queues.list": "a broker lists all queues as they are set up; page takes the query of the API",
+    "queues.all": "a broker lists all queues as they are set up; page takes the query of the API",
     "retention.history": "a broker takes the query of the API",
     "schedules.define": "a broker takes the options as one value",
 }
@@ -61,7 +63,7 @@ def of_client(client: Client) -> Iterator[tuple[str, str, Any]]:
     for verb, found in verbs(client):
         yield "", verb, found
     for noun, part in vars(client).items():
-        if isinstance(part, Part) and not noun.startswith("_"):
+        if isinstance(part, ClientResource) and not noun.startswith("_"):
             for verb, found in verbs(part):
                 yield noun, verb, found
 
@@ -76,7 +78,7 @@ async def test_what_a_client_can_a_broker_can_by_the_same_names(client: Client, 
     async with Broker.open(tmp_path / "queue.db") as broker:
         for noun, verb, found in of_client(client):
             name = f"{noun}.{verb}" if noun else verb
-            own = getattr(getattr(broker, noun) if noun else broker, verb, None)
+            own = getattr(getattr(broker, noun, None) if noun else broker, verb, None)
             if own is None:
                 missing.add(name)
             elif parameters(own) != parameters(found):

@@ -146,11 +146,12 @@ def test_every_guard_fails_the_test_it_is_meant_for(pytester: pytest.Pytester) -
     )
     pytester.makepyfile(
         """
-        import asyncio, threading, time, warnings
+        import asyncio, gc, threading, time, warnings
         import pytest
 
         def test_good():
-            pass
+            loops = [one for one in gc.get_objects() if isinstance(one, asyncio.BaseEventLoop)]
+            assert not loops, "a test that needs no loop has none"
 
         async def test_good_async():
             task = asyncio.create_task(asyncio.sleep(60))
@@ -177,6 +178,13 @@ def test_every_guard_fails_the_test_it_is_meant_for(pytester: pytest.Pytester) -
             asyncio.create_task(fail())
             await asyncio.sleep(0.01)
 
+        @pytest.fixture
+        async def leaving():
+            yield asyncio.create_task(asyncio.sleep(60))
+
+        def test_bad_task_left_by_a_fixture(leaving):
+            pass
+
         async def test_bad_never_awaited():
             asyncio.sleep(1)
 
@@ -196,6 +204,7 @@ def test_every_guard_fails_the_test_it_is_meant_for(pytester: pytest.Pytester) -
         "test_bad_blocking",
         "test_bad_blocking_on_its_own_loop",
         "test_bad_task_left",
+        "test_bad_task_left_by_a_fixture",
         "test_bad_exception_never_retrieved",
         "test_bad_never_awaited",
         "test_bad_warning",

@@ -123,9 +123,9 @@ async def test_who_drains_knows_the_lanes_in_which_a_process_has_work_that_may_y
         await third.append(B, b"2")
         assert drains.journal.unsettled() == {A}, "from the moment on when the entry could be read"
         assert other.journal.unsettled() == set(), "of others"
-        await other.journal.tell(set())
+        await other.journal.publish_abandoned(set())
         assert drains.journal.unsettled() == set()
-        await third.journal.tell({B})
+        await third.journal.publish_abandoned({B})
         assert drains.journal.unsettled() == {B}
         await third.journal.close()
         assert drains.journal.unsettled() == set(), "it is gone"
@@ -142,6 +142,7 @@ async def test_an_operation_is_found_from_any_process_until_it_is_applied(tmp_pa
             assert await one.journal.find(UUID(uuid7())) is None
             listed = await one.journal.page(ids[0], failed=None, limit=5)
             assert [(entry.id, entry.body) for entry in listed] == [(ids[1], b""), (ids[2], b"")]
+        assert found is not None
         await drains.journal.fail(found, "no")
         for failed, expected in ((True, [ids[1]]), (False, [ids[0], ids[2]])):
             listed = await other.journal.page(UUID(int=0), failed=failed, limit=5)

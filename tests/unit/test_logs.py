@@ -14,9 +14,9 @@ import asyncpg
 import pytest
 
 import fairlane
-from fairlane import tracing
-from fairlane.cli.logs import Lines, _Json, _Text
+from fairlane.cli.processes.logs import SuppressingHandler, _JsonFormatter, _TextFormatter
 from fairlane.model.ids import uuid7
+from fairlane.otel import tracing
 
 SOURCE = Path(fairlane.__file__).parent
 NAMES = {
@@ -59,8 +59,8 @@ def clock() -> Clock:
 @pytest.fixture
 def out(clock: Clock) -> Iterator[io.StringIO]:
     out = io.StringIO()
-    lines = Lines(out, clock=clock)
-    lines.setFormatter(_Text(None))
+    lines = SuppressingHandler(out, clock=clock)
+    lines.setFormatter(_TextFormatter(None))
     loggers = [logging.getLogger(name) for name in ("fairlane.x", "asyncio")]
     for log in loggers:
         log.addHandler(lines)
@@ -124,7 +124,7 @@ def test_a_lost_connection_is_a_line_of_the_driver_and_a_mistake_is_whole(out: i
 def test_in_json_each_name_is_a_field() -> None:
     given = ({"queue": "a", "lease": "l-1", "error": ValueError("no")},)
     record = logging.LogRecord("fairlane", logging.WARNING, "", 0, "lost %(lease)s of %(queue)r", given, None)
-    line = json.loads(_Json(3).format(record))
+    line = json.loads(_JsonFormatter(3).format(record))
     assert line["message"] == "lost l-1 of 'a'"
     assert {"queue": "a", "lease": "l-1", "error": "no", "worker": 3}.items() <= line.items()
 
@@ -135,7 +135,7 @@ def test_lines_have_their_fields_by_name_in_words_of_the_glossary() -> None:
         for node in ast.walk(ast.parse(file.read_text())):
             match node:
                 case ast.Call(func=ast.Attribute(ast.Name("log"), verb), args=[text, *more]) if verb in VERBS:
-                    placed = isinstance(text, ast.Constant) and re.search(r"%[^(%]", text.value)
+                    placed = isinstance(text, ast.Constant) and re.search(r"%[^(%]", str(text.value))
                     if placed or len(more) > 1 or any(isinstance(one, ast.Starred) for one in more):
                         wrong.append(f"{file.relative_to(SOURCE)}:{node.lineno}")
                     found |= set(re.findall(r"%\((\w+)\)", getattr(text, "value", "")))
@@ -149,11 +149,11 @@ def test_a_line_tells_the_trace_that_it_was_written_in(
     log = logging.getLogger("fairlane.x")
     log.info("before")
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    monkeypatch.setattr(tracing, "current", lambda: {"traceparent": parent})
+    monkeypatch.setattr(tracing, "current_context", lambda: {"traceparent": parent})
     log.info("within")
     [before, within] = out.getvalue().splitlines()
     assert before.endswith("before")
     assert within.endswith("within (trace 0af7651916cd43dd8448eb211c80319c)")
     record = logging.LogRecord("fairlane", logging.INFO, "", 0, "x", None, None)
     record.trace_id = "0af7"
-    assert json.loads(_Json(None).format(record))["trace_id"] == "0af7"
+    assert json.loads(_JsonFormatter(None).format(record))["trace_id"] == "0af7"

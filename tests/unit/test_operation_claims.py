@@ -24,8 +24,8 @@ STATEMENT_SECONDS = 30.0
 async def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
     monkeypatch.setattr(batch_size, "FIRST_SHARE", 8)  # so that the first claim takes several lanes
     async with Broker.open(str(tmp_path / "queue.db")) as broker:
-        await broker.operation_drain.stop()
-        broker.admission.limits = {"push": Limit(-1.0, 10_000)}
+        await broker._engine.operation_drain.stop()
+        broker._engine.admission.limits = {"push": Limit(-1.0, 10_000)}
         yield broker
 
 
@@ -43,7 +43,7 @@ async def test_operations_that_cannot_be_applied_together_are_left_to_others_bef
     """A transaction of many lanes that ends by its statement's timeout has used up the claims of all of them."""
     clock = Clock()
     monkeypatch.setattr(drain, "monotonic", clock)
-    operations = broker.store.operations
+    operations = broker._engine.store.operations
     apply, claim = operations.apply, operations.claim
     claimed_at = 0.0
     together: list[int] = []
@@ -66,7 +66,7 @@ async def test_operations_that_cannot_be_applied_together_are_left_to_others_bef
     monkeypatch.setattr(operations, "apply", slow_apply)
     for number in range(LANES):
         assert (await broker.push("orders", number, partition=str(number))).status == "buffered"
-    broker.operation_drain.start()
+    broker._engine.operation_drain.start()
 
     async def applied() -> bool:
         return not await operations.depth()
@@ -81,7 +81,7 @@ async def test_a_claim_that_takes_long_to_apply_makes_the_next_smaller(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(drain, "monotonic", clock)
-    operations = broker.store.operations
+    operations = broker._engine.store.operations
     apply = operations.apply
     together: list[int] = []
 
@@ -93,7 +93,7 @@ async def test_a_claim_that_takes_long_to_apply_makes_the_next_smaller(
     monkeypatch.setattr(operations, "apply", slow_apply)
     for number in range(LANES):
         await broker.push("orders", number, partition=str(number))
-    broker.operation_drain.start()
+    broker._engine.operation_drain.start()
 
     async def applied() -> bool:
         return not await operations.depth()
@@ -107,7 +107,7 @@ async def test_operations_of_locked_partitions_that_are_refused_at_once_make_the
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """How fast a refusal comes says nothing of how many operations the store can apply."""
-    operations = broker.store.operations
+    operations = broker._engine.store.operations
     apply, claim = operations.apply, operations.claim
     allowed: list[int] = []
 
@@ -126,7 +126,7 @@ async def test_operations_of_locked_partitions_that_are_refused_at_once_make_the
     monkeypatch.setattr(operations, "apply", locked)
     for number in range(LANES):
         assert (await broker.push("orders", number, partition=str(number))).status == "buffered"
-    broker.operation_drain.start()
+    broker._engine.operation_drain.start()
 
     async def applied() -> bool:
         return not await operations.depth()
@@ -139,13 +139,13 @@ async def test_operations_of_locked_partitions_that_are_refused_at_once_make_the
 async def test_acks_are_applied_before_the_pushes_of_the_same_claim(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker.admission.limits = {}
+    broker._engine.admission.limits = {}
     await broker.push("orders", "first")
     batch = await broker.pop("orders")
-    broker.admission.limits = {"push": Limit(-1.0, 10_000), "ack": Limit(-1.0, 10_000)}
+    broker._engine.admission.limits = {"push": Limit(-1.0, 10_000), "ack": Limit(-1.0, 10_000)}
     await broker.push("orders", "second")
     await broker.ack(batch)
-    operations = broker.store.operations
+    operations = broker._engine.store.operations
     apply = operations.apply
     calls: list[list[str]] = []
 
@@ -154,7 +154,7 @@ async def test_acks_are_applied_before_the_pushes_of_the_same_claim(
         return await apply(work)
 
     monkeypatch.setattr(operations, "apply", watched)
-    broker.operation_drain.start()
+    broker._engine.operation_drain.start()
 
     async def applied() -> bool:
         return not await operations.depth()

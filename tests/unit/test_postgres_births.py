@@ -32,26 +32,28 @@ async def test_partitions_cost_the_same_however_many_there_are(
     write = Database.write
 
     async def explained(database: Database, sql: str, *values: Any) -> Any:
-        if "fairlane.born(" in sql:
+        if "fairlane.ensure_partitions(" in sql:
             [[plan]] = await write(database, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", *values)
             [found] = msgspec.json.decode(plan)
             blocks.append(found["Plan"]["Shared Hit Blocks"])
         return await write(database, sql, *values)
 
     async with Broker.open(url, connections=1) as broker:
-        queue = await broker.store.queues.ensure("default", "orders")
-        await broker.store.queues.born(queue.id, ["the first"])  # a connection that never made any reads the catalogue
+        queue = await broker._engine.store.queues.ensure("default", "orders")
+        await broker._engine.store.queues.ensure_partitions(
+            queue.id, ["the first"]
+        )  # a connection that never made any reads the catalogue
         monkeypatch.setattr(Database, "write", explained)
-        await broker.store.queues.born(queue.id, [f"few {number}" for number in range(MADE)])
+        await broker._engine.store.queues.ensure_partitions(queue.id, [f"few {number}" for number in range(MADE)])
         connection = await asyncpg.connect(url)
         await connection.execute(
-            "INSERT INTO fairlane.partitions (shard, queue_id, name, created_at, last_at)"
-            " SELECT shard, $1, 'there ' || i, now(), now() FROM fairlane.shards, generate_series(1, $2::int) i",
+            "INSERT INTO fairlane.partitions (queue_id, name, created_at, last_at)"
+            " SELECT $1, 'there ' || i, now(), now() FROM generate_series(1, $2::int) i",
             queue.id,
             THERE,
         )
         await connection.close()
-        await broker.store.queues.born(queue.id, [f"many {number}" for number in range(MADE)])
+        await broker._engine.store.queues.ensure_partitions(queue.id, [f"many {number}" for number in range(MADE)])
     assert blocks[1] < TIMES_MAX * blocks[0], blocks
 
 
@@ -83,11 +85,11 @@ async def test_brokers_that_make_a_group_at_once_make_one(
     url = await fresh_database(postgres18)
     async with Broker.open(url) as one, Broker.open(url) as other:
         await one.push("q", 1)
-        queue = await one.store.queues.ensure("default", "q")
+        queue = await one._engine.store.queues.ensure("default", "q")
         for number in range(30):
             first, second = await asyncio.gather(
-                one.store.groups.subscribe(queue.id, f"g{number}", Subscription("all")),
-                other.store.groups.subscribe(queue.id, f"g{number}", Subscription("new")),
+                one._engine.store.groups.subscribe(queue.id, f"g{number}", Subscription("all")),
+                other._engine.store.groups.subscribe(queue.id, f"g{number}", Subscription("new")),
             )
             assert first == second
             popped = [bool(await broker.pop("q", group=first.name)) for broker in (one, other)]
@@ -103,14 +105,14 @@ async def test_a_group_over_many_partitions_looks_at_each_once(
     url = await fresh_database(postgres18)
     async with Broker.open(url) as broker:
         await broker.push("q", 1)
-        queue = await broker.store.queues.ensure("default", "q")
+        queue = await broker._engine.store.queues.ensure("default", "q")
     connection = await asyncpg.connect(url)
     try:
         for number in range(10):
             await connection.execute(subscribe, queue.id, f"few {number}")
         await connection.execute(
-            "INSERT INTO fairlane.partitions (shard, queue_id, name, created_at, last_at)"
-            " SELECT shard, $1, 'there ' || i, now(), now() FROM fairlane.shards, generate_series(1, $2::int) i",
+            "INSERT INTO fairlane.partitions (queue_id, name, created_at, last_at)"
+            " SELECT $1, 'there ' || i, now(), now() FROM generate_series(1, $2::int) i",
             queue.id,
             there,
         )

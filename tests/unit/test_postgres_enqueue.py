@@ -11,7 +11,7 @@ import msgspec
 from fairlane.broker.broker import Broker
 from fairlane.model.queue import QueueOptions
 from fairlane.store.contract.operations import NewOperation
-from fairlane.store.postgres.operations import enqueue_shard
+from fairlane.store.postgres.operations import enqueue_on
 from tests.conftest import FreshDatabase
 from tests.postgres import PostgresServer
 
@@ -25,8 +25,8 @@ async def test_many_operations_of_a_call_cost_as_much_each_as_few(
 ) -> None:
     url = await fresh_database(postgres18)
     async with Broker.open(url) as broker:
-        queue = await broker.store.queues.ensure("default", "orders")
-        [partition] = await broker.store.queues.born(queue.id, ["default"])
+        queue = await broker._engine.store.queues.ensure("default", "orders")
+        [partition] = await broker._engine.store.queues.ensure_partitions(queue.id, ["default"])
         connection = await asyncpg.connect(url)
 
         async def cost(count: int) -> float:
@@ -56,7 +56,7 @@ async def test_many_operations_of_a_call_cost_as_much_each_as_few(
                 ]
                 transaction = connection.transaction()
                 await transaction.start()
-                await enqueue_shard(explained, partition.id.shard, operations, None)
+                await enqueue_on(explained, operations, None)
                 await transaction.rollback()
             return min(taken) / count
 

@@ -29,14 +29,14 @@ async def broker(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bro
     """Its scans of everything count as slow and those from the floor as quick, so that all but one in a while begin
     there."""
     monkeypatch.setattr(pop, "_FULL_SCAN_SECONDS_MAX", BOUND_SECONDS)
-    seen = pop.Floors.seen
+    record_scan = pop.Floors.record_scan
 
-    def saw(floors: pop.Floors, key: int, began: int, at: int, _: float) -> None:
-        seen(floors, key, at, at, 0.001)
+    def recorded(floors: pop.Floors, key: int, began: int, at: int, _: float) -> None:
+        record_scan(floors, key, at, at, 0.001)
         if began == MINUS_INFINITY:
-            seen(floors, key, began, at, BOUND_SECONDS)
+            record_scan(floors, key, began, at, BOUND_SECONDS)
 
-    monkeypatch.setattr(pop.Floors, "seen", saw)
+    monkeypatch.setattr(pop.Floors, "record_scan", recorded)
     async with Broker.open(url) as broker:
         yield broker
 

@@ -10,8 +10,12 @@ import pytest
 
 from fairlane.broker.broker import Broker
 from fairlane.store.postgres.migrate import functions
+from fairlane.store.postgres.query import SQL
+from fairlane.store.statements import load
 from tests.conftest import FreshDatabase
 from tests.postgres import PostgresServer
+
+PACKAGE = "fairlane.store.postgres"
 
 
 async def test_functions_of_another_text_are_replaced_at_the_next_start(
@@ -114,3 +118,25 @@ async def test_the_first_pop_of_a_group_asks_the_database_once_more_than_others(
     # The shortest of each: services of the broker may ask for something meanwhile.
     shortest = min(first, key=len)
     assert len(shortest) <= len(min(later, key=len)) + 1, shortest
+
+
+async def test_every_statement_names_what_the_schema_has(
+    postgres18: PostgresServer, fresh_database: FreshDatabase
+) -> None:
+    """A statement that no other test reaches would fail only in production."""
+    url = await fresh_database(postgres18)
+    async with Broker.open(url):
+        pass
+    files = ("messages", "operations", "scheduled", "report", "doctor")
+    own = {f"{file}.{name}": text for file in files for name, text in load(PACKAGE, f"{file}.sql").items()}
+    connection = await asyncpg.connect(url)
+    refused = []
+    try:
+        for name, text in {**own, **{name: text for name, (text, _) in SQL.items()}}.items():
+            try:
+                await connection.prepare(text)
+            except asyncpg.PostgresError as error:
+                refused.append(f"{name}: {error}")
+    finally:
+        await connection.close()
+    assert refused == []

@@ -36,20 +36,20 @@ async def test_old_ids_are_looked_up_in_the_segments_of_their_time(
     asked = range(0, SEGMENTS, SEGMENTS // IDS)
     connection = await asyncpg.connect(url)
     try:
-        [shard, partition] = await connection.fetchrow("SELECT shard, id FROM fairlane.partitions")
+        partition = await connection.fetchval("SELECT id FROM fairlane.partitions")
         await connection.execute("DELETE FROM fairlane.segments")
         await connection.execute("UPDATE fairlane.partitions SET head = $1", SEGMENTS)
         await connection.execute(
-            "INSERT INTO fairlane.segments (shard, partition_id, first_pos, n, created_at, checksum, ends, keys, body)"
-            " SELECT $1, $2, s.i - 1, 1, s.at + interval '1 ms', 0, '{1}', ARRAY[s.key], 'x'"
-            " FROM unnest($3::timestamptz[], $4::bigint[]) WITH ORDINALITY s(at, key, i)",
-            *(shard, partition, times, [id_key(id) for id in ids]),
+            "INSERT INTO fairlane.segments (partition_id, first_pos, n, created_at, checksum, ends, keys, body)"
+            " SELECT $1, s.i - 1, 1, s.at + interval '1 ms', 0, '{1}', ARRAY[s.key], 'x'"
+            " FROM unnest($2::timestamptz[], $3::bigint[]) WITH ORDINALITY s(at, key, i)",
+            *(partition, times, [id_key(id) for id in ids]),
         )
         await connection.execute("ANALYZE fairlane.segments")
         await connection.execute("SET plan_cache_mode = force_generic_plan")
-        look_up = "fairlane.look_up($1, $2, $3, $4, $5, -1, $6, 86400)"
+        look_up = "fairlane.look_up($1, $2, $3, $4, -1, $5, 86400)"
         values = [
-            *(shard, partition, [id_key(ids[number]) for number in asked]),
+            *(partition, [id_key(ids[number]) for number in asked]),
             *([_ms(times[number]) for number in asked], _ms(NOW), NOW),
         ]
         found = await connection.fetch(f"SELECT item, pos FROM {look_up} ORDER BY item", *values)

@@ -1,4 +1,4 @@
-"""Plans of push, pop, renew, release and ack are made once for each connection, perhaps while a shard has next to
+"""Plans of push, pop, renew, release and ack are made once for each connection, perhaps while a table has next to
 nothing in it: they must not walk it when it has much."""
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ async def _fill(url: str) -> None:
     """Many lanes of the same queue and group, each with messages that were read."""
     connection = await asyncpg.connect(url)
     await connection.execute(
-        "WITH made AS (INSERT INTO fairlane.partitions (shard, queue_id, name, head, created_at, last_at)"
-        " SELECT s.shard, q.id, 'there ' || i, 1, now(), now()"
-        " FROM fairlane.shards s, fairlane.queues q, generate_series(1, $1::int) i"
-        " RETURNING shard, id, queue_id),"
-        " cursors AS (INSERT INTO fairlane.cursors (shard, partition_id, group_id, committed)"
-        " SELECT m.shard, m.id, g.id, 1 FROM made m JOIN fairlane.groups g USING (queue_id))"
-        " INSERT INTO fairlane.segments (shard, partition_id, first_pos, n, created_at, checksum, ends, keys, body)"
-        " SELECT shard, id, 0, 1, now(), 0, '{1}', '{1}', 'x' FROM made",
+        "WITH made AS (INSERT INTO fairlane.partitions (queue_id, name, head, created_at, last_at)"
+        " SELECT q.id, 'there ' || i, 1, now(), now()"
+        " FROM fairlane.queues q, generate_series(1, $1::int) i"
+        " RETURNING id, queue_id),"
+        " cursors AS (INSERT INTO fairlane.cursors (partition_id, group_id, committed)"
+        " SELECT m.id, g.id, 1 FROM made m JOIN fairlane.groups g USING (queue_id))"
+        " INSERT INTO fairlane.segments (partition_id, first_pos, n, created_at, checksum, ends, keys, body)"
+        " SELECT id, 0, 1, now(), 0, '{1}', '{1}', 'x' FROM made",
         THERE,
     )
     await connection.close()

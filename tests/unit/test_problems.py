@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from fairlane.cli.logs import Lines
+from fairlane.cli.processes.logs import SuppressingHandler
 from fairlane.errors import OutcomeUnknown, StoreCorrupt, StoreFull, StoreUnavailable
 from fairlane.http.problems import problem
 from fairlane.http.server import Request
@@ -30,7 +30,7 @@ def test_the_same_mistake_is_logged_whole_once_in_a_while() -> None:
         raise ValueError(f"{number} is no number")
 
     log, out = logging.getLogger("fairlane.http.problems"), io.StringIO()
-    log.addHandler(lines := Lines(out))
+    log.addHandler(lines := SuppressingHandler(out))
     try:
         for number in range(100):
             with pytest.raises(ValueError, match="no number") as failed:

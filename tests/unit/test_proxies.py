@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlane.errors import InvalidRequest
 from fairlane.http.server import Limits, Proxies
-from fairlane.http.server.shares import Shares
+from fairlane.http.server.peer_limits import PeerLimits
 
 PROXY, INNER, CLIENT = "10.0.0.1", "192.168.7.7", "203.0.113.9"
 PROXIES = Proxies(["10.0.0.0/8", " 192.168.7.7", "fd00::/8", ""])
@@ -96,6 +96,6 @@ def test_a_network_that_is_none_is_refused(network: str) -> None:
 )
 def test_an_address_is_counted_by_itself_or_by_its_network(peer: str, counted: str) -> None:
     """IPv6 addresses are counted by network, except private addresses and trusted proxies."""
-    shares = Shares(Limits(), Proxies(["2001:db8:0:9::1"]))
-    assert shares.of(peer).address == counted
-    assert shares.of(peer) is shares.of(peer)
+    limits = PeerLimits(Limits(), Proxies(["2001:db8:0:9::1"]))
+    assert limits.of(peer).address == counted
+    assert limits.of(peer) is limits.of(peer)

@@ -31,7 +31,7 @@ async def test_what_was_deleted_is_logged_once_a_minute(
             await run(messages)
         lines = [record.getMessage() for record in caplog.records]
         assert lines == ["retention deleted 1 messages, 1 of them unread"]
-        assert broker.telemetry.deleted == 6
+        assert broker.process.telemetry.deleted == 6
         monkeypatch.setattr(retention, "_LOG_SECONDS", 0.0)
         await run(4)
     lines = [record.getMessage() for record in caplog.records]

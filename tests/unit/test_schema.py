@@ -63,7 +63,7 @@ class Postgres:
     async def migrate(self) -> dict[str, Any]:
         connection = await asyncpg.connect(self._url)
         try:
-            await migrate_postgres(connection, shards=1)
+            await migrate_postgres(connection)
             return await postgres_schema(connection)
         finally:
             await connection.close()

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from fairlane.broker.admission import LIMITS, Limit
-from fairlane.cli.banner import asks_everybody, masked, shown, warnings
-from fairlane.cli.broker_process import limits
+from fairlane.cli.commands.serve import check
 from fairlane.cli.main import run
-from fairlane.cli.serve import check
+from fairlane.cli.processes.banner import mask_password, requires_auth, visible_settings, warnings
+from fairlane.cli.processes.broker_process import limits
 from fairlane.config import Settings, load_settings
 from fairlane.errors import InvalidRequest, Unavailable
 from fairlane.http.server import open_sockets, open_unix_socket
@@ -26,7 +26,7 @@ from fairlane.store.postgres.embedded import EmbeddedPostgres
     ("settings", "words"),
     [
         ({"workers": 0}, "workers is 0"),
-        ({"workers": 2}, "a SQLite file has one writer"),
+        ({"workers": 2}, "a SQLite file has a single writer"),
         ({"port": 70000}, "port is 70000"),
         ({"port": -1}, "port is -1"),
         ({"log_format": "xml"}, "log_format is 'xml'"),
@@ -35,15 +35,15 @@ from fairlane.store.postgres.embedded import EmbeddedPostgres
         ({"wait_seconds_max": 0.0}, "wait_seconds_max is 0"),
         ({"wait_seconds_max": float("nan")}, "wait_seconds_max is nan"),
         ({"push_operations_max": -1}, "push_operations_max is -1"),
-        ({"patience_seconds": 0.0}, "patience_seconds is 0"),
+        ({"store_timeout_seconds": 0.0}, "store_timeout_seconds is 0"),
         ({"peer_share": 0.0}, "peer_share is 0"),
         ({"peer_share": 1.5}, "peer_share is 1.5"),
-        ({"tls_key": "key.pem"}, "go with tls_cert"),
+        ({"tls_key": "key.pem"}, "need tls_cert"),
         ({"tls_cert": "/nowhere/cert.pem"}, "/nowhere/cert.pem: No such file"),
         ({"trusted_proxies": "10.0.0.0/99"}, "trusted_proxies has"),
         ({"hooks_listen": "6633"}, "it must be HOST:PORT"),
         ({"hooks_listen": "::1:6633"}, "it must be HOST:PORT"),
-        ({"host": "none"}, "nobody could reach"),
+        ({"host": "none"}, "nothing could reach"),
         ({"store": "postgres", "listen_url": "postgresql://x"}, "listen_url"),
     ],
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),
@@ -101,13 +101,13 @@ def test_whatever_is_unsafe_is_warned_of(settings: dict[str, Any], words: list[s
     ids=str,
 )
 def test_a_broker_that_others_reach_asks_for_credentials(settings: dict[str, Any], asks: bool) -> None:
-    assert asks_everybody(Settings(**settings)) is asks
+    assert requires_auth(Settings(**settings)) is asks
 
 
 def test_a_password_is_never_shown() -> None:
-    assert masked("postgresql://me:p@ss:word@db/queue") == "postgresql://me@db/queue"
+    assert mask_password("postgresql://me:p@ss:word@db/queue") == "postgresql://me@db/queue"
     assert (
-        masked("postgresql://me@/x?host=/run/pg&password=S3CRET&port=5433")
+        mask_password("postgresql://me@/x?host=/run/pg&password=S3CRET&port=5433")
         == "postgresql://me@/x?host=/run/pg&port=5433"
     )
     for url in (
@@ -115,13 +115,13 @@ def test_a_password_is_never_shown() -> None:
         "postgresql://db/x?sslpassword=S3CRET",
         "postgres://u:p?S3CRET@db/x",
     ):
-        assert "S3CRET" not in masked(url)
-    assert "S3CRET" not in masked("postgresql://db/x?user=me&password=a@S3CRET")
-    assert masked("sqlite:///a.db") == "sqlite:///a.db"
+        assert "S3CRET" not in mask_password(url)
+    assert "S3CRET" not in mask_password("postgresql://db/x?user=me&password=a@S3CRET")
+    assert mask_password("sqlite:///a.db") == "sqlite:///a.db"
 
 
 def test_an_address_that_is_none_or_taken_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="no address"):
+    with pytest.raises(InvalidRequest, match="not an address"):
         open_sockets("no.such.host.invalid", 0)
     [taken, *more] = open_sockets("127.0.0.1", 0)
     with taken, pytest.raises(Unavailable, match="already in use"):
@@ -154,7 +154,7 @@ def test_a_path_is_taken_over_from_nobody_who_lives(tmp_path: Path) -> None:
         path.unlink()
         path.write_text("somebody's")
     assert path.read_text() == "somebody's"
-    with pytest.raises(InvalidRequest, match="there is a file that is no socket"):
+    with pytest.raises(InvalidRequest, match="there is a file that is not a socket"):
         open_unix_socket(str(path)).__enter__()
     path.unlink()
     with socket.socket(socket.AF_UNIX) as another:
@@ -186,7 +186,7 @@ def test_a_postgresql_elsewhere_without_verified_tls_is_warned_of(
     monkeypatch.delenv("PGSSLMODE", raising=False)
     found = list(warnings(Settings(store=url)))
     assert len(found) == (away is not None)
-    assert all(f"PostgreSQL at {away} is reached without verified TLS" in one for one in found)
+    assert all(f"PostgreSQL at {away} is used without verified TLS" in one for one in found)
     assert all("sslmode=verify-full&sslrootcert=" in one for one in found)
     monkeypatch.setenv("PGSSLMODE", "verify-full")
     assert len(list(warnings(Settings(store=url)))) == ("sslmode=" in url and away is not None)
@@ -213,8 +213,8 @@ def test_without_its_package_the_embedded_postgresql_says_what_to_install(
 def test_the_help_says_what_holds_where_an_option_is_not_given(capsys: pytest.CaptureFixture[str]) -> None:
     run(["serve", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
-    for value in ("sqlite:///fairlane.db", "127.0.0.1", "6632", "fairlane-data", "on", "off"):
-        assert f"[default {value}]" in shown
+    for value in ("sqlite:///fairlane.db", "127.0.0.1", "6632", "fairlane-data", "journal", "no-allow-unsafe"):
+        assert f"[default: {value}]" in shown
 
 
 def test_the_program_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,7 +224,7 @@ def test_the_program_tells_its_version(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_settings_are_shown_without_their_secrets() -> None:
     settings = Settings(store="postgresql://me:hidden@db/x?password=hidden", encryption_key="ab" * 32, port=7000)
-    found = {one.name: one for one in shown(settings)}
+    found = {one.name: one for one in visible_settings(settings)}
     assert found.keys() == set(Settings.__struct_fields__)
     assert found["store"].value == "postgresql://me@db/x"
     assert (found["encryption_key"].value, found["encryption_key"].default) == ("set", False)

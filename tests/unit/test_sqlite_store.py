@@ -42,7 +42,7 @@ def slice_of(queue: Queue, partition: Partition, *payloads: bytes) -> Slice:
 async def stored(store: SqliteStore, *payloads: bytes) -> tuple[Queue, Partition]:
     """A queue with one partition that holds these."""
     queue = await store.queues.ensure("default", "mail")
-    [partition] = await store.queues.born(queue.id, ["Default"])
+    [partition] = await store.queues.ensure_partitions(queue.id, ["Default"])
     [result] = await store.messages.push([slice_of(queue, partition, *payloads)])
     assert isinstance(result, Stored)
     return queue, partition
@@ -193,7 +193,7 @@ async def test_calls_after_the_close_are_refused(path: Path, verb: str) -> None:
     await asyncio.gather(store.close(), store.close())
     await store.close()
     with pytest.raises(ShuttingDown):
-        await (store.queues.list("default") if verb == "read" else store.queues.ensure("default", "q"))
+        await (store.queues.all("default") if verb == "read" else store.queues.ensure("default", "q"))
 
 
 async def test_a_store_in_memory_has_every_family() -> None:
@@ -202,7 +202,7 @@ async def test_a_store_in_memory_has_every_family() -> None:
         group = await store.groups.subscribe(queue.id, "g", Subscription())
         assert [lane.head for lane in await store.groups.lanes(group.id)] == [1]
         assert len(await store.messages.read(partition.id, 0, 1)) == 1
-        assert await other.queues.list("default") == []
+        assert await other.queues.all("default") == []
 
 
 async def test_a_flipped_bit_in_a_body_is_noticed(path: Path) -> None:
@@ -233,7 +233,7 @@ async def test_a_start_removes_the_rows_of_queues_deleted_before(path: Path) -> 
     async with await SqliteStore.open(str(path)) as store:
         queue, _ = await stored(store, b"1")
         await store.groups.subscribe(queue.id, "g", Subscription())
-        await store.queues.born(queue.id, [f"p{n}" for n in range(PURGE_ROWS)])
+        await store.queues.ensure_partitions(queue.id, [f"p{n}" for n in range(PURGE_ROWS)])
     execute(path, "insert into purges select id from queues; delete from queues; delete from groups")
     async with await SqliteStore.open(str(path)) as store:
         await store._purging

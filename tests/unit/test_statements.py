@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -12,24 +13,32 @@ import pytest
 
 import fairlane.store
 from fairlane.store.postgres.migrate import functions
-from fairlane.store.sqlite.port import STEPS
 
 STORE = Path(fairlane.store.__file__).parent
 DIALECTS = ("sqlite", "postgres")
 _NAME = re.compile(r"^-- name: (\w+)(?: \((.*)\))?$", re.MULTILINE)
 
 
+def of_families(suffix: str) -> list[Path]:
+    """Return the files of the families, including those of Queen's package if it is installed."""
+    folders = (STORE / "families", STORE.parent / "queen" / "store")
+    return [file for folder in folders for file in folder.glob(f"*.{suffix}")]
+
+
 @cache
 def named(dialect: str) -> dict[str, dict[str, tuple[str, str]]]:
-    """{family: {statement: (mark, text)}}"""
+    """{family: {statement: (mark, text)}}. The mark is what stands behind the dialect, if there is one."""
     found: dict[str, dict[str, tuple[str, str]]] = {}
-    own = {file.stem: file for file in (STORE / dialect).glob("*.sql")}
-    shared = {file.name.partition(".")[0]: file for file in (STORE / "families").glob(f"*.{dialect}.sql")}
-    for family, file in [*own.items(), *shared.items()]:
+    [other] = set(DIALECTS) - {dialect}
+    for file in [*(STORE / dialect).glob("*.sql"), *of_families("sql")]:
         parts = _NAME.split(file.read_text(encoding="utf-8"))
-        if len(parts) > 1:
-            names = dict(zip(parts[1::3], zip(parts[2::3], parts[3::3], strict=True), strict=True))
-            found[family] = found.get(family, {}) | names
+        names = {
+            name: ((mark or "").removeprefix(dialect).removeprefix(", "), text)
+            for name, mark, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True)
+            if not (mark or "").startswith(other)
+        }
+        if names:
+            found[file.stem] = found.get(file.stem, {}) | names
     return found
 
 
@@ -82,9 +91,9 @@ def strings(dialect: str) -> set[str]:
 def keys(dialect: str, key: ast.expr, among: set[str]) -> set[str]:
     """The statements that a look-up may mean: by its name, by one with holes, or by any that is said somewhere."""
     if isinstance(key, ast.Constant):
-        return {key.value}
+        return {str(key.value)}
     if isinstance(key, ast.JoinedStr):
-        parts = [re.escape(part.value) if isinstance(part, ast.Constant) else "(.+)" for part in key.values]
+        parts = [re.escape(str(part.value)) if isinstance(part, ast.Constant) else "(.+)" for part in key.values]
         matches = {name: re.fullmatch("".join(parts), name) for name in among}
         return {name for name, match in matches.items() if match and set(match.groups()) <= strings(dialect)}
     return among & strings(dialect)
@@ -102,8 +111,8 @@ def test_every_statement_is_used_and_every_one_used_is_there(dialect: str) -> No
         for family, key in one.asked():
             used |= {f"{family}.{name}" for name in keys(dialect, key, set(named(dialect)[family]))}
     there = {f"{family}.{name}" for family, names in named(dialect).items() for name in names}
-    there |= set(STEPS) if dialect == "sqlite" else set()
-    asked = set().union(*(asked_by(file) for file in (STORE / "families").glob("*.py")))
+    asking = [*of_families("py"), STORE / dialect / "dialect.py"]
+    asked = set().union(*(asked_by(file) for file in asking))
     used |= {name for name in asked if "{" not in name}
     used |= {name for name in there for one in asked if re.fullmatch(re.sub(r"\{.*?\}", r"\\w+", one), name)}
     if dialect == "sqlite":
@@ -159,8 +168,38 @@ NEWER = {
 def test_no_statement_needs_a_newer_postgresql_than_the_broker_accepts() -> None:
     found = [
         f"{file.name}: {form} ({since})"
-        for file in [*(STORE / "postgres").rglob("*.sql"), *(STORE / "families").glob("*.postgres.sql")]
+        for file in [*(STORE / "postgres").rglob("*.sql"), *of_families("sql")]
         for form, since in NEWER.items()
         if re.search(rf"\b{form}", re.sub(r"--.*|SET STORAGE EXTERNAL", "", file.read_text(encoding="utf-8")))
     ]
     assert found == []
+
+
+def test_functions_and_their_callers_speak_in_words() -> None:
+    """A state such as `stored` or `gone` is readable in SQL and in Python. A letter is not."""
+    sql = list((STORE / "postgres" / "functions").glob("*.sql"))
+    letters = [
+        f"{file.name}: {letter}"
+        for file in [*sql, STORE / "families" / "browse.sql"]
+        for letter in re.findall(r"'[a-z]'(?!\w)", file.read_text(encoding="utf-8"))
+    ]
+    for file in (STORE / "postgres").glob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        formats = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        values = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in formats]
+        letters += [
+            f"{file.name}: {value!r}"
+            for value in values
+            if isinstance(value, str | bytes) and len(value) == 1 and value.islower()
+        ]
+    assert letters == []
+
+
+def test_most_statements_of_families_are_written_once(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = [file.read_text(encoding="utf-8") for file in of_families("sql")]
+    marks = [(name, mark) for text in texts for name, mark in _NAME.findall(text)]
+    once = sum(not mark for _, mark in marks)
+    twice = sum(mark.startswith("sqlite") for _, mark in marks)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{once} of {once + twice} statements that both dialects have are written once\n")
+    assert once >= 0.6 * (once + twice)

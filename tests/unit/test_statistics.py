@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.broker import counting as counts
-from fairlane.broker.processes import Processes
+from fairlane.broker import count_cache as counts
+from fairlane.broker.peer_stats import PeerStats
 from fairlane.broker.statistics import Statistics
 from fairlane.model.queue import QueueOptions
 from fairlane.store.sqlite.store import SqliteStore
@@ -30,7 +30,7 @@ def dear(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_queue_that_was_just_made_is_there_with_its_labels(store: SqliteStore) -> None:
-    counting = Statistics(store, "default", Processes(Telemetry()))
+    counting = Statistics(store, "default", PeerStats(Telemetry()))
     await store.queues.ensure("default", "mail")
     assert [queue.name for queue, _ in await counting.queues()] == ["mail"]
     await store.queues.ensure("default", "news")
@@ -40,7 +40,7 @@ async def test_a_queue_that_was_just_made_is_there_with_its_labels(store: Sqlite
 
 
 async def test_a_queue_that_was_just_deleted_is_gone(store: SqliteStore) -> None:
-    counting = Statistics(store, "default", Processes(Telemetry()))
+    counting = Statistics(store, "default", PeerStats(Telemetry()))
     await store.queues.ensure("default", "mail")
     await counting.queues()
     await store.queues.delete("default", "mail")
@@ -48,10 +48,10 @@ async def test_a_queue_that_was_just_deleted_is_gone(store: SqliteStore) -> None
 
 
 async def test_the_numbers_of_a_dear_count_serve_again(store: SqliteStore) -> None:
-    counting = Statistics(store, "default", Processes(Telemetry()))
+    counting = Statistics(store, "default", PeerStats(Telemetry()))
     queue = await store.queues.ensure("default", "mail")
     [(_, before)] = await counting.queues()
-    await store.queues.born(queue.id, ["a", "b"])
+    await store.queues.ensure_partitions(queue.id, ["a", "b"])
     [(_, after)] = await counting.queues()
     assert (before.partitions, after.partitions) == (0, 0)
     assert counting.age_seconds() == 0

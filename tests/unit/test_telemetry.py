@@ -49,13 +49,13 @@ def test_a_histogram_counts_everything_below_each_bound() -> None:
 
 def test_minutes_hold_what_happened_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
     now, wall = 1000.0, 1_800_000_000_000_000
-    monkeypatch.setattr(telemetry.time, "perf_counter", lambda: now)
+    monkeypatch.setattr("fairlane.telemetry.time.perf_counter", lambda: now)
     monkeypatch.setattr(telemetry, "wall_clock", lambda: wall + int((now - 1000) * 1e6))
     counted = Telemetry()
-    counted.done(counted.push, now, 5)
+    counted.record(counted.push, now, 5)
     counted.queue(7).pushed += 5
     now += 61
-    counted.done(counted.push, now, 3)
+    counted.record(counted.push, now, 3)
     counted.push.errors += 1
     now += 300
     counted.queue(7).pushed += 1

@@ -57,8 +57,10 @@ class Workshop:
         return (self._directory / f"worker-{self.processes.index(process)}.log").read_text()
 
     def notes(self, what: str | None = None) -> list[Note]:
+        # A reader can see the first half of a line while a worker appends it.
+        whole_lines, _, _ = self._journal.read_text().rpartition("\n")
         found = []
-        for line in self._journal.read_text().splitlines():
+        for line in whole_lines.splitlines():
             kind, job, attempt, pid = line.split()
             if what in (None, kind):
                 found.append(Note(kind, int(job), int(attempt), int(pid)))

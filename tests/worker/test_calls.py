@@ -138,7 +138,7 @@ async def test_messages_that_say_the_same_are_each_worked_on_once(client: Client
     async with running(app):
         await until_drained(client, queue)
     assert (charged, greeted) == (["monday", "tuesday"], ["monday"])
-    assert await client.dead_letters.list(queue) == []
+    assert await client.dead_letters.page(queue) == []
 
 
 async def test_each_group_does_its_own_work_once(client: Client, queue: str, running: Running) -> None:

@@ -52,7 +52,7 @@ async def generating_async(data: int) -> AsyncIterator[int]:
         (lambda app: app.every(cron="0 0 * * *", timezone="Europe/Rom")(plain), "no time zone 'Europe/Rom'"),
         (lambda app: app.every("5m", missed="never")(plain), "missed is 'never'"),
         (lambda app: app.every("0s")(plain), "must be between 1"),
-        (lambda app: app.handler("q")("plain"), "a handler is a function, not str"),
+        (lambda app: app.handler("q")("plain"), "a handler must be a function, not str"),
         (lambda app: app.handler("q")(generating), "is a generator function"),
         (lambda app: app.handler("q")(generating_async), "is a generator function"),
     ],
@@ -117,7 +117,7 @@ async def test_a_coroutine_that_a_handler_returns_is_awaited(
     async with running(app):
         await until_drained(client, queue)
     assert done == [1]
-    assert [one.error for one in await client.dead_letters.list(queue)] == ["refused"]
+    assert [one.error for one in await client.dead_letters.page(queue)] == ["refused"]
 
 
 async def test_a_value_that_is_not_kept_is_warned_of_once(

@@ -99,7 +99,7 @@ async def test_a_renewal_without_an_answer_is_repeated_and_holds_up_no_other_lea
     async with running(app):
         for number in (1, 2):  # one after the other, so that each has a lease of its own
             await client.push(queue, number, partition=str(number))
-            await until(lambda number=number: len(attempts) == number)
+            await until(lambda number=number: len(attempts) == number)  # type: ignore[misc]
         await until(lambda: len(renewals.of) == 2 and min(renewals.of.values()) >= 2)
         go_on.set()
         await until_drained(client, queue)
@@ -115,11 +115,11 @@ async def test_a_heartbeat_that_fails_unexpectedly_is_repeated(
     @app.handler(queue)
     def handle(number: int) -> None: ...
 
-    monkeypatch.setattr("fairlane.worker.worker.BEAT_SECONDS", 0.01)
+    monkeypatch.setattr("fairlane.worker.worker.HEARTBEAT_SECONDS", 0.01)
     Failing(monkeypatch, Workers, "report")
     async with running(app):
         async with asyncio.timeout(30):
-            while app.name not in {one.app for one in await client.workers.list()}:  # noqa: ASYNC110
+            while app.name not in {one.app for one in await client.workers.all()}:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
 

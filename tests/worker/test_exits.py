@@ -87,7 +87,7 @@ async def test_whatever_leaves_a_handler_is_a_failed_attempt(
     await client.push(queue, 1)
     async with running(app):
         await until_drained(client, queue)
-    [letter] = await client.dead_letters.list(queue)
+    [letter] = await client.dead_letters.page(queue)
     assert letter.attempts == 2
     assert type(error).__name__ in letter.error
     assert [one.exc_info is not None for one in caplog.records if "handler failed" in one.getMessage()] == [True, True]
@@ -105,7 +105,7 @@ async def test_a_handler_that_exits_is_charged_and_stops_its_worker(
     for _ in range(2):
         async with asyncio.timeout(60):
             await Worker(app, broker.url).run()
-    [letter] = await client.dead_letters.list(queue)
+    [letter] = await client.dead_letters.page(queue)
     assert letter.attempts == 2
     assert type(error).__name__ in letter.error
 
@@ -143,7 +143,7 @@ async def test_a_process_that_exits_is_a_failed_attempt(client: Client, queue: s
     await client.push(queue, 1)
     async with running(app):
         await until_drained(client, queue)
-    [letter] = await client.dead_letters.list(queue)
+    [letter] = await client.dead_letters.page(queue)
     assert letter.attempts == 2
     assert "StopIteration" in letter.error
 
@@ -180,6 +180,6 @@ async def test_a_handler_of_a_client_that_ends_by_any_exception_is_a_failed_atte
     await client.push(queue, 1)
     async with asyncio.timeout(30):
         await client.consume(queue, work if threaded else work_async, limit=1)
-    [letter] = await client.dead_letters.list(queue)
+    [letter] = await client.dead_letters.page(queue)
     assert letter.attempts == 1
     assert type(error).__name__ in letter.error

@@ -65,7 +65,7 @@ async def test_a_payload_that_does_not_fit_is_a_dead_letter_that_says_where(
     async with running(app):
         await until_drained(client, queue)
     assert seen == [1, 3]
-    [letter] = await client.dead_letters.list(queue)
+    [letter] = await client.dead_letters.page(queue)
     assert "Expected `int`, got `str` - at `$.id`" in (letter.error or "")
     assert letter.attempts <= 1
 
@@ -158,7 +158,7 @@ async def test_messages_of_an_unordered_queue_are_handled_beside_each_other_and_
         await until_drained(client, queue)
     assert sorted(seen) == [n for n in range(40) if n != 5]
     assert most > 1
-    assert [letter.data for letter in await client.dead_letters.list(queue)] == [5]
+    assert [letter.data for letter in await client.dead_letters.page(queue)] == [5]
 
 
 async def test_what_a_handler_returns_decides(client: Client, queue: str, running: Running) -> None:
@@ -184,7 +184,7 @@ async def test_what_a_handler_returns_decides(client: Client, queue: str, runnin
     assert seen == [
         *[("retry", 1)] * 3, ("dead", 1), ("raise", 1), ("raise", 2), ("done", 1), ("none", 1),
     ]  # fmt: skip
-    letters = {letter.data: letter.error for letter in await client.dead_letters.list(queue)}
+    letters = {letter.data: letter.error for letter in await client.dead_letters.page(queue)}
     assert letters == {"dead": "never", "raise": "ValueError: broken"}
 
 
@@ -206,7 +206,7 @@ async def test_messages_go_to_the_handler_of_their_type(client: Client, queue: s
     async with running(app):
         await until_drained(client, queue)
     assert seen == [("made", 1), ("sold", 2)]
-    [letter] = await client.dead_letters.list(queue)
+    [letter] = await client.dead_letters.page(queue)
     assert "no handler of this queue takes messages of type 'lost'" in (letter.error or "")
 
 
@@ -245,7 +245,7 @@ async def test_a_command_whose_result_is_too_large_to_keep_is_done_all_the_same(
     async with running(app):
         await until_drained(client, queue)
     assert runs == [1]
-    assert await client.dead_letters.list(queue) == []
+    assert await client.dead_letters.page(queue) == []
     result = await client.result(queue, "report-1", timeout=10)
     assert result == {"omitted": f"the result has {RESULT_BYTES_MAX + 2} bytes; at most {RESULT_BYTES_MAX} are kept"}
 
@@ -267,7 +267,7 @@ async def test_a_batch_handler_gets_many_and_answers_for_each(client: Client, qu
         await until_drained(client, queue)
     assert sum(sizes) == 20
     assert max(sizes) > 1
-    letters = await client.dead_letters.list(queue)
+    letters = await client.dead_letters.page(queue)
     assert sorted((letter.data["id"] or -1) for letter in letters) == [-1, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19]
 
 
@@ -287,7 +287,7 @@ async def test_a_batch_handler_that_raises_charges_the_first_of_each_lane(
     await client.push_many([PushItem(queue=queue, payload=b"%d" % n) for n in range(5)])
     async with running(app):
         await until_drained(client, queue)
-    assert [letter.data for letter in await client.dead_letters.list(queue)] == [0]
+    assert [letter.data for letter in await client.dead_letters.page(queue)] == [0]
     assert sorted({number for numbers in seen[1:] for number in numbers}) == [1, 2, 3, 4]
 
 
@@ -329,7 +329,7 @@ async def test_a_push_that_finds_its_queue_full_lets_the_message_come_again(
         [first] = await client.pop(f"{queue}.next", auto_ack=True, wait=1)
         await until_drained(client, queue)
     assert [first.data, *[m.data for m in await client.pop(f"{queue}.next", auto_ack=True)]] == ["first", 1]
-    assert not await client.dead_letters.list(queue)
+    assert not await client.dead_letters.page(queue)
 
 
 async def test_plain_functions_run_in_threads_and_heavy_ones_in_processes(
@@ -350,7 +350,7 @@ async def test_plain_functions_run_in_threads_and_heavy_ones_in_processes(
         await until_drained(client, f"{queue}.heavy")
     assert threads
     assert threading.get_ident() not in threads
-    assert not await client.dead_letters.list(f"{queue}.heavy")
+    assert not await client.dead_letters.page(f"{queue}.heavy")
 
 
 async def test_middlewares_wrap_handlers_and_providers_live_as_long_as_the_worker(

@@ -11,7 +11,7 @@ import pytest
 
 from fairlane import App, Client, Context, Fail, InvalidRequest
 from fairlane.testing import AppTest, FrozenClock
-from fairlane.worker import plan
+from fairlane.worker import queue_plan
 from tests.until import until
 from tests.worker.conftest import Running, until_drained
 
@@ -35,7 +35,7 @@ async def test_a_coroutine_past_its_time_limit_is_cancelled_and_frees_its_lane(
     async with running(app):
         await until_drained(client, queue)
     assert (seen, ended) == ([0, 1], [0])
-    [letter] = await client.dead_letters.list(queue)
+    [letter] = await client.dead_letters.page(queue)
     assert letter.attempts == 1
     assert "work took longer than its time limit of 0.2 s" in letter.error
 
@@ -59,7 +59,7 @@ async def test_a_coroutine_that_will_not_be_cancelled_is_left_to_itself(
         await until_drained(client, queue)
         over.set()
         await asyncio.sleep(0.05)
-    assert len(await client.dead_letters.list(queue)) == 1
+    assert len(await client.dead_letters.page(queue)) == 1
 
 
 async def test_a_thread_past_its_time_limit_keeps_nobody_from_working(
@@ -86,14 +86,14 @@ async def test_a_thread_past_its_time_limit_keeps_nobody_from_working(
         assert worker.stuck, "so that the process knows that a thread would keep it"
     finally:
         over.set()
-    [letter] = await client.dead_letters.list(queue)
+    [letter] = await client.dead_letters.page(queue)
     assert "time limit" in letter.error
 
 
 async def test_a_worker_that_loses_too_many_threads_ends_for_its_supervisor_to_begin_anew(
     client: Client, queue: str, running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("fairlane.worker.stage.THREADS_LOST_MAX", 2)
+    monkeypatch.setattr("fairlane.worker.executor.THREADS_LOST_MAX", 2)
     app, over = App(), threading.Event()
 
     @app.handler(queue, timeout=0.1, max_attempts=1, concurrency=1)
@@ -104,12 +104,12 @@ async def test_a_worker_that_loses_too_many_threads_ends_for_its_supervisor_to_b
         await client.push(queue, n)
     try:
         async with running(app) as worker:
-            await until(lambda: worker.spent)
+            await until(lambda: worker.threads_exhausted)
     finally:
         over.set()
-    assert worker.spent
-    assert "hang runs on in its thread, 1 of at most 2 that are lost" in caplog.text
-    assert "2 threads are lost to handlers that do not end: stopping, to be started anew" in caplog.messages
+    assert worker.threads_exhausted
+    assert "hang did not end, and its thread is lost (1 of at most 2)" in caplog.text
+    assert "2 threads are lost to handlers that do not end: stopping the worker" in caplog.messages
     left = (await client.queues.show(queue)).totals
     assert left.pending >= 2, "what it did not begin is there for others"
 
@@ -129,7 +129,7 @@ async def test_a_batch_past_its_time_limit_charges_the_first_of_each_lane(
         await client.push(queue, n)
     async with running(app):
         await until_drained(client, queue)
-    assert [letter.data for letter in await client.dead_letters.list(queue)] == [0]
+    assert [letter.data for letter in await client.dead_letters.page(queue)] == [0]
 
 
 async def test_attempts_and_backoff_are_as_the_handler_says() -> None:
@@ -182,13 +182,16 @@ async def test_declared_options_are_shown_and_set_only_if_asked_for(client: Clie
     async def other(_: Any) -> None: ...
 
     await client.queues.configure(queue, max_size=7, retry_delay_ms=3)
-    found = await plan.changes(app, client)
-    assert found == [plan.Change(queue, "retry_limit", 3, 9), plan.Change(queue, "max_size", 7, 5)]
-    await plan.apply_changes(client, found)
-    assert await plan.changes(app, client) == []
+    found = await queue_plan.option_changes(app, client)
+    assert found == [
+        queue_plan.OptionChange(queue, "retry_limit", 3, 9),
+        queue_plan.OptionChange(queue, "max_size", 7, 5),
+    ]
+    await queue_plan.apply_option_changes(client, found)
+    assert await queue_plan.option_changes(app, client) == []
     assert (await client.queues.show(queue)).options["retryDelay"] == 3, "the others stay"
-    wanted = [plan.Change(f"{queue}.made", "max_size", 0, 1)]
-    await plan.apply_changes(client, wanted)
+    wanted = [queue_plan.OptionChange(f"{queue}.made", "max_size", 0, 1)]
+    await queue_plan.apply_option_changes(client, wanted)
     assert (await client.queues.show(f"{queue}.made")).options["maxSize"] == 1
 
 
@@ -196,7 +199,7 @@ def test_what_cannot_be_meant_is_refused() -> None:
     app = App()
     for options in ({"timeout": 0}, {"timeout": -1.0}, {"max_attempts": 0}, {"backoff": -1}, {"options": {"size": 1}}):
         with pytest.raises(InvalidRequest):
-            app.handler("q", **options)(print)  # type: ignore[arg-type]
+            app.handler("q", **options)(print)
     app.handler("q", type="a", options={"max_size": 1})(lambda n: None)
     app.handler("q", type="b", options={"max_size": 2})(lambda n: None)
     with pytest.raises(InvalidRequest, match="declare max_size as 1 and 2"):

@@ -79,7 +79,7 @@ async def test_a_worker_logs_every_message_that_it_dead_letters(
         await until_drained(client, queue)
         await until_drained(client, f"{queue}.batch")
     told = [one for one in caplog.records if "is a dead letter" in one.getMessage()]
-    letters = [*await client.dead_letters.list(queue), *await client.dead_letters.list(f"{queue}.batch")]
+    letters = [*await client.dead_letters.page(queue), *await client.dead_letters.page(f"{queue}.batch")]
     fields = {one.args["partition"]: one.args for one in told if isinstance(one.args, dict)}
     assert {one.partition: str(one.message_id) for one in letters} == {
         partition: str(args["message_id"]) for partition, args in fields.items()

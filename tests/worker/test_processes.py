@@ -112,7 +112,8 @@ async def test_a_worker_that_was_frozen_past_its_lease_cancels_its_handler_and_i
     assert [(note.pid, note.attempt) for note in shop.notes("cancelled")] == [(frozen.pid, 1)]
     # What it was given again before it was frozen it may finish while it stops, past a lease that it knows has ended.
     assert 1 <= len(re.findall(r"ack of \S+ of queue \S+ refused", shop.log(frozen))) <= in_vain()
-    assert shop.log(frozen).count(": 1 messages of queue") >= 1
+    # Similar lines are logged once, so the line of either lease may stand for both.
+    assert re.search(r"lost lease \S+: \d messages of queue", shop.log(frozen))
     elsewhere = [note.attempt for note in shop.notes("done") if note.pid == other.pid]
     assert len(elsewhere) == 2
     assert min(elsewhere) > 1
@@ -135,7 +136,7 @@ async def test_a_worker_that_is_told_to_stop_under_load_loses_nothing_and_charge
     await until_drained(client, shop.queue)
     assert set(shop.done().values()) == {1}
     assert {note.attempt for note in shop.notes()} == {1}
-    assert not await client.dead_letters.list(shop.queue)
+    assert not await client.dead_letters.page(shop.queue)
 
 
 async def test_what_does_not_finish_in_time_is_given_back_without_a_charge(client: Client, shop: Workshop) -> None:
@@ -165,7 +166,7 @@ async def test_poison_is_a_dead_letter_after_its_attempts_and_blocks_nobody(clie
     await push(client, shop.queue, 50, partitions=50)
     shop.start()
     await until_drained(client, shop.queue)
-    [letter] = await client.dead_letters.list(shop.queue)
+    [letter] = await client.dead_letters.page(shop.queue)
     assert (letter.error, letter.attempts) == ("ValueError: poison", 3)
     assert len(shop.done()) == 50
 
@@ -186,13 +187,13 @@ async def test_workers_outlast_a_broker_that_is_killed_and_started_again(
             for process in processes:
                 process.terminate()
             assert [await ended(process) for process in processes] == [0, 0]
-            assert not await client.dead_letters.list(queue)
+            assert not await client.dead_letters.page(queue)
             assert shop.done().total() < 440, "what was done before the outage is not done again, but for a few"
 
 
 @pytest.mark.parametrize(
     ("target", "said"),
-    [("tests.worker.jobs", "use module:app"), ("nowhere:app", "no module"), ("tests.worker.jobs:Job", "not a")],
+    [("tests.worker.jobs", "use module:app"), ("nowhere:app", "was not found"), ("tests.worker.jobs:Job", "not a")],
 )
 def test_a_target_that_is_no_app_is_refused(target: str, said: str) -> None:
     run = subprocess.run([FAIRLANE, "worker", target], capture_output=True, text=True, timeout=100)
@@ -206,7 +207,7 @@ async def test_a_supervisor_replaces_a_worker_that_dies_and_passes_the_signal_on
     supervisor = shop.start("--processes", "2")
 
     async def pids() -> set[int]:
-        return {one.pid for one in await client.workers.list() if any(part.queue == shop.queue for part in one.queues)}
+        return {one.pid for one in await client.workers.all() if any(part.queue == shop.queue for part in one.queues)}
 
     async def are_two() -> bool:
         return len(await pids()) == 2
@@ -253,7 +254,7 @@ async def test_worker_processes_end_with_their_supervisor(client: Client, shop: 
 def test_a_plan_is_printed_and_nothing_runs(shop: Workshop) -> None:
     planned = shop.start("--plan")
     assert planned.wait(60) == 0
-    assert "Every queue is as declared." in shop.log(planned)
+    assert "Every queue has the declared options." in shop.log(planned)
     refused = shop.start("--processes", "2", "--watch")
     assert refused.wait(60) == 2
-    assert "--watch shows one process" in shop.log(refused)
+    assert "--watch shows a single process" in shop.log(refused)

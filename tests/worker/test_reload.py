@@ -17,8 +17,8 @@ pytestmark = pytest.mark.may_block_loop
 RELOADING = """
 import sys
 from pathlib import Path
-from fairlane.cli.reload import run_again
-sys.exit(run_again([sys.executable, *sys.argv[2:]], Path(sys.argv[1])))
+from fairlane.cli.processes.reload import run_with_reload
+sys.exit(run_with_reload([sys.executable, *sys.argv[2:]], Path(sys.argv[1])))
 """
 COMMAND = """
 import pathlib, signal, sys, time

@@ -6,7 +6,7 @@ from fairlane.model.batch import Batch
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import AckItem, AckStatus
 from fairlane.runtime.claim import Claim, Report
-from fairlane.runtime.settler import needed
+from fairlane.runtime.settler import merged
 from fairlane.worker.handlers import breadth
 
 LANE, OTHER = PartitionId(0, 1), PartitionId(0, 2)
@@ -20,7 +20,7 @@ def item(
 
 def sent(*items: AckItem, ordered: bool = True) -> list[str]:
     claim = Claim(Batch("l", [], ordered=ordered))
-    told, claims = needed([Report(claim, 1, items=[one]) for one in items])
+    told, claims = merged([Report(claim, 1, items=[one]) for one in items])
     assert claims == [claim] * len(told)
     return [one.transaction_id for one in told]
 
@@ -33,7 +33,7 @@ def test_of_messages_that_are_done_in_a_row_the_last_of_each_lane_is_told() -> N
 def test_only_who_speaks_for_others_says_so() -> None:
     claim = Claim(Batch("l", [], ordered=True))
     some = [item("a"), item("x", OTHER), item("b"), item("c", status="failed")]
-    told, _ = needed([Report(claim, 1, items=[one]) for one in some])
+    told, _ = merged([Report(claim, 1, items=[one]) for one in some])
     assert [(one.transaction_id, one.cumulative) for one in told] == [("b", True), ("x", False), ("c", False)]
 
 

@@ -1,10 +1,9 @@
-"""Ack: verdicts on single messages become one ack per lane."""
+"""Ack: merges verdicts on single messages into one ack per lane."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from time import monotonic
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,12 +21,12 @@ from fairlane.broker.ack_plan import (
 )
 from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.leases import Leases, bounds
-from fairlane.broker.unknown import still_unknown
 from fairlane.broker.waiters import Waiters
-from fairlane.errors import BrokerFailed, LaneLocked, Unavailable
+from fairlane.errors import BrokerFailed, LaneLocked, Unavailable, as_outcome_unknown
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.model.outcome import AckItem, AckOutcome, Alike, Outcomes
+from fairlane.model.outcome import AckItem, AckOutcome, Outcomes, UniformAcks
+from fairlane.runtime.backoff import LockRetries
 from fairlane.runtime.batcher import LateAnswer
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import AckResult, LaneAck
@@ -35,12 +34,10 @@ from fairlane.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from fairlane.broker.deferral.enqueue import Enqueuer
+    from fairlane.broker.services.forwarder import Forwarder
 
 Answers = list[Sequence[AckOutcome] | Exception]
 
-LOCKED_SECONDS = 10.0
-"""For how long a locked lane is waited for where there is no journal."""
-_LOCKED_PAUSE_SECONDS = 0.1
 _DONE = AckOutcome(True, "")
 _RELEASED = AckOutcome(True, "", lease_released=True)
 
@@ -51,33 +48,33 @@ class AckRequest(msgspec.Struct):
     items: Sequence[AckItem]
 
 
-class _Acking(msgspec.Struct):
-    """Ack requests on their way into the store, as acks of lanes."""
+class _AckFlight(msgspec.Struct):
+    """Ack requests in flight to the store, as acks of lanes."""
 
     requests: list[AckRequest]
     outcomes: list[Outcomes]
     answers: Answers
     unsettled: list[tuple[int, Plan]] = []
-    """What is still to be settled: the number of its request, and the plan."""
+    """Plans that are not settled yet, each with the number of its request."""
     locked: list[tuple[int, Plan]] = []
     applied: set[int] = set()
-    """Requests of which something was settled."""
+    """Numbers of requests of which some plan was applied."""
 
-    def put_off(self, number: int, plan: Plan) -> None:
-        """Somebody else holds its lane. What is to be settled in the same lane is put off too."""
+    def mark_locked(self, number: int, plan: Plan) -> None:
+        """Set a plan aside, because its lane is locked, together with later plans of the same lane."""
         self.locked.append((number, plan))
         self.locked += [one for one in self.unsettled if one[1].lane == plan.lane]
         self.unsettled = [one for one in self.unsettled if one[1].lane != plan.lane]
 
     def locked_error(self, number: int) -> Unavailable:
         error = LaneLocked(LOCKED)
-        return still_unknown(error) if number in self.applied else error
+        return as_outcome_unknown(error) if number in self.applied else error
 
 
-async def _answer(acking: _Acking, number: int, decided: Awaitable[None]) -> Sequence[AckOutcome]:
-    """What became of a request, once that is decided."""
+async def _answer(flight: _AckFlight, number: int, decided: Awaitable[None]) -> Sequence[AckOutcome]:
+    """Wait until a request is decided, and return its outcomes."""
     await decided
-    answer = acking.answers[number]
+    answer = flight.answers[number]
     if isinstance(answer, Exception):
         raise answer
     return answer
@@ -93,70 +90,72 @@ class Acker:
         awaited: Waiters,
         telemetry: Telemetry,
         enqueuer: Enqueuer,
+        forwarder: Forwarder,
     ) -> None:
-        """In `awaited` wait those who ask for results."""
+        """Create the acker. `awaited` has the callers that wait for results."""
         self._enqueuer = enqueuer
+        self._forwarder = forwarder
         self._store = store
         self._catalogue = catalogue
         self._leases = leases
         self._waiters = waiters
         self._awaited = awaited
         self._telemetry = telemetry
-        self.dead_lettered: Callable[[], None] = lambda: None
-        """Called when messages were dead-lettered."""
 
     async def flush(self, requests: list[AckRequest]) -> Answers:
-        """A request that meets a locked lane gets LaneLocked, without waiting for it long; OutcomeUnknown if it named
-        others beside it."""
-        acking = await self._begin(requests)
-        for number, _ in acking.locked:
-            acking.answers[number] = acking.locked_error(number)
-        return acking.answers
+        """Settle the requests.
+
+        A request with a locked lane fails with LaneLocked after a short wait, or with OutcomeUnknown if other lanes of
+        it were settled.
+        """
+        flight = await self._begin(requests)
+        for number, _ in flight.locked:
+            flight.answers[number] = flight.locked_error(number)
+        return flight.answers
 
     async def flush_or_wait(
         self, requests: list[AckRequest]
     ) -> Sequence[Sequence[AckOutcome] | Exception | LateAnswer]:
-        """A request that meets a locked lane is answered later, and no other waits for that."""
-        acking = await self._begin(requests)
-        answers: list[Sequence[AckOutcome] | Exception | LateAnswer] = list(acking.answers)
-        if acking.locked:
-            numbers = {number for number, _ in acking.locked}
-            decided = asyncio.ensure_future(self._wait_for_lanes(acking))
+        """Settle the requests. A request with a locked lane is answered later, and the others do not wait for it."""
+        flight = await self._begin(requests)
+        answers: list[Sequence[AckOutcome] | Exception | LateAnswer] = list(flight.answers)
+        if flight.locked:
+            numbers = {number for number, _ in flight.locked}
+            decided = asyncio.ensure_future(self._wait_for_lanes(flight))
             for number in numbers:
-                answers[number] = asyncio.ensure_future(_answer(acking, number, decided))
+                answers[number] = asyncio.ensure_future(_answer(flight, number, decided))
         return answers
 
-    async def _begin(self, requests: list[AckRequest]) -> _Acking:
+    async def _begin(self, requests: list[AckRequest]) -> _AckFlight:
         outcomes = [Outcomes(request.items) for request in requests]
-        acking = _Acking(requests, outcomes, list(outcomes))
+        flight = _AckFlight(requests, outcomes, list(outcomes))
         try:
             for number, request in enumerate(requests):
-                plans = self._usual(request)
+                plans = self._plan_uniform(request)
                 if plans is None:
                     plans = await self.plan(request, outcomes[number])
-                acking.unsettled += [(number, plan) for plan in plans]
-            await self._settle(acking)
+                flight.unsettled += [(number, plan) for plan in plans]
+            await self._settle(flight)
         except Unavailable as error:
-            if not acking.applied:
+            if not flight.applied:
                 raise
-            raise still_unknown(error) from error
-        return acking
+            raise as_outcome_unknown(error) from error
+        return flight
 
-    async def _wait_for_lanes(self, acking: _Acking) -> None:
-        give_up_at = monotonic() + LOCKED_SECONDS
-        while acking.locked and monotonic() < give_up_at:
-            await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
-            acking.unsettled, acking.locked = acking.locked, []
-            await self._settle(acking)
-        for number, _ in acking.locked:
-            acking.answers[number] = acking.locked_error(number)
+    async def _wait_for_lanes(self, flight: _AckFlight) -> None:
+        retries = LockRetries()
+        while flight.locked and await retries.pause():
+            flight.unsettled, flight.locked = flight.locked, []
+            await self._settle(flight)
+        for number, _ in flight.locked:
+            flight.answers[number] = flight.locked_error(number)
 
-    async def _settle(self, acking: _Acking) -> None:
+    async def _settle(self, flight: _AckFlight) -> None:
         deferred: list[tuple[int, Plan]] = []
-        while now := acking.unsettled:
-            acking.unsettled = []
+        while now := flight.unsettled:
+            flight.unsettled = []
             if len(now) > 1:
-                now, acking.unsettled = _one_per_lane(now)
+                now, flight.unsettled = _one_per_lane(now)
             try:
                 results: Sequence[AckResult | BrokerFailed] = await self._store.messages.ack(
                     [plan.ack for _, plan in now]
@@ -165,23 +164,23 @@ class Acker:
                 results = [error] if len(now) == 1 else await self._apply_alone(now)
             for (number, plan), result in zip(now, results, strict=True):
                 if isinstance(result, BrokerFailed):
-                    acking.answers[number] = result
+                    flight.answers[number] = result
                 elif result.state == "locked":
-                    acking.put_off(number, plan)
+                    flight.mark_locked(number, plan)
                 elif result.state == "operations_ahead":
                     deferred.append((number, plan))
                 else:
-                    acking.applied.add(number)
-                    items = acking.requests[number].items
+                    flight.applied.add(number)
+                    items = flight.requests[number].items
                     if plan.ack.nacks and (rest := after_a_late_nack(plan, result, items)) is not None:
-                        acking.unsettled.append((number, rest))
-                    if not self.answer(plan, result, acking.outcomes[number]):
-                        await self.answer_each(plan, result, items, acking.outcomes[number])
+                        flight.unsettled.append((number, rest))
+                    if not self.answer(plan, result, flight.outcomes[number]):
+                        await self.answer_each(plan, result, items, flight.outcomes[number])
         if deferred:
-            await self._defer(acking.requests, deferred, acking.answers)
+            await self._defer(flight, deferred)
 
     async def _apply_alone(self, some: list[tuple[int, Plan]]) -> list[AckResult | BrokerFailed]:
-        """One by one after a defect, so that what it met fails alone."""
+        """Apply acks one by one after a defect, so that only those that cause it fail."""
         results: list[AckResult | BrokerFailed] = []
         for _, plan in some:
             try:
@@ -190,25 +189,31 @@ class Acker:
                 results.append(error)
         return results
 
-    async def _defer(self, requests: list[AckRequest], plans: list[tuple[int, Plan]], answers: Answers) -> None:
-        """Acks of these lanes wait as operations: an ack that overtook a nack would finish what failed."""
+    async def _defer(self, flight: _AckFlight, plans: list[tuple[int, Plan]]) -> None:
+        """Turn acks into operations if their lanes have open ones, because an ack must not overtake a nack."""
+        requests, answers = flight.requests, flight.answers
         parts = [
             msgspec.structs.replace(requests[number], items=[requests[number].items[index] for index in plan.indexes])
             for number, plan in plans
         ]
-        for (number, plan), enqueued in zip(plans, await self._enqueuer.acks(parts, "maintaining_order"), strict=True):
+        enqueued = await self._enqueuer.acks(parts, "maintaining_order")
+        flight.applied.update(
+            number for (number, _), outcomes in zip(plans, enqueued, strict=True) if not isinstance(outcomes, Exception)
+        )
+        for (number, plan), outcomes in zip(plans, enqueued, strict=True):
             known = answers[number]
-            if isinstance(enqueued, Exception):
-                answers[number] = enqueued
+            if isinstance(outcomes, LaneLocked):
+                answers[number] = flight.locked_error(number)
+            elif isinstance(outcomes, Exception):
+                answers[number] = outcomes
             elif isinstance(known, Outcomes):
-                for index, outcome in zip(plan.indexes, enqueued, strict=True):
+                for index, outcome in zip(plan.indexes, outcomes, strict=True):
                     known.add([index], outcome)
 
-    def _usual(self, request: AckRequest) -> list[Plan] | None:
-        """The plans of acks which say of messages of one lease that they are done, if all about them is known here;
-        None if it takes a closer look."""
+    def _plan_uniform(self, request: AckRequest) -> list[Plan] | None:
+        """Plan acks that complete messages of leases in memory. Returns None if the fast path does not apply."""
         items = request.items
-        if type(items) is not Alike or items.verdict.status != "completed":
+        if type(items) is not UniformAcks or items.verdict.status != "completed":
             return None
         plans = []
         for (partition, lease), indexes in items.lanes.items():
@@ -229,7 +234,7 @@ class Acker:
         return plans
 
     async def plan(self, request: AckRequest, outcomes: Outcomes) -> list[Plan]:
-        """Acks of lanes for all items that name a message; the others are answered in `outcomes`."""
+        """Return acks of lanes for all items that name a message. The others are answered in `outcomes`."""
         plans = []
         items = request.items
         for (partition, named), indexes in lanes_of(items).items():
@@ -237,7 +242,7 @@ class Acker:
             group_id = await self._catalogue.group_id(found.queue_id, request.group) if found else None
             lease = LeaseId.parse(named)
             if found and lease and lease.group_id != group_id:
-                # Another broker may have made the group anew.
+                # Another broker may have deleted and created the group.
                 self._catalogue.forget_group(found.queue_id, request.group)
                 group_id = await self._catalogue.group_id(found.queue_id, request.group)
             if named is not None and (lease is None or lease.group_id != group_id):
@@ -258,7 +263,7 @@ class Acker:
         return plans
 
     async def _unknown(self, partition: PartitionId, lease: LeaseId | None) -> AckOutcome:
-        """What is said of items that name no message of the lease."""
+        """Return the outcome of items that name no message of the lease."""
         if lease is None:
             return UNRESOLVABLE
         known = any(leased.partition == partition for leased in await self._store.messages.leased(lease))
@@ -284,10 +289,10 @@ class Acker:
             if len(known) == len(indexes):
                 return known, positions
             found = dict(zip(known, positions, strict=True))
-        ids = items.transaction_ids if isinstance(items, Alike) else [item.transaction_id for item in items]
+        ids = items.transaction_ids if isinstance(items, UniformAcks) else [item.transaction_id for item in items]
         leased = await self._leases.positions(lease, partition) if lease else {}
         for index in indexes:
-            # In an unordered queue the lease may have held it and finished it, in any order: the store knows.
+            # In an unordered queue the lease may have held and finished it, in any order. The store knows.
             wanted = items[index].position
             if index in found or (wanted is not None and not unordered):
                 continue
@@ -295,7 +300,7 @@ class Acker:
             if position is None:
                 position = await self._store.messages.find(partition, ids[index])
                 if position is not None and leased and not unordered and position > max(leased.values()):
-                    position = None  # stored, but not what this lease was given
+                    position = None  # stored, but not part of this lease
             if position is not None and wanted in (None, position):
                 found[index] = position
         known = sorted(found)
@@ -307,7 +312,7 @@ class Acker:
         """Return the items whose given positions are in the lease, and those positions."""
         spans = await self._leases.holds(lease, partition) if lease else []
         least, most = bounds(given)
-        # Of a lease that ended the store says whether these were its last acks, repeated.
+        # If the lease has ended, the store knows if these repeat its last acks.
         if not spans or any(least in span and most in span for span in spans):
             return indexes, given
         holds = set().union(*spans)
@@ -315,17 +320,16 @@ class Acker:
         return list(found), list(found.values())
 
     def answer(self, plan: Plan, acked: AckResult, outcomes: Outcomes) -> bool:
-        """Count what was applied, and tell waiting polls that the lane may be ready. Whether all items came to the same
-        good end, as is usual, and were told; otherwise each wants an answer of its own."""
+        """Count applied items, and wake polls if the lane is ready. Returns True if all were answered alike."""
         ack, positions = plan.ack, plan.positions
         if acked.state == "ok":
             self._telemetry.queue(plan.queue_id).acks += len(plan.indexes)
             if ack.nacks or ack.dead_letters:
                 self._count_failed(plan, acked)
-            if ack.results and not self._store.alone:
+            if ack.results and not self._store.sole_broker:
                 self._store.hint(plan.queue_id)
             if plan.queue_id in self._awaited.parked:
-                self._tell_awaited(plan)
+                self._wake_awaited(plan)
         if acked.released or (acked.state == "lost" and not ack.unordered):
             self.released(plan)
             for outcome in plan.answered if acked.released else ():
@@ -340,7 +344,7 @@ class Acker:
         return True
 
     async def answer_each(self, plan: Plan, acked: AckResult, items: Sequence[AckItem], outcomes: Outcomes) -> None:
-        """Tell each item what became of it; of one that was done before also the result that was kept then."""
+        """Answer each item. An item that was finished before gets its stored result."""
         ack = plan.ack
         for index, position in plan.items:
             outcome = outcome_of(items[index], position, ack, acked)
@@ -349,40 +353,39 @@ class Acker:
             outcomes.add([index], outcome)
             plan.answered.append(outcome)
 
-    def _tell_awaited(self, plan: Plan) -> None:
-        """Wake who waits for results of the lane, and who does not know yet in which lane their message is."""
+    def _wake_awaited(self, plan: Plan) -> None:
+        """Wake callers that wait for results of the lane, and those that do not know the lane of their message yet."""
         for key in ((plan.ack.group_id, str(plan.ack.partition)), (0, "")):
             self._awaited.wake_line(plan.queue_id, key)
 
     def _count_failed(self, plan: Plan, acked: AckResult) -> None:
-        """Dead letters may have to be forwarded."""
+        """Count failed attempts, and report dead letters, which may have to be forwarded."""
         ack = plan.ack
         self._telemetry.queue(plan.queue_id).failed += sum(nack.charge for nack in ack.nacks)
         dead = len(acked.died) if ack.unordered else acked.dead + len(ack.dead_letters)
         if dead:
-            self._telemetry.gave_up(plan.queue_id, dead)
-            self.dead_lettered()
+            self._telemetry.record_dead_letters(plan.queue_id, dead)
+            self._forwarder.wake()
 
     def resolve(self, plan: Plan, acked: AckResult, items: Sequence[AckItem], outcomes: Outcomes) -> Plan | None:
-        """Tell each item what became of it, without looking at the store; the plan of what is left behind a nack that
-        came too late."""
+        """Answer each item without a query. Returns the plan of the rest after a late nack, or None."""
         rest = after_a_late_nack(plan, acked, items)
         for index, position in plan.items:
             outcomes.add([index], outcome_of(items[index], position, plan.ack, acked))
         return rest
 
     def released(self, plan: Plan) -> None:
-        """A lane may be ready: tell waiting polls, here and at other brokers."""
+        """Wake polls, here and at other brokers, because a lane may be ready."""
         if plan.lease is not None:
             self._leases.forget(plan.lease, plan.ack.partition)
         if plan.queue_id in self._waiters.parked:
             self._waiters.wake(plan.queue_id, 1, group_id=plan.ack.group_id)
-        if not self._store.alone:
+        if not self._store.sole_broker:
             self._store.hint(plan.queue_id)
 
 
 def _one_per_lane(unsettled: list[tuple[int, Plan]]) -> tuple[list[tuple[int, Plan]], list[tuple[int, Plan]]]:
-    """An ordered lane takes one ack a call; a second one of the same lane waits for the first."""
+    """Split plans so that an ordered lane gets one ack per call; a second ack of the lane waits for the first."""
     now: list[tuple[int, Plan]] = []
     others: list[tuple[int, Plan]] = []
     lanes: set[tuple[PartitionId, int]] = set()

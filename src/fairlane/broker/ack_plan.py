@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from fairlane.model.ids import PartitionId
-from fairlane.model.outcome import AckItem, AckOutcome, Alike
-from fairlane.store.contract.values import AckResult, Dead, LaneAck, Nack, Span
+from fairlane.model.outcome import AckItem, AckOutcome, UniformAcks
+from fairlane.store.contract.values import AckResult, LaneAck, Nack, Span, ToDeadLetter
 
 LOST = AckOutcome(
     False, "", code="lease_lost", error="the lease ended or is not this group's; the messages are delivered again"
@@ -33,8 +33,10 @@ _REDELIVERED = AckOutcome(
 
 
 class Plan(msgspec.Struct):
-    """The plan of one lane's ack, and whose items it answers: their indexes in the request, and their positions in the
-    lane."""
+    """The plan of one lane's ack, and the items that it answers.
+
+    It has their indexes in the request, and their positions in the lane.
+    """
 
     ack: LaneAck
     indexes: Sequence[int]
@@ -42,7 +44,7 @@ class Plan(msgspec.Struct):
     queue_id: int
     lease: str | None
     answered: list[AckOutcome] = []
-    """Outcomes of items of the same lane that an earlier plan answered: this one may end their lease."""
+    """Outcomes of items of the same lane that an earlier plan answered, because this one may end their lease."""
 
     @property
     def lane(self) -> tuple[PartitionId, int]:
@@ -50,13 +52,13 @@ class Plan(msgspec.Struct):
 
     @property
     def items(self) -> Iterator[tuple[int, int]]:
-        """(index, position) of each."""
+        """Yield (index, position) of each item."""
         return zip(self.indexes, self.positions, strict=True)
 
 
 def lanes_of(items: Sequence[AckItem]) -> Mapping[tuple[PartitionId, str | None], Sequence[int]]:
-    """Indexes of the items by lane and lease. Neighbours are mostly of one lane, so that is tried first."""
-    if isinstance(items, Alike):
+    """Return the indexes of the items by lane and lease. Neighbours usually share their lane, which is tried first."""
+    if isinstance(items, UniformAcks):
         return items.lanes
     lanes: dict[tuple[PartitionId, str | None], list[int]] = {}
     partition: PartitionId | None = None
@@ -73,14 +75,14 @@ def lanes_of(items: Sequence[AckItem]) -> Mapping[tuple[PartitionId, str | None]
 def given_positions(
     items: Sequence[AckItem], lane: tuple[PartitionId, str | None], indexes: Sequence[int]
 ) -> Sequence[int]:
-    """The positions that the caller gave of its items of a lane."""
-    if isinstance(items, Alike):
+    """Return the positions that the caller gave for its items of a lane."""
+    if isinstance(items, UniformAcks):
         return items.positions_of(lane)
     return [position for index in indexes if (position := items[index].position) is not None]
 
 
 def after_a_late_nack(plan: Plan, acked: AckResult, items: Sequence[AckItem]) -> Plan | None:
-    """A nack that came too late clamps nothing: what was said of messages behind it that are open still counts."""
+    """Return the plan for items after a nack that came too late. Verdicts on later open messages still count."""
     nack = plan.ack.nacks[0] if plan.ack.nacks and not plan.ack.unordered else None
     if nack is None or acked.state != "ok":
         return None
@@ -97,11 +99,13 @@ def after_a_late_nack(plan: Plan, acked: AckResult, items: Sequence[AckItem]) ->
 
 
 def add_verdicts(ack: LaneAck, items: Sequence[AckItem], indexes: Sequence[int], positions: Sequence[int]) -> None:
-    """Put what these items say into the ack of their lane. Of a message of an unordered lane that is named twice the
-    last word counts; in an ordered one what was acked below the first message that must come again is finished, and the
-    rest is redelivered."""
+    """Add the verdicts of these items to the ack of their lane.
+
+    In an unordered lane the last verdict on a message counts. In an ordered lane acks below the first message to retry
+    finish their messages, and the rest is redelivered.
+    """
     unordered = ack.unordered
-    if isinstance(items, Alike):
+    if isinstance(items, UniformAcks):
         status = items.verdict.status
         if status in ("completed", "success") and (unordered or not items.verdict.cumulative):
             ack.done = ranges(positions)
@@ -122,7 +126,7 @@ def add_verdicts(ack: LaneAck, items: Sequence[AckItem], indexes: Sequence[int],
                 continue
             break
         if item.status == "dlq":
-            ack.dead_letters.append(Dead(position, item.error or "dead-lettered by the consumer"))
+            ack.dead_letters.append(ToDeadLetter(position, item.error or "dead-lettered by the consumer"))
             if unordered:
                 continue
         done.append(position)
@@ -139,7 +143,7 @@ _NO_REASON = "no reason given"
 
 
 def ranges(positions: Iterable[int]) -> list[Span]:
-    """Positions as ranges without gaps: from the first to below the second."""
+    """Return positions as ranges without gaps: from the first to below the second."""
     if isinstance(positions, range) and positions:
         return [(positions.start, positions.stop)]
     rising = sorted(set(positions))
@@ -155,7 +159,7 @@ def ranges(positions: Iterable[int]) -> list[Span]:
 
 
 def outcome_of(item: AckItem, position: int, ack: LaneAck, acked: AckResult) -> AckOutcome:
-    """What became of one item."""
+    """Return the outcome of one item."""
     finishes = item.status in ("completed", "success")
     if ack.unordered:
         lost = acked.state == "gone" or position in acked.lost

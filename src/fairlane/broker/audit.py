@@ -1,10 +1,10 @@
-"""The audit log: who did what, stored at the end of a chain that nobody can change unseen.
+"""The audit log: actions and refusals, stored in a chain that cannot be changed unnoticed.
 
-What is done with a credential is stored twice: that it begins, before anything is done, and what came of it, before it
-is answered. So a broker that dies in between leaves an entry, and what cannot be noted is not done.
-
-Refusals are stored in the background, at a limited rate for each caller. The limit keeps one caller from filling the
-disk or crowding out the refusals of others. Refusals past the limit are counted."""
+An action with a credential is stored twice: its start, before anything is done, and its outcome, before the answer. So
+a broker that dies in between leaves an entry, and an action that cannot be recorded is not done. Refusals are stored in
+the background, at a limited rate for each caller. The limit keeps one caller from filling the disk or crowding out the
+refusals of others. Refusals beyond the limit are counted.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from time import monotonic
 from typing import Final, Literal
 
 from fairlane.errors import FairlaneError, Overloaded, Unavailable
-from fairlane.model.access import ANYBODY, NOBODY, Caller
 from fairlane.model.audit import AuditAction, AuditEntry
-from fairlane.model.moment import moment_or_none
-from fairlane.runtime.rate import Ration
+from fairlane.model.moment import Moment, moment_or_none
+from fairlane.model.principal import ANYBODY, NOBODY, Principal
+from fairlane.runtime.rate import RateLimit
 from fairlane.runtime.service import Service
 from fairlane.store.contract.store import Store
 from fairlane.wire.audit import AuditLine, AuditPage, AuditQuery, AuditVerified
-from fairlane.wire.base import made
 
 Outcome = Literal["begun", "done", "refused", "failed"]
 KEEP_SECONDS: Final = 365 * 24 * 3600
 REFUSALS_MAX: Final = 20
-"""Refusals of one caller that are noted at once, and in a minute from then on. All strangers are one caller."""
+"""Refusals of one caller that are recorded at once, and per minute from then on. All anonymous callers are one."""
 BURSTS: Final = {"refusal": (REFUSALS_MAX, REFUSALS_MAX / 60), "login": (1, 1 / 60), "change": (1_000, 10.0)}
-"""Entries of one caller by their kind: at once, and a second from then on."""
+"""Entries of one caller by their kind: at once, and per second from then on."""
 _CALLERS_MAX: Final = 10_000
 _FORGET_SECONDS: Final = 3600.0
 _WAITING_MAX: Final = 10_000
@@ -40,17 +39,17 @@ _LAST: Final = 2**62
 log = logging.getLogger(__name__)
 
 
-class _Noted:
+class _RateLimited:
     """The rate limit of one caller for one kind of entry, with a count of the entries dropped since the last one."""
 
     def __init__(self, kind: str) -> None:
         burst, per_second = BURSTS[kind]
-        self.ration = Ration(per_second, burst)
+        self.rate_limit = RateLimit(per_second, burst)
         self._left_out = 0
 
     def next(self) -> int | None:
         """Return the number of entries dropped before this one, or None if this one is dropped too."""
-        if not self.ration.allows(monotonic()):
+        if not self.rate_limit.allows(monotonic()):
             self._left_out += 1
             return None
         left_out, self._left_out = self._left_out, 0
@@ -58,23 +57,28 @@ class _Noted:
 
 
 class AuditLog(Service):
-    """The audit log of a store. Entries that wait are written in their order; `keep_seconds` are how long they stay, 0
-    for ever."""
+    """The audit log of a store.
 
-    def __init__(self, store: Store) -> None:
+    Waiting entries are written in order. They are kept for `keep_seconds`, 0 for ever.
+    """
+
+    def __init__(self, store: Store, keep_seconds: int = KEEP_SECONDS) -> None:
         super().__init__("audit log")
         self._store = store
-        self.keep_seconds = KEEP_SECONDS
+        self.keep_seconds = keep_seconds
         self._waiting: deque[tuple[AuditEntry, asyncio.Future[int] | None]] = deque()
-        self._noted: dict[tuple[str, str, str], _Noted] = {}
+        self._rate_limited: dict[tuple[str, str, str], _RateLimited] = {}
         self._forget_at = monotonic() + _FORGET_SECONDS
 
-    async def begin(self, caller: Caller, action: str, target: str, source: str) -> int | None:
-        """Add an entry for what is about to be done, and return its number when it is stored; Unavailable if that
-        cannot be, and then it is not to be done. Of who has no credential only the end is noted (None)."""
+    async def begin(self, caller: Principal, action: str, target: str, source: str) -> int | None:
+        """Store an entry for an action that is about to start, and return its number.
+
+        Raises Unavailable if it cannot be stored; the action must not be done then. Returns None for callers without a
+        credential, whose outcomes alone are recorded.
+        """
         if caller is ANYBODY:
             return None
-        if not self._of("change", caller).ration.allows(monotonic()):
+        if not self._of("change", caller).rate_limit.allows(monotonic()):
             burst, per_second = BURSTS["change"]
             raise Overloaded(
                 f"{caller.name} may change {per_second:g} things a second, after the first {burst:,}: each is an entry "
@@ -86,10 +90,12 @@ class AuditLog(Service):
         return await stored
 
     async def add(
-        self, caller: Caller, action: str, target: str, outcome: Outcome, source: str, began: int | None = None
+        self, caller: Principal, action: str, target: str, outcome: Outcome, source: str, began: int | None = None
     ) -> None:
-        """Add an entry, and return when it is stored; of who has no credential it is stored soon. While the store does
-        not take it, it waits. `began` is the number of the entry with which the action began."""
+        """Add an entry, and wait until it is stored. Entries of callers without a credential are stored later.
+
+        While the store refuses it, it waits. `began` is the number of the entry of the action's start.
+        """
         entry = _entry(caller, action, target, outcome, source, began)
         if caller is ANYBODY:
             self._put(entry, None)
@@ -98,8 +104,8 @@ class AuditLog(Service):
         self._put(entry, stored)
         await stored
 
-    def refused(self, caller: Caller | None, action: str, target: str, source: str) -> None:
-        """Add an entry for a request that was refused, soon, unless the caller had too many lately."""
+    def refused(self, caller: Principal | None, action: str, target: str, source: str) -> None:
+        """Add an entry for a refused request in the background, unless the caller had too many lately."""
         left_out = self._of("refusal", caller or NOBODY).next()
         if left_out is None:
             return
@@ -107,7 +113,7 @@ class AuditLog(Service):
             target = f"{target} ({left_out} refusals before it are not listed)"
         self._put(_entry(caller, action, target, "refused", source), None)
 
-    async def logged_in(self, caller: Caller, target: str, source: str) -> None:
+    async def logged_in(self, caller: Principal, target: str, source: str) -> None:
         """Add an entry for a login, unless the caller had one within the last minute."""
         left_out = self._of("login", caller).next()
         if left_out is None:
@@ -116,19 +122,19 @@ class AuditLog(Service):
             target = f"{target} ({left_out} logins before it are not listed)"
         await self.add(caller, "login", target, "done", source)
 
-    def _of(self, kind: str, caller: Caller) -> _Noted:
+    def _of(self, kind: str, caller: Principal) -> _RateLimited:
         key = kind, caller.tenant, caller.name
-        noted = self._noted.get(key)
+        noted = self._rate_limited.get(key)
         if noted is None:
-            if len(self._noted) >= _CALLERS_MAX:
-                self._noted.clear()
-            noted = self._noted[key] = _Noted(kind)
+            if len(self._rate_limited) >= _CALLERS_MAX:
+                self._rate_limited.clear()
+            noted = self._rate_limited[key] = _RateLimited(kind)
         return noted
 
     def _put(self, entry: AuditEntry, stored: asyncio.Future[int] | None) -> None:
         if len(self._waiting) >= _WAITING_MAX:
             if stored is not None and entry.outcome == "begun":
-                stored.set_exception(_not_noted())
+                stored.set_exception(_not_stored())
                 return
             log.error(
                 "audit entry lost, too many wait for the store: %(action)s %(target)s by %(caller)s",
@@ -164,15 +170,17 @@ class AuditLog(Service):
                     stored.set_result(number)
 
     def _failed_to_store(self, error: FairlaneError) -> None:
-        """Nobody waits longer for an entry. What it says was done stays, and the log has it meanwhile; what it says is
-        about to be done is not done."""
+        """Give up waiting for entries.
+
+        Entries of finished actions are kept and logged meanwhile. Actions that are about to start fail.
+        """
         if not isinstance(error, Unavailable):
             log.error("cannot store audit entries: %(error)s", {"error": error})
         waiting, self._waiting = self._waiting, deque()
         for entry, stored in waiting:
             if entry.outcome == "begun":
                 if stored is not None and not stored.done():
-                    stored.set_exception(_not_noted())
+                    stored.set_exception(_not_stored())
                 continue
             if stored is not None and not stored.done():
                 log.warning("audit entry waits for the store: %(action)s %(target)s by %(caller)s", _fields(entry))
@@ -180,13 +188,15 @@ class AuditLog(Service):
             self._waiting.append((entry, None))
 
     async def page(self, query: AuditQuery, tenant: str | None) -> AuditPage:
-        """Entries of a tenant or of all, newest first."""
-        found = await self._store.audit.list(tenant, before=query.before or _LAST, limit=query.limit)
+        """Return entries of a tenant or of all, newest first."""
+        found = await self._store.audit.page(tenant, before=query.before or _LAST, limit=query.limit)
         return AuditPage(entries=[_line(entry) for entry in found])
 
     async def verify(self) -> AuditVerified:
-        """Reckon every hash again. Entries may be missing at the beginning if the oldest that is left is old enough
-        to be deleted itself, and those to come are not missed."""
+        """Verify every hash.
+
+        Entries may be missing at the beginning if the oldest remaining one is old enough to be deleted itself.
+        """
         last, head = await self._store.audit.head()
         deletable_at = await self._store.now() - self.keep_seconds * 1_000_000 if self.keep_seconds else 0
         number, before, count, first = 0, b"", 0, 0
@@ -220,15 +230,26 @@ class AuditLog(Service):
 
 def _line(one: AuditAction) -> AuditLine:
     ended = moment_or_none(one.ended_at)
-    return made(AuditLine, one, hash=one.hash.hex(), outcome=one.end or one.outcome, ended_at=ended)
+    return AuditLine(
+        number=one.number,
+        at=Moment(one.at),
+        tenant=one.tenant,
+        caller=one.caller,
+        action=one.action,
+        target=one.target,
+        outcome=one.end or one.outcome,
+        ended_at=ended,
+        source=one.source,
+        hash=one.hash.hex(),
+    )
 
 
-def _not_noted() -> Unavailable:
+def _not_stored() -> Unavailable:
     return Unavailable("the audit log cannot be written now, and what it does not have is not done; try again")
 
 
 def _entry(
-    caller: Caller | None, action: str, target: str, outcome: Outcome, source: str, began: int | None = None
+    caller: Principal | None, action: str, target: str, outcome: Outcome, source: str, began: int | None = None
 ) -> AuditEntry:
     return AuditEntry(
         tenant=ANYBODY.tenant if caller is None else caller.tenant,

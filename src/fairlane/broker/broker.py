@@ -5,65 +5,129 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from functools import partial
 from os import PathLike
 from time import perf_counter
-from typing import Any, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import msgspec
 
 from fairlane import server_extra as _extra  # noqa: F401
-from fairlane import tracing
 from fairlane.broker.ack import AckRequest
 from fairlane.broker.admission import PATIENT, Kind, Limit
+from fairlane.broker.audit import KEEP_SECONDS
+from fairlane.broker.dead_letters import DeadLetters
 from fairlane.broker.deferral.drain import FAILED_SECONDS
-from fairlane.broker.deferral.patience import PATIENCE_SECONDS
-from fairlane.broker.delivery import Popped
-from fairlane.broker.parts import Parts
+from fairlane.broker.deferral.operations import Operations
+from fairlane.broker.deferral.store_timeout import STORE_TIMEOUT_SECONDS
+from fairlane.broker.effects import Effects
+from fairlane.broker.engine import TENANTS_MAX, Engine, build_engine
+from fairlane.broker.groups import Groups
+from fairlane.broker.health_findings import Findings
+from fairlane.broker.history import History
+from fairlane.broker.keys import Keys
+from fairlane.broker.messages import Messages
+from fairlane.broker.pauses import Pauses
+from fairlane.broker.pop_outcome import PopOutcome
+from fairlane.broker.process_services import ProcessServices
 from fairlane.broker.push_batch import PushRequest
-from fairlane.broker.transact import AckStep, Outcome, Step
+from fairlane.broker.queues import Queues
+from fairlane.broker.resource import Resource
+from fairlane.broker.results import Results
+from fairlane.broker.retention import Retention
+from fairlane.broker.scheduled import ScheduledMessages
+from fairlane.broker.schedules import Schedules
+from fairlane.broker.sources import Sources
+from fairlane.broker.specs import Specs
+from fairlane.broker.status import Status
+from fairlane.broker.transact import AckStep, Commit, Outcome, Step
 from fairlane.broker.transaction import Transaction, item_of
+from fairlane.broker.webhook_receiver import WebhookReceiver
+from fairlane.broker.webhooks import Webhooks
+from fairlane.broker.workers import Workers
 from fairlane.config import SECRET_NAMES
 from fairlane.errors import InvalidRequest
-from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.batch import Batch, acks_of
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId, PopOptions, PopRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, POLLS_MAX, RENEW_SECONDS
 from fairlane.model.message import (
+    SCHEDULED_OPTIONS,
     Message,
     PushItem,
-    PushOptions,
+    ScheduledPushOptions,
     check_items,
     check_payload,
     check_payloads,
     decoder_of,
 )
-from fairlane.model.moment import When
-from fairlane.model.names import QUEUE_MODE, check_count, check_name
+from fairlane.model.names import DEFAULT_TENANT, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import (
     AckItem,
     AckOutcome,
     AckStatus,
-    Alike,
     Isolation,
     PushOutcome,
     RenewOutcome,
+    UniformAcks,
     check_acks,
     check_isolation,
     check_leases,
 )
-from fairlane.model.stream import StateChange
+from fairlane.model.principal import ANYBODY, Principal
+from fairlane.otel import tracing
 from fairlane.outbound.addresses import Allowed
 from fairlane.runtime.clock import Clock
+from fairlane.runtime.peer_processes import PeerProcesses
 from fairlane.store.contract.values import Renewal
 from fairlane.store.opening import open_journal, open_or_wait, store_url
 
 JOURNAL_BYTES_MAX = 1024**3
 
+R = TypeVar("R", bound=Resource)
 
-class Broker(Parts):
-    """The verbs of the queue. One event loop; any number of tasks."""
+
+class Broker:
+    """The verbs of the queue and its resources, for one tenant. One event loop; any number of tasks."""
+
+    def __init__(self, engine: Engine, tenant: str = DEFAULT_TENANT, views: dict[str, Any] | None = None) -> None:
+        """Create the view of a tenant. `views` has the brokers of other tenants over the same engine."""
+        self._engine = engine
+        self._scope = scope = engine.scope(tenant)
+        self._views: dict[str, Any] = {tenant: self} if views is None else views
+        self.tenant = tenant
+        self.admit_push = scope.intake.admit
+        self.push_request = scope.intake.push
+        self.process = ProcessServices(engine)
+        self.tenants = engine.tenants
+        self.audit = engine.audit
+        self.keys = Keys(engine.store, tenant, engine.credentials, scope.quota)
+        self.history = History(scope)
+        self.queues = Queues(scope, self.history)
+        self.groups = Groups(scope)
+        self.dead_letters = DeadLetters(scope)
+        self.messages = Messages(scope, self.dead_letters)
+        self.scheduled = ScheduledMessages(scope)
+        self.schedules = Schedules(scope)
+        self.sources = Sources(scope)
+        self.results = Results(scope)
+        self.operations = Operations(scope)
+        self.pauses = Pauses(scope)
+        self.specs = Specs(scope)
+        self.webhooks = Webhooks(scope, WebhookReceiver(scope, self.results, self.dead_letters))
+        self.workers = Workers(scope)
+        self.effects = Effects(scope)
+        self.retention = Retention(scope)
+        self.status = Status(scope)
+        self.findings = Findings(scope, self.status, self.queues, self.dead_letters, self.schedules, self.webhooks)
+
+    def of(self, tenant: str) -> Self:
+        """Return this broker scoped to another tenant. Both share the engine; stopping either stops both."""
+        found: Self | None = self._views.get(tenant)
+        if found is None or found._scope is not self._engine.scopes.get(tenant):
+            if len(self._views) > TENANTS_MAX:
+                self._views.clear()
+            found = self._views[tenant] = type(self)(self._engine, tenant, self._views)
+        return found
 
     @classmethod
     @asynccontextmanager
@@ -78,22 +142,25 @@ class Broker(Parts):
         journal: str | None = None,
         journal_bytes_max: int = JOURNAL_BYTES_MAX,
         limits: Mapping[Kind, Limit] = PATIENT,
-        patience_seconds: float = PATIENCE_SECONDS,
+        store_timeout_seconds: float = STORE_TIMEOUT_SECONDS,
         outbound_allow: str = "",
         secret_names: str = SECRET_NAMES,
+        audit_seconds: int = KEEP_SECONDS,
+        peer_processes: PeerProcesses | None = None,
         **options: Any,
     ) -> AsyncIterator[Broker]:
-        """A broker on a file like `queue.db`, `sqlite:///path`, `sqlite:///:memory:` or `postgresql://...`, on which
-        up to `polls_max` pops may wait at once. Closing it answers everybody first. Every `retention_interval` seconds
-        it deletes what the rules of queues cover; 0 leaves that to others. Operations that failed are kept for
-        `failed_operations_seconds`, with 0 for ever.
+        """Open a broker on a file like `queue.db`, `sqlite:///path`, `sqlite:///:memory:` or `postgresql://...`.
 
-        `journal` is a directory: pushes and acks that the store cannot take wait there as operations, and a
-        broker on PostgreSQL starts without its database. A flush has `patience_seconds`, then its lanes go there;
-        `limits` say when a busy one makes pushes and acks operations, or refuses them; without any it takes its time,
-        for who calls it from the same process waits anyway. `outbound_allow` names hosts and networks inside that
-        commands of a spec may call, `secret_names` environment variables that it may name for secrets, both separated
-        by commas."""
+        Up to `polls_max` pops may wait at once. Closing it answers all callers first. It applies retention rules every
+        `retention_interval` seconds; 0 leaves that to other brokers. Failed operations are kept for
+        `failed_operations_seconds`, 0 for ever.
+
+        `journal` is a directory for pushes and acks while the store is unavailable. With it, a broker on PostgreSQL
+        starts without its database. A flush that takes longer than `store_timeout_seconds` goes to the journal.
+        `limits` decide when a busy broker defers or refuses pushes and acks; without them it never does, because
+        callers in the same process wait anyway. `outbound_allow` lists internal hosts and networks that commands of
+        specs may call, `secret_names` environment variables that specs may read, both separated by commas.
+        """
         url = store_url(url)
         allowed = Allowed.parse(outbound_allow.split(","))
         key = options.get("encryption_key", "")
@@ -105,46 +172,43 @@ class Broker(Parts):
                 await opened.close()
             raise
         if cls is Broker and tracing.spans() is not None:
-            from fairlane.broker.traced import TracedBroker as cls
-        broker = cls(
+            from fairlane.broker.traced_broker import TracedBroker as cls
+        engine = build_engine(
             store,
             polls_max=polls_max,
             journal=opened,
             limits=limits,
-            patience_seconds=patience_seconds,
+            store_timeout_seconds=store_timeout_seconds,
             allowed=allowed,
             secret_names=secret_names,
+            failed_operations_seconds=failed_operations_seconds,
+            audit_seconds=audit_seconds,
+            peer_processes=peer_processes,
         )
-        broker.operation_drain.failed_seconds = failed_operations_seconds
-        broker.retention_service.start(retention_interval)
+        broker = cls(engine)
+        engine.retention_service.start(retention_interval)
         try:
-            await broker.start()
+            await engine.start()
             yield broker
         finally:
             await broker.close()
 
-    async def close(self) -> None:
-        await self.stop()
-        await self.store.close()
-        if self.journal is not None:
-            await self.journal.close()
+    async def stop(self) -> None:
+        """Accept nothing new, end long polls with an empty answer, and finish the rest."""
+        await self._engine.stop()
 
-    async def push(
-        self,
-        queue: str,
-        data: Any,
-        *,
-        deliver_at: When | None = None,
-        delay_ms: timedelta | int | None = None,
-        priority: int | None = None,
-        **options: Unpack[PushOptions],
-    ) -> PushOutcome:
-        """Store one message and return when it is durable. Raises QueueFull; a known transactionId is a `duplicate`.
-        With a time to come, or a delay, it is `scheduled`: kept aside until then. `priority` is 0 to 9."""
-        item = item_of(queue, data, **options)
-        item.deliver_at, item.delay_ms, item.priority = deliver_at, delay_ms, priority
+    async def close(self) -> None:
+        """Stop, and close the store and the journal."""
+        await self._engine.close()
+
+    async def push(self, queue: str, data: Any, **options: Unpack[ScheduledPushOptions]) -> PushOutcome:
+        """Store one message and return when it is durable. Raises QueueFull. A known transactionId is a `duplicate`.
+
+        With a time or a delay the message is `scheduled` until then. `priority` is 0 to 9.
+        """
+        item = item_of(queue, data, options, SCHEDULED_OPTIONS)
         special = check_items([item])
-        [outcome] = await self.intake.push(PushRequest(self.tenant, [item], special))
+        [outcome] = await self.push_request(PushRequest(self.tenant, [item], special))
         if outcome.error is not None:
             raise outcome.error
         return outcome
@@ -153,11 +217,13 @@ class Broker(Parts):
         """Store many; one outcome per item. The items of one partition are stored together or refused together."""
         special = check_items(items)
         check_payloads(items)
-        return await self.intake.push(PushRequest(self.tenant, items, special))
+        return await self.push_request(PushRequest(self.tenant, items, special))
 
     async def pop(self, queue: str, *, type: Any = Any, **options: Unpack[PopOptions]) -> Batch[Any]:
-        """Lease up to `batch` messages from up to `partitions` lanes, waiting up to `wait` seconds for the first. The
-        payloads are decoded as `type`, anything msgspec can decode."""
+        """Lease up to `batch` messages from up to `partitions` lanes, waiting up to `wait` seconds for the first.
+
+        Payloads are decoded as `type`, which is any type that msgspec supports.
+        """
         popped = await self.pop_request(PopRequest.of(queue, options, self.tenant))
         return popped.batch(decoder_of(type))
 
@@ -171,8 +237,11 @@ class Broker(Parts):
         result: Any = msgspec.UNSET,
         check: bool = True,
     ) -> Sequence[AckOutcome]:
-        """Say the same of some messages of one group; one outcome each. Raises LeaseLost if the lease of some had
-        ended, while the others are done all the same; with `check=False` that is an outcome."""
+        """Ack messages of one group with the same verdict. Returns one outcome for each.
+
+        Raises LeaseLost if the lease of some had ended, after the others were acked. With `check=False` that is an
+        outcome.
+        """
         _, group, items = acks_of(messages, status, error, delay_ms, result)
         outcomes = await self.ack_request(AckRequest(self.tenant, group or QUEUE_MODE, items))
         return check_leases(outcomes) if check else outcomes
@@ -180,7 +249,7 @@ class Broker(Parts):
     async def ack_many(
         self, items: Sequence[AckItem], *, group: str = QUEUE_MODE, queue: str = ""
     ) -> Sequence[AckOutcome]:
-        """Say different things of messages; one outcome each. A client sends them where the pops of `queue` went."""
+        """Ack messages with different verdicts. Returns one outcome each. A client chooses the broker by `queue`."""
         check_name("group", group)
         check_acks(items)
         return await self.ack_request(AckRequest(self.tenant, group, items))
@@ -196,40 +265,37 @@ class Broker(Parts):
         return await self.ack(messages, "failed", error=error, delay_ms=delay_ms, check=check)
 
     async def renew(self, lease: str | Batch[Any], seconds: int | None = None) -> RenewOutcome:
-        """Keep a lease for `seconds` from now, or longer if it had more left; of a batch for as long as its pop was
-        given it, and otherwise for a minute, unless they are given."""
+        """Extend a lease to at least `seconds` from now.
+
+        The default is the length that its pop requested for a batch, and otherwise a minute.
+        """
         if seconds is None:
             seconds = lease.lease_seconds if isinstance(lease, Batch) else RENEW_SECONDS
         check_count("seconds", seconds, least=1, most=LEASE_SECONDS_MAX)
-        self.admission.check_running()
+        self._engine.admission.check_running()
         parsed = LeaseId.parse(_lease(lease))
-        if parsed is None or await self.catalogue.queue_of(self.tenant, parsed.group_id) is None:
+        if parsed is None or await self._engine.catalogue.queue_of(self.tenant, parsed.group_id) is None:
             return RenewOutcome(0, None)
-        renewal = self.admission.renewals.submit(Renewal(parsed, seconds))
-        return await self.telemetry.measured(self.telemetry.renew_lease, 1, renewal)
-
-    async def leased(self, lease: str) -> list[PartitionId]:
-        """The partitions that a lease is of, none if it ended."""
-        parsed = LeaseId.parse(lease)
-        return [] if parsed is None else [one.partition for one in await self.store.messages.leased(parsed)]
+        renewal = self._engine.admission.renewals.submit(Renewal(parsed, seconds))
+        return await self._engine.telemetry.measure(self._engine.telemetry.renew_lease, 1, renewal)
 
     async def release(self, lease: str | Batch[Any], *, partition: PartitionId | None = None) -> int:
-        """Give a lease back without charge; how many lanes."""
-        self.admission.check_running()
+        """Release a lease without counting an attempt. Returns the number of lanes."""
+        self._engine.admission.check_running()
         parsed = LeaseId.parse(_lease(lease))
-        queue_id = None if parsed is None else await self.catalogue.queue_of(self.tenant, parsed.group_id)
+        queue_id = None if parsed is None else await self._engine.catalogue.queue_of(self.tenant, parsed.group_id)
         if parsed is None or queue_id is None:
             return 0
-        released = await self.store.messages.release(parsed, partition=partition)
-        self.waiters.wake_group(parsed.group_id, released)
-        self.store.hint(queue_id)
+        released = await self._engine.store.messages.release(parsed, partition=partition)
+        self._engine.waiters.wake_group(parsed.group_id, released)
+        self._engine.store.hint(queue_id)
         return released
 
     @asynccontextmanager
     async def transaction(self, *, isolation: Isolation = "serializable") -> AsyncIterator[Transaction]:
-        """Collect acks and pushes, and commit them all, or none, at the end of the block.
+        """Collect acks and pushes, and commit all of them or none at the end of the block.
 
-        `isolation` is the weakest level that will do; every transaction is serializable.
+        `isolation` is the weakest acceptable level. Every transaction is serializable.
         """
         check_isolation(isolation)
         transaction = Transaction()
@@ -249,72 +315,73 @@ class Broker(Parts):
                 check_acks([step.item])
             else:
                 raise InvalidRequest(f"a transaction takes pushes and acks, not {type(step).__name__}")
-        return await self.transact_checked(steps)
+        return await self.transact_request(steps)
 
-    async def transact_checked(
-        self, steps: Sequence[Step], change: StateChange | None = None, *, release: bool = False
+    def resource(self, kind: type[R]) -> R:
+        """Return a resource of another package, for this tenant."""
+        return kind(self._scope)
+
+    async def transact_request(
+        self, steps: Sequence[Step], *, commit: Commit | None = None, more: int = 0, release: bool = False
     ) -> list[Outcome]:
-        """A transaction of steps that were checked; one with a `change` changes the state of a stream as well."""
-        self.admission.check_running()
-        if change is not None:
-            await self.streams.check(change)
-        await self.room.check()
-        await self.intake.know_specs()
-        steps = self.compiled_specs.admit_steps(steps)
-        steps = await self.priorities.apply(self.tenant, steps, away=not self.route.watch.up)
-        self.route.check(self.tenant, steps)
-        commit = None if change is None else partial(self.store.streams.cycle, change)
-        transaction = self.transactor.transact(self.tenant, steps, commit=commit, release=release)
-        size = len(steps) + (len(change.ops) if change else 0)
-        outcomes = await self.telemetry.measured(self.telemetry.transaction, size, transaction)
-        self.announcer.flushed()
+        """Run a transaction of steps that were checked already.
+
+        `commit` replaces the verb of the store, for a transaction that changes `more` values besides. `release` returns
+        the messages that the acks leave of their leases.
+        """
+        self._engine.admission.check_running()
+        await self._scope.quota.check()
+        await self._scope.intake.know_specs()
+        steps = self._scope.compiled_specs.admit_steps(steps)
+        steps = await self._engine.priorities.apply(self.tenant, steps, away=not self._engine.write_router.health.up)
+        self._engine.write_router.check(self.tenant, steps)
+        transaction = self._engine.transactor.transact(self.tenant, steps, commit=commit, release=release)
+        telemetry = self._engine.telemetry
+        outcomes = await telemetry.measure(telemetry.transaction, len(steps) + more, transaction)
+        self._engine.announcer.wake_polls()
         return outcomes
 
-    async def pop_request(self, request: PopRequest) -> Popped:
-        admission = self.admission
+    async def pop_request(self, request: PopRequest) -> PopOutcome:
+        admission = self._engine.admission
         if admission.stopped:
             admission.check_running()
-        if admission.acks.waiting or "pop" not in admission.calm or not admission.watch.up:
+        if admission.acks.waiting or "pop" not in admission.calm or not admission.health.up:
             admission.defers("pop")
         else:
             admission.decisions["pop"]["execute"] += 1
-        popping = self._popper.pop(request)
-        if (most := self.room.quotas.polls) is not None and request.wait_seconds:
-            return await self.room.wait(popping, most)
+        popping = self._engine.popper.pop(request)
+        if (most := self._scope.quota.quotas.polls) is not None and request.wait_seconds:
+            return await self._scope.quota.wait(popping, most)
         return await popping
 
     async def ack_request(self, request: AckRequest) -> Sequence[AckOutcome]:
         items, began = request.items, perf_counter()
-        count = items.size if type(items) is Alike else len(items)
+        count = items.size if type(items) is UniformAcks else len(items)
         if not count:
             return []
-        admission = self.admission
+        admission = self._engine.admission
         if admission.stopped:
             admission.check_running()
         batcher = admission.acks
-        if batcher.waiting or "ack" not in admission.calm or not admission.watch.up:
+        if batcher.waiting or "ack" not in admission.calm or not admission.health.up:
             batcher = admission.ack_operations if admission.defers("ack") else batcher
         else:
             admission.decisions["ack"]["execute"] += 1
         try:
             outcomes = await batcher.put(request, count)
-        except Exception:  # whatever it is, it is counted and goes on to the caller
-            self.telemetry.ack.errors += 1
+        except Exception:  # counted, then raised
+            self._engine.telemetry.ack.errors += 1
             raise
-        self.telemetry.done(self.telemetry.ack, began, count)
+        self._engine.telemetry.record(self._engine.telemetry.ack, began, count)
         return outcomes
 
-    def give_back(self, lease: LeaseId) -> None:
-        """Release a lease whose holder went away before it knew of it. Returns at once."""
-        self._popper.chores.give_back(lease)
-
     async def pop_any(
-        self, request: PopRequest, *, namespace: str | None, task: str | None, caller: Caller = ANYBODY
-    ) -> Popped:
-        """Pop from whichever queue with these labels has something, of those that the caller may pop from."""
-        self.admission.check_running()
-        self.admission.defers("pop")
-        return await self._wide_popper.pop(request, namespace, task, caller)
+        self, request: PopRequest, *, namespace: str | None, task: str | None, caller: Principal = ANYBODY
+    ) -> PopOutcome:
+        """Pop from any queue with these labels that has messages, among those that the caller may pop from."""
+        self._engine.admission.check_running()
+        self._engine.admission.defers("pop")
+        return await self._engine.any_queue_popper.pop(request, namespace, task, caller)
 
 
 def _lease(lease: str | Batch[Any]) -> str:

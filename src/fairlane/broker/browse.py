@@ -1,18 +1,18 @@
 """Browsing: pages of messages, newest first.
 
-The order is that of (created_at, partition, position), which a page can be sought by: ids would need every message of
-one moment to be read."""
+The order is (created_at, partition, position), which allows seeking to a page. Sorting by ids would require reading
+every message of one moment.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import msgspec
 
 from fairlane.broker.newest import Newest
-from fairlane.broker.part import Part
+from fairlane.broker.resource import Resource
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.ids import PartitionId, is_uuid
 from fairlane.model.moment import Moment, moment_or_none
@@ -20,27 +20,28 @@ from fairlane.model.names import QUEUE_MODE, name_or_none
 from fairlane.model.queue import Queue
 from fairlane.model.stats import Standing
 from fairlane.store.contract.browse import ListPosition, StoredHead, Upto
-from fairlane.wire.base import made
 from fairlane.wire.browse import BusStatus, ListMode, MessageHead, MessagePage, MessageQuery, Status
 
 SCAN_MAX = 10_000
-"""Messages passed over for one page whose filter only the message itself can answer; the page then ends early."""
+"""Messages skipped for one page whose filter needs the message itself. The page then ends early."""
 _AT_ONCE_MAX = 1_000
-"""Messages that are made ready in one step, between which others have their turn."""
+"""Messages prepared in one step. Other tasks run in between."""
 _HOUR = 3_600_000_000
 _MINUTE = 60_000_000
 
 
 class Found(msgspec.Struct):
-    """Messages that were found, and the groups that read their partitions. `next` is where the next page begins; None
-    when there is none."""
+    """Found messages, and the groups that read their partitions.
+
+    `next` is the start of the next page, None if there is none.
+    """
 
     messages: list[MessageHead]
     next: ListPosition | None
     groups: set[str]
 
 
-class Browse(Part):
+class Browse(Resource):
     async def page(self, query: MessageQuery) -> MessagePage:
         if query.trace_id is not None and not is_uuid(query.trace_id):
             raise InvalidRequest(f"traceId must be a UUID, not {query.trace_id!r:.80}")
@@ -57,21 +58,21 @@ class Browse(Part):
             name_or_none(what, name)
         queues = [
             queue
-            for queue in await self._meant(query.queue)
+            for queue in await self._chosen_queues(query.queue)
             if query.ns in (None, queue.namespace) and query.task in (None, queue.task)
         ]
         found = await (self.search(queues, query) if query.position is None else self._from(queues, query))
         next = str(found.next) if found.next else None
-        return MessagePage(messages=found.messages, mode=ListMode(**mode_of(found.groups)), next=next)
+        return MessagePage(messages=found.messages, mode=mode_of(found.groups), next=next)
 
-    async def _meant(self, name: str | None) -> list[Queue]:
+    async def _chosen_queues(self, name: str | None) -> list[Queue]:
         if name is None:
-            return await self._store.queues.list(self._tenant)
+            return await self._store.queues.all(self._tenant)
         found = await self._store.queues.get(self._tenant, name)
         return [] if found is None else [found]
 
     async def _from(self, queues: list[Queue], query: MessageQuery) -> Found:
-        """Messages of one partition by their positions."""
+        """Return messages of one partition by their positions."""
         if query.queue is None or query.partition is None:
             raise InvalidRequest("`position` is one of a partition; say which by `queue` and `partition`")
         partition = await self._store.queues.named(queues[0].id, query.partition) if queues else None
@@ -79,17 +80,16 @@ class Browse(Part):
             raise NotFound(f"there is no partition {query.partition!r:.80} of a queue {query.queue!r:.80}")
         first = query.position or 0
         bound = Upto(partition.id, 2**53, first + query.limit)
-        heads = await self._store.browse.back([bound], since=0, limit=query.limit)
+        heads = await self._store.browse.newest([bound], since=0, limit=query.limit)
         some = [(head, (queues[0].id, partition.name)) for head in heads if head.at.position >= first]
         groups: set[str] = set()
         return Found(await self._with_status(queues, some, groups), None, groups)
 
     async def search(self, queues: list[Queue], query: MessageQuery) -> Found:
-        """A page of these queues, of all times that the query does not rule out. The messages before its `offset` are
-        walked over, which costs what reading them costs."""
+        """Return a page of these queues. Messages before its `offset` are read and skipped."""
         before = ListPosition.parse(query.before) if query.before else None
         if query.transaction_id is not None or query.trace_id is not None:
-            return await self._looked_up(queues, query, before)
+            return await self._find_by_id(queues, query, before)
         newest = Newest(
             self._store,
             [queue.id for queue in queues],
@@ -123,8 +123,8 @@ class Browse(Part):
                     return found
         return found
 
-    async def _looked_up(self, queues: list[Queue], where: MessageQuery, before: ListPosition | None) -> Found:
-        """Messages that are found by an id they carry: nothing else is read."""
+    async def _find_by_id(self, queues: list[Queue], where: MessageQuery, before: ListPosition | None) -> Found:
+        """Return messages found by an id, without reading others."""
         ids = [queue.id for queue in queues]
         if where.transaction_id is not None:
             candidates = await self._store.browse.with_id(ids, where.transaction_id)
@@ -136,7 +136,7 @@ class Browse(Part):
             if where.partition in (None, one.name)
         }
         bounds = [Upto(partition, _until(where) + 1, position + 1) for partition, position in partitions]
-        heads = await self._store.browse.back(bounds, since=where.since or 0, limit=1) if bounds else []
+        heads = await self._store.browse.newest(bounds, since=where.since or 0, limit=1) if bounds else []
         some = {head.at: head for head in heads if head.at[1:] in partitions and (before is None or head.at < before)}
         ordered = [some[at] for at in sorted(some, reverse=True)]
         groups: set[str] = set()
@@ -174,7 +174,7 @@ def _until(where: MessageQuery) -> int:
 
 
 def status_of(position: int, standings: Sequence[Standing], dead: bool) -> Status:
-    """Dead if any group gave it up; otherwise what it is to the queue's own group, or to all others together."""
+    """Return the status: dead if any group dead-lettered it, else for the queue's own group or for all others."""
     if dead:
         return "dead_letter"
     own = [standing for standing in standings if standing.group == QUEUE_MODE] or list(standings)
@@ -185,38 +185,38 @@ def status_of(position: int, standings: Sequence[Standing], dead: bool) -> Statu
     return "pending"
 
 
-def mode_of(groups: Collection[str]) -> dict[str, Any]:
+def mode_of(groups: Collection[str]) -> ListMode:
     own, others = QUEUE_MODE in groups, len(groups) - (QUEUE_MODE in groups)
     kind = ("hybrid" if others else "queue") if own else ("bus" if others else "none")
-    return {"has_queue_mode": own, "bus_groups_count": others, "type": kind}
+    return ListMode(has_queue_mode=own, bus_groups_count=others, type=kind)
 
 
-def common_of(queue: Queue, partition: str, position: int, standings: list[Standing]) -> dict[str, Any]:
-    """What is told of every message, of its queue and its leases; the latest end of those that hold it."""
+def lease_expiry(position: int, standings: list[Standing]) -> Moment | None:
+    """Return when the last lease that holds a message expires, or None if no lease does."""
     ends = [one.lease_ends_at for one in standings if one.holds(position) and one.lease_ends_at is not None]
-    return {
-        "queue_path": f"{queue.name}/{partition}",
-        "queue": queue.name,
-        "partition": partition,
-        "namespace": queue.namespace,
-        "task": queue.task,
-        "position": position,
-        "lease_expires_at": moment_or_none(max(ends, default=None)),
-    }
+    return moment_or_none(max(ends, default=None))
 
 
 def _head(head: StoredHead, queue: Queue, partition: str, standings: list[Standing], dead: bool) -> MessageHead:
     at, partition_id, position = head.at
     status = status_of(position, standings, dead)
     passed = [one for one in standings if one.has_finished(position)]
-    return made(
-        MessageHead,
-        head,
+    return MessageHead(
+        id=head.id,
+        transaction_id=head.transaction_id,
         partition_id=str(partition_id),
+        queue_path=f"{queue.name}/{partition}",
+        queue=queue.name,
+        partition=partition,
+        namespace=queue.namespace,
+        task=queue.task,
         status=status,
+        trace_id=head.trace_id,
+        producer_sub=head.producer_sub,
+        position=position,
         queue_status=status if any(one.group == QUEUE_MODE for one in standings) else None,
         bus_status=BusStatus(consumed_by=len(passed), total_groups=len(standings)),
         queue_priority=queue.options.priority,
         created_at=Moment(at),
-        **common_of(queue, partition, position, standings),
+        lease_expires_at=lease_expiry(position, standings),
     )

@@ -1,5 +1,4 @@
-"""The catalogue: queues, partitions and groups as the broker remembers them. A memory, not a truth: the store says when
-it is stale."""
+"""The catalogue: a cache of queues, partitions and groups. The store reports when it is stale."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from fairlane.model.queue import Partition, Queue, QueueOptions
 from fairlane.store.contract.store import Store
 
 _QUEUE_SECONDS = 5.0
-"""After this long a queue's options are read again: another broker may have changed them."""
+"""Time after which a queue's options are read again, because another broker may have changed them."""
 _ENTRIES_MAX = 200_000
 
 _ROUNDS_MAX = 100
@@ -35,7 +34,7 @@ Value = TypeVar("Value")
 
 
 def _remember(memory: dict[Key, Value], key: Key, value: Value) -> None:
-    """Keep an entry; a full memory forgets its older half."""
+    """Add an entry. A full cache drops its older half."""
     if len(memory) >= _ENTRIES_MAX:
         for old in list(memory)[: _ENTRIES_MAX // 2]:
             del memory[old]
@@ -43,24 +42,24 @@ def _remember(memory: dict[Key, Value], key: Key, value: Value) -> None:
 
 
 class Catalogue:
-    def __init__(self, store: Store, tenants: Tenants) -> None:
+    def __init__(self, store: Store, tenants: Tenants, declared: Callable[[str, str], QueueOptions | None]) -> None:
+        """Create the catalogue. `declared` returns the options that a spec in force declares for a queue."""
         self._store = store
         self._tenants = tenants
         self.queues: dict[tuple[str, str], tuple[Queue, float]] = {}
         self._partitions: dict[tuple[int, str], Partition] = {}
         self.by_id: dict[tuple[str, PartitionId], Partition] = {}
-        """By tenant: of another's partitions none knows anything, whatever id it names."""
+        """Partitions by tenant and id. A tenant cannot see partitions of another."""
         self.groups: dict[tuple[int, str], Group] = {}
         self.queue_names: dict[int, str] = {}
         self._seen: dict[tuple[str, str], Queue] = {}
-        """As last seen, also after it was forgotten: all there is to go by while the store is away."""
-        self.declared: Callable[[str, str], QueueOptions | None] = lambda tenant, name: None
-        """Returns the options that a spec in force declares for a queue."""
+        """Queues as last seen, also after they were dropped from the cache, for use while the store is unavailable."""
+        self._declared = declared
         self._queue_of: dict[tuple[str, int], int] = {}
         """Queues by tenant and group."""
 
     def known(self, wanted: Wanted) -> Found | None:
-        """All of this if it is known, and nothing is to be said against it."""
+        """Return everything that is wanted if it is cached and valid, else None."""
         found: Found = {}
         now = time.monotonic()
         for (tenant, name), labels in wanted.items():
@@ -76,8 +75,8 @@ class Catalogue:
         return found
 
     async def find(self, wanted: Wanted, refused: Refused) -> Found:
-        """What is wanted, made where it is missing, all at once; or why it cannot be had."""
-        if len(wanted) > 1:  # of one queue all is found at once anyway
+        """Return what is wanted, created if missing, in one call; or the errors."""
+        if len(wanted) > 1:  # a single queue is found in one call anyway
             await self._learn(wanted, refused)
         found: Found = {}
         for (tenant, name), labels in wanted.items():
@@ -93,7 +92,7 @@ class Catalogue:
     async def find_queue(
         self, tenant: str, name: str, labels: Collection[str], refused: Refused
     ) -> tuple[Queue, dict[str, Partition]]:
-        """The queue and its partitions of these names, made where they are missing."""
+        """Return the queue and its partitions of these names, created if missing."""
         for _ in range(_ROUNDS_MAX):
             queue = await self.queue(tenant, name, make=True)
             assert queue is not None, "a queue that is asked to be made is there"
@@ -110,7 +109,7 @@ class Catalogue:
         raise StoreUnavailable(f"queue {name!r} kept being deleted under this push; try again")
 
     async def _learn(self, wanted: Wanted, refused: Refused) -> None:
-        """Find or make at once all that is not known. Where somebody holds a queue's row each is made by itself."""
+        """Find or create everything that is not cached, in one call. If a queue's row is locked, one by one."""
         by_tenant: dict[str, list[str]] = defaultdict(list)
         for tenant, name in wanted:
             by_tenant[tenant].append(name)
@@ -134,7 +133,7 @@ class Catalogue:
             }
 
     def _allowed(self, queue: Queue, labels: Collection[str]) -> Collection[str]:
-        """Those of the partitions that the queue may have."""
+        """Return the partitions that the queue may have."""
         if queue.options.encryption_enabled and not self._store.seals:
             return ()
         if queue.options.ordering == "fifo":
@@ -142,7 +141,7 @@ class Catalogue:
         return labels
 
     async def queue(self, tenant: str, name: str, *, make: bool) -> Queue | None:
-        """The queue; if it is missing, made or None."""
+        """Return the queue. If it is missing, it is created, or None is returned."""
         known = self.known_queue(tenant, name)
         if known is not None:
             return known
@@ -161,12 +160,12 @@ class Catalogue:
             await self._tenants.check(tenant, "queues", len(set(names)) - len(there))
 
     def known_queue(self, tenant: str, name: str) -> Queue | None:
-        """The queue, if it was read a moment ago."""
+        """Return the queue if it was read a moment ago, else None."""
         known = self.queues.get((tenant, name))
         return known[0] if known is not None and known[1] > time.monotonic() else None
 
     async def learn_queues(self, tenant: str, names: Iterable[str], *, make: bool) -> None:
-        """Know all of these at once; those that are missing are made or left out."""
+        """Cache all of these queues in one call. Missing ones are created or left out."""
         unknown = [name for name in names if self.known_queue(tenant, name) is None]
         if unknown:
             if make:
@@ -175,7 +174,7 @@ class Catalogue:
                 self.remember(queue)
 
     async def learn_partitions(self, wanted: Iterable[tuple[Queue, Iterable[str]]], *, make: bool) -> None:
-        """The same of partitions, by their queues."""
+        """Cache all of these partitions in one call. Missing ones are created or left out."""
         unknown: dict[int, list[str]] = {}
         tenants: dict[int, str] = {}
         for queue, names in wanted:
@@ -184,38 +183,39 @@ class Catalogue:
         if unknown:
             if make:
                 await self._check_partitions(unknown, tenants)
-            for partition in await self._store.queues.born_all(unknown, make=make):
+            for partition in await self._store.queues.ensure_partitions_of(unknown, make=make):
                 self._add(tenants[partition.queue_id], partition)
 
     async def _check_partitions(self, wanted: Mapping[int, Collection[str]], tenants: Mapping[int, str]) -> None:
-        """QuotaReached if these are more new ones than their tenant may have. By queue."""
+        """Raise QuotaReached if these are more new partitions than their tenant may have."""
         limited = {id: names for id, names in wanted.items() if self._tenants.limits(tenants[id], "partitions")}
         if limited:
             new = Counter({tenants[id]: 0 for id in limited})
             for id, names in limited.items():
                 new[tenants[id]] += len(set(names))
-            for partition in await self._store.queues.born_all(limited, make=False):
+            for partition in await self._store.queues.ensure_partitions_of(limited, make=False):
                 new[tenants[partition.queue_id]] -= 1
             for tenant, count in new.items():
                 await self._tenants.check(tenant, "partitions", count)
 
     def recall(self, tenant: str, name: str) -> Queue | None:
-        """The queue as it was last seen, however long ago; nobody is asked."""
+        """Return the queue as last seen, however long ago, without I/O."""
         return self._seen.get((tenant, name))
 
     def recall_options(self, tenant: str, name: str) -> QueueOptions | None:
         """Return the last known options of the queue, or those its spec declares, without reading the store.
 
-        Returns None if the queue is unknown."""
+        Returns None if the queue is unknown.
+        """
         known = self._seen.get((tenant, name))
-        return known.options if known else self.declared(tenant, name)
+        return known.options if known else self._declared(tenant, name)
 
     def recollect(self, queues: Iterable[Queue]) -> None:
-        """Take in what the store or the journal just listed, for `recall` alone."""
+        """Take over queues that the store or the journal just listed, for `recall` only."""
         self._seen.update({(queue.tenant, queue.name): queue for queue in queues})
 
     def known_names(self, tenant: str, id: PartitionId) -> tuple[str | None, str | None]:
-        """Names of a partition's queue and of the partition itself, without asking."""
+        """Return the names of a partition's queue and of the partition, without I/O."""
         partition = self.by_id.get((tenant, id))
         return (self.queue_names.get(partition.queue_id), partition.name) if partition else (None, None)
 
@@ -229,7 +229,7 @@ class Catalogue:
         return queue is not None and (queue.id, label) in self._partitions
 
     async def check_names(self, tenant: str, items: Sequence[PushItem]) -> None:
-        """InvalidRequest if these name more queues and partitions that are new than one request may make."""
+        """Raise InvalidRequest if these items name more new queues and partitions than one request may create."""
         if len(items) <= NEW_NAMES_MAX:
             return
         named: dict[str, dict[str, None]] = {}
@@ -249,21 +249,21 @@ class Catalogue:
             )
 
     async def existing(self, tenant: str, name: str) -> Queue:
-        """Raises NotFound."""
+        """Return the queue. Raises NotFound."""
         queue = await self.queue(tenant, check_name("queue", name), make=False)
         if queue is None:
             raise NotFound(f"there is no queue {name!r}")
         return queue
 
     async def existing_group(self, queue: Queue, name: str) -> Group:
-        """As the store has it now. Raises NotFound."""
+        """Return the group as the store has it now. Raises NotFound."""
         group = await self._store.groups.get(queue.id, check_name("group", name))
         if group is None:
             raise NotFound(f"queue {queue.name!r} has no group {name!r}")
         return group
 
     async def existing_partition(self, queue: Queue, name: str | None) -> PartitionId | None:
-        """The id of the partition of this name, None without a name. Raises NotFound."""
+        """Return the id of the partition of this name. None without a name. Raises NotFound."""
         if name is None:
             return None
         partition = await self._store.queues.named(queue.id, check_name("partition", name))
@@ -275,12 +275,12 @@ class Catalogue:
         return self._partitions.get((queue.id, name))
 
     async def partitions(self, queue: Queue, names: Collection[str]) -> dict[str, Partition]:
-        """The partitions of these names, made where they are missing."""
+        """Return the partitions of these names, created if missing."""
         found = {name: known for name in names if (known := self._partitions.get((queue.id, name))) is not None}
         missing = [name for name in names if name not in found]
         if missing:
             await self._check_partitions({queue.id: missing}, {queue.id: queue.tenant})
-            for partition in await self._store.queues.born(queue.id, missing):
+            for partition in await self._store.queues.ensure_partitions(queue.id, missing):
                 self._add(queue.tenant, partition)
                 found[partition.name] = partition
         return found
@@ -293,12 +293,12 @@ class Catalogue:
                 self._add(tenant, known)
         return known
 
-    def met(self, queue: Queue, id: PartitionId, name: str) -> None:
-        """A pop gave messages of a partition that is not in `by_id`: their acks need not ask for it."""
+    def remember_partition(self, queue: Queue, id: PartitionId, name: str) -> None:
+        """Cache a partition whose messages were popped, so that their acks need not look it up."""
         self._add(queue.tenant, Partition(id, queue.id, name, queue.options.ordering == "unordered"))
 
     async def names(self, tenant: str, id: PartitionId) -> tuple[str | None, str | None]:
-        """Names of a partition's queue and of the partition itself, as far as they are known."""
+        """Return the names of a partition's queue and of the partition, as far as they are known."""
         partition = await self.partition(tenant, id)
         if partition is None:
             return None, None
@@ -309,8 +309,7 @@ class Catalogue:
         _remember(self.by_id, (tenant, partition.id), partition)
 
     async def group(self, queue: Queue, name: str, subscription: Subscription) -> Group:
-        """The group, begun as `subscription` says if this is its first pop; a look's becomes the consumer's that pops
-        for it."""
+        """Return the group, created by `subscription` at its first pop. A consumer takes over a person's group."""
         known = self.groups.get((queue.id, name))
         if known is None or (known.subscription.look and not subscription.look):
             if self._tenants.limits(queue.tenant, "groups") and not await self._store.groups.get(queue.id, name):
@@ -331,7 +330,7 @@ class Catalogue:
         _remember(self.groups, (group.queue_id, group.name), group)
 
     async def queue_of(self, tenant: str, group_id: int) -> int | None:
-        """The queue of a group, None also of another tenant's: whoever names a lease names its group."""
+        """Return the queue of a group. None for a group of another tenant, because lease ids contain group ids."""
         known = self._queue_of.get((tenant, group_id))
         if known is None:
             known = await self._store.groups.queue_of(tenant, group_id)
@@ -340,20 +339,20 @@ class Catalogue:
         return known
 
     async def owned(self, tenant: str, id: PartitionId) -> PartitionId:
-        """The id of a partition of the tenant. Raises NotFound."""
+        """Return the id of a partition of the tenant. Raises NotFound."""
         if await self.partition(tenant, id) is None:
             raise NotFound(f"there is no partition {id}")
         return id
 
     def forget(self, queue_id: int) -> None:
-        """Drop all that is known of a queue: it was deleted, changed, or the store does not know it."""
+        """Drop everything about a queue that was deleted or changed, or that the store does not know."""
         self.queues = {key: entry for key, entry in self.queues.items() if entry[0].id != queue_id}
         self.groups = {key: group for key, group in self.groups.items() if key[0] != queue_id}
         self._partitions = {key: part for key, part in self._partitions.items() if key[0] != queue_id}
         self.by_id = {key: part for key, part in self.by_id.items() if part.queue_id != queue_id}
 
     def forget_all(self) -> None:
-        """Drop all that may have changed since nobody looked."""
+        """Drop everything that may have changed."""
         for memory in (self.queues, self.groups, self._partitions, self.by_id):
             memory.clear()
 

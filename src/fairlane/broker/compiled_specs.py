@@ -1,7 +1,7 @@
-"""The compiled specs, those in force: what a broker asks when a message, a webhook or a command comes.
+"""The compiled specs in force, for messages, webhooks and commands.
 
-A memory like the catalogue, and renewed with it. It is what the last look at the store found, or what an earlier
-process left in the journal, so that types and signatures are checked while the store is away.
+They are a cache like the catalogue, and refreshed with it. It holds the last state of the store, or the state that an
+earlier process saved in the journal, so that types and signatures are checked while the store is unavailable.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from fairlane.broker.expression_quota import ExpressionQuota, Usage
 from fairlane.broker.push_batch import PushRequest
-from fairlane.broker.work import Spent, Work
 from fairlane.errors import CommandFailed, ExpressionFailed, InvalidRequest, PayloadInvalid
-from fairlane.hooks.hook import Hook, Secrets, check_command_secret
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.queue import QueueOptions
 from fairlane.outbound.addresses import Allowed, check_url
-from fairlane.runtime.rate import Allowance
+from fairlane.runtime.rate import WorkLimit
 from fairlane.spec import ir
 from fairlane.spec.compiled_queue import CompiledQueue, decoded
 from fairlane.store.contract.store import Store
+from fairlane.webhooks.webhook import Secrets, Webhook, check_command_secret
 from fairlane.wire.specs import SpecDetail
 
 Step = TypeVar("Step")
@@ -35,23 +35,26 @@ _decode = msgspec.json.Decoder(ir.Spec).decode
 
 
 class CompiledSpec:
-    """A compiled spec. With `strict` InvalidRequest if a secret that it names is missing or too short, or a command
-    calls where it may not; otherwise the webhook is there and cannot be used, and the calls fail."""
+    """A compiled spec.
+
+    With `strict`, raises InvalidRequest if a secret is missing or too short, or a command calls a forbidden URL.
+    Otherwise the webhook is unavailable, and the calls fail.
+    """
 
     def __init__(self, spec: ir.Spec, secrets: Secrets, allowed: Allowed, *, strict: bool) -> None:
         self.spec = spec
         self.queues = {name: CompiledQueue(spec, name) for name in spec.queues}
-        self.hooks: dict[str, Hook | None] = {}
+        self.webhooks: dict[str, Webhook | None] = {}
         for name in spec.webhooks:
             try:
-                self.hooks[name] = Hook(spec, name, secrets)
+                self.webhooks[name] = Webhook(spec, name, secrets)
             except InvalidRequest as error:
                 if strict:
                     raise
                 log.error(
                     "webhook %(name)s is not available and answers 503: %(error)s", {"name": name, "error": error}
                 )
-                self.hooks[name] = None
+                self.webhooks[name] = None
         if strict:
             for name, command in spec.commands.items():
                 check_command_secret(name, command, secrets)
@@ -59,16 +62,18 @@ class CompiledSpec:
 
 
 class Runner(Protocol):
-    """The runner of commands."""
+    """A runner of commands."""
 
     async def run(self, tenant: str, command: str, input: bytes, *, idempotency_key: str) -> bytes:
-        """The result, as JSON; of a repeat with the same key the first one's."""
+        """Return the result as JSON. A repeat with the same key returns the first result."""
         ...
 
 
 class CompiledSpecs:
-    """The compiled specs of a tenant. By name: `queues`, `hooks` (None: its secret is missing here), `commands` and
-    `pollers` of all its apps."""
+    """The compiled specs of a tenant, by name: `queues`, `webhooks`, `commands` and `pollers` of all its apps.
+
+    A webhook is None if its secret is missing here.
+    """
 
     def __init__(
         self,
@@ -77,7 +82,7 @@ class CompiledSpecs:
         secrets: Secrets,
         allowed: Allowed,
         compiling: asyncio.Lock,
-        work: Work,
+        expression_quota: ExpressionQuota,
         *,
         loaded: bool,
     ) -> None:
@@ -86,49 +91,51 @@ class CompiledSpecs:
         self._secrets = secrets
         self._allowed = allowed
         self._compiling = compiling
-        self.work = work
-        """Of its expressions, which whoever has them evaluated asks first."""
+        self.expression_quota = expression_quota
+        """Quota of its expressions, checked before each evaluation."""
         self._apps: dict[str, tuple[SpecDetail, CompiledSpec]] = {}
         self.queues: dict[str, CompiledQueue] = {}
-        self.hooks: dict[str, Hook | None] = {}
+        self.webhooks: dict[str, Webhook | None] = {}
         self.commands: dict[str, ir.CommandSpec] = {}
         self.pollers: dict[str, ir.PollerSpec] = {}
         self._doors: dict[str, CompiledQueue] = {}
-        """Of the queues whose messages are looked at when they are pushed."""
+        """Queues whose messages are checked when they are pushed."""
         self.loaded = loaded
         self.idle = loaded
-        """Whether it is known that no queue has a type or a key: then a push need not ask any further."""
+        """True if no queue is known to have a type or a key, so that pushes skip the check."""
 
     @property
     def versions(self) -> list[SpecDetail]:
         return [version for version, _ in self._apps.values()]
 
-    def declaring(self, hook: str) -> ir.Spec:
-        """The spec in force that declares a webhook."""
-        return next(one.spec for _, one in self._apps.values() if hook in one.hooks)
+    def declaring(self, webhook: str) -> ir.Spec:
+        """Return the spec in force that declares a webhook."""
+        return next(one.spec for _, one in self._apps.values() if webhook in one.webhooks)
 
     async def compile(self, spec: ir.Spec) -> CompiledSpec:
-        """A spec that is about to be applied. InvalidRequest if a secret that it names is missing or too short, or a
-        command calls where it may not."""
+        """Compile a spec that is about to be applied.
+
+        Raises InvalidRequest if a secret is missing or too short, or a command calls a forbidden URL.
+        """
         return await self.alone(lambda spec: CompiledSpec(spec, self._secrets, self._allowed, strict=True), spec)
 
     async def alone(self, work: Callable[[ir.Spec], Result], spec: ir.Spec) -> Result:
-        """Work that parses, beside the loop and one at a time: the parser is one for all."""
+        """Run `work`, which parses, in a thread and one at a time, because all share one parser."""
         async with self._compiling:
             return await asyncio.to_thread(work, spec)
 
     async def reload(self) -> None:
-        """Look at the store. Whoever asks after a spec was applied finds it in force afterwards."""
+        """Reload from the store. After this, an applied spec is in force here."""
         async with self._compiling:
             await self._load(await self._store.specs.in_force(self._tenant))
 
     async def load(self, versions: Sequence[SpecDetail]) -> None:
-        """Put these in force."""
+        """Put these versions in force."""
         async with self._compiling:
             await self._load(versions)
 
     async def _load(self, versions: Sequence[SpecDetail]) -> None:
-        """What was compiled before is kept."""
+        """Put these versions in force, and reuse compiled ones."""
         apps: dict[str, tuple[SpecDetail, CompiledSpec]] = {}
         for version in versions:
             known = self._apps.get(version.app)
@@ -139,10 +146,10 @@ class CompiledSpecs:
         self._apps = apps
         specs = [compiled for _, compiled in apps.values()]
         self.queues = {name: one for compiled in specs for name, one in compiled.queues.items()}
-        self.hooks = {name: hook for compiled in specs for name, hook in compiled.hooks.items()}
+        self.webhooks = {name: webhook for compiled in specs for name, webhook in compiled.webhooks.items()}
         self.commands = {name: one for compiled in specs for name, one in compiled.spec.commands.items()}
         self.pollers = {name: one for compiled in specs for name, one in compiled.spec.pollers.items()}
-        self._doors = {name: queue for name, queue in self.queues.items() if queue.looks}
+        self._doors = {name: queue for name, queue in self.queues.items() if queue.inspects}
         self.loaded = True
         self.idle = not self._doors
 
@@ -157,14 +164,17 @@ class CompiledSpecs:
             return None
 
     def admit(self, request: PushRequest) -> PushRequest:
-        """The request with the partitions that keys name. PayloadInvalid or ExpressionFailed, and nothing is stored,
-        if a message does not fit; OverQuota if the tenant's expressions have done as much as they may."""
-        if len(request.items) == 1:  # as of every webhook
+        """Return the request with the partitions that keys name.
+
+        Raises PayloadInvalid or ExpressionFailed if a message does not fit, and OverQuota if the tenant's expressions
+        exceed their quota.
+        """
+        if len(request.items) == 1:  # the common case of webhooks
             [item] = request.items
             compiled = self._doors.get(item.queue)
             if compiled is None:
                 return request
-            items = self.admit_steps([item]) if self.work.allowances else [_admitted(item, compiled)]
+            items = self.admit_steps([item]) if self.expression_quota.work_limits else [_admitted(item, compiled)]
             return PushRequest(request.tenant, items, request.special, request.traced)
         request.queues = {item.queue for item in request.items}
         if self._doors.keys().isdisjoint(request.queues):
@@ -172,28 +182,28 @@ class CompiledSpecs:
         return msgspec.structs.replace(request, items=self.admit_steps(request.items))
 
     def admit_steps(self, steps: Sequence[Step]) -> Sequence[Step]:
-        """The same of pushes among the steps of a transaction."""
+        """Return the steps of a transaction, with the partitions that keys name."""
         if not self._doors:
             return steps
-        if not self.work.allowances or not any(map(self._evaluates, steps)):
+        if not self.expression_quota.work_limits or not any(map(self._evaluates, steps)):
             return self._admit_steps(steps, None)
-        with self.work.request() as spent:
-            return self._admit_steps(steps, spent)
+        with self.expression_quota.request() as usage:
+            return self._admit_steps(steps, usage)
 
     def _evaluates(self, step: object) -> bool:
-        """Whether an expression names the partition of what is pushed."""
+        """Return True if an expression names the partition of the pushed message."""
         if not isinstance(step, PushItem) or (compiled := self._doors.get(step.queue)) is None:
             return False
         return _is_keyed(step, compiled)
 
-    def _admit_steps(self, steps: Sequence[Step], spent: Spent | None) -> Sequence[Step]:
+    def _admit_steps(self, steps: Sequence[Step], usage: Usage | None) -> Sequence[Step]:
         admitted: list[Any] = list(steps)
         for index, step in enumerate(steps):
             if not isinstance(step, PushItem) or (compiled := self._doors.get(step.queue)) is None:
                 continue
             where = f"items[{index}]: " if len(steps) > 1 else ""
             try:
-                admitted[index] = _admitted(step, compiled, spent)
+                admitted[index] = _admitted(step, compiled, usage)
             except PayloadInvalid as error:
                 raise PayloadInvalid(f"{where}{error}", path=error.path) from None
             except ExpressionFailed as error:
@@ -204,17 +214,15 @@ class CompiledSpecs:
 class AllSpecs:
     """The compiled specs of all tenants."""
 
-    def __init__(self, store: Store, secrets: Secrets, allowed: Allowed, allowances: Mapping[str, Allowance]) -> None:
+    def __init__(self, store: Store, secrets: Secrets, allowed: Allowed, work_limits: Mapping[str, WorkLimit]) -> None:
         self._store = store
-        self._allowances = allowances
+        self._allowances = work_limits
         self._secrets = secrets
         self._allowed = allowed
         self._compiling = asyncio.Lock()
-        """One for all tenants: the parser is one for all."""
+        """Lock for all tenants, because they share one parser."""
         self._by_tenant: dict[str, CompiledSpecs] = {}
         self.loaded = False
-        self.runner: Runner | None = None
-        """Carries out commands at once; None where nobody does."""
 
     def of(self, tenant: str) -> CompiledSpecs:
         found = self._by_tenant.get(tenant)
@@ -225,17 +233,17 @@ class AllSpecs:
                 self._secrets,
                 self._allowed,
                 self._compiling,
-                Work(tenant, self._allowances),
+                ExpressionQuota(tenant, self._allowances),
                 loaded=self.loaded,
             )
         return found
 
     def knows(self, tenant: str) -> bool:
-        """Whether the tenant is in memory, as every one is that has a spec."""
+        """Return True if the tenant is in memory. Every tenant with a spec is."""
         return tenant in self._by_tenant
 
     def items(self) -> Iterable[tuple[str, CompiledSpecs]]:
-        """Those that are in memory, by tenant: every tenant that has a spec is among them."""
+        """Yield the compiled specs in memory by tenant. Every tenant with a spec is included."""
         return list(self._by_tenant.items())
 
     def declared(self, tenant: str, queue: str) -> QueueOptions | None:
@@ -245,7 +253,7 @@ class AllSpecs:
         return found.options if found else None
 
     def forget(self, tenant: str) -> bool:
-        """Let go of a tenant without any; False if it has some."""
+        """Remove a tenant without specs. Returns False if it has some."""
         known = self._by_tenant.get(tenant)
         if known is None or not known.versions:
             self._by_tenant.pop(tenant, None)
@@ -253,7 +261,7 @@ class AllSpecs:
         return False
 
     async def reload(self) -> None:
-        """Look at the store, and read the specs of tenants that have others than were read."""
+        """Reload changed specs of all tenants from the store."""
         heads = await self._store.specs.heads()
         for tenant in {*heads, *self._by_tenant}:
             known = self.of(tenant)
@@ -262,7 +270,7 @@ class AllSpecs:
         self.loaded = True
 
     async def load(self, versions: Mapping[str, Sequence[SpecDetail]]) -> None:
-        """Put these in force."""
+        """Put these versions in force."""
         for tenant, some in versions.items():
             await self.of(tenant).load(some)
 
@@ -271,7 +279,7 @@ class AllSpecs:
 
 
 def _check_url(name: str, command: ir.CommandSpec, allowed: Allowed) -> None:
-    """InvalidRequest for a URL that this broker would not call. What a name resolves to is judged at each call."""
+    """Raise InvalidRequest for a URL that this broker would not call. Resolved addresses are checked at each call."""
     if isinstance(command.run, ir.HttpRun):
         try:
             check_url(command.run.url, allowed)
@@ -279,19 +287,19 @@ def _check_url(name: str, command: ir.CommandSpec, allowed: Allowed) -> None:
             raise InvalidRequest(f"command {name!r:.80}: {error}") from None
 
 
-def _admitted(item: PushItem, compiled: CompiledQueue, spent: Spent | None = None) -> PushItem:
+def _admitted(item: PushItem, compiled: CompiledQueue, usage: Usage | None = None) -> PushItem:
     payload = bytes(item.payload)
     compiled.check(payload)
     if not _is_keyed(item, compiled):
         return item
-    if spent is None:
+    if usage is None:
         partition = compiled.partition(decoded(payload))
     else:
-        with spent.on(len(payload)):
+        with usage.on(len(payload)):
             partition = compiled.partition(decoded(payload))
     return msgspec.structs.replace(item, partition=partition)
 
 
 def _is_keyed(item: PushItem, compiled: CompiledQueue) -> bool:
-    # Who names the partition of those who name none is not told from who names none.
+    # A missing partition and an explicit default partition look the same.
     return compiled.keyed and item.partition == DEFAULT_PARTITION

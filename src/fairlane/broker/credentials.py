@@ -1,7 +1,8 @@
-"""Credentials: the keys of a store as this broker knows them, and who calls with one.
+"""Credentials: the cached keys of a store, and the callers that use them.
 
-They are read when a version in the store rises, which every broker looks at twice a second; while the store is away the
-last known ones go on working. A request that waits ends when the credential of its caller does."""
+They are read when a version in the store increases, which every broker checks twice a second. While the store is
+unavailable the last known keys stay valid. A waiting request ends when its caller's credential does.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from fairlane.errors import FairlaneError, Overloaded, StoreUnavailable, Unauthenticated
-from fairlane.model.access import ANYBODY, Caller, Grants
 from fairlane.model.api_key import hash_of, is_whole
+from fairlane.model.principal import ANYBODY, Grants, Principal
 from fairlane.store.contract.store import Store
 from fairlane.store.families.api_keys import ApiKey, KnownKeys
 from fairlane.store.families.queues import CATALOGUE
@@ -27,7 +28,7 @@ from fairlane.store.families.sessions import Session
 T = TypeVar("T")
 _USED_SECONDS: Final = 60.0
 SESSION_SECONDS: Final = 12 * 3600
-"""A browser logs in again after this long."""
+"""Time after which a browser must log in again."""
 log = logging.getLogger(__name__)
 
 
@@ -35,32 +36,32 @@ class Credentials:
     def __init__(self, store: Store, polls_max: int) -> None:
         self._store = store
         self.required = False
-        """Whether credentials are asked for though the store has no key."""
+        """True if credentials are required although the store has no key."""
         self.ignored = False
-        """Whether nobody is asked for one, whatever the store has: the operator said so."""
-        self.anybody: Caller | None = ANYBODY
-        """The caller of every request, None where credentials are asked for."""
+        """True if no credentials are required, because the operator said so."""
+        self.anybody: Principal | None = ANYBODY
+        """The caller of every request. None if credentials are required."""
         self.known: KnownKeys | None = None
-        """None until they were read."""
+        """Known keys. None until they were read."""
         self._reads = self._loaded = 0
-        """Numbers of the last read that began, and of the last one that was loaded."""
+        """Numbers of the last read that started, and of the last one that was loaded."""
         self.version = 0
-        """Rises when a caller that was found may not be one any more, and every minute."""
+        """Number that increases when a cached caller may be invalid, and every minute."""
         self.used: set[str] = set()
         """Ids of keys that were used since that was last stored."""
-        self._callers: dict[bytes, Caller] = {}
-        self._sessions: dict[bytes, tuple[Caller, int]] = {}
+        self._callers: dict[bytes, Principal] = {}
+        self._sessions: dict[bytes, tuple[Principal, int]] = {}
         """Callers of login sessions by the hash of the session's id, each with the time it expires."""
         self._live: set[str] = set()
-        self._waiting: dict[asyncio.Task[object], Caller] = {}
+        self._waiting: dict[asyncio.Task[object], Principal] = {}
         self._waiting_of: Counter[str] = Counter()
         self._waiting_max = polls_max * 3 // 4
-        """Requests of one credential that may wait at once: one never takes all the room that polls have."""
+        """Largest number of waiting requests of one credential, so that it never uses all polls."""
         self._ended: set[asyncio.Task[object]] = set()
         self._store_used_at = 0.0
 
     def ask(self, *, required: bool, ignored: bool) -> None:
-        """Whether to ask for credentials: only if the store has a key, always, or never."""
+        """Set when credentials are required: if the store has a key, always, or never."""
         self.required, self.ignored = required, ignored
         self._decide()
 
@@ -69,9 +70,9 @@ class Credentials:
         self.anybody = ANYBODY if self.ignored or not (self.required or some) else None
 
     async def reload(self) -> None:
-        """Read the keys. What a read that began earlier finds counts no more once a later one has loaded its own."""
+        """Read the keys. The result of an earlier read is ignored once a later one was loaded."""
         self._reads = number = self._reads + 1
-        known = await self._store.api_keys.known()
+        known = await self._store.api_keys.load()
         if number > self._loaded:
             self._loaded = number
             self.load(known)
@@ -90,7 +91,7 @@ class Credentials:
             if session.key_hash is not None:
                 owner = self._callers.get(session.key_hash)
             else:
-                owner = msgspec.json.decode(session.caller or "", type=Caller)
+                owner = msgspec.json.decode(session.caller or "", type=Principal)
             if owner is not None:
                 found = msgspec.structs.replace(owner, session=session.hash)
                 self._sessions[session.hash] = found, session.expires_at
@@ -98,8 +99,11 @@ class Credentials:
         self._decide()
         self._end_waiting()
 
-    def caller(self, secret: str) -> Caller:
-        """Whoever has this key. Unauthenticated says what is wrong with it, but not whether it was good once."""
+    def caller(self, secret: str) -> Principal:
+        """Return the caller with this key.
+
+        Raises Unauthenticated, which does not reveal if the key was valid before.
+        """
         if not is_whole(secret):
             raise Unauthenticated("the key is not whole: some of it is missing or mistyped; it begins with fl_")
         if self.known is None:
@@ -110,9 +114,11 @@ class Credentials:
         self.used.add(caller.key_id or "")
         return caller
 
-    async def log_in(self, caller: Caller, secret: str) -> str:
-        """Open a session for a caller with this key or token, and return its id. The session ends with the credential,
-        by `log_out`, or after `SESSION_SECONDS`."""
+    async def log_in(self, caller: Principal, secret: str) -> str:
+        """Open a session for a caller with this key or token, and return its id.
+
+        The session ends with the credential, by `log_out`, or after `SESSION_SECONDS`.
+        """
         session_id = secrets.token_urlsafe(32)
         session = Session(
             hash=hash_of(session_id),
@@ -133,11 +139,11 @@ class Credentials:
             await self.changed()
 
     async def changed(self) -> None:
-        """Read the keys and sessions after one has changed, and tell the other brokers to do the same."""
+        """Read the keys and sessions after a change, and notify the other brokers."""
         await self.reload()
         self._store.hint(CATALOGUE)
 
-    def logged_in(self, session_id: str) -> Caller | None:
+    def logged_in(self, session_id: str) -> Principal | None:
         """Return the caller of a login session, or None if the session does not exist or has ended."""
         caller, _ = self._sessions.get(hash_of(session_id), (None, 0))
         if caller is None or not self.is_good(caller):
@@ -146,7 +152,7 @@ class Credentials:
             self.used.add(caller.key_id)
         return caller
 
-    def is_good(self, caller: Caller) -> bool:
+    def is_good(self, caller: Principal) -> bool:
         """Return True if an authenticated caller is still valid. `ANYBODY` is valid until credentials are required."""
         if caller is ANYBODY:
             return self.anybody is not None
@@ -157,21 +163,21 @@ class Credentials:
             return False
         return caller.key_id is None or caller.key_id in self._live
 
-    def check_good(self, caller: Caller) -> None:
-        """Raise Unauthenticated if a caller that was good no longer is."""
+    def check_good(self, caller: Principal) -> None:
+        """Raise Unauthenticated if an authenticated caller is no longer valid."""
         if not self.is_good(caller):
             raise _ended(caller)
 
-    def check_room(self, caller: Caller) -> None:
-        """Raise Overloaded if as many requests of this credential wait as may. Anybody has no limit of its own."""
+    def check_room(self, caller: Principal) -> None:
+        """Raise Overloaded if too many requests of this credential wait. Anonymous callers have no such limit."""
         if caller is ANYBODY:
             return
         if self._waiting_of.get(caller.key_id or caller.name, 0) >= self._waiting_max:
             text = f"{caller.name} has {self._waiting_max} requests that wait at this broker, as many as it may"
             raise Overloaded(f"{text}; use another key, or another broker, for some of them")
 
-    async def while_good(self, caller: Caller, answer: Awaitable[T]) -> T:
-        """The answer to a request that may wait long; Unauthenticated as soon as its caller is not good any more."""
+    async def while_good(self, caller: Principal, answer: Awaitable[T]) -> T:
+        """Await the answer to a long request. Raises Unauthenticated as soon as its caller is no longer valid."""
         task, who = asyncio.current_task(), caller.key_id or caller.name
         assert task is not None
         self._waiting[task] = caller
@@ -195,20 +201,20 @@ class Credentials:
                 self._ended.add(task)
                 task.cancel()
 
-    async def look(self) -> None:
-        """Let requests end whose callers' time is over, and store which keys were used; called twice a second."""
+    async def refresh(self) -> None:
+        """End requests whose credentials have expired, and store which keys were used. Called twice a second."""
         self._end_waiting()
         if self.used and monotonic() >= self._store_used_at:
             self._store_used_at = monotonic() + _USED_SECONDS
             used, self.used = self.used, set()
-            self.version += 1  # whoever is met again is used again
+            self.version += 1  # callers that return count as used again
             try:
-                await self._store.api_keys.used(sorted(used))
+                await self._store.api_keys.mark_used(sorted(used))
             except FairlaneError as error:
                 log.debug("cannot store which keys were used: %(error)s", {"error": error})
 
 
-def _ended(caller: Caller) -> Unauthenticated:
+def _ended(caller: Principal) -> Unauthenticated:
     if caller is ANYBODY:
         return Unauthenticated(
             "this broker asks for a key since this request began: send it as `Authorization: Bearer fl_...`"
@@ -216,8 +222,8 @@ def _ended(caller: Caller) -> Unauthenticated:
     return Unauthenticated("the credential was revoked or has expired while this request waited")
 
 
-def caller_of(key: ApiKey) -> Caller:
-    return Caller(
+def caller_of(key: ApiKey) -> Principal:
+    return Principal(
         tenant=key.tenant,
         name=f"key:{key.name}",
         subject=key.name,

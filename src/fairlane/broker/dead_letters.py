@@ -1,22 +1,21 @@
-"""Dead letters: listed, replayed, purged."""
+"""Dead letters: list, replay, purge."""
 
 from __future__ import annotations
 
-from builtins import list as List  # there is a verb of that name
 from collections import deque
 
-from fairlane.broker.part import Part
+from fairlane.broker.resource import Resource
 from fairlane.errors import InvalidRequest, NotFound, StoreCorrupt
 from fairlane.model.limits import COUNT_MAX, POP_BYTES_MAX
 from fairlane.model.message import Message, PushItem
-from fairlane.model.moment import Moment
+from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import check_count, check_name, name_or_none
 from fairlane.model.queue import Queue
 from fairlane.model.segment import unpack
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import DeadFilter, LockedLetter, StoredLetter
 from fairlane.wire import dead_letters as wire
-from fairlane.wire.base import NULL, Pagination, made
+from fairlane.wire.base import NULL, Pagination
 
 Where = DeadFilter | wire.DeadLetterChoice
 _ANY = DeadFilter()
@@ -25,21 +24,21 @@ _STEP = 1000
 """Letters that one transaction replays."""
 
 
-class DeadLetters(Part):
-    async def list(
+class DeadLetters(Resource):
+    async def page(
         self, queue: str, where: Where = _ANY, *, limit: int = 100, before: tuple[int, str] | None = None
-    ) -> List[wire.DeadLetter]:
-        """Latest failure first; `before` is the time and the id of the last one of the page before."""
+    ) -> list[wire.DeadLetter]:
+        """Return dead letters, latest failure first. `before` is the time and id of the previous page's last one."""
         check_count("limit", limit, least=1, most=COUNT_MAX)
         found = await self._queue(queue)
         chosen = await self._filter(found, where)
         if chosen is None:
             return []
-        page = await self._store.dead_letters.list(found.id, chosen, limit=limit, before=before)
+        page = await self._store.dead_letters.page(found.id, chosen, limit=limit, before=before)
         return [_shown(letter) for letter in page]
 
     async def get(self, queue: str, id: str) -> wire.DeadLetter:
-        """Raises NotFound."""
+        """Return one dead letter. Raises NotFound."""
         letter = await self._store.dead_letters.get((await self._queue(queue)).id, check_name("id", id))
         if letter is None:
             raise self.missing(queue, id)
@@ -48,9 +47,11 @@ class DeadLetters(Part):
     def missing(self, queue: str, id: str) -> NotFound:
         return NotFound(f"queue {queue!r} has no dead letter {id!r:.80}")
 
-    async def page(self, query: wire.DlqQuery) -> wire.DeadLetterList:
-        """Of a queue, or of all: those that are there are merged by the time of failure, latest first. To a reader, the
-        dead letters of no queue are none."""
+    async def search(self, query: wire.DlqQuery) -> wire.DeadLetterList:
+        """Return dead letters of a queue, or of all queues, merged by time of failure, latest first.
+
+        The result is empty for a queue that does not exist.
+        """
         lists, total = [], 0
         for queue, where in await self._chosen(query):
             if count := await self._store.dead_letters.count(queue.id, where):
@@ -61,8 +62,8 @@ class DeadLetters(Part):
         return wire.DeadLetterList(messages=[_shown(one) for one in letters], total=total, pagination=pagination)
 
     async def errors(self, query: wire.DlqErrorsQuery) -> wire.DeadLetterErrors:
-        """Of a queue, or of all: dead letters by their error, the most frequent first."""
-        found: List[wire.DeadLetterError] = []
+        """Count dead letters of a queue, or of all queues, by error, most frequent first."""
+        found: list[wire.DeadLetterError] = []
         total, complete = 0, True
         for queue, where in await self._chosen(query):
             errors, whole = await self._store.dead_letters.errors(queue, where, limit=query.limit + 1)
@@ -73,36 +74,39 @@ class DeadLetters(Part):
         complete = complete and len(found) <= query.limit
         return wire.DeadLetterErrors(errors=found[: query.limit], total=total, complete=complete)
 
-    async def _chosen(self, query: wire.DeadLetterChoice) -> List[tuple[Queue, DeadFilter]]:
-        """The queues that have dead letters, or the one that is named, each with what is asked of its letters."""
+    async def _chosen(self, query: wire.DeadLetterChoice) -> list[tuple[Queue, DeadFilter]]:
+        """Return the queues with dead letters, or the named one, each with its filter."""
         name = name_or_none("queue", query.queue)
         there = await self._store.dead_letters.queues(self._tenant, since=query.since)
-        queues = [queue for queue in await self._store.queues.list(self._tenant) if queue.id in there] if there else []
+        queues = [queue for queue in await self._store.queues.all(self._tenant) if queue.id in there] if there else []
         named = [queue for queue in queues if name in (None, queue.name)]
         return [(queue, where) for queue in named if (where := await self._filter(queue, query)) is not None]
 
     async def replay(
         self, queue: str, where: Where = _ANY, *, payload: bytes | None = None, limit: int | None = None
-    ) -> List[tuple[str, str]]:
-        """Push dead letters again, at most `limit`; (dead letter, new message) ids. A dead letter is replayed once. Of
-        many each step is a transaction, so that they do not hold the store up. `payload` takes the place of that of
-        the one letter that is named by its id; PayloadInvalid if it does not fit the type of the queue."""
+    ) -> list[tuple[str, str]]:
+        """Push dead letters again, at most `limit`. Returns pairs of dead letter id and new message id.
+
+        A dead letter is replayed only once. Many are replayed in several transactions, so that they do not block the
+        store. `payload` replaces the payload of a single letter in `ids`. Raises PayloadInvalid if it does not fit the
+        type of the queue.
+        """
         found = await self._queue(queue)
-        chosen, replayed = await self._filter(found, where), List[tuple[str, str]]()
+        chosen, replayed = await self._filter(found, where), list[tuple[str, str]]()
         if payload is not None:
             if chosen is None or chosen.ids is None or len(chosen.ids) != 1:
                 raise InvalidRequest("another payload is for one dead letter: name it in `ids`")
             item = PushItem(queue=queue, payload=payload)
             item.check()
-            self._broker.compiled_specs.admit_steps([item])
+            self._scope.compiled_specs.admit_steps([item])
         while chosen is not None and (limit is None or len(replayed) < limit):
             step = _STEP if limit is None else min(_STEP, limit - len(replayed))
             some = await self._store.dead_letters.replay(found.id, chosen, payload=payload, limit=step)
             if not some:
                 break
             replayed += some
-            self._broker.announcer.announce(found.id, len(some))
-            self._broker.operation_drain.enqueued(0)  # some may be operations
+            self._engine.announcer.announce(found.id, len(some))
+            self._engine.open_operations.enqueued(0)  # some may have become operations
         return replayed
 
     async def purge(self, queue: str, where: Where = _ANY) -> int:
@@ -116,7 +120,7 @@ class DeadLetters(Part):
         return await self._catalogue.existing(self._tenant, name)
 
     async def _filter(self, queue: Queue, where: Where) -> DeadFilter | None:
-        """The choice as the store takes it; None if the queue has no such partition."""
+        """Return the filter for the store. None if the queue has no such partition."""
         if isinstance(where, DeadFilter):
             return where.check()
         if not isinstance(where, wire.DeadLetterChoice):
@@ -139,7 +143,7 @@ class DeadLetters(Part):
 
 
 class _Letters:
-    """The dead letters of one queue, latest failure first, read a few at a time: each holds a whole message."""
+    """The dead letters of one queue, latest failure first, read in small steps because each holds a whole message."""
 
     def __init__(self, store: Store, queue: Queue, where: DeadFilter) -> None:
         self._letters = store.dead_letters
@@ -150,7 +154,7 @@ class _Letters:
 
     async def first(self) -> StoredLetter | None:
         if not self._page:
-            page = await self._letters.list(self._queue.id, self._where, limit=_AT_ONCE, before=self._before)
+            page = await self._letters.page(self._queue.id, self._where, limit=_AT_ONCE, before=self._before)
             self._page.extend(page)
             if page:
                 self._before = (page[-1].failed_at, page[-1].id)
@@ -160,9 +164,9 @@ class _Letters:
         self._page.popleft()
 
 
-async def _merged(lists: List[_Letters], offset: int, limit: int) -> List[StoredLetter]:
-    """A page ends early when its messages become too large for one answer."""
-    found: List[StoredLetter] = []
+async def _merged(lists: list[_Letters], offset: int, limit: int) -> list[StoredLetter]:
+    """Merge lists into a page. It ends early if its messages become too large for one answer."""
+    found: list[StoredLetter] = []
     size = 0
     while len(found) < limit and size <= POP_BYTES_MAX:
         firsts = [(letter.failed_at, letter.id, each, letter) for each in lists if (letter := await each.first())]
@@ -181,18 +185,27 @@ async def _merged(lists: List[_Letters], offset: int, limit: int) -> List[Stored
 def _shown(letter: StoredLetter) -> wire.DeadLetter:
     try:
         found = unpack(letter.message, position=letter.position, created_at=letter.message_created_at, locked=True)
-    except StoreCorrupt:  # its bytes rotted; the letter is shown with what is known of it
+    except StoreCorrupt:  # its bytes are corrupt; the letter is shown without its message
         found = Message(id="", transaction_id="", raw=NULL)
-    return made(
-        wire.DeadLetter,
-        letter,
+    return wire.DeadLetter(
+        id=letter.id,
         message_id=found.id,
         transaction_id=found.transaction_id,
         partition_id=str(letter.partition),
+        queue=letter.queue,
         partition=letter.partition_name,
+        group=letter.group,
+        error=letter.error,
+        attempts=letter.attempts,
         raw=found.raw,
         locked=letter.locked if isinstance(letter, LockedLetter) else None,
-        trace_id=found.trace_id,
         producer_sub=found.producer_sub,
+        trace_id=found.trace_id,
+        position=letter.position,
         created_at=Moment(letter.message_created_at),
+        first_failed_at=Moment(letter.first_failed_at),
+        failed_at=Moment(letter.failed_at),
+        errors=letter.errors,
+        replayed_at=moment_or_none(letter.replayed_at),
+        replayed_as=letter.replayed_as,
     )

@@ -1,20 +1,17 @@
-"""Groups: listed, sent elsewhere in a queue, deleted."""
+"""Groups: list, seek, delete."""
 
 from __future__ import annotations
 
-from builtins import list as List  # there is a verb of that name
-
 from fairlane.broker.paging import page_of
-from fairlane.broker.part import Part
+from fairlane.broker.resource import Resource
 from fairlane.errors import InvalidRequest, NotFound
-from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.group import Group, LaneState, Seek, Subscription
 from fairlane.model.limits import COUNT_MAX, NEVER_AT
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
+from fairlane.model.principal import ANYBODY, Principal
 from fairlane.model.queue import Queue
 from fairlane.model.stats import GroupStats
-from fairlane.wire.base import made
 from fairlane.wire.groups import (
     GroupListQuery,
     GroupPage,
@@ -30,19 +27,19 @@ _LANES_MAX = 1000
 _PREVIEWED_MAX = 10_000
 
 
-class Groups(Part):
-    async def is_there(self, queue: str, group: str) -> bool:
+class Groups(Resource):
+    async def exists(self, queue: str, group: str) -> bool:
         found = await self._catalogue.queue(self._tenant, check_name("queue", queue), make=False)
         return found is not None and await self._catalogue.group_id(found.id, group) is not None
 
-    async def summaries(self) -> List[GroupSummary]:
-        """Every group of every queue, with how far it lags."""
+    async def summaries(self) -> list[GroupSummary]:
+        """Return the groups of all queues with their lag."""
         now = await self._store.now()
-        return [_summary(queue, counted, now) for queue, counted in await self._broker.statistics.groups()]
+        return [_summary(queue, counted, now) for queue, counted in await self._scope.statistics.groups()]
 
-    async def page(self, query: GroupListQuery, caller: Caller = ANYBODY) -> GroupPage:
-        """A page of those that the caller may see, and the numbers of all those."""
-        now, every = await self._store.now(), await self._broker.statistics.groups()
+    async def page(self, query: GroupListQuery, caller: Principal = ANYBODY) -> GroupPage:
+        """Return a page of the groups that the caller may see, with totals."""
+        now, every = await self._store.now(), await self._scope.statistics.groups()
         groups = [one for one in every if caller.allows("status", one[0].name)]
         shown, total = page_of(
             [
@@ -65,36 +62,39 @@ class Groups(Part):
             lagging=sum(one.lagging > 0 for _, one in groups),
             to_read=sum(one.lag for _, one in groups),
             oldest_seconds=_seconds(now, min(oldest, default=None)),
-            stats_age=self._broker.statistics.groups_age_seconds(),
+            stats_age=self._scope.statistics.groups_age_seconds(),
         )
 
     async def summary(self, queue: str, group: str) -> GroupSummary:
-        """One group of one queue. Raises NotFound."""
+        """Return one group of one queue. Raises NotFound."""
         there, now = await self._catalogue.existing(self._tenant, queue), await self._store.now()
-        for one in await self._broker.statistics.groups_of(there.id):
+        for one in await self._scope.statistics.groups_of(there.id):
             if one.group.name == group:
                 return _summary(there, one, now)
         raise NotFound("Consumer group not found")
 
-    async def lagging(self, min_lag_seconds: float) -> List[LaggingEntry]:
-        """Lanes whose oldest unfinished message waits longer than this, worst first."""
+    async def lagging(self, min_lag_seconds: float) -> list[LaggingEntry]:
+        """Return lanes whose oldest unfinished message is older than this, oldest first."""
         now = await self._store.now()
-        queues = {queue.id: queue.name for queue in await self._store.queues.list(self._tenant)}
+        queues = {queue.id: queue.name for queue in await self._store.queues.all(self._tenant)}
         before = now - int(max(0.0, min(min_lag_seconds, 1e9)) * 1e6)
-        lanes = await self._store.statistics.lagging(List(queues), oldest_before=before)
+        lanes = await self._store.statistics.lagging(list(queues), oldest_before=before)
         return [
-            made(
-                LaggingEntry,
-                lane,
+            LaggingEntry(
+                consumer_group=lane.consumer_group,
                 queue_name=queues[lane.queue_id],
+                partition_name=lane.partition_name,
+                partition_id=str(lane.partition_id),
+                offset_lag=lane.offset_lag,
                 time_lag_seconds=(lag := _seconds(now, lane.oldest_unconsumed_at)),
                 lag_hours=round(lag / 3600, 2),
+                oldest_unconsumed_at=Moment(lane.oldest_unconsumed_at),
             )
             for lane in lanes
         ]
 
     async def show(self, name: str) -> dict[str, QueueLanes]:
-        """The lanes of a group, by queue. Raises NotFound."""
+        """Return the lanes of a group, by queue. Raises NotFound."""
         now, found = await self._store.now(), {}
         for queue, group in await self._everywhere(name):
             lanes = await self._store.groups.lanes(group.id, limit=_LANES_MAX)
@@ -103,21 +103,21 @@ class Groups(Part):
             raise NotFound("Consumer group not found")
         return found
 
-    async def _everywhere(self, name: str) -> List[tuple[Queue, Group]]:
-        """The group in every queue that has it."""
-        queues = {queue.id: queue for queue in await self._broker.statistics.listed()}
-        groups = await self._store.groups.everywhere(self._tenant, check_name("group", name))
+    async def _everywhere(self, name: str) -> list[tuple[Queue, Group]]:
+        """Return the group in every queue that has it."""
+        queues = {queue.id: queue for queue in await self._scope.statistics.listed()}
+        groups = await self._store.groups.by_name(self._tenant, check_name("group", name))
         return sorted(((queues[one.queue_id], one) for one in groups if one.queue_id in queues), key=_by_queue)
 
-    async def list(self, queue: str) -> List[Group]:
-        return await self._store.groups.list((await self._catalogue.existing(self._tenant, queue)).id)
+    async def all(self, queue: str) -> list[Group]:
+        return await self._store.groups.all((await self._catalogue.existing(self._tenant, queue)).id)
 
-    async def lanes(self, queue: str, group: str = QUEUE_MODE, *, limit: int = 1000) -> List[LaneState]:
+    async def lanes(self, queue: str, group: str = QUEUE_MODE, *, limit: int = 1000) -> list[LaneState]:
         check_count("limit", limit, least=1, most=COUNT_MAX)
         return await self._store.groups.lanes((await self._existing(queue, group)).id, limit=limit)
 
     async def seek(self, queue: str, group: str, seek: Seek, *, partition: str | None = None) -> int:
-        """Send a group to the beginning, the end, a time or a position; how many lanes moved."""
+        """Seek a group to the beginning, the end, a time or a position. Returns the number of moved lanes."""
         if not isinstance(seek, Seek):
             raise InvalidRequest("say where to with a Seek")
         seek.check()
@@ -125,12 +125,12 @@ class Groups(Part):
         found = await self._catalogue.existing_group(there, group)
         lane = await self._catalogue.existing_partition(there, partition)
         moved = await self._store.groups.seek(found.id, seek, partition=lane)
-        self._broker.statistics.changed(found.queue_id)
-        self._broker.announcer.announce(found.queue_id, moved)
+        self._scope.statistics.changed(found.queue_id)
+        self._engine.announcer.announce(found.queue_id, moved)
         return moved
 
     async def preview_seek(self, queue: str, group: str, seek: Seek) -> SeekPreview:
-        """What a seek would do now, of so many partitions that it takes a moment at most."""
+        """Return the effect that a seek would have now, for as many partitions as can be checked quickly."""
         seek.check()
         there = await self._catalogue.existing(self._tenant, queue)
         found = await self._catalogue.existing_group(there, group)
@@ -145,19 +145,21 @@ class Groups(Part):
         )
 
     async def lane(self, queue: str, group: str, partition: str) -> LaneState | None:
-        """How a group stands in one partition; None if it has not begun to read it. Raises NotFound."""
+        """Return the state of a group in one partition. None if it has not begun to read it. Raises NotFound."""
         found = await self._existing(queue, group)
         named = await self._store.queues.named(found.queue_id, check_name("partition", partition))
         lanes = await self._store.groups.lanes(found.id, partition=named.id) if named else []
         return lanes[0] if lanes else None
 
     async def delete(self, queue: str, group: str) -> int:
-        """Forget a group of a queue and where it stood; how many lanes it had. Raises NotFound."""
+        """Delete a group of a queue with its positions. Returns the number of lanes. Raises NotFound."""
         return await self._delete(await self._existing(queue, group), keep_subscription=False)
 
     async def forget(self, name: str, *, queue: str | None = None, keep_subscription: bool = False) -> int:
-        """The same in one queue or in all; a group that nobody knows is as good as deleted. One whose subscription is
-        kept begins anew where that says."""
+        """Delete a group in one queue or in all. An unknown group counts as deleted.
+
+        With `keep_subscription`, a new group starts where the subscription says.
+        """
         if queue is None:
             groups = [group for _, group in await self._everywhere(name)]
         else:
@@ -168,13 +170,13 @@ class Groups(Part):
 
     async def _delete(self, group: Group, *, keep_subscription: bool) -> int:
         deleted = await self._store.groups.delete(group.id, keep_subscription=keep_subscription)
-        self._broker.statistics.changed(group.queue_id)
+        self._scope.statistics.changed(group.queue_id)
         self._catalogue.forget_group(group.queue_id, group.name)
-        self._broker.tenants.recount(self._tenant)
+        self._engine.tenants.recount(self._tenant)
         return deleted
 
     async def resubscribe(self, name: str, at: int) -> int:
-        """Let a group begin at this time in partitions that it has not met yet; in how many queues."""
+        """Let a group start at this time in partitions that it has not read yet. Returns the number of queues."""
         subscription = Subscription("time", at)
         groups = await self._everywhere(name)
         return sum([await self._store.groups.resubscribe(group.id, subscription) for _, group in groups])
@@ -209,9 +211,7 @@ def _summary(queue: Queue, counted: GroupStats, now: int) -> GroupSummary:
 
 
 def _lane(lane: LaneState, now: int) -> LaneView:
-    return made(
-        LaneView,
-        lane,
+    return LaneView(
         partition=lane.name,
         partition_id=str(lane.partition),
         total_consumed=lane.committed,
@@ -219,8 +219,12 @@ def _lane(lane: LaneState, now: int) -> LaneView:
         time_lag_seconds=_seconds(now, lane.oldest_at),
         lease_active=lane.leased_until is not None,
         lease_expires_at=moment_or_none(lane.lease_ends_at),
+        attempts=lane.attempts,
+        error=lane.error,
         next_try_at=moment_or_none(lane.ready_at),
         dead_letters=lane.dead,
+        expired=lane.expired,
+        stopped=lane.stopped,
     )
 
 

@@ -1,35 +1,35 @@
-"""History: what the processes of this broker did lately, second by second, and for a day minute by minute."""
+"""History: the recent activity of this broker's processes, by second, and by minute for a day."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
-from fairlane.broker.part import Part
+from fairlane.broker.resource import Resource
 from fairlane.errors import InvalidRequest
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_TENANT, check_count, check_name
 from fairlane.runtime.clock import wall_clock
 from fairlane.telemetry import BIN_SECONDS, BINS_MAX, COUNTED, MINUTES_MAX, SECONDS_MAX, Bin, Minute, QueueCounts, Step
-from fairlane.wire.history import History as HistoryAnswer
+from fairlane.wire.monitoring import History as HistoryAnswer
 from fairlane.wire.queues import Rates
 
 T = TypeVar("T")
 _SECOND: Final = 1_000_000
 _MINUTE_SECONDS: Final = 60
 _RATE_BINS: Final = 2
-"""Over which the rates of a queue are taken: long enough that one batch does not look like a flood."""
+"""Number of bins for the rates of a queue, enough that one batch does not look like a flood."""
 _NOTHING: Final = (0,) * len(COUNTED)
 _NO_COUNTS: Final = QueueCounts()
 _LATENCIES: Final = ("push_p50_ms", "push_p99_ms", "pop_p50_ms", "pop_p99_ms", "ack_p50_ms", "ack_p99_ms")
 _NO_LATENCIES: Final = (None,) * len(_LATENCIES)
 _REMEMBERED_SECONDS: Final = 15
-"""A count is as good as new for so long: it may have served for some seconds before it was made anew."""
+"""Time for which a count is reused, including the time since it was made."""
 
 
-class History(Part):
+class History(Resource):
     async def show(self, queue: str | None = None, *, group: str | None = None, minutes: int = 60) -> HistoryAnswer:
-        """What happened in the last minutes, of one queue or of all, with the lag of a group. Raises NotFound."""
+        """Return the history of one queue or of all, with the lag of a group. Raises NotFound."""
         check_count("minutes", minutes, least=1, most=MINUTES_MAX)
         group_id = 0
         ids: list[int] | None = None
@@ -40,21 +40,21 @@ class History(Part):
                 group_id = (await self._catalogue.existing_group(known, group)).id
         elif group is not None:
             raise InvalidRequest("`group` needs `queue`: each queue has groups of its own")
-        elif self._tenant != DEFAULT_TENANT:  # whose broker it is sees all that it does
-            ids = [one.id for one in await self._store.queues.list(self._tenant)]
+        elif self._tenant != DEFAULT_TENANT:  # the default tenant sees everything that the broker does
+            ids = [one.id for one in await self._store.queues.all(self._tenant)]
         seconds, since = minutes * 60, wall_clock() - (minutes + 1) * 60 * _SECOND
         if seconds > SECONDS_MAX:
             only = 0 if ids is None else ids[0] if len(ids) == 1 else None
-            found, width = (await self._broker.processes.minutes(since, queue=only))[:-1], _MINUTE_SECONDS
+            found, width = (await self._engine.peer_stats.minutes(since, queue=only))[:-1], _MINUTE_SECONDS
             if ids is None:
                 steps = [one.step for one in found if one.step is not None]
             else:
                 steps = [_step(one, ids, group_id) for one in found]
         elif ids is not None:
-            bins, width = await self._broker.processes.bins(queues=ids), BIN_SECONDS
+            bins, width = await self._engine.peer_stats.bins(queues=ids), BIN_SECONDS
             steps = [_step(one, ids, group_id) for one in bins]
         else:
-            steps, width = await self._broker.processes.seconds(), 1
+            steps, width = await self._engine.peer_stats.seconds(), 1
         return self._columns((queue, group), steps, width, seconds // width)
 
     def _columns(
@@ -65,7 +65,7 @@ class History(Part):
         until = now - now % width
         since = until - points * width
         found = {one.at: one for one in steps}
-        started_at = self._broker.telemetry.started_at - width
+        started_at = self._engine.telemetry.started_at - width
         silent = Step(0, _NOTHING, _NO_LATENCIES, None, None)
         unknown = Step(0, (), _NO_LATENCIES, None, None)
         row = [found.get(at, silent if at > started_at else unknown) for at in range(since, until, width)]
@@ -90,10 +90,10 @@ class History(Part):
         )
 
     async def rates(self) -> dict[int, Rates]:
-        """Messages a second of each queue in the last seconds; of a queue that is not there nothing happened."""
+        """Return the recent messages per second of each queue. Queues without activity are missing."""
         first = self._last_bin(_RATE_BINS)
         sums: dict[int, QueueCounts] = {}
-        for one in await self._broker.processes.bins(first):
+        for one in await self._engine.peer_stats.bins(first):
             for queue_id, counts in one.queues.items():
                 sums.setdefault(queue_id, QueueCounts()).add(counts)
         seconds = _RATE_BINS * BIN_SECONDS
@@ -103,10 +103,10 @@ class History(Part):
         }
 
     async def sparks(self, queue_ids: Sequence[int]) -> dict[int, list[float]]:
-        """Messages pushed a second to each of these queues in the last minutes, in steps of some seconds."""
+        """Return the recent pushed messages per second of these queues, in steps of some seconds."""
         first = self._last_bin(BINS_MAX)
         found = {queue_id: [0.0] * BINS_MAX for queue_id in queue_ids}
-        for one in await self._broker.processes.bins(first, queue_ids):
+        for one in await self._engine.peer_stats.bins(first, queue_ids):
             index = (one.at - first) // (BIN_SECONDS * _SECOND)
             for queue_id in queue_ids if 0 <= index < BINS_MAX else ():
                 counts = one.queues.get(queue_id)
@@ -115,7 +115,7 @@ class History(Part):
         return found
 
     def _last_bin(self, count: int) -> int:
-        """When the first of the last bins began that are over."""
+        """Return the start of the first of the last complete bins."""
         now, width = wall_clock(), BIN_SECONDS * _SECOND
         return now - now % width - count * width
 
@@ -136,7 +136,7 @@ def _ms(seconds: float | None) -> float | None:
 
 
 def _carried(values: list[T | None], steps: int) -> list[T | None]:
-    """Each value also where there is none for so many steps after it."""
+    """Return the values, each repeated for up to `steps` missing values after it."""
     found: list[T | None] = []
     last, left = None, 0
     for value in values:

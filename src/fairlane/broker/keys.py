@@ -1,22 +1,22 @@
-"""API keys: made, listed, rotated, revoked. A secret is shown once, and is stored nowhere."""
+"""API keys: create, list, rotate, revoke. A secret is shown once and never stored."""
 
 from __future__ import annotations
 
 import secrets
-from builtins import list as List  # there is a verb of that name
 from typing import Literal
 
+import msgspec
+
 from fairlane.broker.credentials import Credentials, grants_of
-from fairlane.broker.tenants import Room
+from fairlane.broker.tenants import TenantQuota
 from fairlane.errors import AlreadyExists, Forbidden, InvalidRequest, NotFound
-from fairlane.model.access import ANYBODY, Caller, Grants
 from fairlane.model.api_key import hash_of, text_of
 from fairlane.model.ids import uuid7
-from fairlane.model.moment import Moment
+from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import check_count, check_name
+from fairlane.model.principal import ANYBODY, Grants, Principal
 from fairlane.store.contract.store import Store
 from fairlane.store.families.api_keys import ApiKey
-from fairlane.wire.base import made
 from fairlane.wire.keys import GRACE_SECONDS, GRACE_SECONDS_MAX, SCOPES_MAX, Key, NewKey
 
 NAME_CHARS_MAX = 100
@@ -25,10 +25,11 @@ NAME_CHARS_MAX = 100
 class Keys:
     """The keys of a tenant. A `caller` cannot create, rotate or revoke a key that may do more than the caller.
 
-    `room` enforces the quota of the tenant. Commands that open the store directly pass None."""
+    `room` enforces the quota of the tenant. Commands that open the store directly pass None.
+    """
 
-    def __init__(self, store: Store, tenant: str, credentials: Credentials, room: Room | None = None) -> None:
-        self._room = room
+    def __init__(self, store: Store, tenant: str, credentials: Credentials, quota: TenantQuota | None = None) -> None:
+        self._quota = quota
         self._store = store
         self._tenant = tenant
         self._credentials = credentials
@@ -38,12 +39,11 @@ class Keys:
         name: str,
         *,
         role: str | None = None,
-        scopes: List[str] | tuple[str, ...] = (),
+        scopes: list[str] | tuple[str, ...] = (),
         expires_at: Moment | None = None,
-        caller: Caller = ANYBODY,
+        caller: Principal = ANYBODY,
     ) -> NewKey:
-        """Make a key; its secret is in the answer and nowhere else. AlreadyExists if one that is not revoked has the
-        name."""
+        """Create a key. Its secret is only in the answer. Raises AlreadyExists if a valid key has the name."""
         check_name("name", name, chars_max=NAME_CHARS_MAX)
         check_count("scopes", len(scopes), least=0, most=SCOPES_MAX)
         grants = grants_of(role, list(scopes))
@@ -53,8 +53,8 @@ class Keys:
         if expires_at is not None and expires_at <= now:
             raise InvalidRequest("expiresAt is in the past")
         _check_within(caller, grants, expires_at)
-        if self._room is not None:
-            await self._room.check_others()
+        if self._quota is not None:
+            await self._quota.check_others()
         secret = text_of(secrets.token_bytes(32))
         key = ApiKey(
             id=uuid7(),
@@ -70,27 +70,27 @@ class Keys:
         if not await self._store.api_keys.add(key):
             raise AlreadyExists(f"there is a key {name!r} already; rotate it, or revoke it first")
         await self._credentials.changed()
-        return made(NewKey, key, status="active", key=secret)
+        return _new_key(key, now, secret)
 
-    async def list(self) -> List[Key]:
-        """All of the tenant, oldest first, those that are revoked too."""
+    async def all(self) -> list[Key]:
+        """Return all keys of the tenant, oldest first, including revoked ones."""
         now = await self._store.now()
-        return [_shown(key, now) for key in await self._store.api_keys.list(self._tenant)]
+        return [_shown(key, now) for key in await self._store.api_keys.all(self._tenant)]
 
     async def get(self, key: str) -> Key:
-        """By its id or its name. Raises NotFound."""
+        """Return a key by its id or its name. Raises NotFound."""
         return _shown(await self._found(key), await self._store.now())
 
-    async def revoke(self, key: str, *, caller: Caller = ANYBODY) -> Key:
-        """Refuse it from now on: at every broker within a second, also where a request of it waits. Raises NotFound."""
+    async def revoke(self, key: str, *, caller: Principal = ANYBODY) -> Key:
+        """Revoke a key. Every broker refuses it within a second, also for waiting requests. Raises NotFound."""
         found = await self._found(key)
         _check_covered(caller, grants_of(found.role, found.scopes))
         revoked = await self._store.api_keys.revoke(self._tenant, found.id)
         await self._credentials.changed()
         return _shown(revoked or found, await self._store.now())
 
-    async def rotate(self, key: str, *, grace_seconds: int = GRACE_SECONDS, caller: Caller = ANYBODY) -> NewKey:
-        """Give it another secret; the one before is good for so long too. Raises NotFound."""
+    async def rotate(self, key: str, *, grace_seconds: int = GRACE_SECONDS, caller: Principal = ANYBODY) -> NewKey:
+        """Rotate the secret. The previous one stays valid for `grace_seconds`. Raises NotFound."""
         check_count("graceSeconds", grace_seconds, least=0, most=GRACE_SECONDS_MAX)
         found = await self._found(key)
         _check_within(caller, grants_of(found.role, found.scopes), found.expires_at)
@@ -101,7 +101,7 @@ class Keys:
         if rotated is None:
             raise NotFound(f"the key {found.name!r} is revoked; make another one")
         await self._credentials.changed()
-        return made(NewKey, rotated, status=_status(rotated, await self._store.now()), key=secret)
+        return _new_key(rotated, await self._store.now(), secret)
 
     async def _found(self, named: str) -> ApiKey:
         key = await self._store.api_keys.get(self._tenant, check_name("key", named))
@@ -110,12 +110,12 @@ class Keys:
         return key
 
 
-def _check_covered(caller: Caller, grants: Grants) -> None:
-    if not caller.grants.cover(grants):
+def _check_covered(caller: Principal, grants: Grants) -> None:
+    if not caller.grants.covers(grants):
         raise Forbidden(f"{caller.name} may not do this: the key may do more than {caller.name} itself")
 
 
-def _check_within(caller: Caller, grants: Grants, expires_at: int | None) -> None:
+def _check_within(caller: Principal, grants: Grants, expires_at: int | None) -> None:
     _check_covered(caller, grants)
     if caller.expires_at is not None and (expires_at is None or expires_at > caller.expires_at):
         raise Forbidden(f"{caller.name} may not do this: the key would be good for longer than {caller.name} itself")
@@ -128,4 +128,20 @@ def _status(key: ApiKey, now: int) -> Literal["active", "expired", "revoked"]:
 
 
 def _shown(key: ApiKey, now: int) -> Key:
-    return made(Key, key, status=_status(key, now))
+    return Key(
+        id=key.id,
+        name=key.name,
+        tenant=key.tenant,
+        role=key.role,
+        scopes=key.scopes,
+        status=_status(key, now),
+        created_at=Moment(key.created_at),
+        created_by=key.created_by,
+        expires_at=moment_or_none(key.expires_at),
+        used_at=moment_or_none(key.used_at),
+        revoked_at=moment_or_none(key.revoked_at),
+    )
+
+
+def _new_key(key: ApiKey, now: int, secret: str) -> NewKey:
+    return NewKey(**msgspec.structs.asdict(_shown(key, now)), key=secret)

@@ -1,7 +1,7 @@
 """Positions of leased messages: consumers ack by transactionId, cursors move by position.
 
-This broker remembers what it handed out. A lease that another broker handed out, or that was forgotten, is read
-from the store."""
+This broker caches the batches that it delivered. Other leases are read from the store.
+"""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ import msgspec
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
-from fairlane.model.outcome import Alike
+from fairlane.model.outcome import UniformAcks
 from fairlane.model.segment import ID_AT, Segment, transaction_ids
 from fairlane.store.contract.store import Store
-from fairlane.store.contract.values import Lane
+from fairlane.store.contract.values import ClaimedLane
 
 _BYTES_MAX = 64 * 1024 * 1024
 _LANE_OVERHEAD = 500
 
 
 class LeasedBatch(msgspec.Struct):
-    """Messages in a row of one lane of a lease, unpacked when first asked for."""
+    """Consecutive messages of one lane of a lease, decoded on first access."""
 
     lease: LeaseId
     range: range
     size: int
     segments: Sequence[Segment] | None
-    """None once they were unpacked."""
+    """Segments with the messages. None once they were decoded."""
     ids_in_order: list[str] = []
     by_id: dict[str, int] | None = None
 
     def ids(self) -> list[str]:
-        """The transactionIds, in order."""
+        """Return the transactionIds, in order."""
         if self.segments is not None:
             first, upto = self.range.start, self.range.stop
             self.ids_in_order = transaction_ids([each for one in self.segments for each in one.cut(first, upto)])
             self.segments = None
         return self.ids_in_order
 
-    def names(self, ids: Sequence[str]) -> bool:
-        """Whether these are its messages, all and in order, as far as the stored bytes tell without being decoded."""
+    def matches_ids(self, ids: Sequence[str]) -> bool:
+        """Return True if these are the ids of all its messages, in order. Compares stored bytes without decoding."""
         if self.segments is None:
             return self.ids_in_order == ids
         quoted = "".join([f'{id}"' for id in ids])
-        if quoted.count('"') > len(ids):  # a quote inside of an id is not stored as such
+        if quoted.count('"') > len(ids):  # a quote inside an id is stored in escaped form
             return False
         if not quoted.isascii():
             return False
@@ -59,13 +59,13 @@ class LeasedBatch(msgspec.Struct):
         return b"".join(found) == quoted.encode()
 
     def positions(self) -> dict[str, int]:
-        if self.by_id is None:  # asked for once for each message, where they are acked one by one
+        if self.by_id is None:  # only built for messages that are acked one by one
             self.by_id = dict(zip(self.ids(), self.range, strict=True))
         return self.by_id
 
 
 def bounds(positions: Sequence[int]) -> tuple[int, int]:
-    """The least and the greatest."""
+    """Return the smallest and the largest position."""
     return (positions[0], positions[-1]) if type(positions) is range else (min(positions), max(positions))
 
 
@@ -73,11 +73,11 @@ class Leases:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._batches: OrderedDict[tuple[str, PartitionId], list[LeasedBatch]] = OrderedDict()
-        """By the lease's id and the lane."""
+        """Batches by the id of the lease and the lane."""
         self._bytes = 0
 
-    def remember(self, id: str, lease: LeaseId, lane: Lane) -> None:
-        """`lane` is what a pop under this lease was given; its bytes were checked."""
+    def remember(self, id: str, lease: LeaseId, lane: ClaimedLane) -> None:
+        """Cache the batch of `lane`, which a pop under this lease delivered with verified bytes."""
         size = sum([len(segment.body) for segment in lane.segments]) + _LANE_OVERHEAD
         batch = LeasedBatch(lease, range(lane.first, lane.upto), size, lane.segments)
         self._batches.setdefault((id, lane.partition), []).append(batch)
@@ -91,10 +91,12 @@ class Leases:
             self._bytes -= batch.size
 
     def known(
-        self, id: str, partition: PartitionId, acks: Alike, indexes: Sequence[int]
+        self, id: str, partition: PartitionId, acks: UniformAcks, indexes: Sequence[int]
     ) -> tuple[LeaseId, Sequence[int]] | None:
-        """The lease, and the positions of these messages: all of its only batch in this lane, in order, or one of them,
-        as is usual; or as they were given, if the batch has them. None if it takes a closer look."""
+        """Return the lease and the positions of these messages. None if the fast path does not apply.
+
+        It applies to all messages of the only batch in this lane, in order, to one of them, and to given positions.
+        """
         batches = self._batches.get((id, partition), ())
         if len(batches) != 1:
             return None
@@ -105,15 +107,15 @@ class Leases:
             least, most = bounds(positions)
             return (batch.lease, positions) if span.start <= least and most < span.stop else None
         ids = acks.transaction_ids
-        if len(indexes) < len(ids):  # an index comes once
+        if len(indexes) < len(ids):  # each index occurs once
             ids = [ids[index] for index in indexes]
         if len(ids) == len(span):
-            return (batch.lease, span) if batch.names(ids) else None
+            return (batch.lease, span) if batch.matches_ids(ids) else None
         position = batch.positions().get(ids[0]) if len(ids) == 1 else None
         return None if position is None else (batch.lease, range(position, position + 1))
 
     async def holds(self, lease: LeaseId, partition: PartitionId) -> list[range]:
-        """The positions that the lease was given in this lane; none if it does not hold the lane (any more)."""
+        """Return the positions of the lease in this lane. Empty if it does not hold the lane."""
         batches = self._batches.get((str(lease), partition))
         if batches is not None:
             return [batch.range for batch in batches]
@@ -124,7 +126,7 @@ class Leases:
         ]
 
     async def positions(self, lease: LeaseId, partition: PartitionId) -> dict[str, int]:
-        """Position of each transactionId in the lane's batch; empty if the lease does not hold the lane (any more)."""
+        """Return the position of each transactionId in the lane's batch. Empty if the lease does not hold the lane."""
         batches = self._batches.get((str(lease), partition))
         if batches is None:
             batches = []

@@ -1,18 +1,18 @@
-"""Stored messages, one at a time: looked at whole, deleted, retried, given up."""
+"""Stored messages: list, show, delete, retry, dead-letter."""
 
 from __future__ import annotations
 
-from builtins import list as List  # there is a verb of that name
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from fairlane.broker.browse import common_of, mode_of, status_of
-from fairlane.broker.part import Part
+from fairlane.broker.browse import Browse, lease_expiry, mode_of, status_of
 from fairlane.broker.push_batch import PushRequest
+from fairlane.broker.resource import Resource
 from fairlane.errors import Conflict, NotFound
 from fairlane.model.idempotency import replayed
 from fairlane.model.ids import PartitionId, known_partition
+from fairlane.model.lease import LeaseId
 from fairlane.model.limits import BATCH_ITEMS_MAX, ERROR_CHARS_MAX
 from fairlane.model.message import Message
 from fairlane.model.moment import Moment, When, micros_of, moment_or_none
@@ -20,7 +20,6 @@ from fairlane.model.names import check_count, check_name, storable
 from fairlane.model.queue import Partition, Queue
 from fairlane.model.segment import Opened, messages
 from fairlane.store.contract.values import DeadFilter, StoredLetter
-from fairlane.wire.base import made
 from fairlane.wire.browse import (
     BrowsedMessage,
     DetailMode,
@@ -31,12 +30,21 @@ from fairlane.wire.browse import (
     ResultView,
 )
 
+if TYPE_CHECKING:
+    from fairlane.broker.dead_letters import DeadLetters
+    from fairlane.broker.engine import TenantScope
+
 BY_HAND: Final = "moved to the dead letters by hand"
 """Error of a dead letter for which the caller gave none."""
 
 
-class Messages(Part):
-    async def list(
+class Messages(Resource):
+    def __init__(self, scope: TenantScope, dead_letters: DeadLetters) -> None:
+        super().__init__(scope)
+        self.browse = Browse(scope)
+        self._dead_letters = dead_letters
+
+    async def page(
         self,
         queue: str | None = None,
         *,
@@ -47,8 +55,11 @@ class Messages(Part):
         limit: int = 100,
         before: str | None = None,
     ) -> MessagePage:
-        """Messages without their payloads, newest first, of a queue or of all: those created at or after `since`,
-        microseconds since 1970, with this transactionId or of this trace. `before` is the `next` of the page before."""
+        """Return messages without their payloads, newest first, of a queue or of all.
+
+        Filters: created at or after `since` (microseconds since 1970), transactionId, trace. `before` is the `next` of
+        the previous page.
+        """
         limit = check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX)
         query = MessageQuery(
             queue=queue,
@@ -59,10 +70,19 @@ class Messages(Part):
             limit=limit,
             before=before,
         )
-        return await self._broker.browse.page(query)
+        return await self.browse.page(query)
+
+    async def leased(self, lease: str) -> list[PartitionId]:
+        """Return the partitions of a lease, or none if it has ended."""
+        parsed = LeaseId.parse(lease)
+        return [] if parsed is None else [one.partition for one in await self._store.messages.leased(parsed)]
+
+    def give_back(self, lease: LeaseId) -> None:
+        """Release a lease in the background, because its holder disconnected before it got the answer."""
+        self._engine.popper.cleanup.give_back(lease)
 
     async def get(self, partition_id: str, transaction_id: str) -> BrowsedMessage:
-        """One message, whole, or NotFound."""
+        """Return one message with its payload. Raises NotFound."""
         queue, where, message, sealed = await self._find(partition_id, transaction_id)
         options, position = queue.options, message.position
         standings = await self._store.statistics.standings([where.id])
@@ -76,12 +96,26 @@ class Messages(Part):
             for one in standings
         ]
         consumed = sum(group.consumed for group in groups)
+        mode = mode_of([group.name for group in groups])
         results = await self._store.groups.results(where.id, position)
-        return made(
-            BrowsedMessage,
-            message,
+        return BrowsedMessage(
+            id=message.id,
+            transaction_id=message.transaction_id,
             partition_id=str(where.id),
+            queue_path=f"{queue.name}/{where.name}",
+            queue=queue.name,
+            partition=where.name,
+            namespace=queue.namespace,
+            task=queue.task,
+            trace_id=message.trace_id,
+            producer_sub=message.producer_sub,
+            position=position,
+            created_at=Moment(message.created_at),
+            lease_expires_at=lease_expiry(position, standings),
+            raw=message.raw,
             is_encrypted=sealed,
+            type=message.type,
+            headers=message.headers,
             status=status_of(position, standings, bool(letters)),
             error_message=error,
             retry_count=attempts,
@@ -93,45 +127,43 @@ class Messages(Part):
                 ttl=options.ttl_seconds,
                 priority=options.priority,
             ),
-            mode=DetailMode(**mode_of([group.name for group in groups]), consumed_by_groups=consumed),
+            mode=DetailMode(**msgspec.structs.asdict(mode), consumed_by_groups=consumed),
             consumer_groups=groups,
             results={
                 one.group: ResultView(raw=msgspec.Raw(one.result), created_at=Moment(one.created_at)) for one in results
             },
-            **common_of(queue, where.name, position, standings),
         )
 
     async def delete(self, partition_id: str, transaction_id: str) -> None:
-        """Delete a message: no group gets it any more."""
+        """Delete a message, so that no group gets it."""
         queue, where, message, _ = await self._find(partition_id, transaction_id)
         if not await self._store.browse.delete(where.id, message.position):
             raise NotFound("Message not found")
-        self._broker.announcer.announce(queue.id, 1)
+        self._engine.announcer.announce(queue.id, 1)
 
     async def retry(self, partition_id: str, transaction_id: str) -> str:
-        """A dead letter is replayed; a message that was finished is pushed again as a copy that names it. The id of the
-        new message."""
+        """Replay a dead letter, or push a copy of a finished message. Returns the id of the new message."""
         queue, where, message, _ = await self._find(partition_id, transaction_id)
         letters, *_ = await self._failures(queue, where.id, message.position)
         if letters:
-            if done := await self._broker.dead_letters.replay(queue.name, DeadFilter(ids=[letters[0].id])):
+            if done := await self._dead_letters.replay(queue.name, DeadFilter(ids=[letters[0].id])):
                 return done[0][1]
             raise Conflict(f"the message was replayed before, as {letters[0].replayed_as}")
         standings = await self._store.statistics.standings([where.id])
         if status_of(message.position, standings, dead=False) != "completed":
             raise Conflict("the message is not finished yet: it comes by itself when its lane has reached it")
         again = PushRequest(self._tenant, [replayed(message, queue.name, where.name)])
-        [outcome] = await self._broker.intake.push(again)
+        [outcome] = await self._scope.intake.push(again)
         if outcome.error is not None:
             raise outcome.error
         return outcome.message_id or ""
 
     async def dead_letter(
         self, partition_id: str, transaction_id: str, *, group: str | None = None, error: str | None = None
-    ) -> List[str]:
-        """Give a message up for a group, or for all that have not finished it; their names."""
+    ) -> list[str]:
+        """Dead-letter a message for a group, or for all groups that have not finished it. Returns their names."""
         queue, where, message, _ = await self._find(partition_id, transaction_id)
-        groups = await self._store.groups.list(queue.id)
+        groups = await self._store.groups.all(queue.id)
         if group is not None:
             groups = [one for one in groups if one.name == group]
             if not groups:
@@ -141,7 +173,7 @@ class Messages(Part):
         dead = [one.name for one in groups if await give_up(where.id, one.id, message.position, why) == "dead"]
         if not dead:
             raise Conflict("no group has this message still before it, so there is none that could give it up")
-        self._broker.announcer.announce(queue.id, 1)
+        self._engine.announcer.announce(queue.id, 1)
         return dead
 
     async def _find(self, partition_id: str, transaction_id: str) -> tuple[Queue, Partition, Message[Any], bool]:
@@ -149,7 +181,7 @@ class Messages(Part):
         partition, transaction_id = message_at(partition_id, transaction_id)
         found = await self._store.queues.partition(partition, self._tenant)
         position = await self._store.messages.find(partition, transaction_id) if found else None
-        queues = {queue.id: queue for queue in await self._store.queues.list(self._tenant)} if found else {}
+        queues = {queue.id: queue for queue in await self._store.queues.all(self._tenant)} if found else {}
         if found is None or position is None or found.queue_id not in queues:
             raise NotFound("Message not found")
         segments = await self._store.messages.read(partition, position, position + 1)
@@ -160,10 +192,10 @@ class Messages(Part):
 
     async def _failures(
         self, queue: Queue, partition: PartitionId, position: int
-    ) -> tuple[List[StoredLetter], int, str | None]:
-        """Its dead letters, and the failed attempts and last error of the group that had most."""
+    ) -> tuple[list[StoredLetter], int, str | None]:
+        """Return the dead letters of a message, and the failed attempts and last error of the group with the most."""
         letters, attempts, error = [], 0, None
-        for group in await self._store.groups.list(queue.id):
+        for group in await self._store.groups.all(queue.id):
             letter = await self._store.dead_letters.get(queue.id, f"{partition}-{group.id}-{position}")
             if letter is not None:
                 letters.append(letter)
@@ -176,7 +208,7 @@ class Messages(Part):
 
 
 def message_at(partition_id: str, transaction_id: str) -> tuple[PartitionId, str]:
-    """Partition and transactionId of a message. What is no partition's id names no message."""
+    """Return partition and transactionId of a message. Raises NotFound for an invalid partition id."""
     partition = known_partition(partition_id)
     if partition is None:
         raise NotFound("Message not found")

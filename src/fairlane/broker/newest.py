@@ -1,7 +1,8 @@
 """Messages of many partitions in one order, newest first.
 
 The partitions are merged: of each a few messages are read at a time, more as they are used up, and none twice. What a
-caller reads costs about what it takes, however many partitions there are and however many messages they hold."""
+caller reads costs about what it takes, however many partitions there are and however many messages they hold.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from fairlane.store.contract.browse import ListPosition, StoredHead, Upto
 from fairlane.store.contract.store import Store
 
 _PARTITIONS_AT_ONCE, _PARTITIONS_AT_ONCE_MAX = 20, 500
-"""Looking up the active partitions passes over all of them: few are read at first, for most pages need few."""
+"""Number of active partitions to read at first, and at most. Most pages need few."""
 _LANE_HEADS_MIN, _LANE_HEADS_MAX = 4, 1_000
 Origin = tuple[int, str]
 """The id of a queue, and the name of a partition of it."""
@@ -35,8 +36,10 @@ class _Lane:
 
 
 class Newest:
-    """The messages of some queues from `before` on, created from `since` to `until`. `partition` is the name of those
-    to read, None for all."""
+    """The messages of some queues from `before` on, created from `since` to `until`.
+
+    `partition` is the name of the partitions to read, None for all.
+    """
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class Newest:
         self._empty: list[_Lane] = []
         """Lanes whose next message must be read before any is taken."""
         self._seen: tuple[int, PartitionId] | None = None
-        """When the last active partition was written to, and its id: the others were written to before."""
+        """Time of the last write to the last active partition, and its id. The others were written to earlier."""
         self._at_once = _PARTITIONS_AT_ONCE
         self._all_seen = not queue_ids
 
@@ -80,18 +83,18 @@ class Newest:
         return taken
 
     def _is_newest(self) -> bool:
-        """Return True if no partition that was not looked at can have a newer message than those that were."""
+        """Return True if no unread partition can have a newer message than the read ones."""
         return bool(self._newest) and self._newest[0][1].heads[0].at[:2] >= (self._seen or (2**63,))
 
     def _line_up(self, lane: _Lane) -> None:
         if lane.heads:
-            at, (shard, id), position = lane.heads[0].at
-            heappush(self._newest, ((-at, -shard, -id, -position), lane))
+            at, (cell, number), position = lane.heads[0].at
+            heappush(self._newest, ((-at, -cell, -number, -position), lane))
         elif not lane.ended:
             self._empty.append(lane)
 
     async def _read_active(self, count: int) -> None:
-        """Read the first messages of the partitions that were written to next."""
+        """Read the first messages of the next most recently written partitions."""
         some = await self._store.browse.active(
             self._queue_ids, name=self._partition, since=self._since, before=self._seen, limit=self._at_once
         )
@@ -105,7 +108,7 @@ class Newest:
         await self._read(lanes, max(_LANE_HEADS_MIN, count // len(lanes)))
 
     async def _read_on(self) -> None:
-        """Read more of the lanes that are used up, and in the same call of those that nearly are."""
+        """Read more messages of lanes whose buffers are empty, or nearly so."""
         again = [*self._empty, *(lane for _, lane in self._newest if len(lane.heads) <= lane.read // 4)]
         lanes = [lane for lane in again if not lane.ended]
         self._empty = []
@@ -115,7 +118,7 @@ class Newest:
         bounds = [_bound(lane.id, self._until, lane.last or self._before) for lane in lanes]
         empty = [lane for lane in lanes if not lane.heads]
         found = dict.fromkeys((lane.id for lane in lanes), 0)
-        for head in await self._store.browse.back(bounds, since=self._since, limit=count):
+        for head in await self._store.browse.newest(bounds, since=self._since, limit=count):
             lane = self._lanes[head.at.partition]
             lane.heads.append(head)
             lane.last = head.at
@@ -127,7 +130,7 @@ class Newest:
 
 
 def _bound(partition: PartitionId, until: int, before: ListPosition | None) -> Upto:
-    """Return where reading a partition begins so that everything found lies behind `before`."""
+    """Return where to start reading a partition, so that everything found is after `before`."""
     if before is None or before.created_at > until:
         return Upto(partition, until + 1)
     if partition == before.partition:

@@ -1,5 +1,4 @@
-"""Pages of lists that fit into memory: searched, sorted and cut here, so that a page of a list of thousands is small.
-Lists that grow with messages are paged by the store."""
+"""Pages of lists that fit into memory: searched, sorted and cut here. The store pages lists that grow with messages."""
 
 from __future__ import annotations
 
@@ -20,8 +19,11 @@ def page_of(
     up: Mapping[str, Key[T]],
     down: Mapping[str, Key[T]],
 ) -> tuple[list[T], int]:
-    """The rows of a page, and how many there are on all pages. `text` is searched; by the keys of `up` rows come
-    upwards and by those of `down` downwards, unless the query says otherwise."""
+    """Return the rows of a page, and the total number of rows.
+
+    `text` returns the searched text. Rows are sorted ascending by keys in `up` and descending by keys in `down`, unless
+    the query says otherwise.
+    """
     search = query.search.casefold()
     found = [one for one in rows if search in text(one).casefold()] if search else list(rows)
     reverse = query.order == "desc" if query.order else query.sort in down

@@ -1,58 +1,86 @@
-"""Pauses: pausing and resuming queues, groups, partitions and lanes; lanes by state, and why one does not move."""
+"""Pauses of queues, groups, partitions and lanes; lanes by state, and explanations why one does not advance."""
 
 from __future__ import annotations
 
-from builtins import list as List  # there is a verb of that name
 from functools import partial
 
-from fairlane.broker.explanation import explain, shown
-from fairlane.broker.part import Part
-from fairlane.errors import InvalidRequest, NotFound
+from fairlane.broker.flags import POPS_PAUSED, PUSHES_PAUSED
+from fairlane.broker.lane_diagnosis import explain, shown
+from fairlane.broker.resource import Resource
+from fairlane.errors import InvalidRequest, NotAvailable, NotFound
 from fairlane.model.group import LaneState
 from fairlane.model.ids import PartitionId
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.queue import Paused, Queue
 from fairlane.store.contract.journal import Backlog
-from fairlane.wire.pauses import Explained, Lane, LanePage, LanesQuery
+from fairlane.wire.pauses import Explained, GlobalPauses, LaneDetail, LanePage, LanesQuery
 from fairlane.wire.pauses import Pauses as PauseList
 
 _MANY = 1_000_000
 _FIRST, _LAST = "\x01", "\U0010ffff"
-"""Before every name, and after every name that begins like the text before it."""
+"""Bounds of names: before every name, and after every name with the same prefix."""
 _LANES_AT_ONCE = 1000
 _LANES_MAX = 5000
-"""Lanes looked at for one page: it takes a moment at most, however many partitions there are."""
+"""Lanes checked for one page, so that it takes a moment at most, however many partitions there are."""
 
 
-class Pauses(Part):
-    """Pauses of queues, groups, partitions and lanes, by name."""
+class Pauses(Resource):
+    """Pauses of queues, groups, partitions and lanes, by name, and of all pops or pushes."""
+
+    async def pause_pops(self, paused: bool) -> None:
+        """Pause or resume the pops of all tenants, at every broker of the store within two seconds.
+
+        A paused pop is answered as if its queue were empty.
+        """
+        await self._engine.flags.set(POPS_PAUSED, paused)
+        self._engine.waiters.wake_all()  # waiting polls end with an empty answer, or continue
+
+    async def pause_pushes(self, paused: bool) -> None:
+        """Keep the pushes of all tenants in the journals of their brokers, or store them again.
+
+        Raises NotAvailable without a journal.
+        """
+        if self._engine.journal is not None:
+            await self._engine.flags.set(PUSHES_PAUSED, paused)
+            self._engine.write_router.journal_changed.set()
+        elif paused:
+            raise NotAvailable("pushes cannot wait: this broker has no journal for them")
 
     async def pause(self, queue: str, *, group: str | None = None, partition: str | None = None) -> None:
-        """Hand out nothing of a queue, of one group, of one partition for all groups, or of one lane when both are
-        named, until it is resumed. Pushes and acks go on. NotFound if there is no such thing; pausing twice is as good
-        as once."""
+        """Pause a queue, one group, one partition for all groups, or one lane if both are given, until it is resumed.
+
+        Pushes and acks continue. Raises NotFound if the target does not exist. Pausing twice is a no-op.
+        """
         found, group_id, partition_id = await self._find(queue, group, partition)
         if not await self._store.pauses.pause(found.id, group_id=group_id, partition=partition_id):
             raise NotFound(f"queue {queue!r} was deleted, or its group has not begun to read the partition")
 
     async def resume(self, queue: str, *, group: str | None = None, partition: str | None = None) -> bool:
-        """Undo `pause` of the same; False if it was not paused. A blocked or parked lane begins its attempts anew."""
+        """Undo `pause` of the same target. Returns False if it was not paused.
+
+        A blocked or parked lane restarts its attempts.
+        """
         found, group_id, partition_id = await self._find(queue, group, partition)
         resumed = await self._store.pauses.resume(found.id, group_id=group_id, partition=partition_id)
-        self._broker.announcer.announce(found.id, _MANY)
+        self._engine.announcer.announce(found.id, _MANY)
         return resumed
 
     async def resume_lanes(self, queue: str, group: str = QUEUE_MODE) -> int:
-        """Resume every blocked or parked lane of a group; how many."""
+        """Resume every blocked or parked lane of a group. Returns their number."""
         found, group_id, _ = await self._find(queue, group, None)
         assert group_id is not None, "a group that is asked for is there"
         resumed = await self._store.pauses.resume_lanes(group_id)
-        self._broker.announcer.announce(found.id, _MANY)
+        self._engine.announcer.announce(found.id, _MANY)
         return resumed
 
-    async def list(self, queue: str) -> PauseList:
-        """What is paused of a queue, and since when. NotFound if there is none."""
+    async def everywhere(self) -> GlobalPauses:
+        """Return the verbs that are paused for all queues of all tenants."""
+        flags = self._engine.flags
+        return GlobalPauses(pops=await flags.is_on(POPS_PAUSED), pushes=await flags.is_on(PUSHES_PAUSED))
+
+    async def all(self, queue: str) -> PauseList:
+        """Return the pauses of a queue with their start times. Raises NotFound."""
         found, _, _ = await self._find(queue, None, None)
         paused = await self._store.pauses.paused(found.id)
         return PauseList(
@@ -63,7 +91,7 @@ class Pauses(Part):
         )
 
     async def explain(self, queue: str, partition: str, group: str = QUEUE_MODE) -> Explained:
-        """Why a lane does not move. NotFound if queue, group or partition are not there."""
+        """Explain why a lane does not advance. Raises NotFound if queue, group or partition do not exist."""
         found, lane, paused = await self._lane(queue, partition, group)
         acks = await self._waiting_acks(lane.partition, found, group)
         now = await self._store.now()
@@ -73,12 +101,12 @@ class Pauses(Part):
         """Count the acks of a lane that were accepted and are not applied yet, in the store and in this journal."""
         group_id = (await self._catalogue.existing_group(queue, group)).id
         acks = await self._store.operations.acks(partition, group_id)
-        if (journal := self._broker.journal) is not None:
+        if (journal := self._engine.journal) is not None:
             acks += journal.count(Backlog("ack", self._tenant, group, str(partition)))
         return acks
 
-    async def lane(self, queue: str, partition: str, group: str = QUEUE_MODE) -> Lane:
-        """How a lane stands. NotFound if queue, group or partition are not there."""
+    async def lane(self, queue: str, partition: str, group: str = QUEUE_MODE) -> LaneDetail:
+        """Return the state of a lane. Raises NotFound if queue, group or partition do not exist."""
         found, lane, paused = await self._lane(queue, partition, group)
         return shown(lane, found, paused, group=group, now=await self._store.now())
 
@@ -91,8 +119,10 @@ class Pauses(Part):
         return found, lanes[0], await self._store.pauses.paused(found.id)
 
     async def lanes(self, queue: str, query: LanesQuery) -> LanePage:
-        """The lanes of a group that match, by the name of their partition. Of names that are searched for, those that
-        begin so come first: they are found at once among any number."""
+        """Return the matching lanes of a group, by the name of their partition.
+
+        Names that begin with the search text come first, because they are found quickly.
+        """
         group, search, after = query.group or QUEUE_MODE, query.search, query.after
         found, group_id, _ = await self._find(queue, group, None)
         assert group_id is not None, "a group that is asked for is there"
@@ -105,11 +135,11 @@ class Pauses(Part):
             urgent = await self._store.groups.urgent(group_id, limit=query.limit)
             first = [shown(lane, found, paused, group=group, now=now) for lane in urgent]
             return LanePage(queue=queue, group=group, lanes=first, next=None, complete=len(first) < query.limit)
-        matching: List[Lane] = []
+        matching: list[LaneDetail] = []
         answer = partial(LanePage, queue=queue, group=group, lanes=matching)
 
         def add(lane: LaneState) -> bool:
-            """Whether there was room for it, if it matches."""
+            """Add a lane if it matches. Returns False if the page is full."""
             one = shown(lane, found, paused, group=group, now=now)
             if query.state not in (None, one.state) and (query.state != "unfinished" or one.state == "finished"):
                 return True
@@ -134,14 +164,14 @@ class Pauses(Part):
                 if len(lanes) == _LANES_AT_ONCE:
                     return answer(next=after, complete=False)
             after = ""
-        # Most pages show what comes next; only one that filters looks at more than it shows.
+        # Most pages show what comes next. Only one that filters checks more than it shows.
         at_once = _LANES_AT_ONCE if search or query.state else query.limit + 1
         begin = after
         for _ in range(_LANES_MAX // _LANES_AT_ONCE):
             lanes = await self._store.groups.lanes(group_id, after=begin, limit=at_once)
             for lane in lanes:
                 if search and lane.name.startswith(search):
-                    begin = f"{search}{_LAST}"  # they were shown before; go on behind them
+                    begin = f"{search}{_LAST}"  # these were shown before; continue after them
                     break
                 if search in lane.name and not add(lane):
                     return answer(next=after or _FIRST, complete=True)

@@ -1,4 +1,4 @@
-"""Pop: claims of one group are merged; a poll that finds nothing parks."""
+"""Pop: claims of one group are combined, and a poll that finds nothing waits."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from uuid import uuid4
 from zlib import crc32
 
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.deferral.route import Route
-from fairlane.broker.delivery import Popped, Taken
-from fairlane.broker.flags import POP_MAINTENANCE, Flags
+from fairlane.broker.deferral.write_router import WriteRouter
+from fairlane.broker.flags import POPS_PAUSED, Flags
 from fairlane.broker.leases import Leases
-from fairlane.broker.pop_chores import PopChores, Target
+from fairlane.broker.pop_cleanup import PopCleanup
+from fairlane.broker.pop_outcome import PopOutcome, PoppedLane
+from fairlane.broker.pop_target import PopTargets, Target
 from fairlane.broker.waiters import NOT_MADE_YET, Waiters
 from fairlane.errors import (
     LaneLocked,
@@ -30,31 +31,32 @@ from fairlane.model.group import Group
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId, PopRequest
 from fairlane.model.limits import MESSAGE_BYTES_MAX, POP_BYTES_MAX
+from fairlane.model.names import STREAM_GROUPS
 from fairlane.model.queue import Queue
 from fairlane.model.segment import Segment
-from fairlane.model.stream import STREAM_GROUPS
+from fairlane.runtime.background import BackgroundTasks
 from fairlane.runtime.batcher import Batcher, BatchPolicy
-from fairlane.runtime.memory import Budget
+from fairlane.runtime.memory import ByteBudget
 from fairlane.store.contract.store import Store
-from fairlane.store.contract.values import Claim, Lane, PopCall, PopResult
+from fairlane.store.contract.values import ClaimedLane, PopCall, PopClaim, PopResult
 from fairlane.telemetry import Telemetry
 
 _PAUSE_SECONDS = 0.2
-"""Before a poll that waits tries again what failed for it alone."""
+"""Pause of a waiting poll before it retries its own failure."""
 FLOOR_SECONDS = 2.0
-"""A parked poll looks again this often whatever it was told: hints may be lost."""
+"""Interval at which a waiting poll tries again, because hints may be lost."""
 _BATCHERS_MAX = 1000
-"""Batchers that stay though nobody pops by them."""
+"""Unused batchers that are kept."""
 
 _LIGHT_BYTES = 1024 * 1024
 _UNCERTAIN = 4
-"""How many times larger messages may be than was seen."""
+"""Safety factor over the message size seen so far."""
 _QUEUES_MAX = 10_000
 
 log = logging.getLogger(__name__)
 
 
-Look = Callable[[PopRequest, float], Awaitable[Popped]]
+PopUntil = Callable[[PopRequest, float], Awaitable[PopOutcome]]
 _Key = tuple[int, int, bool, int, PartitionId | None]
 
 
@@ -68,64 +70,69 @@ class Popper:
         *,
         telemetry: Telemetry,
         flags: Flags,
-        budget: Budget,
+        budget: ByteBudget,
+        write_router: WriteRouter | None,
     ) -> None:
+        """Create the popper. `write_router` is None without a journal."""
         self._store = store
         self._catalogue = catalogue
         self._leases = leases
         self._waiters = waiters
         self._telemetry = telemetry
         self._flags = flags
-        self._room = AnswerRoom(budget)
-        self.chores = PopChores(store, catalogue, waiters)
-        self.route: Route | None = None
-        """Where there is a journal."""
-        self._batchers: dict[_Key, Batcher[Claim, list[Lane]]] = {}
+        self._byte_limiter = PopByteLimiter(budget)
+        self.background = BackgroundTasks("pop")
+        self.cleanup = PopCleanup(store, waiters, self.background)
+        self._targets = PopTargets(store, catalogue, waiters, self.background)
+        self._write_router = write_router
+        self._batchers: dict[_Key, Batcher[PopClaim, list[ClaimedLane]]] = {}
         self._due: dict[int, int | None] = {}
         self.stopping = False
 
-    async def pop(self, request: PopRequest, look: Look | None = None) -> Popped:
-        """What is ready now, or within `wait_seconds`; an empty answer otherwise. `look` is how to look, if not in the
-        queue that is named.
+    async def pop(self, request: PopRequest, pop_until: PopUntil | None = None) -> PopOutcome:
+        """Return what is ready now or within `wait_seconds`, or an empty outcome.
 
-        A poll that waits, waits for the store as well; one that does not is told at once that it is away. A pop that
-        fails while the store is there fails alone."""
-        look, route, give_up_at = look or self.look, self.route, monotonic() + request.wait_seconds
+        `pop_until` reads from somewhere else than the queue that the request names. A long poll also waits for the
+        store to come back; other pops fail at once while it is unavailable. A pop that fails while the store answers
+        fails alone.
+        """
+        pop_until, router = pop_until or self.pop_until, self._write_router
+        give_up_at = monotonic() + request.wait_seconds
         try:
-            if route is None:
-                return await look(request, give_up_at)
+            if router is None:
+                return await pop_until(request, give_up_at)
             while True:
-                if not route.watch.up and not await route.watch.wait_back(give_up_at - monotonic()):
-                    raise StoreUnavailable(f"the store does not answer: {route.watch.why}")
+                if not router.health.up and not await router.health.wait_available(give_up_at - monotonic()):
+                    raise StoreUnavailable(f"the store does not answer: {router.health.why}")
                 error: Unavailable
                 try:
                     if request.wait_seconds and give_up_at > monotonic():
-                        return await look(request, give_up_at)
-                    async with asyncio.timeout(2 * route.patience.seconds):
-                        return await look(request, give_up_at)
+                        return await pop_until(request, give_up_at)
+                    async with asyncio.timeout(2 * router.timeout.seconds):
+                        return await pop_until(request, give_up_at)
                 except TimeoutError:
                     error = StoreUnavailable("a pop got no answer in time; try again")
                 except (StoreUnavailable, OutcomeUnknown, LaneLocked) as failure:
                     error = failure
-                if isinstance(error, LaneLocked) or await route.is_there(str(error)):
+                if isinstance(error, LaneLocked) or await router.check_store(str(error)):
                     if give_up_at - monotonic() <= _PAUSE_SECONDS:
                         raise error
                     await asyncio.sleep(_PAUSE_SECONDS)
-        except Exception:  # whatever it is, it is counted and goes on to the caller
+        except Exception:  # counted, then raised
             self._telemetry.pop.errors += 1
             raise
 
-    async def look(self, request: PopRequest, give_up_at: float) -> Popped:
-        """What is ready in the queue that is named, waiting for it until `give_up_at` if the request waits at all."""
+    async def pop_until(self, request: PopRequest, give_up_at: float) -> PopOutcome:
+        """Return what is ready in the queue that the request names. A long poll waits for it until `give_up_at`."""
         flags = self._flags
         while not self.stopping:
-            unsure = monotonic() >= flags.look_at or POP_MAINTENANCE in flags.on
-            if unsure and await flags.is_on(POP_MAINTENANCE):
+            unsure = monotonic() >= flags.fresh_until or POPS_PAUSED in flags.on
+            if unsure and await flags.is_on(POPS_PAUSED):
                 break
-            target = self._known_target(request) or await self.chores.target(request)
+            target = self._known_target(request) or await self._targets.find(request)
             if target is None and (target := await self._await_target(request, give_up_at)) is None:
                 if give_up_at <= monotonic():
-                    self._telemetry.done(self._telemetry.pop, perf_counter(), 0)
+                    self._telemetry.record(self._telemetry.pop, perf_counter(), 0)
                     break
                 continue
             queue, group, partition = target
@@ -133,8 +140,8 @@ class Popper:
             parked = self._waiters.park(queue.id, key) if request.wait_seconds else None
             began = perf_counter()
             try:
-                # The broker may have begun to stop while the target was looked for.
-                popped = None if self.stopping else await self._take(request, queue, group, partition)
+                # The broker may have begun to stop during the lookup.
+                popped = None if self.stopping else await self._claim(request, queue, group, partition)
                 if popped is None:
                     continue
                 left = give_up_at - monotonic()
@@ -145,10 +152,10 @@ class Popper:
             finally:
                 if parked is not None:
                     self._waiters.leave(queue.id, key, parked)
-        return Popped(request.queue, request.group, None, [], request.subscription.conflation)
+        return PopOutcome(request.queue, request.group, None, [], request.subscription.conflation)
 
     def _known_target(self, request: PopRequest) -> Target | None:
-        """The queue and the group, if both were met a moment ago and there is nothing to do for them first."""
+        """Return the queue and the group if both are cached and nothing has to be done for them first."""
         known = self._catalogue.queues.get((request.tenant, request.queue))
         if known is None or known[1] <= monotonic() or request.partition is not None:
             return None
@@ -159,41 +166,40 @@ class Popper:
         return queue, group, None
 
     async def _await_target(self, request: PopRequest, give_up_at: float) -> Target | None:
-        """Wait until something is pushed to a queue or partition that was not there, perhaps this one; look first,
-        for it may have been made since the last look."""
+        """Return the target if it exists. Otherwise wait until a new queue or partition gets a message. None then."""
         left = give_up_at - monotonic()
         if left <= 0 or self.stopping:
             return None
-        newcomer = self._waiters.park(NOT_MADE_YET, (0, ""))  # before the look, so that no push falls between
+        newcomer = self._waiters.park(NOT_MADE_YET, (0, ""))  # before the lookup, so that no push is missed in between
         try:
-            target = await self.chores.target(request)
+            target = await self._targets.find(request)
             if target is None and not self.stopping:
                 await self._waiters.wait([newcomer], min(left, FLOOR_SECONDS))
             return target
         finally:
             self._waiters.leave(NOT_MADE_YET, (0, ""), newcomer)
 
-    def _count(self, queue_id: int, popped: Popped, began: float) -> None:
-        """Time spent parked is not the pop's."""
+    def _count(self, queue_id: int, popped: PopOutcome, began: float) -> None:
+        """Record the pop. Time spent parked does not count as its latency."""
         lanes = popped.lanes
-        items = sum([taken.lane.upto - taken.lane.first for taken in lanes])
-        redelivered = sum([taken.lane.attempts > 0 for taken in lanes])
+        items = sum([popped_lane.lane.upto - popped_lane.lane.first for popped_lane in lanes])
+        redelivered = sum([popped_lane.lane.attempts > 0 for popped_lane in lanes])
         lag_seconds = 0.0
         if lanes:
             popped_at = lanes[0].lane.lease_ends_at - popped.lease_seconds * 1_000_000
             lag_seconds = max(0, popped_at - lanes[0].created_at[0][1]) / 1e6
-        self._telemetry.popped(queue_id, began, items, redelivered, lag_seconds)
+        self._telemetry.record_pop(queue_id, began, items, redelivered, lag_seconds)
 
-    async def _take(
+    async def _claim(
         self, request: PopRequest, queue: Queue, group: Group, partition: PartitionId | None
-    ) -> Popped | None:
-        """What can be claimed at once; None if the queue or group went meanwhile."""
-        # Named here rather than left to the store, so that the answer tells how long the lease really is.
+    ) -> PopOutcome | None:
+        """Claim what is ready now. Returns None if the queue or the group was deleted meanwhile."""
+        # Set here and not by the store, so that the answer has the actual length of the lease.
         lease_seconds = request.lease_seconds or queue.options.lease_seconds
         key = (queue.id, group.id, request.auto_ack, lease_seconds, partition)
         batcher = self._batchers.get(key) or self._batcher(key, group)
         lease, lease_id = LeaseId(group.id, uuid4()), ""
-        claim = Claim(lease.token, request.batch, request.partitions, wants_due=request.wait_seconds > 0)
+        claim = PopClaim(lease.token, request.batch, request.partitions, wants_due=request.wait_seconds > 0)
         future = batcher.put(claim, request.batch)
         try:
             lanes = await future
@@ -201,35 +207,35 @@ class Popper:
             self._catalogue.forget(queue.id)
             return None
         except asyncio.CancelledError:
-            # The outcome may be there already, and the caller be cancelled before it got its turn.
+            # The outcome may exist already, if the caller is cancelled just before it resumes.
             if future.done() and not future.cancelled() and future.exception() is None and future.result():
-                self.chores.give_back(lease)
+                self.cleanup.give_back(lease)
             raise
         finally:
             if len(self._batchers) > _BATCHERS_MAX and batcher.idle:
                 self._batchers.pop(key, None)
         if lanes and not request.auto_ack:
             lease_id = f"{group.id}.{lease.token}"
-        taken = []
+        popped = []
         for lane in lanes:
             try:
-                taken.append(_opened(lane))
+                popped.append(_checked(lane))
                 if lease_id:
                     self._leases.remember(lease_id, lease, lane)
                     if (queue.tenant, lane.partition) not in self._catalogue.by_id:
-                        self._catalogue.met(queue, lane.partition, lane.name)
+                        self._catalogue.remember_partition(queue, lane.partition, lane.name)
             except StoreCorrupt as error:
                 log.error(
                     "cannot read partition %(partition)r (%(partition_id)s): %(error)s",
                     {"partition": lane.name, "partition_id": lane.partition, "error": error, "lease": lease_id},
                 )
                 if lease_id:
-                    self.chores.postpone(lane, lease, error)
-        return Popped(
+                    self.cleanup.postpone(lane, lease, error)
+        return PopOutcome(
             request.queue,
             request.group,
             lease if lease_id else None,
-            taken,
+            popped,
             group.subscription.conflation,
             queue.options.ordering != "unordered",
             lease_seconds,
@@ -237,19 +243,21 @@ class Popper:
             queue.options.retry_delay_ms,
         )
 
-    def _batcher(self, key: _Key, group: Group) -> Batcher[Claim, list[Lane]]:
+    def _batcher(self, key: _Key, group: Group) -> Batcher[PopClaim, list[ClaimedLane]]:
         forgiving = group.name.startswith(STREAM_GROUPS)
-        batcher: Batcher[Claim, list[Lane]] = Batcher(
+        batcher: Batcher[PopClaim, list[ClaimedLane]] = Batcher(
             lambda claims: self._flush(key, claims, forgiving=forgiving),
             BatchPolicy(flushes=self._store.flushes(), requests_max=100),
-            unwanted=lambda claim, lanes: self.chores.give_back(LeaseId(group.id, claim.token)) if lanes else None,
+            unwanted=lambda claim, lanes: self.cleanup.give_back(LeaseId(group.id, claim.token)) if lanes else None,
         )
         self._batchers[key] = batcher
         return batcher
 
-    async def _flush(self, key: _Key, claims: list[Claim], *, forgiving: bool) -> Sequence[list[Lane] | Exception]:
+    async def _flush(
+        self, key: _Key, claims: list[PopClaim], *, forgiving: bool
+    ) -> Sequence[list[ClaimedLane] | Exception]:
         queue_id, group_id, auto_ack, lease_seconds, partition = key
-        claimed, bytes_max = await self._room.claim(queue_id, claims)
+        claimed, bytes_max = await self._byte_limiter.claim(queue_id, claims)
         call = PopCall(
             queue_id=queue_id,
             group_id=group_id,
@@ -263,17 +271,17 @@ class Popper:
         try:
             result: PopResult = await self._store.messages.pop(call)
         except OutcomeUnknown:
-            # What was leased, if it was, belongs to nobody: its messages must not pay for that.
+            # If messages were leased, no consumer has them, and they must not be charged an attempt.
             for claim in claims:
-                self.chores.give_back(LeaseId(group_id, claim.token))
+                self.cleanup.give_back(LeaseId(group_id, claim.token))
             raise
         finally:
             if claimed:
-                self._room.release(claimed)
-        self._room.learn(queue_id, result.lanes)
+                self._byte_limiter.release(claimed)
+        self._byte_limiter.learn(queue_id, result.lanes)
         self._telemetry.leases_lost += result.leases_lost
         if result.dead:
-            self._telemetry.gave_up(queue_id, result.dead)
+            self._telemetry.record_dead_letters(queue_id, result.dead)
         if result.gone:
             raise NotFound("the queue or the group was deleted")
         if [claim for claim in claims if claim.wants_due]:
@@ -283,7 +291,7 @@ class Popper:
         return result.lanes
 
     def _pause(self, group_id: int, left: float) -> float:
-        """How long to stay parked: until a lane is due, the floor, or the end of the poll."""
+        """Return how long to stay parked: until a lane is due, the next safety check, or the end of the poll."""
         pause = min(left, FLOOR_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311
         due_at = self._due.get(group_id)
         if due_at is not None:
@@ -295,16 +303,16 @@ class Popper:
         return sum(batcher.pending for batcher in self._batchers.values())
 
     async def stop(self) -> None:
-        """Answer every poll, and finish giving back."""
+        """Answer every poll, and finish the background tasks."""
         self.stopping = True
         self._waiters.wake_all()
         for batcher in list(self._batchers.values()):
             await batcher.stop()
-        await self.chores.finish()
+        await self.background.finish()
 
 
-def _opened(lane: Lane) -> Taken:
-    """The lane with its bytes checked; StoreCorrupt if some rotted or are missing."""
+def _checked(lane: ClaimedLane) -> PoppedLane:
+    """Verify the bytes of a lane. Raises StoreCorrupt if some are damaged or missing."""
     created_at: list[tuple[int, int]] = []
     position, upto = lane.first, lane.upto
     for segment in lane.segments:
@@ -317,39 +325,42 @@ def _opened(lane: Lane) -> Taken:
         position = end
     if position != upto:
         raise StoreCorrupt(f"positions {lane.first} to {upto - 1} are not all there")
-    return Taken(lane, created_at)
+    return PoppedLane(lane, created_at)
 
 
-class AnswerRoom:
-    """The answer room of pops: their share of the budget that the process has for its clients.
+class PopByteLimiter:
+    """The limit on bytes that pops in flight may read, a share of the byte budget of the process.
 
-    A pop takes as many messages as fit, and waits its turn while others that may be large are under way. How large the
-    messages of a queue are is learned from what was popped, so that pops of small ones, as nearly all are, need no
-    turn."""
+    A pop takes as many messages as fit, and waits while other pops that may be large are in flight. The size of a
+    queue's messages is learned from earlier pops, so that pops of small messages never wait.
+    """
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: ByteBudget) -> None:
         self._budget = budget
         self._claimed = 0
         self._freed: asyncio.Future[None] | None = None
         self._sizes: dict[int, int] = {}
-        """Bytes that are read for one message, by queue: more than it has, where a part of a segment is read."""
+        """Bytes read for one message, by queue. More than its size if a part of a segment is read."""
 
-    async def claim(self, queue_id: int, claims: Sequence[Claim]) -> tuple[int, int]:
-        """What is kept free for these claims until `release`, and how many bytes each may take. Overloaded if there is
-        no room, and none will be soon."""
+    async def claim(self, queue_id: int, claims: Sequence[PopClaim]) -> tuple[int, int]:
+        """Reserve bytes for these claims until `release`. Returns the reservation and the byte limit of each claim.
+
+        Raises Overloaded if the budget is spent and no pop is about to free any.
+        """
         each = self._sizes.get(queue_id)
         wanted = POP_BYTES_MAX * len(claims)
         if each is not None:
             wanted = sum([min(POP_BYTES_MAX, _UNCERTAIN * each * claim.batch) for claim in claims])
         budget = self._budget
-        if wanted <= _LIGHT_BYTES and budget.used < budget.bytes_max * 3 // 4:  # mostly: there is room
+        # The common case: the budget is large enough.
+        if wanted <= _LIGHT_BYTES and budget.used < budget.bytes_max * 3 // 4:
             return 0, MESSAGE_BYTES_MAX
         least = min(wanted, MESSAGE_BYTES_MAX, self._budget.bytes_max // 4)
-        while self._claimed and self._budget.room - self._claimed < least:
+        while self._claimed and self._budget.answer_bytes_free - self._claimed < least:
             if self._freed is None:
                 self._freed = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._freed)
-        room = self._budget.room - self._claimed
+        room = self._budget.answer_bytes_free - self._claimed
         if room < least:
             raise Overloaded(
                 "the broker holds as many bytes of requests and answers as it may; nothing was taken", retry_after=1.0
@@ -359,7 +370,7 @@ class AnswerRoom:
         return claimed, max(1, min(POP_BYTES_MAX, claimed // len(claims)))
 
     def release(self, claimed: int) -> None:
-        """Once those who claimed it have made their answers, which count by themselves."""
+        """Free a reservation after the callers have built their answers, which count against the budget themselves."""
         loop = asyncio.get_running_loop()
         loop.call_soon(loop.call_soon, self._release, claimed)
 
@@ -369,9 +380,9 @@ class AnswerRoom:
             self._freed.set_result(None)
             self._freed = None
 
-    def learn(self, queue_id: int, taken: Sequence[Sequence[Lane]]) -> None:
-        """From the first lane of each claim."""
-        lanes = [lanes[0] for lanes in taken if lanes]
+    def learn(self, queue_id: int, claimed: Sequence[Sequence[ClaimedLane]]) -> None:
+        """Learn the message size of a queue from the first lane of each claim."""
+        lanes = [lanes[0] for lanes in claimed if lanes]
         if not lanes:
             return
         size = sum([len(segment.body) for lane in lanes for segment in lane.segments])

@@ -1,4 +1,4 @@
-"""Priority, 0 to 9: of messages in unordered queues, of partitions in ordered ones."""
+"""Priorities from 0 to 9: of messages in unordered queues, and of partitions in ordered ones."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ from fairlane.model.queue import Queue, with_priority, without_priority
 from fairlane.store.contract.store import Store
 
 _KNOWN_SECONDS = 5.0
-"""After this long another broker may have given the partition another priority."""
+"""Time after which another broker may have changed the priority of the partition."""
 _KNOWN_MAX = 100_000
-_PATIENCE_SECONDS = 2.0
-"""A message is not worth less for coming without its priority."""
+_TIMEOUT_SECONDS = 2.0
+"""Timeout of setting a priority. The message is pushed without it then."""
 
 T = TypeVar("T")
 
 
 class Priorities:
-    """Priorities of pushes: an unordered queue keeps the messages of each priority in a partition of its own; in an
-    ordered queue a push gives its whole partition the priority, for order inside it is kept."""
+    """Priorities of pushes.
+
+    An unordered queue keeps the messages of each priority in a separate partition. In an ordered queue a push sets the
+    priority of its whole partition, because order inside it is kept.
+    """
 
     def __init__(self, store: Store, catalogue: Catalogue) -> None:
         self._store = store
@@ -36,8 +39,10 @@ class Priorities:
         self._known: dict[tuple[int, str], tuple[int, float]] = {}
 
     async def apply(self, tenant: str, steps: Sequence[T], *, away: bool) -> Sequence[T]:
-        """The same steps, pushes with a priority sent to the lane that has it. While the store is away, by what is
-        remembered of the queues."""
+        """Return the steps, with pushes redirected to the lanes of their priorities.
+
+        While the store is unavailable, uses the cached queues.
+        """
         if not any(isinstance(step, PushItem) and step.priority is not None for step in steps):
             return steps
         if not away and len(steps) > NEW_NAMES_MAX:
@@ -52,14 +57,14 @@ class Priorities:
     async def _applied(self, tenant: str, item: PushItem, priority: int, away: bool) -> PushItem:
         if not away:
             try:
-                async with asyncio.timeout(_PATIENCE_SECONDS):
+                async with asyncio.timeout(_TIMEOUT_SECONDS):
                     queue = await self._catalogue.queue(tenant, item.queue, make=True)
                     assert queue is not None, "a queue that is asked to be made is there"
                     item = _in_partition(item, queue, priority)
                     await self._set(queue, item.partition, priority)
                     return item
             except (StoreUnavailable, OutcomeUnknown, TimeoutError):
-                pass  # the push itself finds out whether the store is away, and what to do then
+                pass  # the push itself finds out if the store is unavailable, and handles it
         known = self._catalogue.recall(tenant, item.queue)
         return item if known is None else _in_partition(item, known, priority)
 
@@ -75,7 +80,7 @@ class Priorities:
 
 
 def _in_partition(item: PushItem, queue: Queue, priority: int) -> PushItem:
-    """The item in the lane of its priority, which differs where the queue has one for each."""
+    """Return the item with the partition of its priority, if the queue has one for each."""
     if queue.options.ordering != "unordered" or not priority or item.partition != without_priority(item.partition):
         return item
     return msgspec.structs.replace(item, partition=check_name("partition", with_priority(item.partition, priority)))

@@ -1,34 +1,34 @@
-"""Push: what many requests bring becomes one slice per partition."""
+"""Push: merges many requests into one slice per partition and stores them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Sequence
-from time import monotonic
 from typing import TYPE_CHECKING
 
-from fairlane.broker.capacity import Capacity, make_room
+from fairlane.broker.capacity import QueueCapacity, fit_to_capacity
 from fairlane.broker.catalogue import Catalogue, Refused
-from fairlane.broker.push_batch import Draft, Flush, PushRequest, by_partition, doubt, pack_items
-from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
+from fairlane.broker.push_batch import PartitionBatch, PushFlight, PushRequest, by_partition, pack_items, recheck_ids
 from fairlane.broker.waiters import NOT_MADE_YET, Waiters
 from fairlane.errors import (
     BrokerFailed,
     FairlaneError,
     OutcomeUnknown,
     StoreUnavailable,
+    as_outcome_unknown,
 )
 from fairlane.model.ids import Uuid7, id_key
 from fairlane.model.outcome import OperationReason, PushOutcome
+from fairlane.runtime.backoff import UNKNOWN_OUTCOME_PAUSES, LockRetries
 from fairlane.runtime.batcher import LateAnswer
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import (
     Duplicate,
     Duplicates,
     Full,
-    Locked,
     OperationsAhead,
+    PartitionLocked,
     PushResult,
     Slice,
     Stored,
@@ -39,16 +39,14 @@ if TYPE_CHECKING:
     from fairlane.broker.deferral.enqueue import Enqueuer
 
 _ROUNDS_MAX = 100
-"""A flush goes round again after a refusal of the store: a duplicate, a full queue, a deleted one. Each round
-settles some."""
+"""Upper bound on rounds of one flight.
 
-LOCKED_SECONDS = 10.0
-"""For how long a locked lane is waited for where there is no journal."""
-_LOCKED_PAUSE_SECONDS = 0.1
+A refusal by the store (duplicate, full queue, deleted queue) costs another round, and each round settles some messages.
+"""
 
 
 class Announcer:
-    """Wakes long polls, here and at other brokers, when there may be something for them."""
+    """Wakes long polls, here and at other brokers, when lanes get messages."""
 
     def __init__(self, store: Store, waiters: Waiters, telemetry: Telemetry) -> None:
         self._store = store
@@ -57,15 +55,15 @@ class Announcer:
         self._ready: dict[int, int] = {}
 
     def stored(self, queue_id: int, lanes: Sequence[Sequence[tuple[int, int]]]) -> None:
-        """A flush filled these lanes; the messages of each are those of these (request, item)."""
+        """Note lanes that a flight filled. Each lane is given as the (request, item) owners of its messages."""
         self._ready[queue_id] = self._ready.get(queue_id, 0) + len(lanes)
         counts = self._telemetry.queue(queue_id)
         for owners in lanes:
             counts.pushed += len(owners)
             counts.pushes += 1 if owners[0][0] == owners[-1][0] else len({request for request, _ in owners})
 
-    def flushed(self) -> None:
-        """Wake polls once for all lanes that a flush filled."""
+    def wake_polls(self) -> None:
+        """Wake polls once for all lanes that were filled since the last call."""
         ready, self._ready = self._ready, {}
         waiters = self._waiters
         if NOT_MADE_YET in waiters.parked:
@@ -73,18 +71,18 @@ class Announcer:
         for queue_id, lanes in ready.items():
             if queue_id in waiters.parked:
                 waiters.wake(queue_id, lanes)
-            if not self._store.alone:
+            if not self._store.sole_broker:
                 self._store.hint(queue_id)
 
     def appended(self, queue_id: int, count: int) -> None:
-        """Messages came that nobody pushes now: they waited for their time, or as operations."""
+        """Count and announce messages that were pushed earlier and stored now: scheduled ones, or operations."""
         self._telemetry.queue(queue_id).pushed += count
         self.announce(queue_id, 1)
 
     def announce(self, queue_id: int, lanes: int) -> None:
-        """Lanes of a queue became ready, however that came."""
+        """Announce lanes of a queue that became ready for any reason."""
         self._ready[queue_id] = self._ready.get(queue_id, 0) + lanes
-        self.flushed()
+        self.wake_polls()
 
 
 class Pusher:
@@ -94,7 +92,7 @@ class Pusher:
         catalogue: Catalogue,
         announcer: Announcer,
         enqueuer: Enqueuer,
-        capacity: Capacity,
+        capacity: QueueCapacity,
     ) -> None:
         self._store = store
         self._catalogue = catalogue
@@ -103,235 +101,237 @@ class Pusher:
         self._capacity = capacity
         self._ids = Uuid7(store.id_time)
 
-    async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception | LateAnswer]:
-        """A request that meets a locked lane is answered later, and no other waits for that."""
-        flush = Flush(requests)
-        await self.draft(flush)
-        await self._store_all(flush)
-        flush.tell_left_out()
-        answers: list[list[PushOutcome] | Exception | LateAnswer] = list(flush.outcomes)
-        if flush.locked:
-            owners = [list(draft.everybody()) for draft in flush.locked.values()]
-            decided = asyncio.ensure_future(self._wait_for_partitions(flush))
+    async def flush_or_wait(self, flight: PushFlight) -> list[list[PushOutcome] | Exception | LateAnswer]:
+        """Store the requests. A request with a locked lane is answered later, and the others do not wait for it."""
+        await self.pack(flight)
+        await self._store_all(flight)
+        flight.report_blocked()
+        answers: list[list[PushOutcome] | Exception | LateAnswer] = list(flight.outcomes)
+        if flight.locked:
+            owners = [list(batch.all_owners()) for batch in flight.locked.values()]
+            decided = asyncio.ensure_future(self._wait_for_partitions(flight))
             for number in {number for some in owners for number, _ in some}:
-                answers[number] = asyncio.ensure_future(_outcome(flush, number, decided))
+                answers[number] = asyncio.ensure_future(_outcome(flight, number, decided))
         return answers
 
-    async def _wait_for_partitions(self, flush: Flush) -> None:
-        give_up_at = monotonic() + LOCKED_SECONDS
-        while flush.locked and monotonic() < give_up_at:
-            await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
-            flush.drafts, flush.locked = flush.locked, {}
-            await self._store_all(flush)
-        flush.fail_locked()
-        flush.tell_left_out()
+    async def _wait_for_partitions(self, flight: PushFlight) -> None:
+        retries = LockRetries()
+        while flight.locked and await retries.pause():
+            flight.batches, flight.locked = flight.locked, {}
+            await self._store_all(flight)
+        flight.fail_locked()
+        flight.report_blocked()
 
-    async def run(self, flush: Flush) -> list[list[PushOutcome] | Exception]:
-        """What meets a locked lane gets LaneLocked, without waiting for it long."""
-        await self.draft(flush)
-        await self._store_all(flush)
-        if flush.locked:
-            flush.fail_locked()
-        if flush.left_out:
-            flush.tell_left_out()
-        return flush.outcomes
+    async def run(self, flight: PushFlight) -> list[list[PushOutcome] | Exception]:
+        """Store a flight. Requests with a locked lane fail with LaneLocked after a short wait."""
+        await self.pack(flight)
+        await self._store_all(flight)
+        if flight.locked:
+            flight.fail_locked()
+        if flight.blocked:
+            flight.report_blocked()
+        return flight.outcomes
 
-    async def _store_all(self, flush: Flush) -> None:
-        """Until every draft is decided or found locked."""
-        pauses = iter(UNKNOWN_PAUSES)
+    async def _store_all(self, flight: PushFlight) -> None:
+        """Store batches until each is decided or found locked."""
+        pauses = iter(UNKNOWN_OUTCOME_PAUSES)
         for _ in range(_ROUNDS_MAX):
-            drafts = list(flush.drafts.values())
-            if not drafts or flush.abandoned:
+            batches = list(flight.batches.values())
+            if not batches or flight.abandoned:
                 return
-            doubtful, flush.doubtful = flush.doubtful, True
+            maybe_applied, flight.maybe_applied = flight.maybe_applied, True
             try:
-                results = await self._store.messages.push([draft.slice for draft in drafts])
-                flush.doubtful = False
-                await self.apply(flush, drafts, results)
+                results = await self._store.messages.push([batch.slice for batch in batches])
+                flight.maybe_applied = False
+                await self.apply(flight, batches, results)
             except OutcomeUnknown as error:
-                flush.doubtful = True
+                flight.maybe_applied = True
                 pause = next(pauses, None)
-                if pause is None or not all(draft.slice.options.dedup_seconds for draft in drafts):
-                    flush.fail(error)
+                if pause is None or not all(batch.slice.options.dedup_seconds for batch in batches):
+                    flight.fail(error)
                     return
                 await asyncio.sleep(pause)
-                doubt(drafts)
+                recheck_ids(batches)
             except FairlaneError as error:
-                flush.doubtful = doubtful and flush.doubtful
-                parts = [part for draft in drafts for part in draft.by_request()]
+                flight.maybe_applied = maybe_applied and flight.maybe_applied
+                parts = [part for batch in batches for part in batch.by_request()]
                 if isinstance(error, BrokerFailed) and len(parts) > 1:
-                    await self._store_each(flush, parts)
+                    await self._store_each(flight, parts)
                     return
-                flush.fail(still_unknown(error) if flush.doubtful else error)
-        flush.fail(StoreUnavailable("the store kept changing under this push; try again"))
+                flight.fail(as_outcome_unknown(error) if flight.maybe_applied else error)
+        flight.fail(StoreUnavailable("the store kept changing under this push; try again"))
 
-    async def _store_each(self, flush: Flush, parts: Sequence[Draft]) -> None:
-        """One by one, after a defect: whose messages it met fails alone."""
+    async def _store_each(self, flight: PushFlight, parts: Sequence[PartitionBatch]) -> None:
+        """Store parts one by one after a defect, so that only the messages that cause it fail."""
         for part in parts:
-            flush.drafts = {part.partition: part}
-            await self._store_all(flush)
+            flight.batches = {part.partition: part}
+            await self._store_all(flight)
 
-    async def enqueue(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
-        return await self.run_enqueue(Flush(requests))
-
-    async def run_enqueue(self, flush: Flush) -> list[list[PushOutcome] | Exception]:
-        """Make operations of all of it."""
-        await self.draft(flush)
+    async def run_enqueue(self, flight: PushFlight) -> list[list[PushOutcome] | Exception]:
+        """Make operations of the whole flight."""
+        await self.pack(flight)
         try:
             for _ in range(_ROUNDS_MAX):
-                drafts = list(flush.drafts.values())
-                if not drafts or flush.abandoned:
-                    return flush.outcomes
-                flush.doubtful = True
-                await self._defer(flush, drafts, "system_busy")
-                flush.doubtful = False
-            flush.fail(StoreUnavailable("the store kept changing under this push; try again"))
+                batches = list(flight.batches.values())
+                if not batches or flight.abandoned:
+                    return flight.outcomes
+                flight.maybe_applied = True
+                await self._defer(flight, batches, "system_busy")
+                flight.maybe_applied = False
+            flight.fail(StoreUnavailable("the store kept changing under this push; try again"))
         except FairlaneError as error:
-            flush.fail(error)
+            flight.fail(error)
         finally:
-            flush.fail_locked()
-        return flush.outcomes
+            flight.fail_locked()
+        return flight.outcomes
 
-    async def _defer(self, flush: Flush, drafts: Sequence[Draft], reason: OperationReason) -> None:
-        if flush.abandoned:  # it is in the journal: as another operation it could be stored twice
+    async def _defer(self, flight: PushFlight, batches: Sequence[PartitionBatch], reason: OperationReason) -> None:
+        if flight.abandoned:  # it is in the journal: as another operation it could be stored twice
             return
-        for draft in await self._enqueuer.push(flush, drafts, reason):
-            await self.move(draft)
-        flush.drafts = {partition: draft for partition, draft in flush.drafts.items() if draft.owners}
+        for batch in await self._enqueuer.push(flight, batches, reason):
+            await self.move(batch)
+        flight.batches = {partition: batch for partition, batch in flight.batches.items() if batch.owners}
 
-    async def draft(self, flush: Flush) -> None:
-        """Find or make every partition, then pack every message. A request that names what cannot be had, or too much
-        that is new, fails alone."""
-        accepted = list(enumerate(flush.requests))
-        where = by_partition(flush.requests)
+    async def pack(self, flight: PushFlight) -> None:
+        """Find or create every partition, then pack every message.
+
+        A request that names what cannot be created, or too many new names, fails alone.
+        """
+        accepted = list(enumerate(flight.requests))
+        where = by_partition(flight.requests)
         found = self._catalogue.known(where)
         if found is None:
             refused: Refused = {}
-            accepted = await self._too_many(flush, accepted)
+            accepted = await self._within_limits(flight, accepted)
             found = await self._catalogue.find(by_partition([request for _, request in accepted]), refused)
-            accepted = [one for one in accepted if not _refuse(flush, *one, refused)] if refused else accepted
+            accepted = [one for one in accepted if not _refuse(flight, *one, refused)] if refused else accepted
             where = by_partition([request for _, request in accepted])
-        traced = bool([1 for request in flush.requests if request.traced])
+        traced = bool([1 for request in flight.requests if request.traced])
         by_queue = {}
         for (tenant, name), (queue, partitions) in found.items():
             by_queue[tenant, name] = {
-                label: Draft(
+                label: PartitionBatch(
                     (tenant, name, label), Slice(partition.id, queue.id, queue.options, [], [], [], [], [], traced)
                 )
                 for label, partition in partitions.items()
             }
-        for draft in pack_items(accepted, where, by_queue, self._ids.many):
-            flush.drafts[draft.partition] = draft
+        for batch in pack_items(accepted, where, by_queue, self._ids.many):
+            flight.batches[batch.partition] = batch
 
-    async def _too_many(self, flush: Flush, requests: list[tuple[int, PushRequest]]) -> list[tuple[int, PushRequest]]:
-        """The requests but for those that name more than one may that is new."""
+    async def _within_limits(
+        self, flight: PushFlight, requests: list[tuple[int, PushRequest]]
+    ) -> list[tuple[int, PushRequest]]:
+        """Return the requests, except those that name too many new queues or partitions."""
         accepted = []
         for number, request in requests:
             try:
                 await self._catalogue.check_names(request.tenant, request.items)
                 accepted.append((number, request))
             except FairlaneError as error:
-                flush.outcomes[number] = error
+                flight.outcomes[number] = error
         return accepted
 
-    async def apply(self, flush: Flush, drafts: Sequence[Draft], results: Sequence[PushResult]) -> None:
-        """Answer what is decided; what is left in `flush.drafts` goes to the store again."""
-        others: list[tuple[Draft, PushResult]] = []
+    async def apply(self, flight: PushFlight, batches: Sequence[PartitionBatch], results: Sequence[PushResult]) -> None:
+        """Apply results. Undecided batches stay in `flight.batches` for another round."""
+        others: list[tuple[PartitionBatch, PushResult]] = []
         depths: dict[int, tuple[int, int]] = {}
         stored: dict[int, list[list[tuple[int, int]]]] = {}
-        outcomes = flush.outcomes
-        for draft, result in zip(drafts, results, strict=True):
+        outcomes = flight.outcomes
+        for batch, result in zip(batches, results, strict=True):
             if type(result) is not Stored:
-                others.append((draft, result))
+                others.append((batch, result))
                 continue
-            part, position, depth, capacity = draft.slice, result.first, result.depth, result.capacity
+            part, position, depth, capacity = batch.slice, result.first, result.depth, result.capacity
             if depth is not None:
-                depths[part.queue_id] = depth, depths.get(part.queue_id, (0, 0))[1] + len(draft.owners)
-            ids = zip(draft.owners, part.transaction_ids, draft.message_ids, strict=True)
+                depths[part.queue_id] = depth, depths.get(part.queue_id, (0, 0))[1] + len(batch.owners)
+            ids = zip(batch.owners, part.transaction_ids, batch.message_ids, strict=True)
             for (request, index), transaction_id, message_id in ids:
                 outcome = PushOutcome("queued", transaction_id, message_id, part.partition, position, depth, capacity)
-                if draft.repeats:
-                    flush.settle(draft, (request, index), outcome)
+                if batch.repeats:
+                    flight.settle(batch, (request, index), outcome)
                 elif type(answers := outcomes[request]) is list:
                     answers[index] = outcome
                 position += 1
-            del flush.drafts[draft.partition]
-            stored.setdefault(part.queue_id, []).append(draft.owners)
+            del flight.batches[batch.partition]
+            stored.setdefault(part.queue_id, []).append(batch.owners)
         for queue_id, lanes in stored.items():
             self._announcer.stored(queue_id, lanes)
         for queue_id, (depth, came) in depths.items():
-            self._capacity.saw(queue_id, depth, came)
+            self._capacity.observe(queue_id, depth, came)
         if others:
-            await self._apply_others(flush, others)
+            await self._apply_others(flight, others)
 
-    async def _apply_others(self, flush: Flush, others: Sequence[tuple[Draft, PushResult]]) -> None:
-        """What was not stored."""
-        full: dict[int, list[tuple[Draft, Full]]] = defaultdict(list)
-        deferred: list[Draft] = []
-        for draft, result in others:
+    async def _apply_others(self, flight: PushFlight, others: Sequence[tuple[PartitionBatch, PushResult]]) -> None:
+        """Handle every result except `Stored`."""
+        full: dict[int, list[tuple[PartitionBatch, Full]]] = defaultdict(list)
+        deferred: list[PartitionBatch] = []
+        for batch, result in others:
             if isinstance(result, Duplicates):
-                _duplicates(flush, draft, result)
+                _duplicates(flight, batch, result)
             elif isinstance(result, Full):
-                full[draft.slice.queue_id].append((draft, result))
+                full[batch.slice.queue_id].append((batch, result))
             elif isinstance(result, OperationsAhead):
-                if flush.is_patient(draft):
-                    flush.leave_out(draft)
+                if flight.can_wait(batch):
+                    flight.mark_blocked(batch)
                 else:
-                    deferred.append(draft)
-            elif isinstance(result, Locked):
-                flush.put_off(draft)
+                    deferred.append(batch)
+            elif isinstance(result, PartitionLocked):
+                flight.mark_locked(batch)
             else:
-                await self.move(draft)
+                await self.move(batch)
         if deferred:
-            await self._defer(flush, deferred, "maintaining_order")
+            await self._defer(flight, deferred, "maintaining_order")
         for refusals in full.values():
-            make_room(flush, refusals, self._capacity)
-        flush.drafts = {partition: draft for partition, draft in flush.drafts.items() if draft.owners}
+            fit_to_capacity(flight, refusals, self._capacity)
+        flight.batches = {partition: batch for partition, batch in flight.batches.items() if batch.owners}
 
-    async def move(self, draft: Draft) -> None:
-        """The queue was deleted or changed: look where its messages belong now."""
-        part = draft.slice
+    async def move(self, batch: PartitionBatch) -> None:
+        """Look up where the messages of a batch belong, after their queue was deleted or changed."""
+        part = batch.slice
         self._catalogue.forget(part.queue_id)
-        tenant, name, label = draft.partition
+        tenant, name, label = batch.partition
         refused: Refused = {}
         queue, partitions = await self._catalogue.find_queue(tenant, name, [label], refused)
         if refused:
-            raise refused[draft.partition]
+            raise refused[batch.partition]
         part.partition, part.queue_id, part.options = partitions[label].id, queue.id, queue.options
 
 
-async def _outcome(flush: Flush, number: int, decided: Awaitable[None]) -> list[PushOutcome]:
-    """What became of a request, once that is decided."""
+async def _outcome(flight: PushFlight, number: int, decided: Awaitable[None]) -> list[PushOutcome]:
+    """Wait until a request is decided, and return its outcomes."""
     await decided
-    outcome = flush.outcomes[number]
+    outcome = flight.outcomes[number]
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
 
 
-def _refuse(flush: Flush, number: int, request: PushRequest, refused: Refused) -> bool:
-    """Whether a request names what cannot be had; it is answered so."""
+def _refuse(flight: PushFlight, number: int, request: PushRequest, refused: Refused) -> bool:
+    """Answer a request that names something that cannot be created. Returns False if it names nothing of the kind."""
     errors = (refused.get((request.tenant, item.queue, item.partition)) for item in request.items)
     error = next(filter(None, errors), None)
     if error is not None:
-        flush.outcomes[number] = error
+        flight.outcomes[number] = error
     return error is not None
 
 
-def _duplicates(flush: Flush, draft: Draft, result: Duplicates) -> None:
-    """Answer and drop the messages that are stored already; a message whose key is another's gets its next key."""
-    part = draft.slice
+def _duplicates(flight: PushFlight, batch: PartitionBatch, result: Duplicates) -> None:
+    """Answer and remove stored messages.
+
+    A message whose key belongs to another id gets its next key.
+    """
+    part = batch.slice
     by_index: dict[int, list[Duplicate]] = defaultdict(list)
     for one in result.found:
         by_index[one.index].append(one)
-    for index in sorted(by_index, reverse=True):  # from the end, so that dropping one leaves the others in their places
+    for index in sorted(by_index, reverse=True):  # from the end, so that the positions of the others stay valid
         transaction_id = part.transaction_ids[index]
         found = next((one for one in by_index[index] if one.transaction_id == transaction_id), None)
         if found is None:
             part.keys[index] = id_key(transaction_id, salt=1)
             continue
-        # Our own message of an earlier try was queued by us, whatever became of the answer.
-        mine = draft.message_ids[index] == found.message_id
+        # Our own message of an earlier attempt counts as queued, even if its answer was lost.
+        mine = batch.message_ids[index] == found.message_id
         outcome = PushOutcome(
             status="queued" if mine else "duplicate",
             transaction_id=transaction_id,
@@ -339,4 +339,4 @@ def _duplicates(flush: Flush, draft: Draft, result: Duplicates) -> None:
             partition=found.partition or part.partition,
             position=found.position,
         )
-        flush.settle(draft, draft.drop(index), outcome)
+        flight.settle(batch, batch.drop(index), outcome)

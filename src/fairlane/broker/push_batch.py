@@ -1,5 +1,4 @@
-"""Batches of pushes: the items of many requests, packed once into a slice for each partition, which is addressed by
-name."""
+"""Push batches: packs the items of many requests into one slice per partition, addressed by name."""
 
 from __future__ import annotations
 
@@ -7,17 +6,20 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, groupby, pairwise
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fairlane.errors import LaneLocked, OutcomeUnknown
+from fairlane.errors import InvalidRequest, LaneLocked, OutcomeUnknown
 from fairlane.model.ids import PartitionId, id_key, ids_facts
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import PLAIN, pack
 from fairlane.store.contract.values import NO_ID_TIME, Slice
+
+if TYPE_CHECKING:
+    from fairlane.broker.admission import Admission
 
 PartitionName = tuple[str, str, str]
 """Tenant, queue and partition by name."""
@@ -29,19 +31,19 @@ class PushRequest(msgspec.Struct):
     tenant: str
     items: Sequence[PushItem]
     special: bool = False
-    """Some items have a time to deliver them, a priority, or a traceId."""
+    """True if some items have a delivery time, a priority or a traceId."""
     traced: bool = False
-    """Some items have a traceId, to be found by."""
+    """True if some items have a traceId, by which they can be found."""
     queues: set[str] | None = None
-    """Those that the items name, if somebody has looked."""
+    """Queues that the items name. None if not determined yet."""
     plain: bool = False
-    """No item has more than its payload and perhaps its transactionId."""
-    patient: bool = False
-    """What meets operations in its partition is told so (`MetOperations`), and does not become one."""
+    """True if no item has more than its payload and possibly a transactionId."""
+    can_wait: bool = False
+    """True to raise `BlockedByOperations` if a partition has open operations, instead of adding more."""
 
 
-class MetOperations(Exception):  # no error: whoever pushes waits and goes on with the rest
-    """Some items of a patient request met operations in their partition, and are not stored: those at `indexes`."""
+class BlockedByOperations(Exception):  # not an error: the caller waits and then pushes the rest
+    """Some items of a request were not stored, because their partition has open operations: those at `indexes`."""
 
     def __init__(self, outcomes: list[PushOutcome], indexes: list[int]) -> None:
         super().__init__("the partition has open operations")
@@ -49,36 +51,35 @@ class MetOperations(Exception):  # no error: whoever pushes waits and goes on wi
         self.indexes = indexes
 
 
-class Draft(msgspec.Struct, eq=False):
-    """A slice in the making and whose messages it holds: the n-th is item `owners[n]` = (request, index)."""
+class PartitionBatch(msgspec.Struct, eq=False):
+    """A slice under construction. Message n belongs to item `owners[n]` = (request, index)."""
 
     partition: PartitionName
     slice: Slice
     owners: list[tuple[int, int]] = []
     message_ids: list[str] = []
     repeats: dict[str, list[tuple[int, int]]] = {}
-    """Given transactionId -> further items of this flush that carry it."""
+    """Further items of this flight by the transactionId that they repeat."""
 
-    def by_request(self) -> list[Draft]:
-        """What each request brought, as a draft of its own, in the order they came."""
+    def by_request(self) -> list[PartitionBatch]:
+        """Split into one batch per request, in the order the requests came."""
         indexes: dict[int, list[int]] = {}
         for index, (request, _) in enumerate(self.owners):
             indexes.setdefault(request, []).append(index)
         return [self._part(some) for some in indexes.values()]
 
-    def _part(self, indexes: list[int]) -> Draft:
+    def _part(self, indexes: list[int]) -> PartitionBatch:
         part = self.slice
         names = ("fragments", "transaction_ids", "keys", "id_times", "given")
         columns = {name: [getattr(part, name)[index] for index in indexes] for name in names}
-        draft = Draft(self.partition, msgspec.structs.replace(part, **columns))
-        draft.owners = [self.owners[index] for index in indexes]
-        draft.message_ids = [self.message_ids[index] for index in indexes]
-        draft.repeats = {id: self.repeats[id] for id in columns["transaction_ids"] if id in self.repeats}
-        return draft
+        batch = PartitionBatch(self.partition, msgspec.structs.replace(part, **columns))
+        batch.owners = [self.owners[index] for index in indexes]
+        batch.message_ids = [self.message_ids[index] for index in indexes]
+        batch.repeats = {id: self.repeats[id] for id in columns["transaction_ids"] if id in self.repeats}
+        return batch
 
-    def parts(self) -> list[tuple[int, int]]:
-        """Where in it that begins and ends which becomes one operation: messages of one request, up to an id that comes
-        again."""
+    def operation_ranges(self) -> list[tuple[int, int]]:
+        """Return the (start, end) ranges that become one operation each: of one request, without a repeated id."""
         cuts = [0]
         ids: set[str] = set()
         for index, ((request, _), id) in enumerate(zip(self.owners, self.slice.transaction_ids, strict=True)):
@@ -88,127 +89,140 @@ class Draft(msgspec.Struct, eq=False):
             ids.add(id)
         return list(pairwise([*cuts, len(self.owners)]))
 
-    def everybody(self) -> Iterable[tuple[int, int]]:
-        """Owners, also of repeats."""
+    def all_owners(self) -> Iterable[tuple[int, int]]:
+        """Return all owners, including those of repeats."""
         return chain(self.owners, *self.repeats.values())
 
     def drop(self, index: int) -> tuple[int, int]:
-        """Take one message out; its owner."""
+        """Remove one message and return its owner."""
         part = self.slice
         for column in (part.fragments, part.transaction_ids, part.keys, part.id_times, part.given, self.message_ids):
             del column[index]
         return self.owners.pop(index)
 
 
-class Flush:
-    """Requests on their way into the store. `outcomes` has a list for each request, or its error."""
+class PushFlight:
+    """Push requests in flight to the store. `outcomes` has a list for each request, or its error."""
 
-    def __init__(self, requests: Sequence[PushRequest]) -> None:
+    def __init__(self, requests: Sequence[PushRequest], limits: Admission | None = None) -> None:
         self.requests = requests
+        self.limits = limits  # refuses further operations when there are too many; None for no limit
         self.abandoned = False
-        """Set by whoever will not wait longer: nothing more is sent."""
-        self.doubtful = False
-        """Whether the store may have applied what it was last given."""
+        """True if the caller no longer waits. Nothing more is sent to the store."""
+        self.maybe_applied = False
+        """True if the store may have applied what it was last given."""
         self.partial: dict[int, list[PushOutcome]] = {}
-        """What was decided of a request before it failed."""
-        self.failed: list[Draft] = []
-        """What was on its way when it did."""
+        """Outcomes of a request that were decided before it failed."""
+        self.failed: list[PartitionBatch] = []
+        """Batches that were in flight when their request failed."""
         self.outcomes: list[list[PushOutcome] | Exception] = [[UNDECIDED] * len(request.items) for request in requests]
-        self.drafts: dict[PartitionName, Draft] = {}
-        self.locked: dict[PartitionName, Draft] = {}
-        """Drafts whose partitions somebody else holds."""
-        self.left_out: dict[int, list[int]] = {}
-        """The items of each request whose partition has open operations, for which it would rather wait."""
+        self.batches: dict[PartitionName, PartitionBatch] = {}
+        self.locked: dict[PartitionName, PartitionBatch] = {}
+        """Batches whose partitions another session has locked."""
+        self.blocked: dict[int, list[int]] = {}
+        """Items of each request whose partition has open operations that the request would rather wait for."""
 
     def is_deduplicated(self) -> bool:
-        """Whether what is on its way may go into the journal as well: a repeat is known everywhere."""
-        return all(draft.slice.options.dedup_seconds for draft in self.drafts.values())
+        """Return True if every queue in flight detects repeats, so that the journal may take them too."""
+        return all(batch.slice.options.dedup_seconds for batch in self.batches.values())
 
-    def is_patient(self, draft: Draft) -> bool:
-        """Whether all whose messages these are would rather wait than have them made operations."""
-        return all(self.requests[request].patient for request, _ in draft.owners)
+    def can_wait(self, batch: PartitionBatch) -> bool:
+        """Return True if every owner would rather wait than have its messages made operations."""
+        return all(self.requests[request].can_wait for request, _ in batch.owners)
 
-    def leave_out(self, draft: Draft) -> None:
-        """Leave the messages of a draft out: their partition has open operations."""
-        del self.drafts[draft.partition]
-        for request, index in draft.everybody():
-            self.left_out.setdefault(request, []).append(index)
+    def mark_blocked(self, batch: PartitionBatch) -> None:
+        """Take a batch out of the flight, because its partition has open operations."""
+        del self.batches[batch.partition]
+        for request, index in batch.all_owners():
+            self.blocked.setdefault(request, []).append(index)
 
-    def tell_left_out(self) -> None:
-        """Tell the requests that have messages left out, except those of which others wait for a locked partition."""
-        locked = {request for draft in self.locked.values() for request, _ in draft.everybody()}
-        for request, indexes in self.left_out.items():
+    def report_blocked(self) -> None:
+        """Answer requests that have blocked messages, except those that still wait for a locked partition."""
+        locked = {request for batch in self.locked.values() for request, _ in batch.all_owners()}
+        for request, indexes in self.blocked.items():
             answers = self.outcomes[request]
             if request not in locked and type(answers) is list:
-                self.outcomes[request] = MetOperations(answers, sorted(indexes))
+                self.outcomes[request] = BlockedByOperations(answers, sorted(indexes))
 
-    def fail(self, error: Exception, some: Sequence[Draft] | None = None) -> None:
-        """The requests with messages still on their way get the error, or those of some drafts."""
-        failed = list(self.drafts.values()) if some is None else some
-        for draft in failed:
-            for request, _ in draft.everybody():
+    def fail(self, error: Exception, some: Sequence[PartitionBatch] | None = None) -> None:
+        """Answer every request in flight with the error, or only the owners of `some` batches."""
+        failed = list(self.batches.values()) if some is None else some
+        for batch in failed:
+            for request, _ in batch.all_owners():
                 answers = self.outcomes[request]
                 if type(answers) is list:
                     self.partial[request] = answers
                 self.outcomes[request] = error
-            self.drafts.pop(draft.partition, None)
+            self.batches.pop(batch.partition, None)
         self.failed += failed
 
-    def put_off(self, draft: Draft) -> None:
-        """Its partition is locked."""
-        self.locked[draft.partition] = self.drafts.pop(draft.partition)
+    def mark_locked(self, batch: PartitionBatch) -> None:
+        """Set a batch aside, because its partition is locked."""
+        self.locked[batch.partition] = self.batches.pop(batch.partition)
 
     def fail_locked(self) -> None:
-        """Give up on what is locked. Not before all else is decided: a request may be in several drafts."""
+        """Fail the locked batches. Call it after all else is decided: a request may be in several batches."""
         if self.locked:
             locked, self.locked = list(self.locked.values()), {}
             _, queue, partition = locked[0].partition
             error = f"somebody else holds partition {partition!r} of queue {queue!r} for too long; try again"
             self.fail(LaneLocked(error), locked)
 
-    def rest(self, lost: Collection[int]) -> Flush:
-        """What of these requests is undecided, as a flush of its own: whoever has this one may go on with it. A request
-        gets an error if some of it may be stored, in a queue that does not know a repeat."""
-        rest = Flush(self.requests)
-        rest.doubtful = self.doubtful
+    def rest(self, lost: Collection[int]) -> PushFlight:
+        """Return the undecided part of the `lost` requests as a new flight, so that this one may continue.
+
+        A request gets an error if some of it may be stored in a queue that does not detect repeats.
+        """
+        rest = PushFlight(self.requests)
+        rest.maybe_applied = self.maybe_applied
         for number, outcome in enumerate(self.outcomes):
             known = self.partial.get(number, outcome) if number in lost else outcome
             if isinstance(known, list):
                 rest.outcomes[number] = list(known)
             elif number not in lost:
                 rest.outcomes[number] = known
-        drafts = (*self.failed, *self.drafts.values(), *self.locked.values())
-        rest.failed = [part for draft in drafts for part in draft.by_request() if part.owners[0][0] in lost]
+        batches = (*self.failed, *self.batches.values(), *self.locked.values())
+        rest.failed = [part for batch in batches for part in batch.by_request() if part.owners[0][0] in lost]
         for part in rest.failed:
-            if self.doubtful and not part.slice.options.dedup_seconds:
+            if self.maybe_applied and not part.slice.options.dedup_seconds:
                 rest.refuse(part, OutcomeUnknown(_NO_IDS))
         return rest
 
     def undecided(self) -> list[tuple[int, int]]:
-        """Items of which nothing was decided, and that are in no draft."""
-        drafted = {owner for draft in self.failed for owner in draft.everybody()}
+        """Return items without an outcome that are in no batch."""
+        batched = {owner for batch in self.failed for owner in batch.all_owners()}
         return [
             (number, index)
             for number, outcomes in enumerate(self.outcomes)
             for index, outcome in enumerate(outcomes if isinstance(outcomes, list) else ())
-            if outcome is UNDECIDED and (number, index) not in drafted
+            if outcome is UNDECIDED and (number, index) not in batched
         ]
 
-    def refuse(self, draft: Draft, error: Exception) -> None:
-        """All whose messages these are get the error."""
-        for request, _ in draft.everybody():
-            self.outcomes[request] = error
+    def refuse(self, batch: PartitionBatch, error: Exception) -> None:
+        """Answer all owners of a batch with the error."""
+        for request, _ in batch.all_owners():
+            self.refuse_request(request, error)
 
-    def answer(self, draft: Draft, where: tuple[int, int], outcome: PushOutcome) -> None:
-        """Tell all messages from one to below another what became of them, and take them out of the draft."""
-        for index in reversed(range(*where)):  # from the end, so that dropping one leaves the others in their places
-            id = draft.slice.transaction_ids[index]
-            self.settle(draft, draft.drop(index), msgspec.structs.replace(outcome, transaction_id=id))
+    def refuse_request(self, request: int, error: Exception) -> None:
+        """Answer a request with the error, or with OutcomeUnknown if some of its messages are or may be stored."""
+        answers = self.outcomes[request]
+        accepted = isinstance(answers, list) and any(one.status != "refused" for one in answers)
+        if (accepted or self.maybe_applied) and not isinstance(error, InvalidRequest | OutcomeUnknown):
+            how = "part of this push was accepted" if accepted else "the store may have stored this or not"
+            error = OutcomeUnknown(f"{how}, and the journal cannot take the rest: {error}")
+        self.outcomes[request] = error
 
-    def settle(self, draft: Draft, owner: tuple[int, int], outcome: PushOutcome) -> None:
+    def answer(self, batch: PartitionBatch, where: tuple[int, int], outcome: PushOutcome) -> None:
+        """Answer the messages in the range `where`, and remove them from the batch."""
+        for index in reversed(range(*where)):  # from the end, so that the positions of the others stay valid
+            id = batch.slice.transaction_ids[index]
+            self.settle(batch, batch.drop(index), msgspec.structs.replace(outcome, transaction_id=id))
+
+    def settle(self, batch: PartitionBatch, owner: tuple[int, int], outcome: PushOutcome) -> None:
         self.put(owner, outcome)
-        for again in draft.repeats.pop(outcome.transaction_id, ()):
-            self.put(again, outcome if outcome.status in ("refused", "buffered") else _as_duplicate(outcome))
+        for again in batch.repeats.pop(outcome.transaction_id, ()):
+            waits = outcome.status in ("refused", "buffered")
+            self.put(again, outcome if waits else msgspec.structs.replace(outcome, status="duplicate"))
 
     def put(self, owner: tuple[int, int], outcome: PushOutcome) -> None:
         request, index = owner
@@ -217,20 +231,14 @@ class Flush:
             answers[index] = outcome
 
 
-def _as_duplicate(outcome: PushOutcome) -> PushOutcome:
-    return msgspec.structs.replace(outcome, status="duplicate")
-
-
-Drafts = dict[tuple[str, str], dict[str, Draft]]
-"""By tenant and queue, then by partition."""
-
-
+PartitionBatches = dict[tuple[str, str], dict[str, PartitionBatch]]
+"""Batches by tenant and queue, then by partition."""
 Where = dict[tuple[str, str], dict[str, list[int]]]
-"""Which items belong to each partition, by tenant and queue: their numbers, counted over all requests."""
+"""Item numbers of each partition by tenant and queue, counted over all requests."""
 
 
 def by_partition(requests: Iterable[PushRequest]) -> Where:
-    """Where the items of requests belong, in the order they come."""
+    """Group the items of requests by partition, in the order they come."""
     found: Where = {}
     start = 0
     for request in requests:
@@ -247,7 +255,7 @@ def by_partition(requests: Iterable[PushRequest]) -> Where:
         tenant, names = request.tenant, [item.partition for item in request.items]
         queues = [item.queue for item in request.items]
         stop = start + len(names)
-        if queues.count(queues[0]) < len(queues):  # else, as nearly always, all are of one queue
+        if queues.count(queues[0]) < len(queues):  # otherwise, as usual, all are for one queue
             for number, queue, name in zip(range(start, stop), queues, names, strict=True):
                 found.setdefault((tenant, queue), {}).setdefault(name, []).append(number)
         elif names.count(names[0]) == len(names):
@@ -275,7 +283,7 @@ class _Columns(msgspec.Struct):
     owners: list[tuple[int, int]]
 
     def pick(self, numbers: list[int]) -> list[list[Any]]:
-        """Those of some messages."""
+        """Return the columns of the messages with these numbers."""
         first, end = numbers[0], numbers[-1] + 1
         columns = (self.fragments, self.ids, self.keys, self.times, self.given, self.message_ids, self.owners)
         if len(numbers) == 1:
@@ -289,23 +297,21 @@ class _Columns(msgspec.Struct):
 def pack_items(
     numbered: Sequence[tuple[int, PushRequest]],
     where: Where,
-    by_queue: Drafts,
+    by_queue: PartitionBatches,
     mint: Callable[[int], tuple[list[str], list[int], int]],
-) -> list[Draft]:
-    """Put each item of a flush's requests, which come with their numbers in it, into its partition's draft; those that
-    got some. `where` are the items, counted over all requests. `mint` makes ids, with their facts: their keys, and
-    their time."""
+) -> list[PartitionBatch]:
+    """Put each item into the batch of its partition, and return these batches. `mint` creates ids, keys and a time."""
     columns = _columns(numbered, mint)
     packed = []
     for queue, partitions in where.items():
         for name, numbers in partitions.items():
-            draft = by_queue[queue][name]
-            part = draft.slice
+            batch = by_queue[queue][name]
+            part = batch.slice
             part.fragments, part.transaction_ids, part.keys, part.id_times, part.given, *rest = columns.pick(numbers)
-            draft.message_ids, draft.owners = rest
+            batch.message_ids, batch.owners = rest
             if True in part.given and len(set(part.keys)) < len(part.keys):
-                _settle_repeats(draft)
-            packed.append(draft)
+                _settle_repeats(batch)
+            packed.append(batch)
     return packed
 
 
@@ -322,10 +328,10 @@ def _columns(
         given = [one is not None for one in given_ids]
         ids, keys, times = _given_facts(given_ids, made_ids, keys, made_at)
     plain = [1 for _, request in numbered if not request.plain] == []
-    if plain and ids is made_ids:  # as of producers that leave ids to the broker
+    if plain and ids is made_ids:  # the common case of producers that leave ids to the broker
         quoted = list(map(str.encode, ids))
         fragments = [PLAIN % (id, id, item.payload) for id, item in zip(quoted, items, strict=True)]
-    elif plain and NO_ID_TIME not in times:  # an id that holds a time is a UUID, which needs no quoting
+    elif plain and NO_ID_TIME not in times:  # an id with a time is a UUID, which needs no quoting
         both = zip(map(str.encode, made_ids), map(str.encode, ids), items, strict=True)
         fragments = [PLAIN % (made, id, item.payload) for made, id, item in both]
     else:
@@ -333,13 +339,13 @@ def _columns(
     return _Columns(fragments, ids, keys, times, given, made_ids, owners)
 
 
-def _settle_repeats(draft: Draft) -> None:
-    """An id may come twice in one flush: it is stored once, where ids are known. Two ids with one key get two."""
-    part, known, again = draft.slice, dict[int, str](), list[int]()
+def _settle_repeats(batch: PartitionBatch) -> None:
+    """Store a repeated id only once, if the queue deduplicates. Two ids with one key get two keys."""
+    part, known, again = batch.slice, dict[int, str](), list[int]()
     for index, (given, id, key) in enumerate(zip(part.given, part.transaction_ids, part.keys, strict=True)):
         same = known.get(key) if given else None
         if same == id and part.options.dedup_seconds:
-            draft.repeats.setdefault(id, []).append(draft.owners[index])
+            batch.repeats.setdefault(id, []).append(batch.owners[index])
             again.append(index)
         elif same is not None and same != id:
             part.keys[index] = id_key(id, salt=1)
@@ -347,7 +353,7 @@ def _settle_repeats(draft: Draft) -> None:
         elif given:
             known[key] = id
     for index in reversed(again):
-        draft.drop(index)
+        batch.drop(index)
 
 
 def pack_by_name(
@@ -355,9 +361,9 @@ def pack_by_name(
     owners: Iterable[tuple[int, int]],
     options: Callable[[str, str], QueueOptions],
     mint: Callable[[int], tuple[list[str], list[int], int]],
-) -> list[Draft]:
-    """Some items of requests as drafts whose partitions nobody has to know."""
-    by_queue: Drafts = defaultdict(dict)
+) -> list[PartitionBatch]:
+    """Pack some items of requests into batches by name, without looking their partitions up."""
+    by_queue: PartitionBatches = defaultdict(dict)
     numbered: list[tuple[int, PushRequest]] = []
     origins: list[list[tuple[int, int]]] = []
     for number, mine in groupby(owners, key=itemgetter(0)):
@@ -366,20 +372,20 @@ def pack_by_name(
         for queue, partition in {(item.queue, item.partition) for item in items}:
             if partition not in by_queue[tenant, queue]:
                 part = Slice(PartitionId(0, 0), 0, options(tenant, queue), [], [], [], [], [])
-                by_queue[tenant, queue][partition] = Draft((tenant, queue, partition), part)
+                by_queue[tenant, queue][partition] = PartitionBatch((tenant, queue, partition), part)
         numbered.append((len(origins), PushRequest(tenant, items)))
         origins.append([(number, index) for index in indexes])
-    drafts = pack_items(numbered, by_partition(request for _, request in numbered), by_queue, mint)
-    for draft in drafts:
-        draft.owners = [origins[number][index] for number, index in draft.owners]
-        draft.repeats = {id: [origins[n][index] for n, index in again] for id, again in draft.repeats.items()}
-    return drafts
+    batches = pack_items(numbered, by_partition(request for _, request in numbered), by_queue, mint)
+    for batch in batches:
+        batch.owners = [origins[number][index] for number, index in batch.owners]
+        batch.repeats = {id: [origins[n][index] for n, index in again] for id, again in batch.repeats.items()}
+    return batches
 
 
 def _given_facts(
     given_ids: list[str | None], made_ids: list[str], made_keys: list[int], made_at: int
 ) -> tuple[list[str], list[int], list[int]]:
-    """The ids of messages, of which some were given, their keys and their times."""
+    """Return ids, keys and times of messages, some of which were given an id."""
     ids = [made if given is None else given for given, made in zip(given_ids, made_ids, strict=True)]
     keys, times = ids_facts(ids)
     if None in given_ids:
@@ -388,7 +394,7 @@ def _given_facts(
     return ids, keys, [NO_ID_TIME if at is None else at for at in times]
 
 
-def doubt(drafts: Iterable[Draft]) -> None:
-    """After an unknown outcome any of these messages may be stored, so that each must be looked up."""
-    for draft in drafts:
-        draft.slice.given = [True] * len(draft.owners)
+def recheck_ids(batches: Iterable[PartitionBatch]) -> None:
+    """Let the store look every id up, because after an unknown outcome any of them may be stored."""
+    for batch in batches:
+        batch.slice.given = [True] * len(batch.owners)

@@ -1,53 +1,83 @@
-"""Queues: made, configured, listed, looked into, cleared and deleted."""
+"""Queues: create, configure, list, show, clear and delete."""
 
 from __future__ import annotations
 
-from builtins import list as List  # there is a verb of that name
 from collections import Counter
-from typing import Any
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec.structs import asdict
 
 from fairlane.broker.paging import page_of
-from fairlane.broker.part import Part
+from fairlane.broker.resource import Resource
 from fairlane.broker.statistics import counts
 from fairlane.errors import InvalidRequest, NotFound, OptionsChanged, Unavailable
-from fairlane.model.access import ANYBODY, Caller
+from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import DEFAULT_PARTITION, check_name, name_or_none
+from fairlane.model.principal import ANYBODY, Principal
 from fairlane.model.queue import Partition, Queue, QueueOptions, queue_options
 from fairlane.model.stats import PartitionStats, QueueStats
 from fairlane.store.families.queues import CATALOGUE
 from fairlane.wire import queues as wire
-from fairlane.wire.base import made
 from fairlane.wire.leases import GroupUse, LeaseDetail, Utilisation
 from fairlane.wire.status import SpanQuery
+
+if TYPE_CHECKING:
+    from fairlane.broker.engine import TenantScope
+    from fairlane.broker.history import History
 
 _LANES_MAX = 10_000
 _SPARKS_MAX = 200
 
 
-class Queues(Part):
+class Queues(Resource):
+    def __init__(self, scope: TenantScope, history: History) -> None:
+        super().__init__(scope)
+        self._history = history
+        self.statistics = scope.statistics
+        self.known_names = partial(self._catalogue.known_names, self._tenant)
+        """Returns the cached names of a partition's queue and of the partition, or None each."""
+
     async def existing(self, name: str) -> Queue:
-        """The queue as the store has it now. Raises NotFound."""
+        """Return the queue as the store has it now. Raises NotFound."""
         queue = await self._store.queues.get(self._tenant, check_name("queue", name))
         if queue is None:
             raise NotFound("Queue not found")
         return queue
 
-    async def is_there(self, name: str) -> bool:
-        """As it was last seen, while the store is away."""
+    async def exists(self, name: str) -> bool:
+        """Return True if the queue exists, from the cache while the store is unavailable."""
         try:
             return await self._catalogue.queue(self._tenant, check_name("queue", name), make=False) is not None
         except Unavailable:
             return self._catalogue.recall(self._tenant, name) is not None
 
+    async def partition_names(
+        self, partitions: Iterable[PartitionId]
+    ) -> dict[PartitionId, tuple[str | None, str | None]]:
+        """Return the names of each partition's queue and of the partition itself, as far as they are known."""
+        away = not self._engine.write_router.health.up
+        return {
+            partition: self.known_names(partition) if away else await self._catalogue.names(self._tenant, partition)
+            for partition in dict.fromkeys(partitions)
+        }
+
+    async def wake(self, queue: str) -> None:
+        """Wake long polls of a queue, because it may have messages."""
+        known = await self._catalogue.queue(self._tenant, check_name("queue", queue), make=False)
+        if known is not None:
+            self._engine.waiters.wake(known.id, len(self._engine.waiters))
+
     async def configure(
         self, queue: str, /, *, namespace: str | None = None, task: str | None = None, **options: Any
     ) -> Queue:
-        """Make a queue or replace its options. An option that is not named gets the value that a spec in force declares
-        for the queue, or its default."""
+        """Create a queue or replace its options.
+
+        An option that is not named gets the value that a spec in force declares for the queue, or its default.
+        """
         check_name("queue", queue)
         for label, given in (("namespace", namespace), ("task", task)):
             if given:
@@ -55,7 +85,7 @@ class Queues(Part):
             elif given is not None and not isinstance(given, str):
                 raise InvalidRequest(f"{label} must be a string, not {type(given).__name__}")
         declared = await self._store.queues.declared(self._tenant, queue)
-        defaults = msgspec.structs.asdict(declared) if declared else {}
+        defaults = asdict(declared) if declared else {}
         return await self._configure(queue, queue_options(**defaults | options), namespace or "", task or "")
 
     async def _configure(
@@ -63,7 +93,7 @@ class Queues(Part):
     ) -> Queue:
         target = options.dead_letter_queue
         await self._catalogue.allow(self._tenant, queue, *([target] if isinstance(target, str) else []))
-        await self._broker.forwarder.prepare(self._tenant, queue, options)
+        await self._engine.forwarder.prepare(self._tenant, queue, options)
         configured = await self._store.queues.configure(
             self._tenant, queue, options, namespace=namespace, task=task, before=before
         )
@@ -73,49 +103,45 @@ class Queues(Part):
         return configured
 
     async def set_options(self, queue: str, /, **options: Any) -> Queue:
-        """Change some options of a queue; the others stay as they are. NotFound if there is none."""
+        """Change some options of a queue, and keep the others. Raises NotFound."""
         while True:
             there = await self._store.queues.get(self._tenant, check_name("queue", queue))
             if there is None:
                 raise NotFound(f"there is no queue {queue!r}")
-            changed = queue_options(**msgspec.structs.asdict(there.options) | options)
+            changed = queue_options(**asdict(there.options) | options)
             try:
                 return await self._configure(queue, changed, there.namespace, there.task, before=there.options)
             except OptionsChanged:
-                continue  # somebody else changed some meanwhile, and theirs stay too
+                continue  # another caller changed some meanwhile, and those are kept, too
 
-    async def list(self) -> List[Queue]:
-        """Newest first."""
-        return await self._broker.statistics.listed()
+    async def all(self) -> list[Queue]:
+        """Return all queues, newest first."""
+        return await self._scope.statistics.listed()
 
     async def delete(self, queue: str) -> bool:
         known = await self._store.queues.get(self._tenant, check_name("queue", queue))
         deleted = await self._store.queues.delete(self._tenant, queue)
         if known is not None:
             self._catalogue.forget(known.id)
-        self._broker.tenants.recount(self._tenant)
+        self._engine.tenants.recount(self._tenant)
         self._store.hint(CATALOGUE)
         return deleted
 
     async def default_partition(self, queue: Queue) -> Partition:
-        """The partition of pushes that name none, made if it is missing."""
-        [partition] = await self._store.queues.born(queue.id, [DEFAULT_PARTITION])
+        """Return the partition of pushes that name none, created if missing."""
+        [partition] = await self._store.queues.ensure_partitions(queue.id, [DEFAULT_PARTITION])
         return partition
 
-    async def summaries(self, where: SpanQuery | None = None) -> List[wire.QueueSummary]:
-        """Every queue that is meant, newest first, with what it holds."""
-        return [
-            made(wire.QueueSummary, queue, counted, messages=counts(counted))
-            for queue, counted in await self._broker.statistics.queues(where)
-        ]
+    async def summaries(self, where: SpanQuery | None = None) -> list[wire.QueueSummary]:
+        """Return the matching queues with their contents, newest first."""
+        return [queue_summary(queue, counted) for queue, counted in await self._scope.statistics.queues(where)]
 
-    async def page(self, query: wire.QueueListQuery, caller: Caller = ANYBODY) -> wire.QueueList:
-        """A page of the queues whose name contains `search`, with what they hold and how fast they are; of those that
-        the caller may see."""
-        rates, none = await self._broker.history.rates(), wire.Rates()
-        counted = await self._broker.statistics.queues(caller=caller)
-        groups = [one for _, one in await self._broker.statistics.groups()]
-        oldest = await self._broker.statistics.oldest(counted, groups)
+    async def page(self, query: wire.QueueListQuery, caller: Principal = ANYBODY) -> wire.QueueList:
+        """Return a page of queues that the caller may see, whose names contain `search`, with contents and rates."""
+        rates, none = await self._history.rates(), wire.Rates()
+        counted = await self._scope.statistics.queues(caller=caller)
+        groups = [one for _, one in await self._scope.statistics.groups()]
+        oldest = await self._scope.statistics.oldest(counted, groups)
         readers = Counter(one.group.queue_id for one in groups)
 
         def rate(one: tuple[Queue, QueueStats]) -> float:
@@ -137,17 +163,14 @@ class Queues(Part):
         )
         ids = [queue.id for queue, _ in shown]
         paused = await self._store.pauses.queues(ids)
-        sparks, stopped = dict[int, List[float]](), None
+        sparks, stopped = dict[int, list[float]](), None
         if len(ids) <= _SPARKS_MAX:
-            sparks = await self._broker.history.sparks(ids)
+            sparks = await self._history.sparks(ids)
             stopped = Counter(one.queue_id for one in await self._store.statistics.stopped(ids))
         return wire.QueueList(
             queues=[
-                made(
-                    wire.ListedQueue,
-                    queue,
-                    stats,
-                    messages=counts(stats),
+                wire.ListedQueue(
+                    **asdict(queue_summary(queue, stats)),
                     paused=queue.id in paused,
                     lanes_stopped=None if stopped is None else stopped[queue.id],
                     groups=readers[queue.id],
@@ -158,30 +181,29 @@ class Queues(Part):
                 for queue, stats in shown
             ],
             total=total,
-            stats_age=self._broker.statistics.age_seconds(),
+            stats_age=self._scope.statistics.age_seconds(),
         )
 
     async def show(self, queue: str, *, after: str = "", limit: int = 1000) -> wire.QueueDetail:
-        """One queue with a page of its partitions, those whose name comes after `after`. Raises NotFound."""
+        """Return one queue with a page of its partitions, after the name `after`. Raises NotFound."""
         known = await self.existing(queue)
-        counted = await self._broker.statistics.queue(known.id)
+        counted = await self._scope.statistics.queue(known.id)
         page = await self.partitions(queue, after=after, limit=limit) if limit else []
-        return made(
-            wire.QueueDetail,
-            known,
+        return wire.QueueDetail(
+            **asdict(queue_head(known)),
             options=wire.options_out(known.options),
             partitions=page,
             totals=counts(counted),
-            stats_age=self._broker.statistics.age_seconds(),
             next=page[-1].name if page and len(page) == limit else None,
+            stats_age=self._scope.statistics.age_seconds(),
         )
 
-    async def partitions(self, name: str, *, after: str = "", limit: int = 1000) -> List[wire.PartitionDetail]:
-        """A page of the partitions of a queue, by name. Raises NotFound."""
+    async def partitions(self, name: str, *, after: str = "", limit: int = 1000) -> list[wire.PartitionDetail]:
+        """Return a page of the partitions of a queue, by name. Raises NotFound."""
         return [partition_detail(one) for one in await self.counted(name, after=after, limit=limit)]
 
-    async def counted(self, name: str, *, after: str = "", limit: int = 1000) -> List[PartitionStats]:
-        """The same in numbers."""
+    async def counted(self, name: str, *, after: str = "", limit: int = 1000) -> list[PartitionStats]:
+        """Return the statistics of a page of partitions."""
         queue = await self.existing(name)
         after = check_name("after", after) if after else ""
         return await self._store.statistics.partitions(queue.id, after=after, limit=limit)
@@ -191,7 +213,7 @@ class Queues(Part):
         return await self._store.queues.depth(found.id)
 
     async def depths(self, name: str, group: str | None = None) -> wire.QueueDepth:
-        """What a queue, or one group of it, has not finished, by partition. Raises NotFound."""
+        """Return the unfinished messages of a queue, or of one group, by partition. Raises NotFound."""
         queue, statistics, conflation = await self.existing(name), self._store.statistics, False
         if group is None:
             lanes = [(one.name, one.unfinished) for one in await statistics.partitions(queue.id, limit=_LANES_MAX)]
@@ -216,11 +238,11 @@ class Queues(Part):
         )
 
     async def clear(self, queue: str, *, partition: str | None = None) -> int:
-        """Take all messages out of a queue, or of one partition, and keep dead letters; how many. Raises NotFound."""
+        """Delete all messages of a queue or partition, but no dead letters. Returns their number. Raises NotFound."""
         known = await self.existing(queue)
         only = await self._catalogue.existing_partition(known, partition)
         cleared = await self._store.browse.clear(known.id, partition=only)
-        self._broker.statistics.changed(known.id)
+        self._scope.statistics.changed(known.id)
         return cleared
 
     async def leases(
@@ -230,21 +252,24 @@ class Queues(Part):
         group: str | None = None,
         ending_within: int | None = None,
         limit: int = 100,
-    ) -> List[LeaseDetail]:
-        """Live leases, the next to end first; with `ending_within` those that end in so many seconds unless they are
-        renewed."""
+    ) -> list[LeaseDetail]:
+        """Return live leases, next to expire first, optionally only those that end within `ending_within` seconds."""
         queue = name_or_none("queue", queue)
-        some = await self.list() if queue is None else [await self._store.queues.get(self._tenant, queue)]
+        some = await self.all() if queue is None else [await self._store.queues.get(self._tenant, queue)]
         queues = {one.id: one.name for one in some if one is not None}
         now = await self._store.now()
         until = NEVER_AT if ending_within is None else now + ending_within * 1_000_000
         group = name_or_none("consumerGroup", group)
         found = await self._store.statistics.leases([*queues], group=group, ends_before=until, limit=limit)
         return [
-            made(
-                LeaseDetail,
-                one,
+            LeaseDetail(
+                lease_id=str(one.lease_id),
                 queue=queues[one.queue_id],
+                partition=one.partition,
+                partition_id=str(one.partition_id),
+                consumer_group=one.consumer_group,
+                leased_at=Moment(one.leased_at),
+                expires_at=Moment(one.expires_at),
                 seconds_held=max(0, now - one.leased_at) / 1e6,
                 seconds_remaining=max(0, one.expires_at - now) / 1e6,
                 messages=one.upto - one.first,
@@ -254,9 +279,9 @@ class Queues(Part):
         ]
 
     async def utilisation(self, queue: str) -> Utilisation:
-        """How much of a queue its consumers hold, its depth, and what room is left."""
+        """Return how much of a queue its consumers hold, its depth, and its free capacity."""
         known = await self.existing(queue)
-        counted = await self._broker.statistics.queue(known.id)
+        counted = await self._scope.statistics.queue(known.id)
         depth, capacity = counted.unfinished, known.options.max_size or None
         groups = [
             GroupUse(
@@ -269,7 +294,7 @@ class Queues(Part):
                 oldest_at=moment_or_none(one.oldest_at),
                 utilisation=one.leases / one.lagging if one.lagging else 0.0,
             )
-            for one in await self._broker.statistics.groups_of(known.id)
+            for one in await self._scope.statistics.groups_of(known.id)
         ]
         return Utilisation(
             queue=known.name,
@@ -278,11 +303,33 @@ class Queues(Part):
             capacity=capacity,
             remaining=None if capacity is None else max(0, capacity - depth),
             groups=groups,
-            stats_age=max(self._broker.statistics.age_seconds(), self._broker.statistics.groups_age_seconds()),
+            stats_age=max(self._scope.statistics.age_seconds(), self._scope.statistics.groups_age_seconds()),
         )
 
 
 def partition_detail(one: PartitionStats) -> wire.PartitionDetail:
     newest = Moment(one.last_at) if one.head > one.start else None
     oldest = moment_or_none(one.oldest_at)
-    return made(wire.PartitionDetail, one, stats=counts(one), oldest_message=oldest, newest_message=newest)
+    return wire.PartitionDetail(
+        id=str(one.id),
+        name=one.name,
+        created_at=Moment(one.created_at),
+        stats=counts(one),
+        oldest_message=oldest,
+        newest_message=newest,
+    )
+
+
+def queue_head(queue: Queue) -> wire.QueueHead:
+    return wire.QueueHead(
+        id=str(queue.id),
+        name=queue.name,
+        namespace=queue.namespace,
+        task=queue.task,
+        created_at=Moment(queue.created_at),
+    )
+
+
+def queue_summary(queue: Queue, counted: QueueStats) -> wire.QueueSummary:
+    head = asdict(queue_head(queue))
+    return wire.QueueSummary(**head, partitions=counted.partitions, messages=counts(counted))

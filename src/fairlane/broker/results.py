@@ -1,4 +1,4 @@
-"""Results of messages: what the ack of a group carried, looked up and waited for."""
+"""Results of messages: values from the acks of a group, looked up and waited for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from time import monotonic
 
 import msgspec
 
-from fairlane.broker.part import Part
+from fairlane.broker.resource import Resource
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.ids import PartitionId, known_partition
 from fairlane.model.limits import WAIT_SECONDS_MAX
@@ -16,15 +16,16 @@ from fairlane.wire.base import NULL
 from fairlane.wire.browse import MessageResult
 
 LOOK_SECONDS = 2.0
-"""Between two looks of a wait that nobody wakes: who gives a message up without an ack says so to nobody."""
+"""Interval of a waiting lookup, because a dead letter without an ack wakes no waiter."""
 GAP_SECONDS, GAP_SECONDS_MAX = 0.01, 0.25
-"""Between two looks of a wait that is woken in vain again and again: by acks of other messages of its lane and, if they
-are another broker's, of its queue."""
+"""Pause between lookups that were woken by acks of other messages: the first, and the longest."""
 
 
-class Results(Part):
-    """Results of a tenant's messages. Who waits for one is among the long polls, and parked in `awaited`, which acks
-    wake by lane."""
+class Results(Resource):
+    """Results of a tenant's messages.
+
+    Waiting callers count as long polls, and wait in `awaited`, which acks wake by lane.
+    """
 
     async def get(
         self,
@@ -35,11 +36,12 @@ class Results(Part):
         group: str | None = None,
         wait: float = 0.0,
     ) -> MessageResult:
-        """What became of a message for a group, and the result that its ack carried; with `wait` when the group has
-        finished it or given it up, or after so many seconds. A message that is not stored yet is waited for as well.
-        Of a dead letter that was replayed it is the result of the new message.
-        Without a `group`: the one that carries out commands, the queue's own, or the only one there is. Raises
-        NotFound."""
+        """Return the outcome of a message for a group, and the result of its ack.
+
+        With `wait`, waits until the group has finished or dead-lettered it, for at most this many seconds. A message
+        that is not stored yet is waited for as well. For a replayed dead letter, returns the result of the new message.
+        The default `group` is the one that runs commands, the queue's own, or the only one. Raises NotFound.
+        """
         there = await self._catalogue.existing(self._tenant, queue)
         if isinstance(partition, PartitionId):
             await self._catalogue.owned(self._tenant, partition)
@@ -52,17 +54,18 @@ class Results(Part):
             reader, group_id = await self._reader(there.id, group)
             at = partition if isinstance(partition, PartitionId) else await self._named(there.id, partition)
             key = (group_id, str(at)) if group_id and at else (0, "")
-            parked = self._broker.awaited.park(there.id, key)  # before the look, so that no ack falls between
+            # Before the lookup, so that no ack is missed in between.
+            parked = self._engine.result_waiters.park(there.id, key)
             try:
-                found = at and await self._look(there.id, reader, group_id, at, transaction_id)
+                found = at and await self._result(there.id, reader, group_id, at, transaction_id)
                 left = give_up_at - monotonic()
-                if left <= 0 or self._broker.awaited.ended or (found and found.over):
+                if left <= 0 or self._engine.result_waiters.ended or (found and found.over):
                     if not found:
                         raise NotFound(f"there is no message {transaction_id!r:.80} in this partition of {queue!r:.80}")
                     return found
-                await self._broker.waiters.wait([parked], min(left, LOOK_SECONDS))
+                await self._engine.waiters.wait([parked], min(left, LOOK_SECONDS))
             finally:
-                self._broker.awaited.leave(there.id, key, parked)
+                self._engine.result_waiters.leave(there.id, key, parked)
             if parked.done():
                 await asyncio.sleep(min(gap, left))
                 gap = min(2 * gap, GAP_SECONDS_MAX)
@@ -70,7 +73,7 @@ class Results(Part):
     async def at(
         self, partition_id: str, transaction_id: str, *, group: str | None = None, wait: float = 0.0
     ) -> MessageResult:
-        """The same by the id of the partition."""
+        """Return the outcome of a message by the id of its partition."""
         partition = known_partition(partition_id)
         queue, _ = await self._catalogue.names(self._tenant, partition) if partition else (None, None)
         if partition is None or queue is None:
@@ -78,8 +81,8 @@ class Results(Part):
         return await self.get(queue, transaction_id, partition=partition, group=group, wait=wait)
 
     async def _reader(self, queue_id: int, group: str | None) -> tuple[str, int]:
-        """The group whose result counts, and its id; 0 if it has not begun."""
-        known = {one.name: one.id for one in await self._store.groups.list(queue_id)}
+        """Return the group whose result counts, and its id. 0 if it has not begun."""
+        known = {one.name: one.id for one in await self._store.groups.all(queue_id)}
         if group is None:
             group = next((one for one in (COMMANDS, QUEUE_MODE) if one in known), None)
             group = group or (next(iter(known)) if len(known) == 1 else QUEUE_MODE)
@@ -89,7 +92,7 @@ class Results(Part):
         found = await self._store.queues.named(queue_id, check_name("partition", name))
         return found.id if found else None
 
-    async def _look(
+    async def _result(
         self, queue_id: int, group: str, group_id: int, partition: PartitionId, transaction_id: str
     ) -> MessageResult | None:
         position = await self._store.messages.find(partition, transaction_id, deleted=True)
@@ -112,7 +115,7 @@ class Results(Part):
     ) -> tuple[MessageResult, str | None]:
         """Return `found` with the result of the message at a position, and the id it was replayed as, if it was."""
         partition, group = PartitionId.parse(found.partition_id), found.consumer_group
-        # Whether it is over before what it came to: in the other order an ack between the two would look like none.
+        # Read the state before the result: in the other order, an ack between the two would look like none.
         standings = [one for one in await self._store.statistics.standings([partition]) if one.group == group]
         result = await self._store.groups.result(group_id, partition, position)
         if result is not None:

@@ -1,4 +1,4 @@
-"""Retention: one broker at a time deletes what the queues' rules cover, in bounded steps."""
+"""Retention: one broker at a time applies the retention rules, in bounded steps."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import random
 import time
 from collections import Counter
 
-from fairlane.broker.part import Part
+from fairlane.broker.resource import Resource
 from fairlane.broker.statistics import chosen
 from fairlane.errors import Conflict, FairlaneError, LeaseLost
+from fairlane.model.moment import Moment
 from fairlane.model.retention import RETENTION, Expired
 from fairlane.store.contract.store import Store
 from fairlane.telemetry import Telemetry
-from fairlane.wire.base import made
 from fairlane.wire.retention import Deleted, RetentionHistory, WentAt
 from fairlane.wire.status import SpanQuery
 
 LEAD_SECONDS = 60
-"""A leader that died is followed by another after so long. Steps take milliseconds."""
+"""Time after which a dead leader is replaced. Steps take milliseconds."""
 _WAIT_SECONDS = 10.0
 _LOOK_SECONDS = 0.05
 _LOG_SECONDS = 60.0
-"""At least this long is between two log lines about deleted messages."""
+"""Smallest time between two log lines about deleted messages."""
 
 log = logging.getLogger(__name__)
 
 
 class RetentionService:
-    """The service that deletes, of all tenants."""
+    """The service that applies retention rules for all tenants."""
 
     def __init__(self, store: Store, telemetry: Telemetry) -> None:
         self._store = store
@@ -41,7 +41,7 @@ class RetentionService:
         self._logged_at = float("-inf")
 
     def start(self, interval_seconds: float) -> None:
-        """Make a pass every so often, together with all other brokers of the store; 0 makes none."""
+        """Run a pass every `interval_seconds`, in turn with all other brokers of the store. 0 disables it."""
         if interval_seconds > 0:
             self._task = asyncio.create_task(self._repeat(interval_seconds), name="fairlane retention")
 
@@ -70,7 +70,7 @@ class RetentionService:
                 log.warning("retention: interrupted, retrying: %(error)s", {"error": error})
 
     async def run(self) -> list[Expired]:
-        """Make a pass now, after the one that may be under way; what went. Conflict if that takes too long."""
+        """Run a pass now, after one that may be running, and return the deletions. Raises Conflict on timeout."""
         give_up_at = time.monotonic() + _WAIT_SECONDS
         while (expired := await self._pass(rest_seconds=0, early=True)) is None:
             if self._stopping or time.monotonic() > give_up_at:
@@ -79,7 +79,7 @@ class RetentionService:
         return expired
 
     async def _pass(self, *, rest_seconds: int, early: bool) -> list[Expired] | None:
-        """Lead until nothing is due; None if another leads."""
+        """Lead until nothing is due. Returns None if another broker leads."""
         leadership = self._store.leadership
         token = await leadership.lead(RETENTION, seconds=LEAD_SECONDS, early=early)
         if token is None:
@@ -94,7 +94,7 @@ class RetentionService:
         except LeaseLost:
             log.warning("retention: another broker leads now")
         finally:
-            await leadership.rest(RETENTION, token, seconds=rest_seconds)
+            await leadership.release(RETENTION, token, seconds=rest_seconds)
         gone = sum(one.messages for one in expired if one.rule in ("retention", "completed"))
         if gone:
             unread = sum(one.unread for one in expired)
@@ -106,14 +106,16 @@ class RetentionService:
         return expired
 
 
-class Retention(Part):
-    """The retention of a tenant: what the rules of its queues deleted."""
+class Retention(Resource):
+    """The retention of a tenant: deletions by the rules of its queues."""
 
     async def run(self) -> list[Deleted]:
-        """Make a pass over all queues now; what went of this tenant's, by queue and rule. Conflict if one under way at
-        another broker takes too long."""
-        expired = await self._broker.retention_service.run()
-        names = {queue.id: queue.name for queue in await self._store.queues.list(self._tenant)}
+        """Run a pass over all queues now. Returns the deletions of this tenant, by queue and rule.
+
+        Raises Conflict if a pass of another broker takes too long.
+        """
+        expired = await self._engine.retention_service.run()
+        names = {queue.id: queue.name for queue in await self._store.queues.all(self._tenant)}
         messages: Counter[tuple[str, str]] = Counter()
         unread: Counter[tuple[str, str]] = Counter()
         for one in expired:
@@ -126,9 +128,18 @@ class Retention(Part):
         ]
 
     async def history(self, where: SpanQuery, *, hours: int = 24) -> RetentionHistory:
-        """What rules deleted, by minute, oldest first; in the last hours unless the query says otherwise."""
-        span = await self._broker.statistics.span(where, hours=hours)
-        names = {queue.id: queue.name for queue in chosen(await self._store.queues.list(self._tenant), where)}
+        """Return the deletions by minute, oldest first, by default of the last hours."""
+        span = await self._scope.statistics.span(where, hours=hours)
+        names = {queue.id: queue.name for queue in chosen(await self._store.queues.all(self._tenant), where)}
         found = await self._store.retention.history(list(names), since=span.since, until=span.until)
-        went = [made(WentAt, one, queue=names[one.queue_id]) for one in found]
+        went = [
+            WentAt(
+                queue=names[one.queue_id],
+                rule=one.rule,
+                messages=one.messages,
+                unread=one.unread,
+                at=Moment(one.at),
+            )
+            for one in found
+        ]
         return RetentionHistory(time_range=span.shown(), history=went)

@@ -7,17 +7,25 @@ import re
 from collections.abc import Sequence
 from datetime import timedelta
 
-from fairlane.broker.part import Part
 from fairlane.broker.push import Pusher
-from fairlane.broker.push_batch import Draft, Flush, PushRequest, doubt
-from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
-from fairlane.errors import BrokerFailed, FairlaneError, InvalidRequest, LaneLocked, OutcomeUnknown, StoreUnavailable
+from fairlane.broker.push_batch import PartitionBatch, PushFlight, PushRequest, recheck_ids
+from fairlane.broker.resource import Resource
+from fairlane.errors import (
+    BrokerFailed,
+    FairlaneError,
+    InvalidRequest,
+    LaneLocked,
+    OutcomeUnknown,
+    StoreUnavailable,
+    as_outcome_unknown,
+)
 from fairlane.model.ids import PartitionId, id_key
 from fairlane.model.limits import COUNT_MAX
 from fairlane.model.message import PushItem
 from fairlane.model.moment import Moment, When, moment_or_none
 from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name
 from fairlane.model.outcome import PushOutcome
+from fairlane.runtime.backoff import UNKNOWN_OUTCOME_PAUSES
 from fairlane.runtime.service import Service
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import NOT_DUE, Added, Duplicate, Duplicates, Gone, ScheduledSlice
@@ -28,16 +36,15 @@ _PAGE = re.compile(r"(\d{1,16})\.([0-9a-f-]{36})", re.ASCII)
 
 
 class Scheduler:
-    """The way of messages with a delivery time into the store; `due` is told that there is something new to wait
-    for."""
+    """Stores messages that have a delivery time, and wakes the scheduler `loop` for them."""
 
-    def __init__(self, store: Store, pusher: Pusher, due: Service) -> None:
+    def __init__(self, store: Store, pusher: Pusher, loop: Service) -> None:
         self._store = store
         self._pusher = pusher
-        self._due = due
+        self._loop = loop
 
     def is_scheduled(self, item: PushItem) -> bool:
-        """Whether the item has a time that is still to come; otherwise it is pushed like any other."""
+        """Return True if the item has a delivery time in the future. Otherwise it is pushed like any other."""
         deliver_at, delay_ms = item.due
         if delay_ms is not None:
             return delay_ms > 0
@@ -45,71 +52,71 @@ class Scheduler:
 
     async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
         """Schedule the items of all requests, in one call of the store; one outcome per item."""
-        flush = Flush(requests)
-        await self._pusher.draft(flush)
-        await self._add_all(flush)
-        self._due.wake()
-        return flush.outcomes
+        flight = PushFlight(requests)
+        await self._pusher.pack(flight)
+        await self._add_all(flight)
+        self._loop.wake()
+        return flight.outcomes
 
-    async def _add_all(self, flush: Flush) -> None:
-        pauses = iter(UNKNOWN_PAUSES)
+    async def _add_all(self, flight: PushFlight) -> None:
+        pauses = iter(UNKNOWN_OUTCOME_PAUSES)
         try:
             for _ in range(_ROUNDS_MAX):
-                if not (drafts := list(flush.drafts.values())):
+                if not (batches := list(flight.batches.values())):
                     break
                 try:
-                    results = await self._store.scheduled.add([_scheduled(draft, flush) for draft in drafts])
+                    results = await self._store.scheduled.add([_scheduled(batch, flight) for batch in batches])
                 except OutcomeUnknown:
-                    flush.doubtful = True
+                    flight.maybe_applied = True
                     pause = next(pauses, None)
-                    if pause is None or not all(draft.slice.options.dedup_seconds for draft in drafts):
+                    if pause is None or not all(batch.slice.options.dedup_seconds for batch in batches):
                         raise
                     await asyncio.sleep(pause)
-                    doubt(drafts)
+                    recheck_ids(batches)
                     continue
-                flush.doubtful = False
-                for draft, result in zip(drafts, results, strict=True):
-                    await self._settle(flush, draft, result)
+                flight.maybe_applied = False
+                for batch, result in zip(batches, results, strict=True):
+                    await self._settle(flight, batch, result)
             else:
                 raise StoreUnavailable("the store kept changing under this push; try again")
         except FairlaneError as error:
-            drafts = list(flush.drafts.values())
-            if isinstance(error, LaneLocked | BrokerFailed) and len(drafts) > 1:
-                for draft in drafts:  # one by one, so that the one it is about fails alone
-                    flush.drafts = {draft.partition: draft}
-                    await self._add_all(flush)
+            batches = list(flight.batches.values())
+            if isinstance(error, LaneLocked | BrokerFailed) and len(batches) > 1:
+                for batch in batches:  # one by one, so that a defect affects only its own message
+                    flight.batches = {batch.partition: batch}
+                    await self._add_all(flight)
                 return
-            flush.fail(still_unknown(error) if flush.doubtful else error)
+            flight.fail(as_outcome_unknown(error) if flight.maybe_applied else error)
 
-    async def _settle(self, flush: Flush, draft: Draft, result: Added | Duplicates | Gone) -> None:
-        """Answer and drop what is decided; what is left goes to the store again."""
+    async def _settle(self, flight: PushFlight, batch: PartitionBatch, result: Added | Duplicates | Gone) -> None:
+        """Answer and remove decided messages. The rest goes to the store again."""
         if isinstance(result, Added):
-            where = draft.slice.partition
+            where = batch.slice.partition
             for owner, transaction_id, message_id, due_at in zip(
-                draft.owners, draft.slice.transaction_ids, draft.message_ids, result.due_at, strict=True
+                batch.owners, batch.slice.transaction_ids, batch.message_ids, result.due_at, strict=True
             ):
                 outcome = PushOutcome("scheduled", transaction_id, message_id, where, deliver_at=due_at)
-                if draft.repeats:
-                    flush.settle(draft, owner, outcome)
+                if batch.repeats:
+                    flight.settle(batch, owner, outcome)
                 else:
-                    flush.put(owner, outcome)
-            del flush.drafts[draft.partition]
+                    flight.put(owner, outcome)
+            del flight.batches[batch.partition]
         elif isinstance(result, Gone):
-            await self._pusher.move(draft)
+            await self._pusher.move(batch)
         else:
             for one in sorted(
                 result.found, key=lambda one: one.index, reverse=True
-            ):  # so that the others stay in place
-                _known(flush, draft, one)
-            if not draft.owners:
-                del flush.drafts[draft.partition]
+            ):  # from the end, so that the positions of the others stay valid
+                _known(flight, batch, one)
+            if not batch.owners:
+                del flight.batches[batch.partition]
 
 
-class ScheduledMessages(Part):
+class ScheduledMessages(Resource):
     """Scheduled messages of a tenant."""
 
     async def cancel(self, queue: str, transaction_id: str, *, partition: str = DEFAULT_PARTITION) -> bool:
-        """Forget a scheduled message; False if it does not wait (any more)."""
+        """Cancel a scheduled message. Returns False if it is not scheduled."""
         found = await self._partition(queue, partition)
         check_name("transactionId", transaction_id)
         return found is not None and await self._store.scheduled.cancel(found, transaction_id)
@@ -123,7 +130,7 @@ class ScheduledMessages(Part):
         deliver_at: When | None = None,
         delay_ms: timedelta | int | None = None,
     ) -> Moment | None:
-        """Let a scheduled message be due at another time; that time, None if it does not wait (any more)."""
+        """Reschedule a message. Returns its new time, or None if it is not scheduled."""
         item = PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms)
         item.check_time()
         at, delay = item.due
@@ -135,14 +142,14 @@ class ScheduledMessages(Part):
             return None
         at = None if at is None else int(at)
         due_at = await self._store.scheduled.reschedule(found, transaction_id, due_at=at, delay_ms=delay or 0)
-        self._broker.due.wake()
+        self._engine.scheduler_loop.wake()
         return moment_or_none(due_at)
 
-    async def list(self, queue: str, *, after: str = "", limit: int = 100) -> ScheduledPage:
-        """Messages that wait for their time, next due first; `after` is where the page before ended."""
+    async def page(self, queue: str, *, after: str = "", limit: int = 100) -> ScheduledPage:
+        """Return scheduled messages, next due first. `after` is the end of the previous page."""
         check_count("limit", limit, least=1, most=COUNT_MAX)
         found = await self._catalogue.existing(self._tenant, queue)
-        messages = await self._store.scheduled.list(found, after=_after(after), limit=limit)
+        messages = await self._store.scheduled.page(found, after=_after(after), limit=limit)
         last = messages[-1] if len(messages) == limit else None
         return ScheduledPage(messages=messages, next=None if last is None else f"{int(last.deliver_at)}.{last.id}")
 
@@ -161,22 +168,22 @@ def _after(page: str) -> tuple[int, str] | None:
     return int(match[1]), match[2]
 
 
-def _known(flush: Flush, draft: Draft, found: Duplicate) -> None:
-    index, transaction_id = found.index, draft.slice.transaction_ids[found.index]
+def _known(flight: PushFlight, batch: PartitionBatch, found: Duplicate) -> None:
+    index, transaction_id = found.index, batch.slice.transaction_ids[found.index]
     if found.transaction_id != transaction_id:
-        draft.slice.keys[index] = id_key(transaction_id, salt=1)
+        batch.slice.keys[index] = id_key(transaction_id, salt=1)
         return
-    outcome = PushOutcome("duplicate", transaction_id, found.message_id, draft.slice.partition)
-    if found.message_id == draft.message_ids[index]:
-        # Our own message of an earlier try; it may have become due meanwhile.
+    outcome = PushOutcome("duplicate", transaction_id, found.message_id, batch.slice.partition)
+    if found.message_id == batch.message_ids[index]:
+        # Our own message of an earlier attempt. It may have become due meanwhile.
         outcome.status = "scheduled" if found.position == NOT_DUE else "queued"
         outcome.deliver_at = found.due_at
-    flush.settle(draft, draft.drop(index), outcome)
+    flight.settle(batch, batch.drop(index), outcome)
 
 
-def _scheduled(draft: Draft, flush: Flush) -> ScheduledSlice:
-    some = [flush.requests[request].items[index] for request, index in draft.owners]
+def _scheduled(batch: PartitionBatch, flight: PushFlight) -> ScheduledSlice:
+    some = [flight.requests[request].items[index] for request, index in batch.owners]
     dues = [item.due for item in some]
-    times = [None if at is None else int(at) for at, _ in dues]  # of moments as well
+    times = [None if at is None else int(at) for at, _ in dues]  # also converts moments
     delays = [delay or 0 for _, delay in dues]
-    return ScheduledSlice(draft.slice, draft.partition[2], times, delays, repeated=flush.doubtful)
+    return ScheduledSlice(batch.slice, batch.partition[2], times, delays, repeated=flight.maybe_applied)

@@ -1,9 +1,8 @@
-"""Schedules: defined, paused, and pushed at every tick by whichever broker comes first."""
+"""Schedules: define, pause, and push at every tick, by whichever broker comes first."""
 
 from __future__ import annotations
 
 import logging
-from builtins import list as List  # there is a verb of that name
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -12,8 +11,8 @@ import msgspec
 
 from fairlane.broker.compiled_specs import AllSpecs
 from fairlane.broker.paging import page_of
-from fairlane.broker.part import Part
 from fairlane.broker.push import Announcer
+from fairlane.broker.resource import Resource
 from fairlane.broker.transact import Transactor
 from fairlane.errors import (
     Conflict,
@@ -27,23 +26,22 @@ from fairlane.errors import (
     TransactionRefused,
     Unavailable,
 )
-from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.ids import uuid7
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.message import PushItem, check_payload
-from fairlane.model.moment import Moment
+from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import check_name
 from fairlane.model.outcome import PushOutcome
+from fairlane.model.principal import ANYBODY, Principal
 from fairlane.runtime.ticks import due, next_tick, ticks
 from fairlane.store.contract.store import Store
 from fairlane.store.families.schedules import Advance
 from fairlane.store.families.schedules import Schedule as Stored
-from fairlane.wire.base import made
 from fairlane.wire.schedules import Schedule, ScheduleListQuery, ScheduleOptions, ScheduleRun
 from fairlane.wire.schedules import Schedules as SchedulePage
 
 TICKS_MAX = 100
-"""Pushed in one transaction; what a long outage left comes in several."""
+"""Ticks pushed in one transaction. A long outage needs several."""
 _SCHEDULES_MAX = 100
 _REFUSED_SECONDS = 5
 _RUNS_SHOWN = 5
@@ -51,35 +49,35 @@ _RUNS_SHOWN = 5
 log = logging.getLogger(__name__)
 
 
-class Schedules(Part):
+class Schedules(Resource):
     """Schedules of a tenant."""
 
     async def define(self, name: str, options: ScheduleOptions) -> Schedule:
-        """Make a schedule, or replace it. The same one again changes nothing."""
+        """Create or replace a schedule. Repeating the same definition changes nothing."""
         check_name("name", name)
         check_payload(bytes(options.check().data))
         _check_numbers(options.data)
         next_at = next_tick(options, await self._store.now())
-        tenants = self._broker.tenants
+        tenants = self._engine.tenants
         if tenants.limits(self._tenant, "schedules") and not await self._store.schedules.get(self._tenant, name):
             await tenants.check(self._tenant, "schedules", 1)
-        await self._broker.room.check_others()
+        await self._scope.quota.check_others()
         made = Stored(tenant=self._tenant, name=name, options=options, revision=uuid7(), next_at=next_at)
-        self._broker.compiled_specs.admit_steps([_item(made, next_at, name)])
+        self._scope.compiled_specs.admit_steps([_item(made, next_at, name)])
         saved = await self._store.schedules.put(made)
-        self._broker.due.wake()
+        self._engine.scheduler_loop.wake()
         return self._shown(saved)
 
     async def get(self, name: str) -> Schedule:
         return self._shown(await self._existing(name))
 
-    async def list(self) -> List[Schedule]:
-        """By name."""
-        return [self._shown(one) for one in await self._store.schedules.list(self._tenant)]
+    async def all(self) -> list[Schedule]:
+        """Return all schedules, by name."""
+        return [self._shown(one) for one in await self._store.schedules.all(self._tenant)]
 
-    async def page(self, query: ScheduleListQuery, caller: Caller = ANYBODY) -> SchedulePage:
-        """A page of those that the caller may see, each with its next ticks."""
-        some = await self._store.schedules.list(self._tenant)
+    async def page(self, query: ScheduleListQuery, caller: Principal = ANYBODY) -> SchedulePage:
+        """Return a page of the schedules that the caller may see, each with its next ticks."""
+        some = await self._store.schedules.all(self._tenant)
         shown, total = page_of(
             [one for one in some if caller.allows("status", one.options.queue)],
             query,
@@ -94,44 +92,51 @@ class Schedules(Part):
         return SchedulePage(schedules=[self._shown(one) for one in shown], total=total)
 
     async def standing(self, late_before: int) -> tuple[int, int, int]:
-        """How many are active, paused, and late: they should have ticked before this time and did not."""
-        some = await self._store.schedules.list(self._tenant)
+        """Return the numbers of active, paused and late schedules. Late ones should have ticked before this time."""
+        some = await self._store.schedules.all(self._tenant)
         paused = sum(one.paused_at is not None for one in some)
         late = sum(one.paused_at is None and one.next_at is not None and one.next_at < late_before for one in some)
         return len(some) - paused, paused, late
 
-    async def late(self, before: int, *, limit: int) -> List[Schedule]:
-        """Those that should have ticked before this time and did not, the latest first."""
+    async def late(self, before: int, *, limit: int) -> list[Schedule]:
+        """Return schedules that should have ticked before this time and did not, latest first."""
         some = await self._store.schedules.due(limit=_SCHEDULES_MAX)
         late = [one for one in some if one.tenant == self._tenant and one.next_at is not None and one.next_at < before]
         return [self._shown(one) for one in late[:limit]]
 
     async def delete(self, name: str) -> bool:
         deleted = await self._store.schedules.delete(self._tenant, check_name("name", name))
-        self._broker.tenants.recount(self._tenant)
+        self._engine.tenants.recount(self._tenant)
         return deleted
 
     async def pause(self, name: str) -> Schedule:
-        """Ticks of a paused schedule are neither pushed nor missed."""
-        return await self._turn(name, None)
+        """Pause a schedule. Its ticks are neither pushed nor missed."""
+        return await self._set_next(name, None)
 
     async def resume(self, name: str) -> Schedule:
         found = await self._existing(name)
         if found.next_at is not None:
             return self._shown(found)
-        resumed = await self._turn(name, next_tick(found.options, await self._store.now()))
-        self._broker.due.wake()
+        resumed = await self._set_next(name, next_tick(found.options, await self._store.now()))
+        self._engine.scheduler_loop.wake()
         return resumed
 
     def _shown(self, schedule: Stored) -> Schedule:
         at, options = schedule.next_at, schedule.options
         runs = [] if at is None else [at, *islice(ticks(options, at), _RUNS_SHOWN - 1)]
         try:
-            self._broker.compiled_specs.admit_steps([_item(schedule, at or 0, schedule.name)])
+            self._scope.compiled_specs.admit_steps([_item(schedule, at or 0, schedule.name)])
             refused = None
         except (PayloadInvalid, ExpressionFailed) as error:
             refused = str(error)
-        return made(Schedule, schedule, options, next_runs=[Moment(at) for at in runs], refused=refused)
+        return Schedule(
+            **msgspec.structs.asdict(options),
+            name=schedule.name,
+            paused_at=moment_or_none(schedule.paused_at),
+            next_at=moment_or_none(schedule.next_at),
+            next_runs=[Moment(at) for at in runs],
+            refused=refused,
+        )
 
     async def _existing(self, name: str) -> Stored:
         found = await self._store.schedules.get(self._tenant, check_name("name", name))
@@ -139,19 +144,19 @@ class Schedules(Part):
             raise NotFound(f"there is no schedule {name!r:.80}")
         return found
 
-    async def _turn(self, name: str, next_at: int | None) -> Schedule:
-        turned = await self._store.schedules.turn(self._tenant, check_name("name", name), uuid7(), next_at)
-        if turned is None:
+    async def _set_next(self, name: str, next_at: int | None) -> Schedule:
+        changed = await self._store.schedules.set_next(self._tenant, check_name("name", name), uuid7(), next_at)
+        if changed is None:
             raise NotFound(f"there is no schedule {name!r:.80}")
-        return self._shown(turned)
+        return self._shown(changed)
 
     async def run(self, name: str) -> ScheduleRun:
-        """Push its message once, now; its ticks go on as they were."""
+        """Push its message once, now. Its ticks are not affected."""
         found = await self._existing(name)
         item = _item(found, await self._store.now(), f"{name}@now.{uuid7()}")
-        steps = self._broker.compiled_specs.admit_steps([item])
-        [outcome] = await self._broker.transactor.transact(self._tenant, steps)
-        self._broker.announcer.flushed()
+        steps = self._scope.compiled_specs.admit_steps([item])
+        [outcome] = await self._engine.transactor.transact(self._tenant, steps)
+        self._engine.announcer.wake_polls()
         assert isinstance(outcome, PushOutcome)
         return ScheduleRun(
             name=name,
@@ -172,7 +177,7 @@ class Ticks:
         self._refused_until: dict[tuple[str, str], int] = {}
 
     async def push_due(self) -> int:
-        """Push the ticks that are due; how many. A schedule whose queue takes nothing now holds up no other."""
+        """Push due ticks. Returns their number. A schedule whose queue refuses messages does not block others."""
         now = await self._store.now()
         count = 0
         for schedule in await self._store.schedules.due(limit=_SCHEDULES_MAX):
@@ -189,7 +194,7 @@ class Ticks:
             else:
                 self._refused_until.pop(key, None)
         if count:
-            self._announcer.flushed()
+            self._announcer.wake_polls()
         return count
 
     def _refuse(self, key: tuple[str, str], now: int, error: FairlaneError) -> None:
@@ -201,8 +206,10 @@ class Ticks:
         self._refused_until[key] = now + _REFUSED_SECONDS * 1_000_000
 
     async def _push(self, schedule: Stored, now: int) -> int:
-        """The ticks of one schedule and its step to the next, in one transaction: another broker that was quicker
-        makes it a Conflict, and nothing happens twice."""
+        """Push the ticks of one schedule and move it to the next, in one transaction.
+
+        Raises Conflict if another broker was faster, so that nothing happens twice.
+        """
         assert schedule.next_at is not None
         passed, next_at = due(schedule.options, schedule.next_at, now, most=TICKS_MAX)
         advance = Advance(
@@ -222,7 +229,7 @@ class Ticks:
 
 
 def moment(at: int) -> str:
-    """A tick as text, in UTC to the second."""
+    """Return a tick as text, in UTC to the second."""
     return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at):%Y-%m-%dT%H:%M:%SZ}"
 
 

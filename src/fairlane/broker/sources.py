@@ -1,9 +1,8 @@
-"""Sources: who reads them, and what the pages that were read become, each once."""
+"""Sources: their pollers, and the pages that become messages, each once."""
 
 from __future__ import annotations
 
 import asyncio
-from builtins import list as List  # there is a verb of that name
 from collections.abc import Sequence
 from functools import partial
 from typing import Literal
@@ -11,17 +10,17 @@ from typing import Literal
 import msgspec
 
 from fairlane.broker.paging import page_of
-from fairlane.broker.part import Part
+from fairlane.broker.resource import Resource
 from fairlane.errors import Conflict, InvalidRequest, LeaseLost, NotFound, QueueFull, TransactionRefused
 from fairlane.model.limits import LEASE_SECONDS_MAX
 from fairlane.model.message import PushItem, check_items, check_payloads
 from fairlane.model.names import check_count, check_name
-from fairlane.store.families.sources import Copy, Source, SourceStep
-from fairlane.tracing import carried
+from fairlane.otel.tracing import context_in
+from fairlane.store.families.sources import Copy, SourceStep, StoredSource
 from fairlane.wire.sources import SourceCommitted, SourceList, SourceListQuery, SourcePage, SourceRecord, SourceView
 
 GONE_MAX = 1000
-"""Records that one commit finds gone."""
+"""Deleted records that one commit handles."""
 GONE_BYTES_MAX = 8 * 1024 * 1024
 """Size of their contents, unless one alone is larger."""
 
@@ -29,12 +28,14 @@ Event = Literal["created", "changed", "deleted"]
 _encode = msgspec.json.Encoder().encode
 
 
-class Sources(Part):
+class Sources(Resource):
     """The sources of a tenant."""
 
     async def lease(self, name: str, *, seconds: int = 60, token: int | None = None) -> SourceView:
-        """Take the lease of a source, which is made if it is not there, or keep the one with this token. LeaseLost if
-        that ended, Conflict while another has one."""
+        """Take the lease of a source, created if missing, or renew the one with this token.
+
+        Raises LeaseLost if that has ended, Conflict while another poller has one.
+        """
         check_name("name", name)
         check_count("seconds", seconds, least=1, most=LEASE_SECONDS_MAX)
         if token is not None:
@@ -53,13 +54,13 @@ class Sources(Part):
     async def get(self, name: str) -> SourceView:
         return _shown(await self._existing(name))
 
-    async def list(self) -> List[SourceView]:
-        """By name."""
-        return [_shown(one) for one in await self._store.sources.list(self._tenant)]
+    async def all(self) -> list[SourceView]:
+        """Return all sources, by name."""
+        return [_shown(one) for one in await self._store.sources.all(self._tenant)]
 
     async def page(self, query: SourceListQuery) -> SourceList:
         shown, total = page_of(
-            await self.list(),
+            await self.all(),
             query,
             text=lambda one: one.name,
             up={"name": lambda one: one.name},
@@ -70,41 +71,43 @@ class Sources(Part):
     async def delete(self, name: str) -> bool:
         return await self._store.sources.delete(self._tenant, check_name("name", name))
 
-    async def _existing(self, name: str) -> Source:
+    async def _existing(self, name: str) -> StoredSource:
         found = await self._store.sources.get(self._tenant, check_name("name", name))
         if found is None:
             raise NotFound(f"there is no source {name!r:.80}")
         return found
 
     async def commit(self, name: str, page: SourcePage) -> SourceCommitted:
-        """Push what is new, changed and gone, remember the records, and move the cursor, in one transaction. The same
-        commit again does nothing. Conflict if the source has another revision than the commit follows."""
+        """Push new, changed and deleted records, store their state, and move the cursor, in one transaction.
+
+        Repeating a commit does nothing. Raises Conflict if the source has another revision than the commit follows.
+        """
         source = await self._existing(name)
         if source.revision == page.check().revision:
             return SourceCommitted(revision=page.revision, repeated=True)
         if source.revision != page.before:
             raise Conflict(f"source {name!r:.80} is at another revision; lease it again to go on where it stands")
-        known = await self._store.sources.known(source.id, [record.key for record in page.records])
-        gone: List[SourceRecord] = []
+        known = await self._store.sources.hashes(source.id, [record.key for record in page.records])
+        gone: list[SourceRecord] = []
         more = False
         if page.last:
             read = {record.key for record in page.records}
-            # One more, to know whether there are, and as many as may be among the records of this very page.
+            # One more, to know if there are more, plus as many as may be among the records of this page.
             limit = GONE_MAX + 1 + len(read)
-            unseen = await self._store.sources.unseen(source.id, source.sweep + page.begin, limit=limit)
+            unseen = await self._store.sources.not_seen_since(source.id, source.sweep + page.begin, limit=limit)
             left = [(key, size) for key, size in unseen if key not in read]
             keys = _first(left)
-            gone, more = await self._gone(source, keys), len(keys) < len(left)
+            gone, more = await self._deleted_records(source, keys), len(keys) < len(left)
         step, items, done = plan(self._tenant, source, page, known, gone, more=more)
-        await asyncio.to_thread(check_payloads, items)  # they may be large, and hold up everything else
+        await asyncio.to_thread(check_payloads, items)  # they may be large, and would block the event loop
         check_items(items)
-        if await self._take(step, self._broker.compiled_specs.admit_steps(items)):
+        if await self._take(step, self._scope.compiled_specs.admit_steps(items)):
             return msgspec.structs.replace(done, repeated=True)
         if items:
-            self._broker.announcer.flushed()
+            self._engine.announcer.wake_polls()
         return done
 
-    async def _gone(self, source: Source, keys: Sequence[str]) -> List[SourceRecord]:
+    async def _deleted_records(self, source: StoredSource, keys: Sequence[str]) -> list[SourceRecord]:
         copies = await self._store.sources.copies(source.id, keys)
         return [
             SourceRecord(key=key, hash="-", data=msgspec.Raw(copies[key].data), partition=copies[key].partition)
@@ -113,12 +116,12 @@ class Sources(Part):
         ]
 
     async def _take(self, step: SourceStep, items: Sequence[PushItem]) -> bool:
-        """Whether another try of the same commit took the step."""
-        self._broker.admission.check_running()
-        self._broker.route.check(self._tenant, items)
+        """Apply the step. Returns True if an earlier attempt of the same commit applied it."""
+        self._engine.admission.check_running()
+        self._engine.write_router.check(self._tenant, items)
         take = partial(self._store.sources.commit, step)
         try:
-            await self._broker.transactor.transact(self._tenant, items, commit=take)
+            await self._engine.transactor.transact(self._tenant, items, commit=take)
         except TransactionRefused as error:
             if isinstance(error.__cause__, QueueFull):
                 raise error.__cause__ from None
@@ -126,7 +129,7 @@ class Sources(Part):
         except LeaseLost:
             raise
         except Conflict:
-            # Perhaps a try of our own took it, whose answer never came.
+            # Perhaps our own earlier attempt applied it, and its answer was lost.
             found = await self._store.sources.get(self._tenant, step.name)
             if found is None or found.revision != step.revision:
                 raise
@@ -134,9 +137,9 @@ class Sources(Part):
         return False
 
 
-def _first(sizes: Sequence[tuple[str, int]]) -> List[str]:
+def _first(sizes: Sequence[tuple[str, int]]) -> list[str]:
     """Return the keys that one commit takes: at least one, and not many nor large ones together."""
-    keys: List[str] = []
+    keys: list[str] = []
     total = 0
     for key, size in sizes[:GONE_MAX]:
         total += size
@@ -147,9 +150,9 @@ def _first(sizes: Sequence[tuple[str, int]]) -> List[str]:
 
 
 def plan(
-    tenant: str, source: Source, page: SourcePage, known: dict[str, str], gone: List[SourceRecord], *, more: bool
-) -> tuple[SourceStep, List[PushItem], SourceCommitted]:
-    """What a commit comes to, where these records are known and those are gone."""
+    tenant: str, source: StoredSource, page: SourcePage, known: dict[str, str], gone: list[SourceRecord], *, more: bool
+) -> tuple[SourceStep, list[PushItem], SourceCommitted]:
+    """Return the step of a commit, given the known and the deleted records."""
     if page.sweep and not page.begin and not source.sweeping:
         raise InvalidRequest(f"source {source.name!r:.80} has no sweep under way; say begin with its first page")
     records = {record.key: record for record in page.records}
@@ -173,7 +176,7 @@ def plan(
         sweeping=not ends if page.sweep else source.sweeping,
         sweep_cursor=(None if ends else page.cursor) if page.sweep else source.sweep_cursor,
         swept=ends,
-        # Of those that did not change the mark alone is new, which counts while a sweep is under way.
+        # For unchanged records only the mark is new, which counts during a sweep.
         seen=[(record.key, record.hash) for record in (records.values() if marks else [*created, *differing])],
         copies=[Copy(record.key, _partition(record), bytes(record.data)) for record in [*created, *changed]],
         gone=[record.key for record in gone],
@@ -190,7 +193,7 @@ def plan(
     return step, items, done
 
 
-def _shown(source: Source) -> SourceView:
+def _shown(source: StoredSource) -> SourceView:
     return SourceView(**{name: getattr(source, name) for name in SourceView.__struct_fields__})
 
 
@@ -198,13 +201,13 @@ def _partition(record: SourceRecord) -> str:
     return record.key if record.partition is None else record.partition
 
 
-def _item(source: Source, page: SourcePage, event: Event, record: SourceRecord) -> PushItem:
-    """Built from the record's own bytes, which are passed on as they came."""
+def _item(source: StoredSource, page: SourcePage, event: Event, record: SourceRecord) -> PushItem:
+    """Return the message for a record, built from its original bytes."""
     head = _encode({"source": source.name, "event": event, "key": record.key})
     return PushItem(
         queue=page.queue,
         payload=b'%b,"record":%b}' % (head[:-1], record.data),
         partition=_partition(record),
         type=f"{page.type}.{event}" if page.type else event,
-        headers={"idempotency-key": f"{source.name}:{record.key}:{page.revision}", **carried(page.trace_context)},
+        headers={"idempotency-key": f"{source.name}:{record.key}:{page.revision}", **context_in(page.trace_context)},
     )

@@ -1,42 +1,41 @@
-"""Specs: planned against what there is, and applied in one transaction."""
+"""Specs: planned against the current state, and applied in one transaction."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from builtins import list as List  # there is a verb of that name
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from fairlane.broker.compiled_specs import CompiledSpecs
 from fairlane.broker.paging import page_of
-from fairlane.broker.part import Part
+from fairlane.broker.resource import Resource
 from fairlane.errors import Conflict, ConsentNeeded, InvalidRequest, NotFound, OutcomeUnknown
-from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.ids import uuid7
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_name, name_or_none
+from fairlane.model.principal import ANYBODY, Principal
 from fairlane.model.queue import QueueOptions
 from fairlane.runtime.ticks import next_tick
 from fairlane.spec import ir
+from fairlane.spec.affected_queues import declared_queues, target_queues
 from fairlane.spec.check import check
-from fairlane.spec.nouns.schedule import options_of, schedule_of
+from fairlane.spec.declarations.schedule import options_of, schedule_of
 from fairlane.spec.plan import plan
-from fairlane.spec.reach import declared, fed
 from fairlane.store.families.schedules import Schedule
 from fairlane.store.families.specs import QueueChange, SpecChange
-from fairlane.wire.base import made
-from fairlane.wire.specs import SpecApplied, SpecDetail, SpecHead, SpecList, SpecListQuery, SpecPlan
+from fairlane.wire.specs import Change, SpecApplied, SpecDetail, SpecHead, SpecList, SpecListQuery, SpecPlan
 
 SPEC_BYTES_MAX = 1024 * 1024
-"""Of a document, and of the text that it was compiled from."""
+"""Largest size of a document, and of the text that it was compiled from."""
 _ROUNDS_MAX = 5
 
 _decode = msgspec.json.Decoder(ir.Spec).decode
 
 
-class There(NamedTuple):
+class CurrentState(NamedTuple):
     """The tenant's queues, groups and schedules, by name."""
 
     queues: dict[str, QueueOptions]
@@ -47,29 +46,39 @@ class _Planned(msgspec.Struct, frozen=True, kw_only=True):
     plan: SpecPlan
     in_force: SpecDetail | None
     recorded: ir.Spec | None
-    there: There
+    there: CurrentState
 
 
-def may_see(caller: Caller, one: SpecDetail, *scopes: str) -> bool:
-    """Whether the caller may see a spec: by its app, or by a queue that it declares, with `status` or one of the
-    scopes."""
+def may_see(caller: Principal, one: SpecDetail, *scopes: str) -> bool:
+    """Return True if the caller may see a spec: by its app, or by one of its queues, with `status` or a scope."""
     of = ("status", *scopes)
     if caller.allows("spec", one.app) or any(map(caller.allows_all, of)):
         return True
     return any(caller.allows(scope, queue) for scope in of for queue in one.spec.get("queues", {}))
 
 
-class Specs(Part):
+class Specs(Resource):
     """The specs of a tenant."""
 
-    async def list(self) -> List[SpecDetail]:
-        """Those in force: the latest version of each app, by name."""
+    @property
+    def compiled(self) -> CompiledSpecs:
+        return self._scope.compiled_specs
+
+    async def load(self) -> None:
+        """Load the specs in force unless they are loaded.
+
+        While the store is unavailable, a broker with a journal continues without them.
+        """
+        await self._scope.intake.know_specs()
+
+    async def all(self) -> list[SpecDetail]:
+        """Return the specs in force: the latest version of each app, by name."""
         return await self._store.specs.in_force(self._tenant)
 
     async def page(self, query: SpecListQuery, may_see: Callable[[SpecDetail], bool]) -> SpecList:
-        """A page of those that may be seen."""
+        """Return a page of the visible specs."""
         shown, total = page_of(
-            filter(may_see, await self.list()),
+            filter(may_see, await self.all()),
             query,
             text=lambda one: one.app,
             up={"app": lambda one: one.app},
@@ -83,12 +92,12 @@ class Specs(Part):
         *,
         before: int | None = None,
         limit: int = 100,
-        caller: Caller = ANYBODY,
-    ) -> List[SpecHead]:
-        """Newest first, without their texts, of the apps whose spec in force the caller may see."""
+        caller: Principal = ANYBODY,
+    ) -> list[SpecHead]:
+        """Return versions without their texts, newest first, of apps whose spec in force the caller may see."""
         apps = None if (app := name_or_none("app", app)) is None else [app]
         if not (caller.allows_all("spec") or caller.allows_all("status")):
-            apps = [one.app for one in await self.list() if may_see(caller, one) and app in (None, one.app)]
+            apps = [one.app for one in await self.all() if may_see(caller, one) and app in (None, one.app)]
         return await self._store.specs.versions(self._tenant, apps=apps, before=before, limit=limit)
 
     async def get(self, version: int) -> SpecDetail:
@@ -98,15 +107,15 @@ class Specs(Part):
         return found
 
     async def export(self, app: str) -> ir.Spec:
-        """The spec of an app as it is now, with what others changed of its queues. NotFound if there is none."""
+        """Return the current state of an app as a spec, with changes by others. Raises NotFound."""
         check_name("app", app)
-        in_force = {version.app: version for version in await self.list()}
+        in_force = {version.app: version for version in await self.all()}
         if app not in in_force:
             raise NotFound(f"there is no app {app!r:.80}")
         recorded = _decode(in_force[app].raw)
-        return _actual(recorded, recorded, await self._there())
+        return _actual(recorded, recorded, await self._current_state())
 
-    async def plan(self, spec: bytes, caller: Caller = ANYBODY) -> SpecPlan:
+    async def plan(self, spec: bytes, caller: Principal = ANYBODY) -> SpecPlan:
         return (await self._plan(await self._checked(spec, caller))).plan
 
     async def apply(
@@ -117,28 +126,28 @@ class Specs(Part):
         by: str = "",
         consent: bool = False,
         version: int | None = None,
-        caller: Caller = ANYBODY,
+        caller: Principal = ANYBODY,
     ) -> SpecApplied:
-        """Make the document what is in force: its queues, its schedules and the version of it in one transaction.
+        """Put the document in force: its queues, its schedules and its version in one transaction.
 
-        With nothing to change nothing is written. ConsentNeeded if messages may be lost, refused or exposed by it,
-        unless `consent` says that this is known. `version`: Conflict if another one is the last by now.
+        Writes nothing if there is nothing to change. Raises ConsentNeeded if messages may be lost, refused or exposed,
+        unless `consent` is given. Raises Conflict if `version` is not the last one.
         """
         checked = await self._checked(spec, caller)
         source, by = _storable("source", source, SPEC_BYTES_MAX), _storable("appliedBy", by, 255)
-        await self._broker.room.check_others()
-        await self._broker.compiled_specs.compile(checked)
+        await self._scope.quota.check_others()
+        await self._scope.compiled_specs.compile(checked)
         for round in range(1, _ROUNDS_MAX + 1):
             planned = await self._plan(checked)
             in_force = planned.in_force
             if in_force is not None and in_force.hash == planned.plan.hash and not planned.plan.changes:
-                return made(SpecApplied, in_force, changes=[])  # also of a call whose answer was lost
+                return _applied(in_force, [])  # also for a retry whose first answer was lost
             if version is not None and planned.plan.version != version:
                 raise Conflict(f"version {planned.plan.version} was applied since the plan was made; plan again")
             if planned.plan.dangers and not consent:
                 raise ConsentNeeded("messages may be lost, refused or exposed: " + "; ".join(planned.plan.dangers[:20]))
             there = planned.there
-            check_quota = self._broker.tenants.check
+            check_quota = self._engine.tenants.check
             await check_quota(self._tenant, "queues", len(checked.queues.keys() - there.queues.keys()))
             await check_quota(self._tenant, "groups", len(_mapped(checked).keys() - _mapped(planned.recorded).keys()))
             await check_quota(self._tenant, "schedules", len(checked.schedules.keys() - there.schedules.keys()))
@@ -147,17 +156,17 @@ class Specs(Part):
                     self._change(checked, planned, source, by, await self._store.now())
                 )
             except (Conflict, OutcomeUnknown):
-                # Somebody was quicker, or the answer was lost: what is there now decides.
+                # Another apply was faster, or the answer was lost: the current state decides.
                 if round == _ROUNDS_MAX or version is not None:
                     raise
                 continue
-            await self._broker.compiled_specs.reload()
-            self._broker.tenants.recount(self._tenant)
-            self._broker.applied_spec()
-            return made(SpecApplied, applied, changes=planned.plan.changes)
+            await self._scope.compiled_specs.reload()
+            self._engine.tenants.recount(self._tenant)
+            self._engine.on_spec_applied()
+            return _applied(applied, planned.plan.changes)
         raise AssertionError("unreachable")
 
-    async def _checked(self, document: bytes, caller: Caller) -> ir.Spec:
+    async def _checked(self, document: bytes, caller: Principal) -> ir.Spec:
         if len(document) > SPEC_BYTES_MAX:
             raise InvalidRequest(f"a spec may have {SPEC_BYTES_MAX} bytes, not {len(document)}")
         try:
@@ -167,10 +176,10 @@ class Specs(Part):
         check_name("app", spec.app)
         if not caller.allows_all("spec"):
             caller.check("spec", spec.app)
-            for scope, queues in (("configure", declared(spec)), ("push", fed(spec))):
+            for scope, queues in (("configure", declared_queues(spec)), ("push", target_queues(spec))):
                 for queue in queues:
                     caller.check(scope, queue)
-        findings = await self._broker.compiled_specs.alone(check, spec)
+        findings = await self._scope.compiled_specs.alone(check, spec)
         if findings:
             raise InvalidRequest("; ".join(finding.render() for finding in findings[:10]))
         now = await self._store.now()
@@ -181,18 +190,18 @@ class Specs(Part):
                 raise InvalidRequest(f"schedules.{name}: {error}") from None
         return spec
 
-    async def _there(self) -> There:
-        queues = await self._store.queues.list(self._tenant)
-        schedules = await self._store.schedules.list(self._tenant)
-        return There(
+    async def _current_state(self) -> CurrentState:
+        queues = await self._store.queues.all(self._tenant)
+        schedules = await self._store.schedules.all(self._tenant)
+        return CurrentState(
             {queue.name: queue.options for queue in queues},
             {schedule.name: schedule_of(schedule.options) for schedule in schedules},
         )
 
     async def _plan(self, spec: ir.Spec) -> _Planned:
-        # The last version first: what is read behind it is not older, and an apply after it is found out.
+        # The last version first: what is read after it is not older, and a later apply is noticed.
         last = await self._store.specs.versions(self._tenant, limit=1)
-        in_force, there = await self.list(), await self._there()
+        in_force, there = await self.all(), await self._current_state()
         version = last[0].version if last else 0
         return await asyncio.to_thread(_planned, spec, in_force, there, version)  # thousands of queues take a while
 
@@ -229,7 +238,7 @@ class Specs(Part):
         )
 
 
-def _planned(spec: ir.Spec, in_force: Sequence[SpecDetail], there: There, version: int) -> _Planned:
+def _planned(spec: ir.Spec, in_force: Sequence[SpecDetail], there: CurrentState, version: int) -> _Planned:
     """Return what applying a spec would change. `version` is the last that was applied of any app."""
     documents = {one.app: _decode(one.raw) for one in in_force}
     recorded = documents.pop(spec.app, None)
@@ -250,7 +259,7 @@ def _planned(spec: ir.Spec, in_force: Sequence[SpecDetail], there: There, versio
 
 
 def hash_of(spec: ir.Spec) -> str:
-    """What says the same has the same, in whatever order it was written."""
+    """Return the hash of a spec, which does not depend on the order of its parts."""
     return hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()
 
 
@@ -259,9 +268,8 @@ def _mapped(spec: ir.Spec | None) -> dict[str, ir.QueueSpec]:
     return {name: queue for name, queue in spec.queues.items() if queue.map_to} if spec else {}
 
 
-def _actual(recorded: ir.Spec, wanted: ir.Spec, there: There) -> ir.Spec:
-    """What is there of two specs: queues with the options that they have, schedules as they are, and the rest as it
-    was applied."""
+def _actual(recorded: ir.Spec, wanted: ir.Spec, there: CurrentState) -> ir.Spec:
+    """Return the current state of two specs: actual queue options and schedules, and the rest as it was applied."""
     queues: dict[str, ir.QueueSpec] = {}
     for name in [*recorded.queues, *wanted.queues]:
         if (options := there.queues.get(name)) is not None:
@@ -273,7 +281,7 @@ def _actual(recorded: ir.Spec, wanted: ir.Spec, there: There) -> ir.Spec:
 
 
 def _check_owners(spec: ir.Spec, others: Sequence[ir.Spec]) -> None:
-    """Conflict if another app has declared something of the same name: each is one app's to say."""
+    """Raise Conflict if another app declares something of the same name."""
     for other in others:
         for kind in ("queues", "commands", "webhooks", "schedules", "pollers"):
             for name in getattr(spec, kind):
@@ -283,3 +291,8 @@ def _check_owners(spec: ir.Spec, others: Sequence[ir.Spec]) -> None:
 
 def _storable(what: str, text: str, chars_max: int) -> str:
     return check_name(what, text, chars_max=chars_max) if text else ""
+
+
+def _applied(spec: SpecDetail, changes: list[Change]) -> SpecApplied:
+    head = {name: getattr(spec, name) for name in SpecHead.__struct_fields__}
+    return SpecApplied(**head, changes=changes)

@@ -1,7 +1,8 @@
-"""Statistics: what the queues of a tenant hold, in numbers, and what this broker counted over time.
+"""Statistics: the contents of a tenant's queues, and the counts of this broker over time.
 
-Counting costs a look at every partition; `counting.py` says how old a number may be. Which queues there are, and how
-they are set up, is known anew each time: whoever has just changed a queue sees it so."""
+A count reads every partition; `count_cache.py` defines how old a number may be. The list of queues and their options
+are never cached: a caller that has just changed a queue sees the change.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +10,13 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from fairlane.broker.counting import Counting
-from fairlane.broker.processes import Processes
+from fairlane.broker.count_cache import CountCache
+from fairlane.broker.peer_stats import PeerStats
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model import stats
-from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_TENANT
+from fairlane.model.principal import ANYBODY, Principal
 from fairlane.model.queue import Queue
 from fairlane.model.stats import GroupStats, QueueStats
 from fairlane.runtime.clock import wall_clock
@@ -23,10 +24,9 @@ from fairlane.store.contract.store import Store
 from fairlane.telemetry import KINDS, Minute, QueueCounts, Tally
 from fairlane.wire import queues as wire
 from fairlane.wire.admin import AdminQueue
-from fairlane.wire.base import made
 from fairlane.wire.status import SpanQuery, TimeRange
 
-_UNREAD_QUEUES = 100  # that are looked into
+_UNREAD_QUEUES = 100  # unread queues that are checked
 _UNREAD_PARTITIONS = 1000
 _WIDTHS = ((60, 1), (6 * 60, 5), (24 * 60, 15), (7 * 24 * 60, 60))
 """(longest range, width of a bucket), in minutes."""
@@ -37,7 +37,7 @@ Counted = list[tuple[Queue, QueueStats]]
 
 
 class Span(NamedTuple):
-    """A range of time in microseconds, and how wide its buckets are."""
+    """A time range in microseconds, and the width of its buckets."""
 
     since: int
     until: int
@@ -52,16 +52,16 @@ class Span(NamedTuple):
 
 
 class Statistics:
-    def __init__(self, store: Store, tenant: str | None, processes: Processes) -> None:
-        """Of the queues of a tenant, or with None of all."""
+    def __init__(self, store: Store, tenant: str | None, peer_stats: PeerStats) -> None:
+        """Create the statistics of a tenant's queues, or of all queues with None."""
         self._store = store
         self._tenant = tenant
-        self._telemetry = telemetry = processes.telemetry
-        self._processes = processes
+        self._telemetry = telemetry = peer_stats.telemetry
+        self._peer_stats = peer_stats
         self._listed: list[Queue] = []
         self._stamp: object = None
-        self._queues = Counting(telemetry, self._count_queues, lambda found: found.partitions)
-        self._groups = Counting(telemetry, self._count_groups, lambda found: sum(one.lanes for one in found))
+        self._queues = CountCache(telemetry, self._count_queues, lambda found: found.partitions)
+        self._groups = CountCache(telemetry, self._count_groups, lambda found: sum(one.lanes for one in found))
 
     async def _count_queues(self, ids: Sequence[int]) -> dict[int, QueueStats]:
         return {one.queue_id: one for one in await self._store.statistics.queues(ids)}
@@ -69,13 +69,13 @@ class Statistics:
     async def _count_groups(self, ids: Sequence[int]) -> dict[int, list[GroupStats]]:
         found: dict[int, list[GroupStats]] = {}
         counted = await self._store.statistics.groups(ids)
-        self._telemetry.lagged((one.group_id, one.lag) for one in counted)
+        self._telemetry.record_lags((one.group_id, one.lag) for one in counted)
         for one in counted:
             found.setdefault(one.group.queue_id, []).append(one)
         return found
 
     async def now(self) -> int:
-        """The store's time, by which ages are told."""
+        """Return the store's time, which ages refer to."""
         return await self._store.now()
 
     async def stop(self) -> None:
@@ -83,67 +83,70 @@ class Statistics:
         await self._groups.stop()
 
     async def listed(self) -> list[Queue]:
-        """Every queue, newest first, as it is now; read again only if some changed."""
+        """Return all queues, newest first. They are read again only if some changed."""
         stamp = await self._store.queues.stamp(self._tenant)
         if stamp != self._stamp:
-            self._listed, self._stamp = await self._store.queues.list(self._tenant), stamp
-            for counting in (self._queues, self._groups):
-                counting.forget_others(queue.id for queue in self._listed)
+            self._listed, self._stamp = await self._store.queues.all(self._tenant), stamp
+            for cache in (self._queues, self._groups):
+                cache.forget_others(queue.id for queue in self._listed)
         return self._listed
 
-    async def queues(self, where: SpanQuery | None = None, caller: Caller = ANYBODY) -> Counted:
-        """Every queue, or those that are meant, newest first, with its numbers; of those that the caller may see."""
-        queues = seen(caller, chosen(await self.listed(), where))
-        looks = self._queues.looks
+    async def queues(self, where: SpanQuery | None = None, caller: Principal = ANYBODY) -> Counted:
+        """Return the matching queues that the caller may see with their numbers, newest first."""
+        queues = visible_to(caller, chosen(await self.listed(), where))
+        looks = self._queues.refreshes
         found = await self._queues.of([queue.id for queue in queues])
-        if where is None and caller.allows_all("status") and looks != self._queues.looks:
+        if where is None and caller.allows_all("status") and looks != self._queues.refreshes:
             depths = {id: one.unfinished for id, one in found.items()}
-            self._telemetry.counted(depths, whole=self._tenant == DEFAULT_TENANT)
+            self._telemetry.record_depths(depths, whole=self._tenant == DEFAULT_TENANT)
         return [(queue, found[queue.id]) for queue in queues if queue.id in found]
 
     async def queue(self, queue_id: int) -> QueueStats:
-        """The numbers of one queue. Raises NotFound."""
+        """Return the numbers of one queue. Raises NotFound."""
         found = await self._queues.of([queue_id])
         if queue_id not in found:
             raise NotFound("Queue not found")
         return found[queue_id]
 
     async def groups_of(self, queue_id: int) -> list[GroupStats]:
-        """The groups of one queue, by name."""
+        """Return the groups of one queue, by name."""
         found = (await self._groups.of([queue_id])).get(queue_id, [])
         return sorted(found, key=lambda one: one.group.name)
 
     async def groups(self) -> list[tuple[Queue, GroupStats]]:
-        """Every group of every queue, by name and queue."""
+        """Return the groups of all queues, by name and queue."""
         queues = await self.listed()
         found = await self._groups.of([queue.id for queue in queues])
         pairs = [(queue, one) for queue in queues for one in found.get(queue.id, ())]
         return sorted(pairs, key=lambda entry: (entry[1].group.name, entry[0].name))
 
     def changed(self, queue_id: int) -> None:
-        """A queue was cleared, or a group of it sent elsewhere or deleted: its numbers are counted anew."""
+        """Drop the numbers of a queue that was cleared, or a group of which was moved or deleted."""
         self._queues.forget(queue_id)
         self._groups.forget(queue_id)
 
     def age_seconds(self) -> int:
-        """Of the numbers of queues that were last answered."""
+        """Return the age of the numbers of queues in the last answer."""
         return self._queues.age_seconds()
 
     def groups_age_seconds(self) -> int:
-        """Of the numbers of groups that were last answered."""
+        """Return the age of the numbers of groups in the last answer."""
         return self._groups.age_seconds()
 
     async def oldest(self, counted: Counted, groups: Sequence[GroupStats]) -> dict[int, int]:
-        """When the oldest unfinished message of each queue came, by the slowest of its groups. Of queues that nobody
-        reads the first are looked into, and in each the first partitions."""
+        """Return the time of the oldest unfinished message of each queue.
+
+        It is the oldest over all groups. Of queues without groups only the first are checked, and in each the first
+        partitions.
+        """
         read_by_some = {one.group.queue_id for one in groups}
         unread = [queue.id for queue, found in counted if queue.id not in read_by_some and found.unfinished]
         return _oldest(groups) | await self._store.statistics.oldest(
             unread[:_UNREAD_QUEUES], partitions=_UNREAD_PARTITIONS
         )
 
-    async def admin_queues(self, caller: Caller = ANYBODY) -> list[AdminQueue]:
-        """Every queue by name, with its depth, age, rate and dead letters."""
+    async def admin_queues(self, caller: Principal = ANYBODY) -> list[AdminQueue]:
+        """Return all queues by name, with depth, age, rate and dead letters."""
         counted = await self.queues(caller=caller)
         oldest = await self.oldest(counted, [one for _, one in await self.groups()])
         rates, now = await self._pushed_in_a_minute(), await self._store.now()
@@ -160,37 +163,38 @@ class Statistics:
         ]
 
     async def _pushed_in_a_minute(self) -> dict[int, float]:
-        """Messages pushed in the last sixty seconds, by queue: the minute that runs, and of the one before as much as
-        is within them."""
+        """Return the messages pushed in the last sixty seconds, by queue: this minute and part of the previous one."""
         now, rates = wall_clock(), dict[int, float]()
-        for minute in await self._processes.minutes(now - 2 * _MINUTE, now):
+        for minute in await self._peer_stats.minutes(now - 2 * _MINUTE, now):
             share = 1.0 if now - minute.at < _MINUTE else 1 - (now - minute.at - _MINUTE) / _MINUTE
             for queue_id, found in minute.queues.items():
                 rates[queue_id] = rates.get(queue_id, 0.0) + found.pushed * max(0.0, share)
         return rates
 
-    async def namespaces(self, caller: Caller = ANYBODY) -> list[wire.NamespaceSummary]:
-        """What the queues hold, by namespace."""
+    async def namespaces(self, caller: Principal = ANYBODY) -> list[wire.NamespaceSummary]:
+        """Return the contents of the queues, by namespace."""
         found = _by_label(await self.queues(caller=caller), lambda queue: queue.namespace)
         return [wire.NamespaceSummary(namespace=name, **fields) for name, fields in found]
 
-    async def tasks(self, caller: Caller = ANYBODY) -> list[wire.TaskSummary]:
-        """What the queues hold, by task."""
+    async def tasks(self, caller: Principal = ANYBODY) -> list[wire.TaskSummary]:
+        """Return the contents of the queues, by task."""
         found = _by_label(await self.queues(caller=caller), lambda queue: queue.task)
         return [wire.TaskSummary(task=name, **fields) for name, fields in found]
 
-    async def overview(self, caller: Caller = ANYBODY) -> wire.Overview:
-        """What all queues hold together."""
+    async def overview(self, caller: Principal = ANYBODY) -> wire.Overview:
+        """Return the contents of all queues together."""
         counted, now = await self.queues(caller=caller), await self._store.now()
         groups = [entry for _, entry in await self.groups()]
         if self._tenant == DEFAULT_TENANT:
-            self._telemetry.aged(min((one.oldest_at for one in groups if one.oldest_at is not None), default=None))
+            self._telemetry.record_oldest(
+                min((one.oldest_at for one in groups if one.oldest_at is not None), default=None)
+            )
         ages = [(now - group.oldest_at) / 1e6 if group.oldest_at is not None else 0.0 for group in groups]
         pushed = acked = 0
         # The first element is the last full minute. The list is empty just after the clock jumped forward.
-        for minute in (await self._processes.minutes(wall_clock() - 2 * _MINUTE))[:1]:
+        for minute in (await self._peer_stats.minutes(wall_clock() - 2 * _MINUTE))[:1]:
             pushed, acked = minute.verbs["push"].items, minute.verbs["ack"].items
-            if self._tenant != DEFAULT_TENANT:  # of what other tenants do none is told
+            if self._tenant != DEFAULT_TENANT:  # a tenant does not see the throughput of others
                 own = [found for queue, _ in counted if (found := minute.queues.get(queue.id)) is not None]
                 pushed, acked = sum(one.pushed for one in own), sum(one.acks for one in own)
         return wire.Overview(
@@ -206,7 +210,7 @@ class Statistics:
         )
 
     async def span(self, query: SpanQuery, *, hours: int = 1) -> Span:
-        """The time that is asked for; the last hours unless the query says otherwise."""
+        """Return the requested time range, by default the last `hours`."""
         until = await self._store.now() if query.until is None else query.until
         since = until - hours * 3_600_000_000 if query.since is None else query.since
         if since > until:
@@ -214,24 +218,24 @@ class Statistics:
         return Span(since, until)
 
     async def series(self, span: Span) -> list[Bucket]:
-        """What this broker counted, oldest first; times in which it did not run have no bucket."""
+        """Return the counts of this broker, oldest first. Times in which it did not run have no bucket."""
         width = span.width_minutes * _MINUTE
         found: dict[int, Bucket] = {}
-        for minute in await self._processes.minutes(*span):
+        for minute in await self._peer_stats.minutes(*span):
             at = minute.at - minute.at % width
             found.setdefault(at, Bucket(at)).add(minute)
         return [found[at] for at in sorted(found)]
 
 
-def seen(caller: Caller, queues: list[Queue]) -> list[Queue]:
-    """Those that a caller may see."""
+def visible_to(caller: Principal, queues: list[Queue]) -> list[Queue]:
+    """Return the queues that a caller may see."""
     if caller.allows_all("status"):
         return queues
     return [queue for queue in queues if caller.allows("status", queue.name)]
 
 
 def chosen(queues: list[Queue], where: SpanQuery | None) -> list[Queue]:
-    """The queues that a query means."""
+    """Return the queues that a query selects."""
     if where is None:
         return queues
     return [
@@ -244,7 +248,7 @@ def chosen(queues: list[Queue], where: SpanQuery | None) -> list[Queue]:
 
 
 def _oldest(groups: Sequence[GroupStats]) -> dict[int, int]:
-    """When the oldest message of each queue came that some of these groups has not finished."""
+    """Return the time of the oldest message of each queue that some of these groups has not finished."""
     oldest: dict[int, int] = {}
     for one in groups:
         if one.oldest_at is not None:
@@ -253,11 +257,18 @@ def _oldest(groups: Sequence[GroupStats]) -> dict[int, int]:
 
 
 def counts(of: stats.Counts) -> wire.Counts:
-    return made(wire.Counts, of, processing=of.leased, dead_letter=of.dead)
+    return wire.Counts(
+        total=of.total,
+        pending=of.pending,
+        processing=of.leased,
+        completed=of.completed,
+        failed=of.failed,
+        dead_letter=of.dead,
+    )
 
 
 def summed(counted: Counted) -> wire.Counts:
-    some = [found for _, found in counted]  # of very many queues, each number at once
+    some = [found for _, found in counted]  # for very many queues, one pass per number is faster
     return wire.Counts(
         total=sum([one.total for one in some]),
         pending=sum([one.pending for one in some]),
@@ -287,7 +298,7 @@ def _together(some: list[QueueStats]) -> dict[str, Any]:
 
 
 class Bucket:
-    """A bucket of telemetry: what happened from `at` on, for `seconds`."""
+    """A bucket of telemetry: the counts from `at` on, for `seconds`."""
 
     __slots__ = ("at", "cpu_seconds", "queues", "resident_bytes", "seconds", "verbs")
 

@@ -1,25 +1,28 @@
-"""Tenants: made, limited and deleted by whoever runs the broker, and what is left of the quotas of each.
+"""Tenants: create, limit and delete, for operators; and the remaining quotas of each.
 
-Where something new is made its kind is counted, at most once a second; in between what this broker made is added. What
-is stored is measured as seldom as it is dear. So brokers that are asked at once may let a little more pass."""
+Creating something counts its kind, at most once a second; in between the creations of this broker are added. Stored
+bytes are measured as rarely as measuring is slow. So concurrent brokers may slightly exceed a quota.
+"""
 
 from __future__ import annotations
 
 import time
-from builtins import list as List  # there is a verb of that name
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal, TypeVar
 from weakref import WeakValueDictionary
 
-from fairlane.broker.counting import serves_seconds
+import msgspec
+
+from fairlane.broker.count_cache import cache_seconds
 from fairlane.errors import AlreadyExists, NotFound, OverQuota, QuotaReached
+from fairlane.model.moment import moment_or_none
 from fairlane.model.names import check_name
 from fairlane.model.tenant import Quotas
-from fairlane.runtime.rate import Allowance, Ration
+from fairlane.model.tenant import Tenant as StoredTenant
+from fairlane.runtime.rate import RateLimit, WorkLimit
 from fairlane.store.contract.store import Store
 from fairlane.store.families.queues import CATALOGUE
-from fairlane.wire.base import made
 from fairlane.wire.tenants import Tenant, TenantDetail, Used
 
 T = TypeVar("T")
@@ -28,68 +31,70 @@ _COUNTABLE: Final[tuple[Countable, ...]] = ("queues", "partitions", "groups", "s
 _COUNT_SECONDS: Final = 1.0
 _NAME_CHARS_MAX: Final = 63
 NONE: Final = Quotas()
-"""Of most tenants: this very one, so that a push need not look closer."""
+"""Quotas of most tenants: this same object, so that a push can skip the check."""
 
 
 class Tenants:
-    """All tenants. `known` are their quotas."""
+    """All tenants. `known` has their quotas."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.known: dict[str, Quotas] = {}
-        self.rations: dict[str, Ration] = {}
-        """Of requests, by those tenants that have a quota of them."""
-        self.allowances: dict[str, Allowance] = {}
-        """Of the work of expressions, by those tenants that have a quota of it. Always this very one."""
-        self.rooms: WeakValueDictionary[str, Room] = WeakValueDictionary()
-        """Of the tenants that are in memory."""
+        self.rate_limits: dict[str, RateLimit] = {}
+        """Rate limits of requests, for tenants with such a quota."""
+        self.work_limits: dict[str, WorkLimit] = {}
+        """Limits of the work of expressions, for tenants with such a quota. The dictionary itself is never replaced."""
+        self.tenant_quotas: WeakValueDictionary[str, TenantQuota] = WeakValueDictionary()
+        """Quotas of the tenants in memory."""
         self._used: dict[str, tuple[float, Counter[str]]] = {}
 
     async def reload(self) -> None:
-        found = await self._store.tenants.list()
+        found = await self._store.tenants.all()
         self.known = {one.name: NONE if one.quotas == NONE else one.quotas for one in found}
-        for name, room in self.rooms.items():
-            room.quotas = self.known.get(name, NONE)
+        for name, quota in self.tenant_quotas.items():
+            quota.limit(self.known.get(name, NONE))
         limits = {name: most for name, one in self.known.items() if (most := one.requests_per_second) is not None}
-        self.rations = {
-            name: known if (known := self.rations.get(name)) and known.per_second == most else Ration(most)
+        self.rate_limits = {
+            name: known if (known := self.rate_limits.get(name)) and known.per_second == most else RateLimit(most)
             for name, most in limits.items()
         }
         works = {name: most for name, one in self.known.items() if (most := one.expression_work_per_second) is not None}
-        for name in {*works, *self.allowances}:
-            allowance, most = self.allowances.get(name), works.get(name)
+        for name in {*works, *self.work_limits}:
+            work_limit, most = self.work_limits.get(name), works.get(name)
             if most is None:
-                del self.allowances[name]
-            elif allowance is None or allowance.per_second != most:
-                self.allowances[name] = Allowance(most)
+                del self.work_limits[name]
+            elif work_limit is None or work_limit.per_second != most:
+                self.work_limits[name] = WorkLimit(most)
         self._used.clear()
 
-    async def list(self) -> List[Tenant]:
-        """By name."""
-        return [made(Tenant, one) for one in await self._store.tenants.list()]
+    async def all(self) -> list[Tenant]:
+        """Return all tenants, by name."""
+        return [_shown(one) for one in await self._store.tenants.all()]
 
     async def show(self, name: str) -> TenantDetail:
-        """A tenant, with its quotas and what it has. Raises NotFound."""
+        """Return a tenant with its quotas and usage. Raises NotFound."""
         found = await self._store.tenants.get(check_name("tenant", name))
         if found is None:
             raise NotFound(f"there is no tenant {name!r:.80}")
         used = dict(zip(_COUNTABLE, await self._store.tenants.counts(name), strict=True))
-        return made(TenantDetail, found, used=Used(**used))
+        return TenantDetail(**msgspec.structs.asdict(_shown(found)), used=Used(**used))
 
     async def create(self, name: str, quotas: Quotas = NONE) -> Tenant:
-        """Raises AlreadyExists."""
+        """Create a tenant. Raises AlreadyExists."""
         if not await self._store.tenants.make(check_name("tenant", name, chars_max=_NAME_CHARS_MAX), quotas):
             raise AlreadyExists(f"there is a tenant {name!r:.80} already")
         return await self._changed(name)
 
     async def limit(self, name: str, quotas: Quotas) -> Tenant:
-        """Give it these quotas in place of all that it had. Raises NotFound."""
+        """Replace all quotas of a tenant. Raises NotFound."""
         await self._store.tenants.limit(check_name("tenant", name), quotas)
         return await self._changed(name)
 
     async def delete(self, name: str) -> bool:
-        """Delete a tenant that has no queues any more, with its specs, schedules, sources, streams and keys; False if
-        it is not there. Conflict while it has queues."""
+        """Delete a tenant without queues, with its specs, schedules, sources, streams and keys.
+
+        Returns False if it does not exist. Raises Conflict while it has queues.
+        """
         deleted = await self._store.tenants.delete(check_name("tenant", name))
         await self.reload()
         self._store.hint(CATALOGUE)
@@ -101,12 +106,12 @@ class Tenants:
         return await self.show(name)
 
     def limits(self, tenant: str, kind: Countable) -> bool:
-        """Whether there is a quota of them."""
+        """Return True if the tenant has a quota of this kind."""
         quotas = self.known.get(tenant)
         return quotas is not None and getattr(quotas, kind) is not None
 
     async def check(self, tenant: str, kind: Countable, new: int) -> None:
-        """QuotaReached if the tenant may not have so many more."""
+        """Raise QuotaReached if the tenant may not have `new` more."""
         most: int | None = getattr(self.known.get(tenant, NONE), kind)
         if most is None or not new:
             return
@@ -125,12 +130,19 @@ class Tenants:
         self._used.pop(tenant, None)
 
 
+def _shown(tenant: StoredTenant) -> Tenant:
+    return Tenant(name=tenant.name, quotas=tenant.quotas, created_at=moment_or_none(tenant.created_at))
+
+
 class _Measure:
     """A cached check of the stored bytes of a tenant against its quota."""
 
     def __init__(self, measure: Callable[[Quotas], Awaitable[str | None]]) -> None:
         self._measure = measure
         self._full: str | None = None
+        self.until = 0.0
+
+    def forget(self) -> None:
         self.until = 0.0
 
     async def full(self, quotas: Quotas) -> str | None:
@@ -141,30 +153,36 @@ class _Measure:
             try:
                 self._full = await self._measure(quotas)
             finally:
-                self.until = (now := time.monotonic()) + max(_COUNT_SECONDS, serves_seconds(now - began))
+                self.until = (now := time.monotonic()) + max(_COUNT_SECONDS, cache_seconds(now - began))
         return self._full
 
 
-class Room:
-    """The room that a tenant has left for messages, for what it stores beside them, and for pops that wait."""
+class TenantQuota:
+    """The quota of one tenant: for messages, for other stored data, and for long polls."""
 
     def __init__(self, store: Store, tenant: str, tenants: Tenants) -> None:
         self._store = store
         self._tenant = tenant
         self.quotas = tenants.known.get(tenant, NONE)
-        tenants.rooms[tenant] = self
+        tenants.tenant_quotas[tenant] = self
         self._polls = 0
         self._messages = _Measure(self._measure_messages)
         self._others = _Measure(self._measure_others)
 
+    def limit(self, quotas: Quotas) -> None:
+        """Use these quotas from now on."""
+        self.quotas = quotas
+
     async def check(self) -> None:
-        """OverQuota if as many messages, or as many bytes of them, are stored as may be."""
+        """Raise OverQuota if the tenant may store no more messages, or bytes of them."""
         if self.quotas.depth is not None or self.quotas.bytes is not None:
             self._refuse(await self._messages.full(self.quotas))
 
     async def check_others(self) -> None:
-        """OverQuota if as many bytes are stored beside messages as may be. Messages do not count: consumers that
-        finish them may have to store something."""
+        """Raise OverQuota if the tenant may store no more other data.
+
+        Messages do not count, because finishing messages may require storing something.
+        """
         if self.quotas.bytes is not None:
             self._refuse(await self._others.full(self.quotas))
 
@@ -174,12 +192,13 @@ class Room:
 
     def forget(self) -> None:
         """Measure again at the next check."""
-        self._messages.until = self._others.until = 0.0
+        self._messages.forget()
+        self._others.forget()
 
     async def _measure_messages(self, quotas: Quotas) -> str | None:
         again = "try again when some of it is finished"
         if quotas.depth is not None:
-            ids = [queue.id for queue in await self._store.queues.list(self._tenant)]
+            ids = [queue.id for queue in await self._store.queues.all(self._tenant)]
             depth = sum(one.unfinished for one in await self._store.statistics.queues(ids))
             if depth >= quotas.depth:
                 return f"{depth} messages are not finished, and {quotas.depth} may be; {again}"
@@ -196,7 +215,7 @@ class Room:
         return f"{stored} bytes are stored beside its messages, and {quotas.bytes} may be; delete some, or ask for more"
 
     async def wait(self, popping: Awaitable[T], most: int) -> T:
-        """A pop that may wait. OverQuota if as many wait already as may."""
+        """Await a pop that may wait. Raises OverQuota if the tenant has too many long polls."""
         if self._polls >= most:
             if hasattr(popping, "close"):
                 popping.close()

@@ -1,4 +1,4 @@
-"""Transactions: acks and pushes over any queues, all or nothing. Never merged with others."""
+"""Transactions: acks and pushes over any queues, all or nothing. They are never combined with other requests."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from fairlane.broker.ack import Acker, AckRequest
 from fairlane.broker.ack_plan import Plan, outcome_of
 from fairlane.broker.capacity import full
 from fairlane.broker.push import Pusher
-from fairlane.broker.push_batch import Draft, Flush, PushRequest, doubt
-from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
+from fairlane.broker.push_batch import PartitionBatch, PushFlight, PushRequest, recheck_ids
 from fairlane.errors import (
     AlreadyApplied,
     FairlaneError,
@@ -22,11 +21,13 @@ from fairlane.errors import (
     OutcomeUnknown,
     StoreUnavailable,
     TransactionRefused,
+    as_outcome_unknown,
 )
 from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem, AckOutcome, Outcomes, PushOutcome
-from fairlane.store.contract.acks import only_repeats
+from fairlane.runtime.backoff import UNKNOWN_OUTCOME_PAUSES
+from fairlane.store.contract.ack_rules import only_repeats
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import (
     AckResult,
@@ -50,7 +51,7 @@ class AckStep(msgspec.Struct):
 
 
 class _Acks(msgspec.Struct):
-    """The acks of one group in a transaction, and where in it they stand."""
+    """The acks of one group in a transaction, with their step indexes."""
 
     request: AckRequest
     steps: list[int]
@@ -77,12 +78,11 @@ class Transactor:
         commit: Commit | None = None,
         release: bool = False,
     ) -> list[Outcome]:
-        """One outcome per step, in order. TransactionRefused, and nothing applied, if a step is refused.
+        """Apply a transaction. Returns one outcome per step, in order.
 
-        A push whose transactionId is known is a repeat of this transaction, or of a part of it, and counts as done; one
-        that is not known is refused (AlreadyApplied) if all the acks are repeats.
-        `commit` is the store's verb, if it is not the plain one; with `release` what the acks leave of their leases
-        is given back.
+        Raises TransactionRefused, and applies nothing, if a step is refused. A push with a known transactionId repeats
+        this transaction or part of it, and counts as done. An unknown one is refused (AlreadyApplied) if all acks are
+        repeats. `commit` is a custom verb of the store. With `release` the rest of the leases is released.
         """
         parts, plans = _by_group(tenant, steps), _Plans()
         for part in parts:
@@ -93,18 +93,18 @@ class Transactor:
                     raise TransactionRefused(f"rolled back: step {index}: {outcome.error}", index=index)
         _check_order(plans)
         push_indexes = [index for index, step in enumerate(steps) if isinstance(step, PushItem)]
-        flush = Flush([PushRequest(tenant, [step for step in steps if isinstance(step, PushItem)], traced=True)])
-        await self._pusher.draft(flush)
+        flight = PushFlight([PushRequest(tenant, [step for step in steps if isinstance(step, PushItem)], traced=True)])
+        await self._pusher.pack(flight)
         for _, plan in plans if release else ():
             ack, upto = plan.ack, plan.ack.done[0][1] if plan.ack.done else 0
             ack.release = ack.unordered
             if not ack.unordered and not ack.nacks:
                 ack.nacks = [Nack(upto, charge=False, error="released", delay_ms=0)]
-        acked = await self._commit(commit or self._store.messages.transact, flush, plans, push_indexes)
+        acked = await self._commit(commit or self._store.messages.transact, flight, plans, push_indexes)
         for (part, plan), result in zip(plans, acked, strict=True):
             if not self._acker.answer(plan, result, part.outcomes):
                 await self._acker.answer_each(plan, result, part.request.items, part.outcomes)
-        pushed = flush.outcomes[0]
+        pushed = flight.outcomes[0]
         if isinstance(pushed, Exception):
             raise pushed
         outcomes: dict[int, Outcome] = dict(zip(push_indexes, pushed, strict=True))
@@ -115,57 +115,59 @@ class Transactor:
     async def _commit(
         self,
         commit: Commit,
-        flush: Flush,
+        flight: PushFlight,
         plans: _Plans,
         push_indexes: list[int],
     ) -> list[AckResult]:
-        if isinstance(error := flush.outcomes[0], Exception):
+        if isinstance(error := flight.outcomes[0], Exception):
             raise error
-        pauses = iter(UNKNOWN_PAUSES)
+        pauses = iter(UNKNOWN_OUTCOME_PAUSES)
         unknown = False
         for _ in range(_ROUNDS_MAX):
-            drafts = list(flush.drafts.values())
+            batches = list(flight.batches.values())
             try:
-                acked, pushed = await commit([plan.ack for _, plan in plans], [draft.slice for draft in drafts])
+                acked, pushed = await commit([plan.ack for _, plan in plans], [batch.slice for batch in batches])
                 _check_acks(plans, acked)
                 if all(isinstance(result, Stored) for result in pushed):
-                    if drafts and only_repeats([plan.ack for _, plan in plans], acked):
-                        raise _applied_before(push_indexes[drafts[0].owners[0][1]])
-                    await self._pusher.apply(flush, drafts, pushed)
+                    if batches and only_repeats([plan.ack for _, plan in plans], acked):
+                        raise _applied_before(push_indexes[batches[0].owners[0][1]])
+                    await self._pusher.apply(flight, batches, pushed)
                     return acked
-                await self._mend(flush, drafts, pushed, push_indexes)
+                await self._mend(flight, batches, pushed, push_indexes)
             except OutcomeUnknown:
                 unknown = True
-                if (pause := next(pauses, None)) is None or not all(d.slice.options.dedup_seconds for d in drafts):
+                if (pause := next(pauses, None)) is None or not all(d.slice.options.dedup_seconds for d in batches):
                     raise
                 await asyncio.sleep(pause)
-                doubt(drafts)
+                recheck_ids(batches)
             except FairlaneError as refusal:
                 if not unknown:
                     raise
-                raise still_unknown(refusal) from refusal
+                raise as_outcome_unknown(refusal) from refusal
         changing = StoreUnavailable("the store kept changing under this transaction; try again")
-        raise still_unknown(changing) if unknown else changing
+        raise as_outcome_unknown(changing) if unknown else changing
 
     async def _mend(
-        self, flush: Flush, drafts: list[Draft], pushed: Sequence[PushResult], push_indexes: list[int]
+        self, flight: PushFlight, batches: list[PartitionBatch], pushed: Sequence[PushResult], push_indexes: list[int]
     ) -> None:
-        """Nothing was applied: take out what is stored already, look again for what moved, and refuse what cannot
-        be."""
-        for draft, result in zip(drafts, pushed, strict=True):
+        """Prepare another attempt after nothing was applied.
+
+        Removes stored messages, looks up moved partitions, and refuses the rest.
+        """
+        for batch, result in zip(batches, pushed, strict=True):
             if isinstance(result, OperationsAhead):
-                _, queue, partition = draft.partition
+                _, queue, partition = batch.partition
                 raise LaneWaiting(
                     f"rolled back: operations wait in partition {partition!r} of queue {queue!r}; try again"
                 )
             if isinstance(result, Full):
-                index = push_indexes[draft.owners[0][1]]
+                index = push_indexes[batch.owners[0][1]]
                 error = full(result)
                 raise TransactionRefused(f"rolled back: step {index}: {error}", index=index) from error
         undecided = [
-            (draft, result) for draft, result in zip(drafts, pushed, strict=True) if not isinstance(result, Stored)
+            (batch, result) for batch, result in zip(batches, pushed, strict=True) if not isinstance(result, Stored)
         ]
-        await self._pusher.apply(flush, [draft for draft, _ in undecided], [result for _, result in undecided])
+        await self._pusher.apply(flight, [batch for batch, _ in undecided], [result for _, result in undecided])
 
 
 def _applied_before(index: int) -> AlreadyApplied:
@@ -177,7 +179,7 @@ def _applied_before(index: int) -> AlreadyApplied:
 
 
 def _by_group(tenant: str, steps: Sequence[Step]) -> list[_Acks]:
-    """The acks of a transaction."""
+    """Return the acks of a transaction, by group."""
     items: dict[str, dict[int, AckItem]] = defaultdict(dict)
     verdicts: dict[tuple[str, PartitionId, str, int | None], int] = {}
     for index, step in enumerate(steps):
@@ -216,7 +218,7 @@ def _check_order(plans: _Plans) -> None:
 
 
 def _check_acks(plans: _Plans, acked: Sequence[AckResult]) -> None:
-    """TransactionRefused names the first step that cannot be."""
+    """Raise TransactionRefused for the first step that cannot be applied."""
     refused: dict[int, str | None] = {}
     for (part, plan), result in zip(plans, acked, strict=True):
         if result.state == "operations_ahead":

@@ -8,21 +8,21 @@ from typing import Any, Unpack
 import msgspec
 
 from fairlane.broker.transact import AckStep, Outcome, Step
-from fairlane.model.message import Message, PushItem, PushOptions, check_options, check_payload
+from fairlane.model.message import OPTIONS, Message, PushItem, PushOptions, check_options, check_payload
 from fairlane.model.outcome import AckStatus
 from fairlane.model.payload import json_of
 from fairlane.model.verdict import ack_item
 
 
 class Transaction:
-    """Steps in the making; `outcomes` after the commit."""
+    """Steps that are being collected. `outcomes` is set after the commit."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.outcomes: list[Outcome] = []
 
     def push(self, queue: str, data: Any, **options: Unpack[PushOptions]) -> None:
-        self.steps.append(item_of(queue, data, **options))
+        self.steps.append(item_of(queue, data, options))
 
     def ack(
         self,
@@ -36,14 +36,13 @@ class Transaction:
             self.steps.append(AckStep(ack_item(message, status, error, None, result), message.group))
 
 
-def item_of(queue: str, data: Any, **options: Unpack[PushOptions]) -> PushItem:
-    check_options(options)
+def item_of(queue: str, data: Any, options: PushOptions, allowed: frozenset[str] = OPTIONS) -> PushItem:
+    check_options(options, allowed)
     return PushItem(queue=queue, payload=encoded("the data", data), **options)
 
 
 def encoded(what: str, value: Any) -> bytes:
-    """`value` as JSON. Raw parts of it are bytes that nobody has looked at yet, and objects may be nested without
-    end."""
+    """Return `value` as JSON, after checking raw parts and the depth of nesting."""
     encoded = json_of(what, value)
     check_payload(encoded)
     return encoded

@@ -1,4 +1,4 @@
-"""Long polls: parked in memory, holding nothing, until something may be there for them."""
+"""Long polls: they wait in memory, without holding resources, until there may be messages for them."""
 
 from __future__ import annotations
 
@@ -10,38 +10,43 @@ from itertools import islice
 from fairlane.errors import TooManyPolls
 
 WaitKey = tuple[int, str]
-"""Partition-bound polls wait beside the others of their group: (group id, partition or "")."""
+"""Group id, and partition or "" for any."""
 
 NOT_MADE_YET = 0
-"""Where polls wait whose queue or partition is not there; any push may make it."""
+"""Pseudo queue of polls whose queue or partition does not exist yet. Any push may create it."""
 
 
 class Waiters:
-    """Wakes are hints: who is woken looks again, and waits again if another was faster."""
+    """Waiting polls.
+
+    Wakes are hints: a woken poll tries again, and waits again if another was faster.
+    """
 
     def __init__(self, polls_max: int) -> None:
         self._polls = 0
         self._polls_max = polls_max
         self.ended = False
         self.parked: dict[int, dict[WaitKey, dict[asyncio.Future[None], None]]] = defaultdict(dict)
-        """By queue; those who leave last take it away."""
+        """Waiting polls by queue. Empty entries are removed."""
 
     def __len__(self) -> int:
         return sum(len(line) for lines in self.parked.values() for line in lines.values())
 
     def counts(self) -> dict[int, int]:
-        """How many polls wait, by queue."""
+        """Return the number of waiting polls, by queue."""
         return {queue_id: sum(map(len, lines.values())) for queue_id, lines in self.parked.items()}
 
     def park(self, queue_id: int, key: WaitKey) -> asyncio.Future[None]:
-        """A future that a wake completes. It must be given back with `leave`."""
+        """Return a future that a wake completes. It must be removed with `leave`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.parked[queue_id].setdefault(key, {})[future] = None
         return future
 
     async def wait(self, parked: Collection[asyncio.Future[None]], seconds: float) -> None:
-        """Wait until one of them is woken, or for so long. TooManyPolls if as many wait already as may: each holds a
-        connection, and what they wait for has to come in on another."""
+        """Wait until one of them is woken, or for `seconds`.
+
+        Raises TooManyPolls if too many wait: each holds a connection, and pushes need others.
+        """
         if self._polls >= self._polls_max:
             raise TooManyPolls(f"{self._polls} long polls wait here already; ask again soon, or without waiting")
         self._polls += 1
@@ -60,15 +65,14 @@ class Waiters:
             self.parked.pop(queue_id, None)
 
     def wake(self, queue_id: int, lanes: int, *, group_id: int | None = None) -> None:
-        """`lanes` lanes of the queue may be ready: wake as many polls of each group, or of one, longest parked
-        first."""
+        """Wake up to `lanes` polls of each group, or of one group, longest waiting first: lanes may be ready."""
         for (poll_group, _), line in self.parked.get(queue_id, {}).items():
             if group_id is None or group_id == poll_group:
                 for future in list(islice((future for future in line if not future.done()), lanes)):
                     future.set_result(None)
 
     def wake_line(self, queue_id: int, key: WaitKey) -> None:
-        """Wake all that wait beside each other."""
+        """Wake all polls with the same key."""
         for future in self.parked.get(queue_id, {}).get(key, ()):
             if not future.done():
                 future.set_result(None)
@@ -78,7 +82,7 @@ class Waiters:
             self.wake(queue_id, lanes, group_id=group_id)
 
     def end(self) -> None:
-        """Wake all, for good: who looks again is to answer with how things are."""
+        """Wake all polls for good, so that they answer with the current state."""
         self.ended = True
         self.wake_all()
 

@@ -1,46 +1,44 @@
-"""Workers: they report, and are listed while they do."""
+"""Workers: their reports, and the list of live ones."""
 
 from __future__ import annotations
-
-from builtins import list as List  # there is a verb of that name
 
 import msgspec
 
 from fairlane.broker.paging import page_of
-from fairlane.broker.part import Part
+from fairlane.broker.resource import Resource
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_name
 from fairlane.wire.base import decoder
-from fairlane.wire.workers import Worker, WorkerListQuery, WorkerReport
+from fairlane.wire.workers import LiveWorker, WorkerListQuery, WorkerReport
 from fairlane.wire.workers import Workers as WorkerPage
 
 ALIVE_SECONDS = 35
-"""Three times what a worker waits between two reports, and a little more."""
+"""Time for which a worker counts as alive: a little more than three intervals between reports."""
 KEEP_SECONDS = 24 * 3600
 
 
-class Workers(Part):
+class Workers(Resource):
     async def report(self, id: str, report: WorkerReport) -> None:
         facts = msgspec.json.encode(report).decode()
-        await self._broker.room.check_others()
+        await self._scope.quota.check_others()
         await self._store.workers.beat(self._tenant, check_name("id", id), facts, keep_seconds=KEEP_SECONDS)
 
-    async def list(self) -> List[Worker]:
-        """Those that are alive, by id."""
-        seen = await self._store.workers.list(self._tenant, seconds=ALIVE_SECONDS)
+    async def all(self) -> list[LiveWorker]:
+        """Return the live workers, by id."""
+        seen = await self._store.workers.all(self._tenant, seconds=ALIVE_SECONDS)
         reports = [decoder(WorkerReport).decode(one.facts) for one in seen]
         return [
-            Worker(id=one.id, seen_at=Moment(one.seen_at), **msgspec.structs.asdict(report))
+            LiveWorker(id=one.id, seen_at=Moment(one.seen_at), **msgspec.structs.asdict(report))
             for one, report in zip(seen, reports, strict=True)
         ]
 
     async def queues(self, id: str) -> set[str]:
-        """Return the queues that the worker with this id last reported; none if it is not alive."""
-        return {own.queue for one in await self.list() if one.id == id for own in one.queues}
+        """Return the queues in the last report of a worker. Empty if it is not alive."""
+        return {own.queue for one in await self.all() if one.id == id for own in one.queues}
 
     async def page(self, query: WorkerListQuery) -> WorkerPage:
-        """A page of them, with the numbers of all."""
-        alive = await self.list()
+        """Return a page of live workers, with totals."""
+        alive = await self.all()
         shown, total = page_of(
             alive,
             query,
@@ -63,6 +61,6 @@ class Workers(Part):
             failed=sum(own.failed for own in parts),
         )
 
-    async def leave(self, id: str) -> bool:
-        """False if it was not known."""
-        return await self._store.workers.leave(self._tenant, check_name("id", id))
+    async def deregister(self, id: str) -> bool:
+        """Remove a worker. Returns False if it is unknown."""
+        return await self._store.workers.deregister(self._tenant, check_name("id", id))

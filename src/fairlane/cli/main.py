@@ -1,140 +1,131 @@
-"""`fairlane ...`"""
+"""`fairlane ...`: the command line and its entry point."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, NoReturn
+from importlib import import_module
+from typing import NoReturn
 
-from fairlane.cli import INTERRUPTED, REFUSED, TRY_AGAIN, Exit
-from fairlane.cli.command import Command, Parameter, is_option, opt
-from fairlane.cli.nouns import NOUNS, VERBS, noun, verb
-from fairlane.errors import FairlaneError, InvalidRequest
+import click
+from click.exceptions import Exit, NoArgsIsHelpError, NoSuchCommand
 
-COMPLETING = "_FAIRLANE_COMPLETE"
-"""Set by the shell that asks what the words may go on with, as `completion.py` tells it to."""
-_ABOUT = "Fairlane: a durable, ordered message queue on the SQL database you already run."
-_CODES = "Exit codes: 0 done, 1 nothing found, 2 wrong or refused, 75 try again later."
-_SERVER = opt(
-    "The broker. It may stand behind the command too.", "-s", "--server", metavar="URL", envvar="FAIRLANE_SERVER"
+from fairlane.cli import INTERRUPTED, REFUSED, TRY_AGAIN
+from fairlane.cli.toolkit.command import CommandGroup
+from fairlane.cli.toolkit.output import printable
+from fairlane.errors import FairlaneError
+
+COMMANDS = {
+    "serve": "serve",
+    "push": "push",
+    "pop": "pop",
+    "ack": "pop",
+    "tail": "tail",
+    "poll": "poll",
+    "status": "status",
+    "top": "status",
+    "doctor": "doctor",
+    "completion": "completion",
+}
+"""Modules of the commands that belong to no group."""
+
+GROUPS = {
+    "queue": "List, show, create, set, pause, explain, clear and delete queues.",
+    "message": "List, show, retry, dead-letter and delete stored messages, and read their results.",
+    "group": "List, seek and delete consumer groups.",
+    "dlq": "List, show, replay and purge dead letters.",
+    "retention": "Apply retention rules now, and list what they deleted.",
+    "spec": "Check, plan and apply specs, the files that declare queues.",
+    "hook": "List, sign and test the webhooks that specs declare.",
+    "schedule": "Define, list, pause and run schedules, which push messages at set times.",
+    "worker": "Run the handlers of an app (`fairlane worker module:app`), and list live workers.",
+    "source": "List and delete the sources that `fairlane poll` reads.",
+    "trace": "Show the messages of a trace, and the notes that consumers added.",
+    "pause": "Pause and resume all pops or all pushes.",
+    "key": "Create, list, rotate and revoke API keys.",
+    "audit": "List audit log entries, and verify that the log was not changed.",
+    "tenant": "Create, limit and delete the tenants of a broker.",
+    "operation": "List pending and failed pushes and acks; retry or discard failed ones.",
+}
+"""Help texts of the groups. The module of a group has its name."""
+
+
+class _Root(click.Group):
+    """The `fairlane` command. Imports the module of a command when that command runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *GROUPS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS:
+            return _app(COMMANDS[cmd_name]).commands[cmd_name]
+        if cmd_name not in GROUPS:
+            return None
+        group = _app(cmd_name)
+        group.help = GROUPS[cmd_name]
+        return group
+
+    def invoke(self, ctx: click.Context) -> None:
+        try:
+            super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Exit(INTERRUPTED) from None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in (*COMMANDS, *GROUPS) and not ctx.resilient_parsing:
+            raise NoSuchCommand(args[0], possibilities=self.list_commands(ctx), ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = [(name, _app(module).commands[name].get_short_help_str()) for name, module in COMMANDS.items()]
+        for title, rows in (("Commands", commands), ("Command groups", list(GROUPS.items()))):
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def _app(module: str) -> CommandGroup:
+    app: CommandGroup = import_module(f"fairlane.cli.commands.{module}").app
+    return app
+
+
+@click.command(
+    cls=_Root,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
+    epilog="Exit codes: 0 success, 1 nothing found, 2 invalid or refused, 75 try again later.",
 )
-_LEADING = [
-    Parameter("server", Annotated[str | None, _SERVER], None),
-    Parameter("insecure", Annotated[bool, opt("Send a key also unencrypted to other machines.", "--insecure")], False),
-    Parameter("version", Annotated[bool, opt("Print the version and exit.", "--version")], False),
-]
-_HELP = Parameter("help", Annotated[bool, opt("", "--help", "-h")], False)
-
-
-def run(words: Sequence[str]) -> None:
-    """Run a command by the words behind `fairlane`."""
-    if COMPLETING in os.environ:
-        from fairlane.cli.completion import complete
-
-        complete(words)
-        return
-    known, words = _leading(words)
-    if known.pop("insecure", False):
-        os.environ["FAIRLANE_INSECURE"] = "1"  # for what this command starts, too
-    if known.get("version"):
-        from importlib.metadata import version
-
-        sys.stdout.write(f"fairlane {version('fairlane')}\n")
-    elif not words or known.get("help"):
-        _show_all(asked="help" in known)
-    elif words[0] in VERBS:
-        _run(verb(words[0]), words[1:], known)
-    elif words[0] in NOUNS:
-        _run_noun(words[0], words[1:], known)
-    else:
-        _refuse("", words[0], [*VERBS, *NOUNS])
-
-
-def _run_noun(name: str, words: Sequence[str], known: dict[str, Any]) -> None:
-    found = noun(name)
-    if found.otherwise and words and words[0] not in (*found.verbs, *_HELP.names):
-        _run(found.verbs[found.otherwise], words, known)
-        return
-    more, words = _leading(words, name)
-    if not words or more.get("help"):
-        _show_noun(name, asked="help" in more)
-    elif words[0] not in found.verbs:
-        _refuse(name, words[0], found.verbs)
-    else:
-        _run(found.verbs[words[0]], words[1:], known | more)
-
-
-def _run(command: Command, words: Sequence[str], known: dict[str, Any]) -> None:
-    before = words[: words.index("--")] if "--" in words else words
-    if any(name in before for name in _HELP.names):
-        from fairlane.cli.usage import of_command
-
-        sys.stdout.write(of_command(command))
-    else:
-        command(words, known)
-
-
-def _leading(words: Sequence[str], name: str = "") -> tuple[dict[str, Any], list[str]]:
-    """Options before a noun or verb, and the words from there on."""
-    options = Command(name, _run_noun, None, lambda: [*_LEADING, _HELP])
-    values: dict[str, Any] = {}
-    rest = iter(words)
-    for word in rest:
-        if not is_option(word):
-            return values, [word, *rest]
-        options.take(word, rest, values)
-    return values, []
-
-
-def _show_all(*, asked: bool) -> None:
-    from fairlane.cli.usage import of_commands, short
-
-    verbs = [(name, short(verb(name).help)) for name in VERBS]
-    titles = {"Commands": verbs, "Nouns, each with verbs of its own": NOUNS.items()}
-    _show(of_commands("fairlane", _ABOUT, titles, _LEADING, _CODES), asked)
-
-
-def _show_noun(name: str, *, asked: bool) -> None:
-    from fairlane.cli.usage import of_commands, short
-
-    verbs = [(name, short(command.help)) for name, command in noun(name).verbs.items()]
-    _show(of_commands(f"fairlane {name}", NOUNS[name], {"Commands": verbs}, ()), asked)
-
-
-def _show(help: str, asked: bool) -> None:
-    """Who gave no command gets the help as well, and a code by which a script notices."""
-    (sys.stdout if asked else sys.stderr).write(help)
-    if not asked:
-        raise Exit(REFUSED)
-
-
-def _refuse(name: str, word: str, known: Any) -> NoReturn:
-    from fairlane.spec.text.source import suggestion
-
-    where = f"fairlane {name}".rstrip()
-    raise InvalidRequest(f"there is no `{where} {word:.80}`; {suggestion(word, known)}")
+@click.option("-s", "--server", metavar="URL", help="Broker URL. May also follow the command.")
+@click.option("--insecure", is_flag=True, help="Send API keys to other machines without TLS.")
+@click.version_option(package_name="fairlane", message="%(prog)s %(version)s", help="Print the version and exit.")
+@click.pass_context
+def cli(ctx: click.Context, server: str | None, insecure: bool) -> None:
+    """Fairlane: a durable, ordered message queue on the SQL database you already run."""
+    if insecure:
+        os.environ["FAIRLANE_INSECURE"] = "1"  # also for the processes that this command starts
+    ctx.call_on_close(sys.stdout.flush)  # where click handles a closed pipe
 
 
 def main() -> NoReturn:
-    sys.exit(ended(sys.argv[1:]))
-
-
-def ended(words: Sequence[str]) -> int:
-    """Run a command to its end; its exit code."""
-    # A payload may have letters that the terminal has not.
+    # A payload may have characters that the terminal cannot show.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command that the words after `fairlane` name. Returns its exit code."""
     try:
-        run(words)
-        sys.stdout.flush()
-    except Exit as end:
-        return end.code
+        code: int | None = cli.main(words, prog_name="fairlane", standalone_mode=False)
+        return code or 0
+    except NoArgsIsHelpError as error:
+        error.show()
+    except click.UsageError as error:
+        message = " ".join(error.format_message().split())
+        end = "" if message.endswith((".", "?", ")")) else "."
+        hint = f" Try '{error.ctx.command_path} --help'." if error.ctx else ""
+        sys.stderr.write(printable(f"fairlane: {message}{end}{hint}") + "\n")
     except FairlaneError as error:
         sys.stderr.write(f"fairlane: {error}\n")
         return TRY_AGAIN if error.retryable else REFUSED
-    except BrokenPipeError:  # who read it has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    return 0
+    return REFUSED

@@ -1,4 +1,4 @@
-"""The client of a broker: speaks HTTP and needs nothing of the server."""
+"""The client of a broker, over HTTP. Importing it loads no server code."""
 
 from fairlane.client.buffer import Buffer
 from fairlane.client.client import Client

@@ -1,4 +1,4 @@
-"""Acks on their way: verdicts on messages, merged per group with whatever else waits."""
+"""Acks in flight: merges the acks of one group into shared requests."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Any, cast
 
 import msgspec
 
-from fairlane.client.in_flight import Again, InFlight, settle
-from fairlane.client.part import decode
+from fairlane.client.pipeline import RequestPipeline, Resend, settle
 from fairlane.client.pops import affinity
+from fairlane.client.resource import decode
 from fairlane.client.transport import Call, Transport, path_of
 from fairlane.errors import BrokerFailed, FairlaneError
-from fairlane.model.outcome import AckItem, AckOutcome, Alike, Outcomes
+from fairlane.model.outcome import AckItem, AckOutcome, Outcomes, UniformAcks
 from fairlane.wire.ack import Ack, AckBatch, AckElement
 from fairlane.wire.base import encode
 
 _ACK = path_of("ack", "batch")
 _FIELDS = AckOutcome.__struct_fields__
 
-_ACK_BYTES = 300  # of an ack, about
+_ACK_BYTES = 300  # approximate size of an ack
 
 QueueGroup = tuple[str, str]
-"""(queue, group); the queue may be unknown, and is then empty."""
+"""Queue and group. The queue is empty if it is not known."""
 
 
-class _Call(msgspec.Struct):
-    """A call on its way: its acks, of so many messages; the n-th of those is item `indexes[n]`."""
+class _AckCall(msgspec.Struct):
+    """The acks of one call. Message n of the call belongs to the item `indexes[n]`."""
 
     items: Sequence[AckItem]
     acks: list[Ack]
     indexes: Sequence[int]
     failures: int = 0
-    """Answers that said to send it again."""
+    """Responses so far that asked to send it again."""
 
     def __len__(self) -> int:
         return len(self.indexes)
@@ -48,34 +48,36 @@ class _Call(msgspec.Struct):
 
 
 class Acks:
-    """The acks of a client on their way, by group."""
+    """The acks of a client, pipelined by group."""
 
     def __init__(self, transport: Transport, *, batching: bool) -> None:
         self._transport = transport
         self._batching = batching
-        self._in_flight: dict[QueueGroup, InFlight[_Call, Sequence[AckOutcome]]] = {}
+        self._in_flight: dict[QueueGroup, RequestPipeline[_AckCall, Sequence[AckOutcome]]] = {}
 
     async def send(self, group: QueueGroup, items: Sequence[AckItem]) -> Sequence[AckOutcome]:
-        """One outcome for each item; together with what else waits for the same group."""
+        """Send acks and return one outcome for each item. Shares requests with other acks of the group."""
         if not items:
             return []
         call, spans = _call(items), self._transport.spans
         send: Any = partial(self._request, group)
         if spans is not None:
-            send = spans.acking(*group, send)
+            send = spans.traced_ack(*group, send)
         if not self._batching:
             return cast(Sequence[AckOutcome], await settle(send, call))
         in_flight = self._in_flight.get(group)
         if in_flight is None:
-            in_flight = self._in_flight[group] = InFlight(send)
+            in_flight = self._in_flight[group] = RequestPipeline(send)
         try:
             return await in_flight.put(call, call.lanes, call.size)
         finally:
             if in_flight.idle and self._in_flight.get(group) is in_flight:
                 del self._in_flight[group]
 
-    async def _request(self, group: QueueGroup, calls: list[_Call]) -> list[Sequence[AckOutcome] | Again | Exception]:
-        """One request for all calls, or one for each if they are refused as a whole."""
+    async def _request(
+        self, group: QueueGroup, calls: list[_AckCall]
+    ) -> list[Sequence[AckOutcome] | Resend | Exception]:
+        """Send all calls in one request, or each in its own if the request is refused as a whole."""
         acks = [ack for call in calls for ack in call.acks]
         body = encode(AckBatch(acks, group[1]))
         try:
@@ -86,43 +88,43 @@ class Acks:
             found = iter(decode(answer.body, list[AckElement]))
             return [_outcomes(call, found) for call in calls]
         refusal = answer.error()
-        # What the broker stumbles over may be one of them.
+        # The broker may have failed because of a single call.
         if len(calls) > 1 and (not refusal.retryable or isinstance(refusal, BrokerFailed)):
             return await self._one_by_one(group, calls)
         return [self._again(call, refusal) for call in calls]
 
     async def _one_by_one(
-        self, group: QueueGroup, calls: list[_Call]
-    ) -> list[Sequence[AckOutcome] | Again | Exception]:
-        """Send each call in a request of its own, but none that would pass one of its lane that is sent again."""
-        outcomes: list[Sequence[AckOutcome] | Again | Exception] = []
+        self, group: QueueGroup, calls: list[_AckCall]
+    ) -> list[Sequence[AckOutcome] | Resend | Exception]:
+        """Send each call in its own request. Skips calls behind a call of the same lane that must be sent again."""
+        outcomes: list[Sequence[AckOutcome] | Resend | Exception] = []
         waiting: set[str] = set()
         for call in calls:
             if waiting.isdisjoint(call.lanes):
                 [found] = await self._request(group, [call])
             else:
-                found = Again(call, call.lanes, call.size, 0.0)
-            if isinstance(found, Again):
+                found = Resend(call, call.lanes, call.size, 0.0)
+            if isinstance(found, Resend):
                 waiting |= call.lanes
             outcomes.append(found)
         return outcomes
 
-    def _again(self, call: _Call, error: FairlaneError) -> Again | FairlaneError:
+    def _again(self, call: _AckCall, error: FairlaneError) -> Resend | FairlaneError:
         call.failures += 1
         seconds = self._transport.delay_after(error, call.failures)
-        return error if seconds is None else Again(call, call.lanes, call.size, seconds)
+        return error if seconds is None else Resend(call, call.lanes, call.size, seconds)
 
     async def drain(self) -> None:
         for in_flight in list(self._in_flight.values()):
             await in_flight.drain()
 
 
-def _call(items: Sequence[AckItem]) -> _Call:
-    """The acks of a call. Those that say of messages in a row that they are done are one."""
+def _call(items: Sequence[AckItem]) -> _AckCall:
+    """Build a call. Consecutive messages that are simply done become one ack."""
     acks: list[Ack] = []
-    if not isinstance(items, Alike) or items.verdict.status != "completed":
+    if not isinstance(items, UniformAcks) or items.verdict.status != "completed":
         _add(acks, items)
-        return _Call(items, acks, range(len(items)))
+        return _AckCall(items, acks, range(len(items)))
     order: list[int] = []
     for (partition, lease), indexes in items.lanes.items():
         positions = items.positions_of((partition, lease))
@@ -131,12 +133,12 @@ def _call(items: Sequence[AckItem]) -> _Call:
         else:
             _add(acks, [items[index] for index in indexes])
         order += indexes
-    return _Call(items, acks, order)
+    return _AckCall(items, acks, order)
 
 
 def _add(acks: list[Ack], items: Sequence[AckItem]) -> None:
     last: AckItem | None = None
-    """The one before, if others may be in a row with it."""
+    """The previous item, if this one may extend its range."""
     for item in items:
         done = _is_done(item)
         if done and last is not None and _follows(item, last):
@@ -151,19 +153,19 @@ def _follows(item: AckItem, last: AckItem) -> bool:
 
 
 def _is_done(item: AckItem) -> bool:
-    """Whether an ack says that a message is done, and no more."""
+    """Return True if the ack only says that the message is done."""
     if item.status != "completed" or item.position is None or not item.lease or item.cumulative:
         return False
     return item.result is None and item.error is None and item.delay_ms is None
 
 
-def _outcomes(call: _Call, found: Iterator[AckElement]) -> Outcomes:
-    """The outcomes of a call, of which the next elements of the answer tell."""
+def _outcomes(call: _AckCall, found: Iterator[AckElement]) -> Outcomes:
+    """Return the outcomes of a call from the next elements of the response."""
     outcomes, start = Outcomes(call.items), 0
     while start < len(call):
         element = next(found, None)
         if element is None or start + element.count > len(call):
-            raise FairlaneError("the server's answer is not what a Fairlane broker says: it tells of other acks")
+            raise FairlaneError("unexpected answer from the server: it is about other acks")
         stop = start + element.count
         outcomes.add(call.indexes[start:stop], _outcome(element))
         start = stop
@@ -187,7 +189,7 @@ def _ack(item: AckItem) -> Ack:
 
 def _outcome(element: AckElement) -> AckOutcome:
     result = bytes(element.result) if element.result else None
-    if element.operation_id is None:  # as nearly always
+    if element.operation_id is None:  # the common case
         return AckOutcome(
             element.success,
             element.transaction_id,

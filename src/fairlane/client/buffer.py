@@ -1,4 +1,4 @@
-"""A client's buffer of messages that were not pushed yet, for producers that can wait for their answers."""
+"""A client-side buffer of messages, for producers that can wait for their outcomes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PushMany = Callable[[Sequence[PushItem]], Awaitable[list[PushOutcome]]]
 
 
 class Buffer:
-    """A push buffer: collects messages and pushes them together. Nothing in it is durable until `flush` returned.
+    """Collects messages and pushes them together. Nothing in it is durable until `flush` has returned.
 
-    `async with client.buffer()` flushes at the end of a block that did not raise. What could not be stored stays in
-    the buffer under its transactionId, so that flushing again stores it once.
+    `async with client.buffer()` flushes at the end of the block unless the block raises. Messages that could not be
+    stored stay in the buffer with their transactionId, so another flush stores them once.
     """
 
     def __init__(self, push_many: PushMany, *, items_max: int, bytes_max: int) -> None:
@@ -32,7 +32,7 @@ class Buffer:
         return len(self._items)
 
     async def push(self, queue: str, data: Any, **options: Unpack[PushOptions]) -> None:
-        """Put one message in. Returns at once, unless the buffer is full: then it is flushed first."""
+        """Add one message. Returns at once, unless the buffer is full and has to be flushed first."""
         item = item_of(queue, data, options)
         if self._items and (len(self._items) >= self.items_max or self._bytes + len(item.payload) > self.bytes_max):
             await self.flush()
@@ -40,7 +40,10 @@ class Buffer:
         self._bytes += len(item.payload)
 
     async def flush(self) -> list[PushOutcome]:
-        """Push all that is in the buffer; one outcome each, in order. Raises when something could not be stored."""
+        """Push all buffered messages and return one outcome each, in order.
+
+        Raises the error of the first message that could not be stored.
+        """
         items, size = self._items, self._bytes
         if not items:
             return []

@@ -1,4 +1,4 @@
-"""A connection to a server: HTTP/1.1, one request at a time, answers read whole."""
+"""Connections to a server: HTTP/1.1, one request at a time, responses read in full."""
 
 from __future__ import annotations
 
@@ -9,58 +9,58 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
-from fairlane.client.trust import Trust
+from fairlane.client.tls import TlsOptions
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
 IDLE_SECONDS = 15.0
-"""An idle connection is used again for so long; servers close theirs later."""
+"""Reuse an idle connection for this long. Servers close theirs later."""
 PIECE_BYTES = 1024 * 1024
-"""A large body is sent piece by piece, so that others have their turn."""
+"""Send a large body in pieces of this size, so that other tasks can run in between."""
 _HEAD_BYTES_MAX = 64 * 1024
 _BODILESS = (204, 304)
 _HEX = re.compile(rb"[0-9a-fA-F]{1,15}")
 
 
-class Reply(NamedTuple):
+class RawResponse(NamedTuple):
     status: int
     headers: dict[bytes, bytes]
-    """By their names in lower case."""
+    """Headers by name, in lower case."""
     body: bytes
 
 
-class Broken(Exception):
-    """The connection ended, or what came was no HTTP. `silent`: before anything came."""
+class ConnectionBroken(Exception):
+    """The connection ended, or the response was not HTTP. `silent` is True if nothing was received."""
 
     def __init__(self, reason: str, *, silent: bool = False) -> None:
         super().__init__(reason)
         self.silent = silent
 
 
-class Server:
-    """A server by its URL: where it is, what each request to it begins with, and its idle connections."""
+class ConnectionPool:
+    """The idle connections to one server, and the constant parts of each request to it."""
 
-    def __init__(self, url: str, trust: Trust) -> None:
+    def __init__(self, url: str, tls_options: TlsOptions) -> None:
         parts = urlsplit(url)
         self.tls = parts.scheme == "https"
         self.path = parts.path if parts.scheme == "unix" else None
-        self._trust = trust
+        self._tls_options = tls_options
         self.host = parts.hostname or "localhost"
         self.port = parts.port or (443 if self.tls else 80)
         self.prefix = "" if self.path else parts.path
         name = f"[{self.host}]" if ":" in self.host else self.host.encode("idna").decode()
         self.head = f" HTTP/1.1\r\nHost: {name}{f':{parts.port}' if parts.port else ''}\r\nUser-Agent: fairlane\r\n"
         self.login = ""
-        """For a proxy that asks for what stands in the URL."""
+        """Authorization header for the user and password in the URL, if it has any."""
         if parts.username is not None:
             user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             self.login = f"Authorization: Basic {b64encode(user.encode()).decode()}\r\n"
         self._context: SSLContext | None = None
-        self.idle: list[Connection] = []
+        self.idle: list[ClientConnection] = []
 
-    def reused(self) -> Connection | None:
-        """A connection that is idle and not for too long."""
+    def take_idle(self) -> ClientConnection | None:
+        """Return a connection that has not been idle for too long, or None."""
         while self.idle:
             connection = self.idle.pop()
             if connection.open and monotonic() - connection.idle_since < IDLE_SECONDS:
@@ -68,31 +68,33 @@ class Server:
             connection.close()
         return None
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> ClientConnection:
         loop = asyncio.get_running_loop()
         if self.path is not None:
-            return (await loop.create_unix_connection(Connection, self.path))[1]
+            return (await loop.create_unix_connection(ClientConnection, self.path))[1]
         if self.tls and self._context is None:
-            self._context = self._trust.context()
-        # A host with an address that leads nowhere is reached by its others. uvloop has no such option.
+            self._context = self._tls_options.context()
+        # Try the other addresses of a host when one does not answer. uvloop has no such option.
         eyeballs: dict[str, Any] = {"happy_eyeballs_delay": 0.25} if isinstance(loop, asyncio.BaseEventLoop) else {}
-        _, connection = await loop.create_connection(Connection, self.host, self.port, ssl=self._context, **eyeballs)
+        _, connection = await loop.create_connection(
+            ClientConnection, self.host, self.port, ssl=self._context, **eyeballs
+        )
         return connection
 
-    def put_back(self, connection: Connection) -> None:
+    def release(self, connection: ClientConnection) -> None:
         if connection.open:
             connection.idle_since = monotonic()
             self.idle.append(connection)
 
 
-class Connection(asyncio.Protocol):
-    """A connection. It is to be closed after an exchange that did not end well."""
+class ClientConnection(asyncio.Protocol):
+    """A connection. Close it after an exchange that failed."""
 
     def __init__(self) -> None:
         self.open = True
         self.idle_since = 0.0
         self._writable: asyncio.Event | None = None
-        self._answer: asyncio.Future[Reply] | None = None
+        self._answer: asyncio.Future[RawResponse] | None = None
         self._clear()
 
     def _clear(self) -> None:
@@ -100,16 +102,16 @@ class Connection(asyncio.Protocol):
         self._status = 0
         self._headers: dict[bytes, bytes] = {}
         self._left: int | None = 0
-        """Bytes of the body that are to come; None: until the end, -1: in chunks."""
+        """Bytes of the body still to come. None means until the connection closes, -1 means chunked."""
         self._chunks: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
-    async def exchange(self, head: bytes, body: bytes | None) -> Reply:
-        """Send a request; the answer to it. Raises Broken."""
+    async def exchange(self, head: bytes, body: bytes | None) -> RawResponse:
+        """Send a request and return its response. Raises ConnectionBroken."""
         self._clear()
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[RawResponse] = asyncio.get_running_loop().create_future()
         self._answer = answer
         if body is None or len(body) <= PIECE_BYTES:
             self._transport.write(head + body if body else head)
@@ -125,7 +127,7 @@ class Connection(asyncio.Protocol):
                     )
                     waiting.cancel()
                 if answer.done():
-                    break  # it is refused already, and the connection not used again
+                    break  # the server has refused it already, and the connection is not reused
         return await answer
 
     def close(self) -> None:
@@ -148,11 +150,11 @@ class Connection(asyncio.Protocol):
                 self._done(bytes(self._received))
             else:
                 silent = not (self._received or self._status)
-                self._fail(str(error or "") or "the server closed it", silent=silent)
+                self._fail(str(error or "") or "the server closed the connection", silent=silent)
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():
-            self.close()  # nobody asked
+            self.close()  # data without a request
             return
         self._received += data
         try:
@@ -169,11 +171,11 @@ class Connection(asyncio.Protocol):
 
     def _read_head(self) -> bool:
         version, status, lines = b"", b"1", [b""]
-        while status[:1] == b"1":  # the answer proper comes behind it
+        while status[:1] == b"1":  # skip informational responses
             end = self._received.find(b"\r\n\r\n")
             if end < 0:
                 if len(self._received) > _HEAD_BYTES_MAX:
-                    raise ValueError("its head has no end")
+                    raise ValueError("its header does not end")
                 return False
             first, *lines = bytes(self._received[:end]).split(b"\r\n")
             del self._received[: end + 4]
@@ -191,11 +193,11 @@ class Connection(asyncio.Protocol):
             self._left = 0
         elif coding is not None:
             if coding.lower() != b"chunked":
-                raise ValueError("its coding is not known")
+                raise ValueError("its transfer coding is unknown")
             self._left = -1
         elif length is not None:
             if not length.isdigit():
-                raise ValueError("its length is no number")
+                raise ValueError("its length is not a number")
             self._left = int(length)
         else:
             self._left = None
@@ -223,11 +225,11 @@ class Connection(asyncio.Protocol):
 
     def _done(self, body: bytes) -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_result(Reply(self._status, self._headers, body))
+            self._answer.set_result(RawResponse(self._status, self._headers, body))
         if not self.open:
             self._transport.abort()
 
     def _fail(self, reason: str, *, silent: bool = False) -> None:
         self.close()
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(Broken(reason, silent=silent))
+            self._answer.set_exception(ConnectionBroken(reason, silent=silent))

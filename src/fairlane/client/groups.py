@@ -1,12 +1,10 @@
-"""Consumer groups: list, send elsewhere, delete."""
+"""Consumer groups: list, seek, delete."""
 
 from __future__ import annotations
 
-from builtins import list as List  # there is a verb of that name
-
 import msgspec
 
-from fairlane.client.part import Part
+from fairlane.client.resource import ClientResource
 from fairlane.model.group import Seek
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_name
@@ -14,29 +12,32 @@ from fairlane.wire.base import encode
 from fairlane.wire.groups import DeletedGroup, GroupSummary, SeekBody, SeekPreview, SoughtGroup, SoughtPartition
 
 
-class Groups(Part):
-    async def list(self, queue: str | None = None) -> List[GroupSummary]:
-        """The groups of a queue, or of all: one for each group and queue."""
-        groups = await self._ask(List[GroupSummary], "GET", "consumer-groups")
+class Groups(ClientResource):
+    async def all(self, queue: str | None = None) -> list[GroupSummary]:
+        """Return the groups of a queue, or of all queues: one entry for each queue and group."""
+        groups = await self._call(list[GroupSummary], "GET", "consumer-groups")
         return [group for group in groups if queue is None or group.queue == queue]
 
     async def seek(self, queue: str, group: str, seek: Seek, *, partition: str | None = None) -> int:
-        """Send a group to the beginning, the end, a time or a position; how many lanes moved. Leases there end."""
+        """Move a group to the beginning, the end, a time or a position. Returns how many lanes moved.
+
+        Leases of the moved lanes end.
+        """
         path, body = _path(queue, group), _target(seek.check())
         if partition is None:
-            return (await self._ask(SoughtGroup, "POST", *path, "seek", body=body)).partitions_updated
+            return (await self._call(SoughtGroup, "POST", *path, "seek", body=body)).partitions_updated
         path += ("partitions", check_name("partition", partition))
-        return int((await self._ask(SoughtPartition, "POST", *path, "seek", body=body)).updated)
+        return int((await self._call(SoughtPartition, "POST", *path, "seek", body=body)).updated)
 
     async def preview_seek(self, queue: str, group: str, seek: Seek) -> SeekPreview:
-        """What a seek would do now: how many messages come again, and how many are skipped."""
+        """Return what a seek would do now: how many messages are delivered again and how many are skipped."""
         target = msgspec.json.decode(encode(_target(seek.check())))
         query = {name: "true" if value is True else value for name, value in target.items()}
-        return await self._ask(SeekPreview, "GET", *_path(queue, group), "seek", query=query)
+        return await self._call(SeekPreview, "GET", *_path(queue, group), "seek", query=query)
 
     async def delete(self, queue: str, group: str) -> int:
-        """Forget a group of a queue and where it stood; how many lanes it had."""
-        return (await self._ask(DeletedGroup, "DELETE", *_path(queue, group))).deleted_partitions
+        """Delete a group of a queue and its cursors. Returns how many lanes it had."""
+        return (await self._call(DeletedGroup, "DELETE", *_path(queue, group))).deleted_partitions
 
 
 def _path(queue: str, group: str) -> tuple[str, ...]:

@@ -1,15 +1,14 @@
-"""Operations: pushes and acks that were accepted and are applied later, looked up and waited for."""
+"""Operations: pushes and acks that the broker accepted and applies later."""
 
 from __future__ import annotations
 
 import asyncio
-from builtins import list as List  # there is a verb of that name
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 import msgspec
 
-from fairlane.client.part import Part
+from fairlane.client.resource import ClientResource
 from fairlane.errors import InvalidRequest, NotFound, OperationFailed, Unavailable
 from fairlane.model.ids import is_uuid
 from fairlane.model.limits import COUNT_MAX
@@ -20,37 +19,42 @@ from fairlane.wire import operations as wire
 
 QueuedOperation = Literal["return", "wait"]
 WAIT_SECONDS = 30.0
-_FIRST_LOOK_SECONDS, _LOOK_SECONDS_MAX = 0.1, 1.0
+_FIRST_POLL_SECONDS, _POLL_SECONDS_MAX = 0.1, 1.0
 _PAGE = 100
 
 
 class QueuedPush(PushOutcome, kw_only=True, gc=True):
-    """A push that is durable and stored soon. `wait` returns when it is."""
+    """A push that is durable but not stored yet. `wait` returns when it is stored."""
 
-    look: Callable[[PushOutcome, float], Awaitable[PushOutcome]]
+    wait_stored: Callable[[PushOutcome, float], Awaitable[PushOutcome]]
 
     async def wait(self, seconds: float = WAIT_SECONDS) -> PushOutcome:
-        """What it came to: `queued` or `duplicate`. Raises OperationFailed if it was given up on, and Unavailable if it
-        still waits after so many seconds; it is stored all the same."""
-        return await self.look(self, seconds)
+        """Wait until the message is stored; the outcome is `queued` or `duplicate`.
+
+        Raises OperationFailed if the operation was discarded or failed. Raises Unavailable if it is still pending after
+        `seconds`; the message is stored later all the same.
+        """
+        return await self.wait_stored(self, seconds)
 
 
-class Operations(Part):
+class Operations(ClientResource):
     async def get(self, id: str) -> wire.OperationState:
-        """What became of an operation. Raises NotFound; completed ones are gone after an hour."""
-        return await self._ask(wire.OperationState, "GET", *_path(id))
+        """Return the state of an operation. Raises NotFound; completed operations are kept for an hour."""
+        return await self._call(wire.OperationState, "GET", *_path(id))
 
-    async def list(
+    async def all(
         self, *, status: OperationStatus | None = None, queue: str | None = None, limit: int = 100
-    ) -> List[wire.OperationState]:
-        """Operations in the order of their acceptance: those of a status, of a queue, or all. Of those in journals the
-        ones of the broker that answers."""
+    ) -> list[wire.OperationState]:
+        """Return up to `limit` operations in the order of their acceptance, filtered by status or queue.
+
+        Operations in journals are only listed for the broker that answers.
+        """
         left = check_count("limit", limit, least=1, most=COUNT_MAX)
         query: dict[str, str | int | None] = {"status": status, "queue": name_or_none("queue", queue)}
-        found: List[wire.OperationState] = []
+        found: list[wire.OperationState] = []
         while left:
             query["limit"] = min(left, _PAGE)
-            page = await self._ask(wire.OperationPage, "GET", "operations", query=query)
+            page = await self._call(wire.OperationPage, "GET", "operations", query=query)
             found += page.operations
             left -= len(page.operations)
             if page.cursor is None:
@@ -59,34 +63,34 @@ class Operations(Part):
         return found
 
     async def retry(self, id: str) -> wire.OperationState:
-        """Let a failed operation wait again, at the end of its lane. Raises Conflict if it did not fail."""
-        return await self._ask(wire.OperationState, "POST", *_path(id), "retry")
+        """Retry a failed operation, at the end of its lane. Raises Conflict if it has not failed."""
+        return await self._call(wire.OperationState, "POST", *_path(id), "retry")
 
     async def discard(self, id: str) -> wire.OperationState:
-        """Give up a pending or failed operation for good. Raises Conflict if it is neither."""
-        return await self._ask(wire.OperationState, "POST", *_path(id), "discard")
+        """Discard a pending or failed operation for good. Raises Conflict if it is neither."""
+        return await self._call(wire.OperationState, "POST", *_path(id), "discard")
 
     async def retry_failed(
         self, ids: Sequence[str] | None = None, *, queue: str | None = None
     ) -> wire.SettledOperations:
-        """Let failed operations wait again: those named, those of a queue, or all of them."""
+        """Retry failed operations by id, all of a queue, or all."""
         return await self._settle("retry", ids, queue)
 
     async def discard_failed(
         self, ids: Sequence[str] | None = None, *, queue: str | None = None
     ) -> wire.SettledOperations:
-        """Give up failed operations for good: those named, those of a queue, or all of them."""
+        """Discard failed operations for good: by id, all of a queue, or all."""
         return await self._settle("discard", ids, queue)
 
     async def _settle(self, verb: str, ids: Sequence[str] | None, queue: str | None) -> wire.SettledOperations:
         if ids is not None and queue is not None:
             raise InvalidRequest("name the ids of operations, or their queue, not both")
-        parts = [None] if ids is None else [List(ids[at : at + _PAGE]) for at in range(0, len(ids), _PAGE)]
+        parts = [None] if ids is None else [list(ids[at : at + _PAGE]) for at in range(0, len(ids), _PAGE)]
         settled = wire.SettledOperations(done=[], refused=[])
         for some in parts:
             body = wire.SettleBody(ids=some, queue=queue, all=some is None and queue is None)
             while True:
-                answer = await self._ask(wire.SettledPage, "POST", "operations", verb, body=body)
+                answer = await self._call(wire.SettledPage, "POST", "operations", verb, body=body)
                 settled.done.extend(answer.done)
                 settled.refused.extend(answer.refused)
                 if answer.cursor is None:
@@ -96,14 +100,14 @@ class Operations(Part):
 
 
 class QueuedPushes:
-    """Pushes that became operations, waited for or with a handle."""
+    """Waits for pushes that became operations, or gives them a handle."""
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
 
-    async def _ended(self, outcome: PushOutcome, seconds: float) -> wire.OperationState:
-        """The operation of a push, when it is over."""
-        id, pause = outcome.operation_id or "", _FIRST_LOOK_SECONDS
+    async def _wait_for_end(self, outcome: PushOutcome, seconds: float) -> wire.OperationState:
+        """Wait until the operation of a push is finished."""
+        id, pause = outcome.operation_id or "", _FIRST_POLL_SECONDS
         unknown: NotFound | None = None
         try:
             async with asyncio.timeout(seconds):
@@ -115,32 +119,32 @@ class QueuedPushes:
                     except NotFound as error:
                         if outcome.durability != "journal":
                             raise
-                        unknown = error  # another broker may have answered, which does not know this journal
+                        unknown = error  # it may be in the journal of a broker other than the one that answered
                     except Unavailable:
-                        pass  # it waits for the store as well
+                        pass  # the operation waits for the store too
                     await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LOOK_SECONDS_MAX)
+                    pause = min(2 * pause, _POLL_SECONDS_MAX)
         except TimeoutError:
             raise unknown or Unavailable(
-                f"operation {id} still waits after {seconds:g} s; it is durable and will be applied"
+                f"operation {id} is still pending after {seconds:g} s; it is durable and will be applied"
             ) from None
 
-    async def look(self, outcome: PushOutcome, seconds: float = WAIT_SECONDS) -> PushOutcome:
-        """What a push that became an operation came to, as `QueuedPush.wait` tells it."""
-        return came_to(outcome, await self._ended(outcome, seconds))
+    async def wait_stored(self, outcome: PushOutcome, seconds: float = WAIT_SECONDS) -> PushOutcome:
+        """Wait until a push that became an operation is stored. See `QueuedPush.wait`."""
+        return final_outcome(outcome, await self._wait_for_end(outcome, seconds))
 
-    async def look_all(self, outcomes: Sequence[PushOutcome]) -> List[PushOutcome]:
-        """The outcomes, with what became of those that are operations; each operation is asked for once."""
+    async def wait_all(self, outcomes: Sequence[PushOutcome]) -> list[PushOutcome]:
+        """Wait for the outcomes that are operations, and return all outcomes. Polls each operation once."""
         pending = {one.operation_id: one for one in outcomes if one.status == "buffered"}
-        ended = await asyncio.gather(*(self._ended(one, WAIT_SECONDS) for one in pending.values()))
+        ended = await asyncio.gather(*(self._wait_for_end(one, WAIT_SECONDS) for one in pending.values()))
         found = dict(zip(pending, ended, strict=True))
-        return [came_to(one, found[one.operation_id]) if one.status == "buffered" else one for one in outcomes]
+        return [final_outcome(one, found[one.operation_id]) if one.status == "buffered" else one for one in outcomes]
 
     def handle(self, outcome: PushOutcome) -> PushOutcome:
-        """The outcome of a push; of one that became an operation with a way to wait for it."""
+        """Return the outcome. A push that became an operation gets a `QueuedPush`."""
         if outcome.status != "buffered":
             return outcome
-        return QueuedPush(**msgspec.structs.asdict(outcome), look=self.look)
+        return QueuedPush(**msgspec.structs.asdict(outcome), wait_stored=self.wait_stored)
 
 
 def _path(id: str) -> tuple[str, str]:
@@ -149,8 +153,8 @@ def _path(id: str) -> tuple[str, str]:
     return "operations", id
 
 
-def came_to(outcome: PushOutcome, operation: wire.OperationState) -> PushOutcome:
-    """The outcome of one push, out of what its operation came to."""
+def final_outcome(outcome: PushOutcome, operation: wire.OperationState) -> PushOutcome:
+    """Return the outcome of one push from its finished operation. Raises OperationFailed."""
     if operation.status != "completed":
         why = operation.error_message or "by an operator"
         raise OperationFailed(f"operation {operation.id} was {operation.status}: {why}")

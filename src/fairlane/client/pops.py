@@ -1,4 +1,4 @@
-"""Pops: what is asked, and the batch that comes back."""
+"""Pops: builds the query and decodes the batch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from fairlane.client.part import decode
+from fairlane.client.resource import decode
 from fairlane.model.batch import Batch, Run
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import PopRequest
@@ -42,12 +42,12 @@ def _text(messages: msgspec.Raw) -> msgspec.Raw:
 
 
 def affinity(queue: str, group: str) -> str:
-    """Pops of one queue and group, and the acks of what they gave, meet at one server."""
+    """Return the server key of a queue and group, so that pops and their acks go to the same server."""
     return f"{queue}\0{group}"
 
 
 def query_of(asked: PopRequest) -> dict[str, str | int]:
-    """The query of a pop."""
+    """Return the query parameters of a pop."""
     subscription, query = asked.subscription, dict[str, str | int](batch=asked.batch, byLane="true")
     if asked.partitions != 1:
         query["partitions"] = asked.partitions

@@ -1,4 +1,4 @@
-"""Pushes on their way: one message or many, merged with whatever else waits."""
+"""Pushes in flight: merges single and bulk pushes into shared requests."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import Any, cast
 
 import msgspec
 
-from fairlane.client.in_flight import Again, InFlight, settle
+from fairlane.client.errors import error_from_problem
 from fairlane.client.operations import QueuedPushes
-from fairlane.client.part import decode
-from fairlane.client.problems import rebuilt
-from fairlane.client.transport import Answer, Call, Transport, path_of
+from fairlane.client.pipeline import RequestPipeline, Resend, settle
+from fairlane.client.resource import decode
+from fairlane.client.transport import Call, ServerResponse, Transport, path_of
 from fairlane.errors import BrokerFailed, FairlaneError, Overloaded, QueueFull
 from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.limits import JSON_DEPTH_MAX
 from fairlane.model.message import (
+    OPTIONS,
     PushItem,
     PushOptions,
-    are_plain_items,
+    are_uniform_items,
     check_depth,
     check_items,
     check_options,
@@ -31,18 +32,18 @@ from fairlane.model.moment import moment_or_none
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.payload import json_of
 from fairlane.wire.base import encode
-from fairlane.wire.push import Item, PlainItem, PushBody, PushedIds, PushElement, PushRefusal
+from fairlane.wire.push import Item, PushBody, PushedIds, PushElement, PushRefusal, UniformItem
 
 _PUSH = f"{path_of('push')}?brief=true"
-_ITEM_BYTES = 200  # of an item besides its payload, about
-_ROUNDS_MAX = 3  # others may take the room meanwhile
+_ITEM_BYTES = 200  # approximate size of an item without its payload
+_ROUNDS_MAX = 3  # other producers may fill the queue in the meantime
 _LaneName = tuple[str, str | None]
 JOURNAL_LANES_MAX = 10_000
-"""Lanes with messages in a journal that a client remembers. Past that it forgets the least recent one."""
+"""Number of lanes with messages in a journal that a client remembers. Beyond it the least recent lane is forgotten."""
 
 
 class _NotSent(FairlaneError):
-    """The message was kept back, because an earlier one of its lane is sent again."""
+    """The message was held back because an earlier message of its lane must be sent again."""
 
 
 _NOT_SENT = _NotSent("the message was not sent")
@@ -50,7 +51,7 @@ _AGAIN = (Overloaded, BrokerFailed, _NotSent)
 
 
 class Pushes:
-    """The pushes of a client on their way."""
+    """The pushes of a client, pipelined."""
 
     def __init__(
         self, transport: Transport, queued: QueuedPushes, *, batching: bool, wait: bool, reorder: bool
@@ -58,17 +59,18 @@ class Pushes:
         self._transport = transport
         self._queued = queued
         self._wait = wait
-        self._store = self._stored if transport.spans is None else transport.spans.pushing(self._stored)
+        self._store = self._stored if transport.spans is None else transport.spans.traced_push(self._stored)
         self._batching = batching
         self._direct = batching and transport.spans is None
-        self._in_flight: InFlight[list[Item], list[PushOutcome]] = InFlight(self._send)
+        self._in_flight: RequestPipeline[list[Item], list[PushOutcome]] = RequestPipeline(self._send)
         self._reorder = reorder or len(transport.servers.urls) == 1
         self._journals: dict[_LaneName, str] = {}
-        """Lanes that have messages in the journal of a server, with its URL: journals know nothing of each other."""
+        """Lanes with messages in a server's journal, and the URL of that server. Brokers do not see each other's
+        journals."""
 
     async def one(self, item: Item, *, own: bool) -> PushOutcome:
-        """The outcome of one item, whose transactionId was made for this call if it is `own`. Raises its error."""
-        if self._direct:  # nearly always; each coroutine on the way would cost every message
+        """Push one item. Raises its error. `own` is True if its transactionId was generated for this call."""
+        if self._direct:  # the common case: fewer coroutines make each push cheaper
             [outcome] = outcomes = await self._put([item])
             if outcome.status == "queued":
                 return outcome
@@ -79,21 +81,21 @@ class Pushes:
         return (await self._settled(outcomes, [own]))[0]
 
     async def many(self, items: list[Item], own: Sequence[bool]) -> list[PushOutcome]:
-        """One outcome for each item."""
+        """Push items and return one outcome for each."""
         return await self._settled(await self._store(items), own)
 
     async def _settled(self, outcomes: list[PushOutcome], own: Sequence[bool]) -> list[PushOutcome]:
-        """Wait for those that are operations, or give them a handle."""
-        if {outcome.status for outcome in outcomes} == {"queued"}:  # as nearly always
+        """Wait for pushes that became operations, or give each a handle."""
+        if {outcome.status for outcome in outcomes} == {"queued"}:  # the common case
             return outcomes
         if any(outcome.status == "buffered" for outcome in outcomes):
             if self._wait:
-                outcomes = await self._queued.look_all(outcomes)
+                outcomes = await self._queued.wait_all(outcomes)
             else:
                 outcomes = list(map(self._queued.handle, outcomes))
         for made, outcome in zip(own, outcomes, strict=True):
             if made and outcome.status == "duplicate":
-                outcome.status = "queued"  # an id that was made for the call is known by the call's own earlier attempt
+                outcome.status = "queued"  # a generated id can only be known from an earlier attempt of this call
         return outcomes
 
     async def _stored(self, items: list[Item]) -> list[PushOutcome]:
@@ -104,9 +106,12 @@ class Pushes:
     def _put(self, items: list[Item]) -> asyncio.Future[list[PushOutcome]]:
         return self._in_flight.put(items, _lanes(items), _size(items))
 
-    async def _send(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Again | Exception]:
-        """Send all calls in one request. Items that met an overload, or a failure of the broker, are to be sent again
-        after a delay, before any later call of their lanes."""
+    async def _send(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Resend | Exception]:
+        """Send all calls in one request.
+
+        Items that were refused for overload, or because the broker failed, are sent again after a delay, before any
+        later call of their lanes.
+        """
         found: Sequence[list[PushOutcome] | Exception]
         try:
             found = await self._fit(calls)
@@ -114,11 +119,11 @@ class Pushes:
             found = [error] * len(calls)
         return list(map(self._again, calls, found))
 
-    def _again(self, call: list[Item], found: list[PushOutcome] | Exception) -> list[PushOutcome] | Again | Exception:
-        """Return the outcomes of a call, or what is to be sent again of it."""
+    def _again(self, call: list[Item], found: list[PushOutcome] | Exception) -> list[PushOutcome] | Resend | Exception:
+        """Return the outcomes of a call, or a Resend with its items that must be sent again."""
         if isinstance(found, BrokerFailed) or (isinstance(call, _Rest) and isinstance(found, FairlaneError)):
             found = [_refused(item, found) for item in call]
-        if isinstance(call, _Rest):  # of these alone: the others are stored
+        if isinstance(call, _Rest):  # only for these items: the others are stored
             found = _replaced(call.outcomes, call.indexes, found)
         if isinstance(found, Exception):
             return found
@@ -130,13 +135,15 @@ class Pushes:
         rest.failures += bool(errors)
         delays = [self._transport.delay_after(cast(FairlaneError, one), rest.failures) for one in errors.values()]
         if None not in delays:
-            return Again(rest, _lanes(rest), _size(rest), max(cast("list[float]", delays), default=0.0))
+            return Resend(rest, _lanes(rest), _size(rest), max(cast("list[float]", delays), default=0.0))
         whole = found[0].error
         return whole if isinstance(whole, BrokerFailed) and {id(one.error) for one in found} == {id(whole)} else found
 
     async def _fit(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Exception]:
-        """Send all calls in one request. A queue with too little room refuses them together though some would fit, so
-        those are sent again by themselves."""
+        """Send all calls in one request, then resend those that would fit into a full queue by themselves.
+
+        A queue without room for all of them refuses the calls together, even if some would fit.
+        """
         outcomes = await self._request(calls)
         for _ in range(_ROUNDS_MAX if len(calls) > 1 else 0):
             fitting = _fitting(calls, outcomes)
@@ -148,8 +155,10 @@ class Pushes:
         return outcomes
 
     async def _request(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Exception]:
-        """One request for all calls, or one for each if they are refused as a whole: somebody's fault is nobody
-        else's."""
+        """Send all calls in one request, or each in its own if the request is refused as a whole.
+
+        That way an invalid call does not fail the others.
+        """
         items = [item for call in calls for item in call]
         url = None
         if self._journals:
@@ -177,7 +186,7 @@ class Pushes:
         return [error] if len(calls) == 1 else await self._one_by_one(calls)
 
     def _note_journals(self, url: str, calls: list[list[Item]], outcomes: list[list[PushOutcome]]) -> None:
-        """Remember which lanes have messages in the journal of the server at `url`, and which have none any more."""
+        """Update which lanes have messages in the journal of the server at `url`."""
         for call, answered in zip(calls, outcomes, strict=True):
             for item, outcome in zip(call, answered, strict=True):
                 lane = item.queue, item.partition
@@ -190,7 +199,7 @@ class Pushes:
                     self._journals.pop(lane, None)
 
     async def _by_journal(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Exception]:
-        """Send the items to the servers whose journals have earlier ones of their lanes, one server after the other."""
+        """Send each item to the server whose journal has earlier messages of its lane, one server after another."""
         shares: dict[str | None, dict[int, list[int]]] = {}
         for number, call in enumerate(calls):
             for index, item in enumerate(call):
@@ -201,7 +210,7 @@ class Pushes:
             parts = [[calls[number][index] for index in indexes] for number, indexes in share.items()]
             try:
                 found = await self._request(parts)
-            except FairlaneError as error:  # of these alone: the others are stored
+            except FairlaneError as error:  # only for these items: the others are stored
                 found = [error] * len(parts)
             for (number, indexes), part, one in zip(share.items(), parts, found, strict=True):
                 each = (
@@ -211,7 +220,7 @@ class Pushes:
         return cast("list[list[PushOutcome] | Exception]", outcomes)
 
     async def _one_by_one(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Exception]:
-        """Send each call in a request of its own, but none that would pass one of its lane that is sent again."""
+        """Send each call in its own request. Skips calls behind a call of the same lane that must be sent again."""
         outcomes: list[list[PushOutcome] | Exception] = []
         waiting: set[_LaneName] = set()
         for call in calls:
@@ -235,10 +244,10 @@ class Pushes:
 
 
 class _Rest(list[Item]):
-    """The items of a call that are to be sent again, with the outcomes of the whole call so far."""
+    """The items of a call that must be sent again, with the outcomes of the whole call so far."""
 
     def __init__(self, call: list[Item], outcomes: list[PushOutcome], refused: list[int]) -> None:
-        """`refused` are indexes of outcomes; `call` is the whole call, or an earlier rest of it."""
+        """Keep the items at the indexes `refused`. `call` is the whole call, or an earlier rest of it."""
         items = dict(zip(call.indexes, call, strict=True)) if isinstance(call, _Rest) else call
         super().__init__([items[index] for index in refused])
         self.outcomes = outcomes
@@ -255,14 +264,17 @@ def _size(items: list[Item]) -> int:
 
 
 def prepare(items: Sequence[PushItem]) -> list[Item]:
-    """Items as they are sent, each with a transactionId. InvalidRequest names the first bad one's index."""
-    if not (plain := are_plain_items(items)):
+    """Return the items in their wire form, each with a transactionId.
+
+    Raises InvalidRequest with the index of the first invalid item.
+    """
+    if not (plain := are_uniform_items(items)):
         check_items(items)
     check_payloads(items)
     ids, _, _ = uuid7.many(len(items))
     if plain:
         return [
-            PlainItem(item.queue, msgspec.Raw(item.payload), item.partition, item.transaction_id or id)  # type: ignore[misc]
+            UniformItem(item.queue, msgspec.Raw(item.payload), item.partition, item.transaction_id or id)  # type: ignore[misc]
             for item, id in zip(items, ids, strict=True)
         ]
     return [
@@ -283,33 +295,33 @@ def prepare(items: Sequence[PushItem]) -> list[Item]:
     ]
 
 
-def item_of(queue: str, data: Any, options: PushOptions) -> Item:
-    """One checked item. Its transactionId is made here, so that every attempt to push it carries the same."""
-    check_options(options)
+def item_of(queue: str, data: Any, options: PushOptions, allowed: frozenset[str] = OPTIONS) -> Item:
+    """Check one item and give it a transactionId, so that every attempt to push it has the same id."""
+    check_options(options, allowed)
     payload = json_of("the data", data, encode)
     item = Item(queue=queue, payload=msgspec.Raw(payload), **options)
     if item.transaction_id is None:
         item.transaction_id = uuid7()
     item.check()
-    if len(payload) > 2 * JSON_DEPTH_MAX:  # a shorter one cannot be nested too deeply
+    if len(payload) > 2 * JSON_DEPTH_MAX:  # a shorter payload cannot be nested too deeply
         check_depth(payload)
     return item
 
 
-def _stored(answer: Answer, items: list[Item]) -> list[PushOutcome]:
-    """The outcomes of items that were all stored in queues without a limit, as nearly always."""
+def _stored(answer: ServerResponse, items: list[Item]) -> list[PushOutcome]:
+    """Return the outcomes if every item was stored in a queue without a limit, which is the common case."""
     pushed = decode(answer.body, PushedIds)
     partitions = [one for text, count in pushed.partitions for one in [PartitionId.parse(text)] * count]
     if not len(items) == len(pushed.message_ids) == len(partitions):
-        raise FairlaneError("the server's answer is not what a Fairlane broker says: it tells of other messages")
+        raise FairlaneError("unexpected answer from the server: it is about other messages")
     return [
         PushOutcome("queued", item.transaction_id or "", id, partition)
         for item, id, partition in zip(items, pushed.message_ids, partitions, strict=True)
     ]
 
 
-def _elements(answer: Answer, items: list[Item]) -> list[PushElement] | None:
-    """What the answer says of each item; None if it speaks of the request as a whole."""
+def _elements(answer: ServerResponse, items: list[Item]) -> list[PushElement] | None:
+    """Return the response element of each item, or None if the response is about the whole request."""
     try:
         if answer.body[:1] == b"[":
             elements = decode(answer.body, list[PushElement])
@@ -339,7 +351,7 @@ def _outcome(item: Item, element: PushElement) -> PushOutcome:
             estimated_wait=element.estimated_wait,
             durability=cast(Any, element.durability),
         )
-    return _refused(item, rebuilt(element))
+    return _refused(item, error_from_problem(element))
 
 
 def _refused(item: Item, error: FairlaneError) -> PushOutcome:
@@ -347,8 +359,10 @@ def _refused(item: Item, error: FairlaneError) -> PushOutcome:
 
 
 def _fitting(calls: list[list[Item]], outcomes: list[list[PushOutcome] | Exception]) -> list[tuple[int, list[int]]]:
-    """Return the calls that found their queue full and yet have room in it without the others: (call, its refused
-    items). None passes an earlier call of its lane."""
+    """Return the calls that were refused by a full queue but fit without the others, with their refused items.
+
+    A call behind an earlier refused call of its lane is left out.
+    """
     free: Counter[str] = Counter()
     known: set[str] = set()
     left: set[_LaneName] = set()

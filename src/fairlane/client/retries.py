@@ -1,4 +1,4 @@
-"""Retries: which failures a client repeats, and when."""
+"""The retry policy of a client."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from fairlane.runtime.backoff import backoff
 
 
 class Retries(msgspec.Struct, frozen=True, kw_only=True):
-    """Refusals for overload (429), brokers that failed or cannot answer (5xx) and broken connections are repeated;
-    what a broker understood and refused is not.
+    """The retry policy: which failures are retried, how often and how fast.
 
-    All attempts of a call carry the same transactionIds, so that one whose outcome is not known may be repeated.
+    A client retries overload (429), broker failures (5xx) and broken connections. It does not retry a request that a
+    broker understood and refused. All attempts of a call carry the same transactionIds, so a call with an unknown
+    outcome is safe to repeat.
     """
 
     attempts: int = 3
-    """In all; trying another server after a failure is part of the same attempt."""
+    """Total number of attempts. Failing over to another server is part of the same attempt."""
     retry_delay: float = 1.0
-    """Seconds before the second attempt; doubles with each further one."""
+    """Seconds before the second attempt, doubled before each further one."""
     max_retry_delay: float = 30.0
     retry_on_429: bool = True
     honor_retry_after: bool = True
@@ -31,7 +32,7 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
         return self
 
     def after_failure(self, failures: int) -> float | None:
-        """Seconds to wait after so many failed attempts, None to give up."""
+        """Return the delay in seconds after this many failed attempts, or None to give up."""
         if failures >= self.attempts:
             return None
         return backoff(failures, base=self.retry_delay, most=self.max_retry_delay)
@@ -39,7 +40,8 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
     def after_answer(self, error: FairlaneError, failures: int) -> float | None:
         """Return the delay before the next attempt, in seconds, or None if the call is not retried.
 
-        `failures` counts the attempts that were answered with `error`."""
+        `failures` counts the attempts that were answered with `error`.
+        """
         if isinstance(error, BrokerFailed):
             return self.after_failure(failures)
         if not isinstance(error, Overloaded) or not self.retry_on_429:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from fairlane.client.part import Part
+from fairlane.client.resource import ClientResource
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX
 from fairlane.model.message import PushItem
@@ -13,15 +13,15 @@ from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name
 from fairlane.wire.scheduled import Cancelled, RescheduleBody, Rescheduled, ScheduledPage
 
 
-class ScheduledMessages(Part):
-    async def list(self, queue: str, *, after: str = "", limit: int = 100) -> ScheduledPage:
-        """Messages of a queue that wait for their time, next due first. Raises NotFound."""
+class ScheduledMessages(ClientResource):
+    async def page(self, queue: str, *, after: str = "", limit: int = 100) -> ScheduledPage:
+        """Return a page of scheduled messages of a queue, next due first. Raises NotFound."""
         query = {"limit": check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX), "after": after or None}
-        return await self._ask(ScheduledPage, "GET", "scheduled", check_name("queue", queue), query=query)
+        return await self._call(ScheduledPage, "GET", "scheduled", check_name("queue", queue), query=query)
 
     async def cancel(self, queue: str, transaction_id: str, *, partition: str = DEFAULT_PARTITION) -> bool:
-        """Forget a scheduled message; False if it does not wait (any more)."""
-        return (await self._ask(Cancelled, "DELETE", *_path(queue, partition, transaction_id))).cancelled
+        """Cancel a scheduled message. Returns False if it does not exist or was delivered already."""
+        return (await self._call(Cancelled, "DELETE", *_path(queue, partition, transaction_id))).cancelled
 
     async def reschedule(
         self,
@@ -34,14 +34,15 @@ class ScheduledMessages(Part):
     ) -> int | None:
         """Move a scheduled message to another time, or to a delay from now.
 
-        Returns the new time, or None if no such message is waiting."""
+        Returns the new time, or None if no such message is waiting.
+        """
         if (deliver_at is None) == (delay_ms is None):
-            raise InvalidRequest("say when with deliver_at or with delay_ms")
+            raise InvalidRequest("give either deliver_at or delay_ms")
         item = PushItem(queue=queue, payload=b"", deliver_at=deliver_at, delay_ms=delay_ms)
         item.check_time()
         at, delay = item.due
         body = RescheduleBody(deliver_at=moment_or_none(at), delay_ms=delay)
-        return (await self._ask(Rescheduled, "POST", *_path(queue, partition, transaction_id), body=body)).deliver_at
+        return (await self._call(Rescheduled, "POST", *_path(queue, partition, transaction_id), body=body)).deliver_at
 
 
 def _path(queue: str, partition: str, transaction_id: str) -> tuple[str, ...]:

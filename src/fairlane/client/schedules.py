@@ -1,13 +1,12 @@
-"""Schedules: what the broker pushes again and again."""
+"""Schedules: messages that the broker pushes at an interval or by cron."""
 
 from __future__ import annotations
 
-from builtins import list as List  # there is a verb of that name
 from typing import Any
 
 import msgspec
 
-from fairlane.client.part import Part
+from fairlane.client.resource import ClientResource
 from fairlane.errors import InvalidRequest
 from fairlane.model.names import DEFAULT_PARTITION, check_name
 from fairlane.model.payload import json_of
@@ -17,7 +16,7 @@ from fairlane.wire.schedules import Missed, Schedule, ScheduleDeleted, ScheduleO
 from fairlane.wire.schedules import Schedules as Listed
 
 
-class Schedules(Part):
+class Schedules(ClientResource):
     async def define(
         self,
         name: str,
@@ -31,11 +30,13 @@ class Schedules(Part):
         partition: str = DEFAULT_PARTITION,
         type: str | None = None,
     ) -> Schedule:
-        """Let the broker push `data` (or the tick) to a queue at every tick: `every` so many seconds, also written
-        like `5m`, or by `cron` and the clocks of a time zone. One that has the name is replaced; the same one
-        again changes nothing."""
+        """Create or replace a schedule that pushes `data` (or the tick) to a queue.
+
+        `every` is an interval in seconds or a text such as `5m`. `cron` is evaluated in `timezone`. Defining the same
+        schedule again changes nothing.
+        """
         if (every is None) == (cron is None):
-            raise InvalidRequest("say when with `every` or with `cron`, and not with both")
+            raise InvalidRequest("give either `every` or `cron`, not both")
         options = ScheduleOptions(
             queue=check_name("queue", queue),
             partition=partition,
@@ -46,31 +47,31 @@ class Schedules(Part):
             timezone=timezone,
             missed=missed,
         )
-        return await self._ask(Schedule, "POST", *_path(name), body=options)
+        return await self._call(Schedule, "POST", *_path(name), body=options)
 
-    async def list(self) -> List[Schedule]:
-        """All, by name."""
-        return (await self._ask(Listed, "GET", "schedules")).schedules
+    async def all(self) -> list[Schedule]:
+        """Return all schedules by name."""
+        return (await self._call(Listed, "GET", "schedules")).schedules
 
     async def get(self, name: str) -> Schedule:
-        """Raises NotFound."""
-        return await self._ask(Schedule, "GET", *_path(name))
+        """Return a schedule. Raises NotFound."""
+        return await self._call(Schedule, "GET", *_path(name))
 
     async def delete(self, name: str) -> bool:
-        """False if it was not there."""
-        return (await self._ask(ScheduleDeleted, "DELETE", *_path(name))).deleted
+        """Delete a schedule. Returns False if it does not exist."""
+        return (await self._call(ScheduleDeleted, "DELETE", *_path(name))).deleted
 
     async def pause(self, name: str) -> Schedule:
-        """Its ticks are neither pushed nor missed until it is resumed."""
-        return await self._ask(Schedule, "POST", *_path(name, "pause"))
+        """Pause a schedule. Ticks that pass meanwhile do not count as missed."""
+        return await self._call(Schedule, "POST", *_path(name, "pause"))
 
     async def resume(self, name: str) -> Schedule:
-        """Let it go on with its next tick."""
-        return await self._ask(Schedule, "POST", *_path(name, "resume"))
+        """Resume a schedule with its next tick."""
+        return await self._call(Schedule, "POST", *_path(name, "resume"))
 
     async def run(self, name: str) -> str:
-        """Push its message once, now; the transactionId."""
-        return (await self._ask(ScheduleRun, "POST", *_path(name, "run"))).transaction_id
+        """Push the message of a schedule once, now. Returns its transactionId."""
+        return (await self._call(ScheduleRun, "POST", *_path(name, "run"))).transaction_id
 
 
 def _path(name: str, *verb: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Servers of a client, if there are several: the same one for the same work, and another while it is down."""
+"""The servers of a client: prefers the same server for the same key, and fails over to others."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from urllib.parse import urlsplit
 
 from fairlane.errors import InvalidRequest
 
-AILING_SECONDS = 5.0  # a broker that failed is left alone for so long, if there is another
+AILING_SECONDS = 5.0  # skip a broker that failed for this long, if there is another
 _KEYS_MAX = 1024
 
 
 class Servers:
     """Brokers of one store, by their URLs.
 
-    Each key has an order of its own over them (rendezvous hashing): clients that pop the same queue for the same
-    group meet at one broker, where leases are remembered and a push wakes a waiting pop at once, while different
-    keys spread over all. When a broker leaves, only its keys move.
+    Each key has its own order over the brokers (rendezvous hashing). Clients that pop the same queue for the same group
+    use the same broker, where a push wakes a waiting pop at once; different keys spread over all brokers. When a broker
+    leaves, only its keys move.
     """
 
     def __init__(self, urls: str | Sequence[str], *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,7 +32,7 @@ class Servers:
         self._orders: dict[str, list[str]] = {}
 
     def order(self, key: str) -> list[str]:
-        """Whom to ask, in turn. Those that failed a moment ago are left out, unless all did."""
+        """Return the servers to try, in order. Skips servers that failed recently, unless all did."""
         if len(self.urls) == 1:
             return self.urls
         order = self._orders.get(key)
@@ -45,10 +45,10 @@ class Servers:
         now = self._clock()
         return [url for url in order if self._ailing_until.get(url, 0.0) <= now] or order
 
-    def failed(self, url: str) -> None:
+    def mark_failed(self, url: str) -> None:
         self._ailing_until[url] = self._clock() + AILING_SECONDS
 
-    def answered(self, url: str) -> None:
+    def mark_healthy(self, url: str) -> None:
         if self._ailing_until:
             self._ailing_until.pop(url, None)
 
@@ -58,13 +58,13 @@ def _weight(url: str, key: str) -> bytes:
 
 
 def _split(urls: object) -> list[object]:
-    """Return the URLs in a text with commas between them. One without a scheme behind it is part of a path."""
+    """Split a text at its commas. A comma that no URL follows is part of a path."""
     return [one.strip() for one in re.split(r",(?=\s*(?:\w+:/|$))", urls)] if isinstance(urls, str) else [urls]
 
 
 def _checked(url: object) -> str:
     if not isinstance(url, str):
-        raise InvalidRequest(f"a server is named by a URL, not {type(url).__name__}")
+        raise InvalidRequest(f"a server must be a URL, not {type(url).__name__}")
     try:
         parts = urlsplit(url)
         named = (parts.scheme == "unix" and not parts.netloc and parts.path.startswith("/")) or (

@@ -1,41 +1,41 @@
-"""Sources: how far somebody's records were read. `fairlane.poller` reads them."""
+"""Sources: the progress of pollers over someone else's records. `fairlane.poller` uses them."""
 
 from __future__ import annotations
 
-from builtins import list as List  # there is a verb of that name
-
-from fairlane.client.part import Part
+from fairlane.client.resource import ClientResource
 from fairlane.model.names import check_name
 from fairlane.wire import sources as wire
 
 
-class Sources(Part):
-    async def list(self) -> List[wire.SourceView]:
-        """All, by name."""
-        return (await self._ask(wire.SourceList, "GET", "sources")).sources
+class Sources(ClientResource):
+    async def all(self) -> list[wire.SourceView]:
+        """Return all sources by name."""
+        return (await self._call(wire.SourceList, "GET", "sources")).sources
 
     async def get(self, name: str) -> wire.SourceView:
-        """Raises NotFound."""
-        return await self._ask(wire.SourceView, "GET", *_path(name))
+        """Return a source. Raises NotFound."""
+        return await self._call(wire.SourceView, "GET", *_path(name))
 
     async def delete(self, name: str) -> bool:
-        """Forget how far it was read, and its records; False if it was not there."""
-        return (await self._ask(wire.SourceDeleted, "DELETE", *_path(name))).deleted
+        """Delete a source, its cursor and its records. Returns False if it does not exist."""
+        return (await self._call(wire.SourceDeleted, "DELETE", *_path(name))).deleted
 
     async def lease(self, name: str, *, seconds: int = 60, token: int | None = None) -> wire.SourceView:
-        """Take the lease, or keep the one with this token. Raises LeaseLost if that ended, Conflict while another has
-        one."""
+        """Take the lease of a source, or renew the one with this token.
+
+        Raises LeaseLost if the lease has ended, and Conflict while another poller holds it.
+        """
         body = wire.SourceLeaseBody(seconds=seconds, token=token)
-        return await self._ask(wire.SourceView, "POST", *_path(name, "lease"), body=body)
+        return await self._call(wire.SourceView, "POST", *_path(name, "lease"), body=body)
 
     async def release(self, name: str, token: int) -> bool:
-        """Give the lease back; False if it ended before."""
+        """Release the lease. Returns False if it had ended."""
         body = wire.SourceReleaseBody(token=token)
-        return (await self._ask(wire.SourceReleased, "POST", *_path(name, "release"), body=body)).released
+        return (await self._call(wire.SourceReleased, "POST", *_path(name, "release"), body=body)).released
 
     async def commit(self, name: str, page: wire.SourcePage) -> wire.SourceCommitted:
-        """Commit a page: cursor, records and messages together. The same page again does nothing."""
-        return await self._ask(wire.SourceCommitted, "POST", *_path(name, "commit"), body=page)
+        """Commit a page: cursor, records and messages together. Committing the same page again does nothing."""
+        return await self._call(wire.SourceCommitted, "POST", *_path(name, "commit"), body=page)
 
 
 def _path(name: str, *verb: str) -> tuple[str, ...]:

@@ -1,24 +1,25 @@
-"""Traces: notes of consumers on their work, by message and by name."""
+"""Trace notes that consumers attach to messages, by message and by name."""
 
 from __future__ import annotations
 
-from fairlane.client.part import Part
+from msgspec import to_builtins
+
+from fairlane.client.resource import ClientResource
 from fairlane.model.names import check_name
 from fairlane.wire.traces import NamedTraceList, NamedTraceQuery, TraceEntry, TraceList, TraceNameList, TraceNameQuery
 
 
-class Traces(Part):
+class Traces(ClientResource):
     async def of_message(self, partition_id: str, transaction_id: str) -> list[TraceEntry]:
-        """Oldest first."""
+        """Return the notes of a message, oldest first."""
         path = check_name("partition_id", partition_id), check_name("transaction_id", transaction_id)
-        return (await self._ask(TraceList, "GET", "traces", *path)).traces
+        return (await self._call(TraceList, "GET", "traces", *path)).traces
 
     async def named(self, name: str, query: NamedTraceQuery) -> NamedTraceList:
-        """Over all queues, oldest first."""
-        asked = {"limit": query.limit, "offset": query.offset}
-        return await self._ask(NamedTraceList, "GET", "traces", "by-name", check_name("traceName", name), query=asked)
+        """Return the notes of a name over all queues, oldest first."""
+        path = "by-name", check_name("traceName", name)
+        return await self._call(NamedTraceList, "GET", "traces", *path, query=to_builtins(query))
 
     async def names(self, query: TraceNameQuery) -> TraceNameList:
-        """The names that traces were given, latest seen first."""
-        asked = {"limit": query.limit, "offset": query.offset}
-        return await self._ask(TraceNameList, "GET", "traces", "names", query=asked)
+        """Return the names of trace notes, latest used first."""
+        return await self._call(TraceNameList, "GET", "traces", "names", query=to_builtins(query))

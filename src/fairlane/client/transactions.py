@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import msgspec
 
-from fairlane.client.problems import rebuilt
+from fairlane.client.errors import error_from_problem
 from fairlane.client.pushes import item_of
 from fairlane.errors import TransactionRefused
 from fairlane.model.ids import PartitionId
@@ -18,7 +18,7 @@ from fairlane.wire.transactions import TransactionAnswer, TransactionResult, Tra
 
 
 class Transaction:
-    """Steps in the making; `outcomes`, one for each, after the commit."""
+    """The steps of a transaction. `outcomes` has one outcome per step after the commit."""
 
     def __init__(self) -> None:
         self.steps: list[TransactionStep] = []
@@ -41,7 +41,7 @@ class Transaction:
             self.settle(message, item)
 
     def settle(self, message: Message[Any], item: AckItem) -> None:
-        """The same with all that an ack can say."""
+        """Add an ack step for a message, with any status that an ack can have."""
         self.steps.append(
             TransactionStep(
                 type="ack",
@@ -59,9 +59,12 @@ class Transaction:
 
 
 def outcomes_of(answer: TransactionAnswer) -> list[PushOutcome | AckOutcome]:
-    """One for each step. Raises TransactionRefused, with the `index` of the step, if one of them could not be done."""
+    """Return one outcome per step.
+
+    Raises TransactionRefused, with the `index` of the step, if a step was refused.
+    """
     if not answer.success:
-        raise rebuilt(answer, TransactionRefused)
+        raise error_from_problem(answer, TransactionRefused)
     return [_outcome(result) for result in answer.results]
 
 

@@ -1,4 +1,4 @@
-"""The transport of a client: which server is asked, over which connection, and how often."""
+"""The transport of a client: chooses a server, sends the request, and retries it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from time import monotonic
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
-from fairlane import tracing
-from fairlane.client.connection import Broken, Connection, Server
+from fairlane.client.connection import ClientConnection, ConnectionBroken, ConnectionPool
 from fairlane.client.credential import Credential
-from fairlane.client.problems import error_of
+from fairlane.client.errors import error_of
 from fairlane.client.retries import Retries
 from fairlane.client.servers import Servers
-from fairlane.client.trust import Trust
+from fairlane.client.tls import TlsOptions
 from fairlane.errors import (
     FairlaneError,
     InvalidRequest,
@@ -32,22 +31,23 @@ from fairlane.errors import (
     Unavailable,
 )
 from fairlane.model.ids import uuid7
+from fairlane.otel import tracing
 
 log = logging.getLogger("fairlane.client")
 CONNECT_SECONDS = 5.0
 LOG_SECONDS = 60.0
-"""Refusals for overload are logged once in this time, for each code."""
+"""Log a 429 at most once in this time for each error code."""
 _UNAVAILABLE = (502, 503, 504)
 _OF_THE_STORE = (StoreUnavailable, LaneWaiting, LaneLocked, TooManyPolls)
-"""A broker that answers with one of these is not at fault itself."""
+"""Errors that a healthy broker answers. They do not mark the server as failed."""
 
 
-class Answer(NamedTuple):
+class ServerResponse(NamedTuple):
     status: int
     body: bytes
     retry_after: str | None
     url: str
-    """The server that gave it."""
+    """The server that sent the response."""
 
     def error(self) -> FairlaneError:
         return error_of(self.status, self.body, self.retry_after)
@@ -61,33 +61,33 @@ class Call(NamedTuple):
     key: str
     body: bytes | None = None
     wait: float = 0.0
-    """Seconds that the server may take on purpose."""
+    """Seconds that the server may wait before it answers."""
     url: str | None = None
-    """The only server that may be asked, if there is one."""
+    """If set, the only server that may be asked."""
     takes: Callable[[bytes], bool] = lambda body: False
-    """Returns True for the body of an answer that is wanted even if its status says that the server cannot work."""
+    """Returns True for a body to accept even if the status says that the server is unavailable."""
 
 
 class Transport:
-    """Sends calls to the servers, again where that may help. Bound to the event loop of its first call."""
+    """Sends calls to the servers and retries them. Bound to the event loop of its first call."""
 
     def __init__(
-        self, servers: Servers, retries: Retries, *, timeout: float, credential: Credential, trust: Trust
+        self, servers: Servers, retries: Retries, *, timeout: float, credential: Credential, tls_options: TlsOptions
     ) -> None:
         self.servers = servers
         self.retries = retries
-        self.own_key = uuid7()  # clients spread over the servers, and each keeps to one
+        self.own_key = uuid7()  # spreads clients over the servers, and keeps each client on one
         self._timeout = timeout
         self.spans = tracing.spans()
         self._credential = credential
-        self._trust = trust
-        self._opened: dict[str, Server] = {}
-        self._busy: set[Connection] = set()
+        self._tls_options = tls_options
+        self._opened: dict[str, ConnectionPool] = {}
+        self._busy: set[ClientConnection] = set()
         self._closed = False
         self._logged_at: dict[str, float] = {}
-        """When refusals for overload with a code were logged last."""
+        """The time of the last logged 429, by error code."""
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
@@ -97,7 +97,7 @@ class Transport:
         body: bytes | None = None,
         wait: float = 0.0,
     ) -> bytes:
-        """The body of a successful answer, empty if it has none. Any other answer is raised."""
+        """Send a request and return the body of the successful response. Raises the error of any other response."""
         if query:
             path = f"{path}?{urlencode(query)}"
         call = Call(method, path, self.own_key if key is None else key, body, wait)
@@ -115,7 +115,8 @@ class Transport:
     def delay_after(self, error: FairlaneError, failures: int) -> float | None:
         """Return the delay before the next attempt, in seconds, or None if the call is not retried.
 
-        Logs the first 429 of each code, then at most one a minute."""
+        Logs the first 429 of each code, then at most one a minute.
+        """
         delay = self.retries.after_answer(error, failures)
         if delay is not None and isinstance(error, Overloaded):
             now = monotonic()
@@ -126,11 +127,11 @@ class Transport:
                 )
         return delay
 
-    async def exchange(self, call: Call) -> Answer:
-        """The first answer of a server that was able to give one, whatever it says."""
+    async def exchange(self, call: Call) -> ServerResponse:
+        """Return the first response of a server that is available, whatever its status."""
         failures = 0
-        failure: FairlaneError = Unavailable("no server was asked")
-        uncertain = False  # a request may have been carried out whose answer never came
+        failure: FairlaneError = Unavailable("no server was tried")
+        uncertain = False  # True if a request was sent but its response never came
         while True:
             for url in self.servers.order(call.key) if call.url is None else [call.url]:
                 try:
@@ -141,21 +142,21 @@ class Transport:
                     uncertain, failure = True, Unavailable(str(broken))
                 else:
                     if answer.status not in _UNAVAILABLE or call.takes(answer.body):
-                        self.servers.answered(url)
+                        self.servers.mark_healthy(url)
                         return answer
                     failure = answer.error()
                     if isinstance(failure, _OF_THE_STORE):
-                        continue  # the broker is well, and may have a journal in which order counts
-                self.servers.failed(url)
+                        continue  # the broker is healthy, and its journal may hold earlier messages of the partition
+                self.servers.mark_failed(url)
             failures += 1
             delay = self.retries.after_failure(failures)
             if delay is None:
                 if call.url is not None:
                     failure = type(failure)(f"{failure}; {call.url} has earlier messages of the same partition")
-                raise OutcomeUnknown(f"{failure}; it may have been done all the same") if uncertain else failure
+                raise OutcomeUnknown(f"{failure}; the request may have been applied") if uncertain else failure
             await asyncio.sleep(delay)
 
-    async def _send(self, url: str, call: Call) -> Answer:
+    async def _send(self, url: str, call: Call) -> ServerResponse:
         server = self._server(url)
         head = f"{call.method} {server.prefix}{call.path}{server.head}{self._credential.line() or server.login}"
         if call.body is not None:
@@ -171,11 +172,11 @@ class Transport:
                 return await self._exchange(server, url, sent, call)
         except TimeoutError:
             raise _Dropped(f"{url} did not answer within {seconds:g} s") from None
-        except Broken as error:
+        except ConnectionBroken as error:
             raise _Dropped(f"the connection to {url} broke: {error}") from None
 
-    async def _exchange(self, server: Server, url: str, head: bytes, call: Call) -> Answer:
-        reused = connection = server.reused()
+    async def _exchange(self, server: ConnectionPool, url: str, head: bytes, call: Call) -> ServerResponse:
+        reused = connection = server.take_idle()
         if connection is None:
             connection = await _connected(server, url)
         self._busy.add(connection)
@@ -183,22 +184,24 @@ class Transport:
             reply = await connection.exchange(head, call.body)
         except BaseException as error:
             connection.close()
-            # A server closes a connection that was idle for long, perhaps just now; reading again harms nobody.
-            if reused and isinstance(error, Broken) and error.silent and call.method == "GET":
+            # A server may close an idle connection at any moment; a GET can be sent again safely.
+            if reused and isinstance(error, ConnectionBroken) and error.silent and call.method == "GET":
                 return await self._exchange(server, url, head, call)
             raise
         finally:
             self._busy.discard(connection)
-        server.put_back(connection)
+        server.release(connection)
         retry_after = reply.headers.get(b"retry-after")
-        return Answer(reply.status, reply.body, None if retry_after is None else retry_after.decode("latin-1"), url)
+        return ServerResponse(
+            reply.status, reply.body, None if retry_after is None else retry_after.decode("latin-1"), url
+        )
 
-    def _server(self, url: str) -> Server:
+    def _server(self, url: str) -> ConnectionPool:
         if self._closed:
             raise InvalidRequest("this client is closed")
         server = self._opened.get(url)
         if server is None:
-            server = Server(url, self._trust)
+            server = ConnectionPool(url, self._tls_options)
             self._credential.check(server.host, tls=server.tls)
             self._opened[url] = server
         return server
@@ -209,10 +212,10 @@ class Transport:
             connection.close()
         if self._opened:
             self._opened.clear()
-            await asyncio.sleep(0)  # the sockets are closed by then
+            await asyncio.sleep(0)  # lets the event loop close the sockets
 
 
-async def _connected(server: Server, url: str) -> Connection:
+async def _connected(server: ConnectionPool, url: str) -> ClientConnection:
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             return await server.connect()
@@ -227,11 +230,11 @@ class _Unreached(Exception):
 
 
 class _Dropped(Exception):
-    """The request was sent, and no answer came."""
+    """The request was sent, but no response came."""
 
 
 def _reason(error: OSError) -> str:
-    """Why there is no connection. asyncio puts the address where the reason should be, or several into one text."""
+    """Return why a connection failed. asyncio puts the address where the reason should be, or joins several reasons."""
     number = re.search(r"\[Errno (\d+)\]", str(error))
     if number is not None and not isinstance(error, ssl.SSLError):
         return os.strerror(int(number[1])).lower()
@@ -239,10 +242,10 @@ def _reason(error: OSError) -> str:
 
 
 def path_of(*parts: str) -> str:
-    """The parts as a path, each of them one segment whatever it contains."""
+    """Join the parts to a path under /api/v1. Each part is one segment, whatever it contains."""
     return "/api/v1" + "".join(f"/{_segment(part)}" for part in parts)
 
 
 def _segment(part: str) -> str:
-    # A segment of dots alone would be read as a step in the path.
+    # A segment of dots alone would be read as a relative path.
     return quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")

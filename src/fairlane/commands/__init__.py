@@ -1,1 +1,1 @@
-"""Commands that the broker carries out itself: calls over HTTP, and pushes to another queue."""
+"""Commands that the broker runs itself: HTTP calls and pushes to another queue."""

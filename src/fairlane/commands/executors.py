@@ -1,4 +1,4 @@
-"""Executors of commands, chosen by the declaration."""
+"""Executors of commands, chosen by the command's declaration."""
 
 from __future__ import annotations
 
@@ -8,53 +8,54 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlane import tracing
 from fairlane.broker.broker import Broker
 from fairlane.commands.handling import Executor
 from fairlane.errors import CommandFailed, FairlaneError, NotFound
-from fairlane.hooks.schemes import PRESETS, keys_of
 from fairlane.model.idempotency import KEY_HEADER
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE
 from fairlane.model.outcome import PushOutcome
+from fairlane.otel import tracing
 from fairlane.spec import ir
+from fairlane.webhooks.schemes import PRESETS, keys_of
 
 if TYPE_CHECKING:
-    from fairlane.outbound.caller import Caller
+    from fairlane.outbound.client import OutboundClient
 
 Secrets = Callable[[Sequence[str]], list[str]]
 ANSWER_SECONDS = 10.0
-"""How long somebody who runs a command at once waits for the worker that carries it out."""
+"""Seconds that a synchronous command waits for a worker."""
 
 
 class Executors:
-    """Of the commands of all tenants of a broker. `open_caller` is asked for when the first call is to be made: most
-    brokers make none, and need not pay for the client."""
+    """The executors of all tenants of a broker.
 
-    def __init__(self, broker: Broker, open_caller: Callable[[], Caller], secrets: Secrets) -> None:
+    `open_client` is called for the first HTTP command only: most brokers run none and need no client.
+    """
+
+    def __init__(self, broker: Broker, open_client: Callable[[], OutboundClient], secrets: Secrets) -> None:
         self._broker = broker
-        self._open_caller = open_caller
-        self._caller: Caller | None = None
+        self._open_client = open_client
+        self._client: OutboundClient | None = None
         self._secrets = secrets
 
     async def run(self, tenant: str, command: str, input: bytes, *, idempotency_key: str) -> bytes:
-        """Carry out a command of a tenant at once, whoever does it; what it came to, as JSON. CommandFailed if it came
-        to nothing."""
+        """Run a command of a tenant now and return its result as JSON. Raises CommandFailed."""
         broker = self._broker.of(tenant)
-        executor = await self.of(broker, broker.compiled_specs.commands.get(command))
+        executor = await self.of(broker, broker.specs.compiled.commands.get(command))
         return await executor.run(command, input, idempotency_key=idempotency_key)
 
     async def of(self, broker: Broker, declared: ir.CommandSpec | None) -> Executor:
-        """The executor for the tenant of this broker. CommandFailed if what it is signed with is missing."""
+        """Return the executor of a command. Raises CommandFailed if its signing secret is missing."""
         run = declared.run if declared is not None else None
         if isinstance(run, ir.HttpRun) and declared is not None:
             key = self._key(declared)
-            if self._caller is None:
-                opened = await asyncio.to_thread(self._open_caller)  # beside the loop: it is much to import
-                self._caller = self._caller or opened
+            if self._client is None:
+                opened = await asyncio.to_thread(self._open_client)  # off the loop: it is slow to import
+                self._client = self._client or opened
             from fairlane.commands.http import HttpExecutor
 
-            return HttpExecutor(run, key, self._caller)
+            return HttpExecutor(run, key, self._client)
         if isinstance(run, ir.QueueRun):
             return QueueExecutor(broker, run.queue)
         return WorkerExecutor(broker)
@@ -66,12 +67,12 @@ class Executors:
             raise CommandFailed(str(error), retryable=True) from None
 
     async def close(self) -> None:
-        if self._caller is not None:
-            await self._caller.close()
+        if self._client is not None:
+            await self._client.close()
 
 
 class QueueExecutor:
-    """The input becomes a message of another queue; pushed again it is the same message."""
+    """Pushes the input to another queue. A repeated run is recognised as a duplicate."""
 
     def __init__(self, broker: Broker, queue: str) -> None:
         self._broker = broker
@@ -83,8 +84,10 @@ class QueueExecutor:
 
 
 class WorkerExecutor:
-    """A worker that registered the command carries it out: the input goes through the queue of the command's name,
-    and the result comes from the ack."""
+    """Lets a worker run the command.
+
+    The input goes through the queue with the command's name, and the result comes from the ack.
+    """
 
     def __init__(self, broker: Broker, *, seconds: float = ANSWER_SECONDS) -> None:
         self._broker = broker
@@ -97,18 +100,18 @@ class WorkerExecutor:
             found = await self._broker.results.get(
                 command, outcome.transaction_id, partition=partition, group=QUEUE_MODE, wait=self._seconds
             )
-        except NotFound:  # it waits to be stored
+        except NotFound:  # it is not stored yet
             found = None
         if found is None or not found.over:
-            message = f"no worker has carried out {command!r:.80} within {self._seconds:g} s; it waits in its queue"
+            message = f"no worker has run {command!r:.80} within {self._seconds:g} s; it is still in its queue"
             raise CommandFailed(message, retryable=True)
         if found.status == "dead_letter":
-            raise CommandFailed(f"it was given up: {found.error}")
+            raise CommandFailed(f"it is a dead letter: {found.error}")
         return bytes(found.raw)
 
 
 async def _pushed(broker: Broker, queue: str, command: str, input: bytes, key: str) -> PushOutcome:
-    headers = {KEY_HEADER: key, **tracing.current()}
+    headers = {KEY_HEADER: key, **tracing.current_context()}
     item = PushItem(queue=queue, payload=input, transaction_id=key, type=command, headers=headers)
     try:
         [outcome] = await broker.push_many([item])

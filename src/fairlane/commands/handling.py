@@ -1,4 +1,4 @@
-"""Handling of messages that become commands: calls of an executor, or pushes to another queue."""
+"""Message handling for queues that are mapped to a command: run an executor, or push to another queue."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from fairlane import tracing
 from fairlane.broker.broker import Broker
+from fairlane.broker.expression_quota import Usage
 from fairlane.broker.transact import AckStep, Step
-from fairlane.broker.work import Spent
 from fairlane.errors import CommandFailed, ExpressionTooCostly, FairlaneError, InvalidRequest, OutcomeUnknown, OverQuota
 from fairlane.model.idempotency import KEY_HEADER, idempotency_key
 from fairlane.model.ids import PartitionId
@@ -20,7 +19,8 @@ from fairlane.model.limits import NAME_CHARS_MAX
 from fairlane.model.message import Message, PushItem
 from fairlane.model.names import COMMANDS
 from fairlane.model.outcome import AckItem
-from fairlane.model.verdict import Dead, Done, Fail, Retry, Verdict, failure, settled
+from fairlane.model.verdict import Dead, Done, Fail, Retry, Verdict, ack_for, failure
+from fairlane.otel import tracing
 from fairlane.runtime.claim import Claim
 from fairlane.runtime.consumer import Consumer
 from fairlane.runtime.handling import Handled, Handling
@@ -28,67 +28,68 @@ from fairlane.spec.compiled_queue import CompiledQueue, decoded
 from fairlane.telemetry import CommandCounts
 
 LANE_MESSAGES = 8
-"""Taken of a lane at once: while they wait here no other broker can have them."""
+"""Messages to take from a lane at once. While they wait here no other broker can take them."""
 TRANSACTION_MESSAGES = 100
 POSTPONED_SECONDS = 1.0
-"""How long a message stays where it is while the queue behind it has no room."""
+"""Delay before a message is retried whose target queue is full."""
 
 Moved = list[tuple[Message[Any], PushItem]]
 
 
 class Executor(Protocol):
     async def run(self, command: str, input: bytes, *, idempotency_key: str) -> bytes:
-        """Carry out a command; what it came to, as JSON. CommandFailed if it came to nothing."""
+        """Run a command and return its result as JSON. Raises CommandFailed."""
         ...
 
 
-class Commands(Handling):
-    """Handling of the messages of a queue that is mapped to a command. Leases make it safe beside other brokers: none
-    leads."""
+class CommandHandling(Handling):
+    """Base class for handling a queue that is mapped to a command.
+
+    Several brokers may run it at once without a leader: leases keep them apart.
+    """
 
     log = logging.getLogger("fairlane.commands")
-    stubborn = True
+    retries_all_pops = True
     verb = "command"
 
     def __init__(self, broker: Broker, compiled: CompiledQueue, counts: CommandCounts, *, concurrency: int) -> None:
         self.concurrency = concurrency
-        self._work = broker.compiled_specs.work
+        self._expression_quota = broker.specs.compiled.expression_quota
         self._compiled = compiled
         self._counts = counts
-        self.called = compiled.mapping.command if compiled.mapping else ""
+        self.span_name = compiled.mapping.command if compiled.mapping else ""
 
     def consumer(self, broker: Broker, queue: str) -> Consumer:
-        return Consumer(broker, queue, self, group=COMMANDS, room=self.concurrency)
+        return Consumer(broker, queue, self, group=COMMANDS, slots=self.concurrency)
 
     def slot_each(self, *, ordered: bool) -> bool:
-        return not ordered and not self.whole
+        return not ordered and not self.whole_batches
 
-    def command(self, message: Message[Any], spent: Spent) -> tuple[str, Any]:
-        """The command that a message becomes, and its input."""
+    def command(self, message: Message[Any], usage: Usage) -> tuple[str, Any]:
+        """Return the command that a message is mapped to, and its input."""
         raw = bytes(message.raw)
-        with spent.on(len(raw)):
+        with usage.on(len(raw)):
             command = self._compiled.command(decoded(raw))
-        assert command is not None  # only queues with a mapping are carried out
+        assert command is not None  # only queues with a mapping are handled here
         return command.name, command.input
 
     def verdict_on(self, error: BaseException) -> Verdict:
-        """A failed attempt, which is repeated as the queue's delivery settings say; the end if trying again is no
-        use."""
-        tracing.failed(error)
+        """Return the verdict on an error: a retry by the queue's settings, or Dead if retrying is pointless."""
+        tracing.record_failure(error)
         if not isinstance(error, FairlaneError):
             self.log.error("unexpected error in a command", exc_info=error)
             return failure(error)
-        if isinstance(error, OverQuota):  # the message is not to blame
+        if isinstance(error, OverQuota):  # not a failed attempt of the message
             return Retry(error.retry_after, str(error))
         if isinstance(error, CommandFailed) and error.retryable:
             return Fail(str(error), error.retry_after)
-        if isinstance(error, CommandFailed | ExpressionTooCostly):  # it would be so at every attempt
+        if isinstance(error, CommandFailed | ExpressionTooCostly):  # every attempt would fail the same way
             return Dead(str(error))
         return Fail(str(error))
 
 
-class Calls(Commands):
-    """Commands that somebody else carries out: one after another in a lane, lanes beside each other."""
+class ExecutorHandling(CommandHandling):
+    """Runs each message's command with an executor: one at a time within a lane, lanes in parallel."""
 
     def __init__(
         self,
@@ -102,45 +103,48 @@ class Calls(Commands):
         super().__init__(broker, compiled, counts, concurrency=concurrency)
         self._executor = executor
 
-    def asks(self, consumer: Consumer) -> tuple[int, int]:
+    def next_pop_size(self, consumer: Consumer) -> tuple[int, int]:
         if consumer.ordered is None:
             return 1, 1
-        return (LANE_MESSAGES, 1) if consumer.ordered else (consumer.free, consumer.free)
+        return (LANE_MESSAGES, 1) if consumer.ordered else (consumer.free_slots, consumer.free_slots)
 
     async def handle(self, claim: Claim, messages: list[Any]) -> Handled:
         [message] = messages
         began = perf_counter()
         try:
-            with self._work.request() as spent:
-                name, input = self.command(message, spent)
+            with self._expression_quota.request() as usage:
+                name, input = self.command(message, usage)
             result = await self._executor.run(name, msgspec.json.encode(input), idempotency_key=key_of(message))
             verdict: Verdict = Done(msgspec.Raw(result))
-        except Exception as error:  # the command's boundary: its failure is a verdict
+        except Exception as error:  # any failure of the command becomes a verdict
             verdict = self.verdict_on(error)
-        item = settled(message, verdict)
+        item = ack_for(message, verdict)
         self._counts.record(item.status, perf_counter() - began)
         return Handled([item])
 
 
-class Chaining(Commands):
-    """Commands that are pushes to `queue`: messages become messages of it, many in one transaction. If that queue has a
-    key, it names the partition; otherwise that is the one a message came from, so that the order of a lane is kept."""
+class ForwardHandling(CommandHandling):
+    """Pushes each message's command to another queue, many in one transaction.
 
-    whole = True
+    If that queue has a key, the key names the partition. Otherwise a message keeps the name of its partition, so that
+    lanes stay in order.
+    """
+
+    whole_batches = True
 
     def __init__(
         self, broker: Broker, compiled: CompiledQueue, queue: str, counts: CommandCounts, *, concurrency: int = 4
     ) -> None:
-        """Few at once: the store takes one transaction after the other anyway."""
+        """Create a handling with low `concurrency`: the store runs one transaction at a time anyway."""
         super().__init__(broker, compiled, counts, concurrency=concurrency)
         self._broker = broker
         self._queue = queue
 
-    def asks(self, consumer: Consumer) -> tuple[int, int]:
+    def next_pop_size(self, consumer: Consumer) -> tuple[int, int]:
         return TRANSACTION_MESSAGES, TRANSACTION_MESSAGES
 
     async def handle(self, claim: Claim, messages: list[Any]) -> Handled:
-        """What is behind a message that cannot be mapped in its lane comes again with it."""
+        """Push the messages. Messages behind one of their lane that cannot be mapped are delivered again with it."""
         moved: Moved = []
         refused: list[AckItem] = []
         ended: set[PartitionId] = set()
@@ -149,8 +153,8 @@ class Chaining(Commands):
                 continue
             try:
                 moved.append((message, self._item(message)))
-            except Exception as error:  # the command's boundary: its failure is a verdict
-                refused.append(settled(message, self.verdict_on(error)))
+            except Exception as error:  # any failure of the command becomes a verdict
+                refused.append(ack_for(message, self.verdict_on(error)))
                 if claim.ordered:
                     ended.add(message.partition_id)
         try:
@@ -164,22 +168,22 @@ class Chaining(Commands):
         return Handled(refused)
 
     def on_error(self, error: BaseException, messages: list[Any]) -> Verdict | None:
-        """What was committed must not be pushed again; what was not comes again."""
+        """Return None for a failed commit: committed messages must not be pushed again, the others are redelivered."""
         if not isinstance(error, FairlaneError):
             return self.verdict_on(error)
-        text = "cannot move messages to queue %(queue)r, they are delivered again: %(error)s"
+        text = "cannot push messages to queue %(queue)r, redelivering them: %(error)s"
         self.log.warning(text, {"queue": self._queue, "error": error})
         return None
 
     def _item(self, message: Message[Any]) -> PushItem:
         partition = message.partition
-        with self._work.request() as spent:
-            name, input = self.command(message, spent)
+        with self._expression_quota.request() as usage:
+            name, input = self.command(message, usage)
             payload = msgspec.json.encode(input)
-            target = self._broker.compiled_specs.queues.get(self._queue)
+            target = self._broker.specs.compiled.queues.get(self._queue)
             if target is not None:
                 target.check(payload)
-                with spent.on(len(payload)):
+                with usage.on(len(payload)):
                     partition = target.partition(input) or partition
         return PushItem(
             queue=self._queue,
@@ -188,13 +192,13 @@ class Chaining(Commands):
             transaction_id=_id_of(message),
             trace_id=message.trace_id,
             type=name,
-            headers={KEY_HEADER: key_of(message), **tracing.onward(message.headers)},
+            headers={KEY_HEADER: key_of(message), **tracing.context_for_next(message.headers)},
         )
 
     async def _commit(self, moved: Moved) -> None:
         steps: list[Step] = []
         for message, item in moved:
-            done = settled(message, Done({"queue": item.queue, "partition": item.partition}))
+            done = ack_for(message, Done({"queue": item.queue, "partition": item.partition}))
             steps += [AckStep(done, message.group), item]
         began = perf_counter()
         if steps:
@@ -203,8 +207,10 @@ class Chaining(Commands):
             self._counts.record("completed", perf_counter() - began)
 
     async def _one_by_one(self, moved: Moved, *, ordered: bool) -> list[AckItem]:
-        """Together they were refused. What can go on does so; one that never can has failed; and from where there is no
-        room all wait, for a full queue has room some day."""
+        """Push messages one by one after they were refused together.
+
+        An invalid message has failed. When the target queue is full, it and all later messages are retried later.
+        """
         refused: list[AckItem] = []
         ended: set[PartitionId] = set()
         full: FairlaneError | None = None
@@ -218,11 +224,11 @@ class Chaining(Commands):
             except OutcomeUnknown:
                 raise
             except InvalidRequest as error:
-                refused.append(settled(message, self.verdict_on(error)))
+                refused.append(ack_for(message, self.verdict_on(error)))
             except FairlaneError as error:
                 full = error
-            if full is not None:  # comes again soon, without a charge: it is not to blame
-                refused.append(settled(message, Retry(POSTPONED_SECONDS, str(full))))
+            if full is not None:  # retried soon without a failed attempt: the message is not at fault
+                refused.append(ack_for(message, Retry(POSTPONED_SECONDS, str(full))))
             if ordered:
                 ended.add(message.partition_id)
         return refused
@@ -233,7 +239,6 @@ def key_of(message: Message[Any]) -> str:
 
 
 def _id_of(message: Message[Any]) -> str:
-    """The transactionId of what a message becomes: the same whenever it is moved, so that it is known when that is done
-    again."""
+    """Return the transactionId of the pushed message. It is the same at every attempt, so repeats are duplicates."""
     named = f"{message.queue}/{message.partition}/{message.id}"
     return named if len(named) <= NAME_CHARS_MAX else hashlib.sha256(named.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The HTTP executor: commands that are calls, signed as Standard Webhooks."""
+"""The HTTP executor: runs commands as HTTP calls, signed as Standard Webhooks."""
 
 from __future__ import annotations
 
@@ -6,49 +6,54 @@ import time
 
 import msgspec
 
-from fairlane import tracing
 from fairlane.errors import CommandFailed, InvalidRequest
-from fairlane.hooks.schemes import PRESETS
-from fairlane.hooks.signatures import sign
 from fairlane.model.idempotency import sendable
 from fairlane.model.limits import RESULT_BYTES_MAX
 from fairlane.model.message import check_json
-from fairlane.outbound.caller import Caller, Reply
+from fairlane.otel import tracing
+from fairlane.outbound.client import OutboundClient
+from fairlane.outbound.reply import Reply
 from fairlane.runtime.backoff import seconds_of
 from fairlane.runtime.clock import wall_clock
 from fairlane.spec import ir
+from fairlane.webhooks.schemes import PRESETS
+from fairlane.webhooks.signatures import sign
 
 STANDARD = PRESETS["standard_webhooks"]
 RETRY_AFTER_SECONDS_MAX = 3600.0
 _AGAIN = (408, 425, 429)
-"""The client errors that say: not now."""
+"""Client errors that are worth a retry."""
 _EXCERPT_CHARS_MAX = 200
 
 
 class CallResult(msgspec.Struct, omit_defaults=True):
-    """The result of a call that was done."""
+    """The result of a successful call."""
 
     status: int
     duration_ms: float
     body: msgspec.Raw | None = None
-    """What the server answered, if it is JSON and not too large to keep."""
+    """The response body, if it is JSON and not too large to store."""
 
 
 class HttpExecutor:
-    """The input of the command is the body of the request. A server knows repeats by `webhook-id`, which is the same
-    at every attempt."""
+    """Sends the input of a command as the body of a request.
 
-    def __init__(self, run: ir.HttpRun, key: bytes, caller: Caller) -> None:
+    `webhook-id` is the same at every attempt, so that the server can recognise repeats.
+    """
+
+    def __init__(self, run: ir.HttpRun, key: bytes, client: OutboundClient) -> None:
         self._run = run
         self._key = key
-        self._caller = caller
+        self._client = client
 
     async def run(self, command: str, input: bytes, *, idempotency_key: str) -> bytes:
-        """2xx is done, and gives the result. 408, 425, 429, all that is not 4xx, and no answer may be tried again;
-        any other 4xx is the end."""
+        """Send the request and return its result. Raises CommandFailed unless the status is 2xx.
+
+        Statuses 408, 425, 429, everything that is not 4xx, and a missing response are retryable. Other 4xx are final.
+        """
         began = time.perf_counter()
         headers = self._headers(input, idempotency_key)
-        answer = await self._caller.call(self._run.method, self._run.url, headers=headers, body=input)
+        answer = await self._client.call(self._run.method, self._run.url, headers=headers, body=input)
         if not 200 <= answer.status < 300:
             raise _failure(answer)
         return _result(answer, time.perf_counter() - began)
@@ -57,7 +62,7 @@ class HttpExecutor:
         id = sendable(idempotency_key)
         signed = sign(STANDARD, self._key, input, delivery_id=id, now=wall_clock() / 1e6)
         signature = {name.decode("ascii"): value.decode("ascii") for name, value in signed.items()}
-        return {"Content-Type": "application/json", "Idempotency-Key": id, **tracing.current(), **signature}
+        return {"Content-Type": "application/json", "Idempotency-Key": id, **tracing.current_context(), **signature}
 
 
 def _failure(answer: Reply) -> CommandFailed:

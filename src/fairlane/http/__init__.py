@@ -1,1 +1,1 @@
-"""HTTP: the broker on the network, an HTTP/1.1 server, the wire API over the broker."""
+"""The HTTP API of the broker: an HTTP/1.1 server, routes, authentication, metrics and the live stream."""

@@ -1,4 +1,4 @@
-"""The API's description, made from the routes and their types: what is not declared there is not described here."""
+"""The description of the API, generated from the routes and their types."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-from fairlane.http.access import COOKIE
+from fairlane.http.auth.authentication import COOKIE
 from fairlane.http.router import ADMIN, EVENTS, JSON, Route
-from fairlane.model.access import PUBLIC, SIGNATURE
 from fairlane.model.moment import Moment
+from fairlane.model.principal import PUBLIC, SIGNATURE
 
 _REF = "#/components/schemas/{name}"
 _TEXT = {"type": "string"}
-_EVENT = {  # of each event, as those who read the description take it
+_EVENT = {  # schema of a server-sent event
     "type": "object",
     "properties": {"event": {"enum": ["snapshot", "change", "problem"]}, "data": {"type": "string"}},
     "required": ["event", "data"],
@@ -24,16 +24,16 @@ _LOGIN = COOKIE.decode()
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
-class Problem(msgspec.Struct):
-    """Every error: a sentence for people, a code for programs."""
+class ErrorBody(msgspec.Struct):
+    """An error: a sentence for people, and a code for programs."""
 
     error: str
     code: str
 
 
 def openapi(routes: list[Route]) -> dict[str, Any]:
-    """An OpenAPI 3.1 document."""
-    types = [Problem]
+    """Return an OpenAPI 3.1 document."""
+    types = [ErrorBody]
     for route in routes:
         types += [kind for kind in (route.body, route.answer) if kind is not None]
     schemas, components = msgspec.json.schema_components(types, schema_hook=_opaque, ref_template=_REF)
@@ -116,12 +116,12 @@ def _response(status: int, route: Route, schemas: dict[str, Any]) -> dict[str, A
 def _problem(schemas: dict[str, Any]) -> dict[str, Any]:
     return {
         "description": "Not done; the body says why.",
-        "content": {JSON: {"schema": schemas[repr(Problem)]}},
+        "content": {JSON: {"schema": schemas[repr(ErrorBody)]}},
     }
 
 
 def _opaque(kind: type) -> dict[str, Any]:
-    """Payloads are any JSON, moments are text."""
+    """Return the schema of types that msgspec cannot describe: payloads are any JSON, moments are text."""
     if kind is msgspec.Raw:
         return {}
     if kind is Moment:

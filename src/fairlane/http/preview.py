@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 WHOLE_BYTES_MAX = 200
-"""Up to this size a message is its own preview."""
+"""Size up to which a message is its own preview."""
 _DECODED_BYTES_MAX = 16 * 1024
-"""Larger messages are not decoded: a list may have thousands."""
+"""Size above which messages are not decoded, because a list may have thousands."""
 _TEXT_CHARS = 80
 _FIELDS = 20
 _ITEMS = 5

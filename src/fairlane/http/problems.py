@@ -1,5 +1,7 @@
-"""Problems: errors as answers, the tree of `fairlane.errors`, each with its status. Strangers are told what they can
-do; what the store, the disk or the network said is in the log."""
+"""Errors as responses: each class of `fairlane.errors` with its status.
+
+Clients get a text that helps them. Errors of the store, the disk or the network are only in the log.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ _OUTSIDE = {
 
 
 def public_text(error: errors.FairlaneError, request_id: str = "") -> str:
-    """The error in words for whoever asks."""
+    """Return the text of an error for the client."""
     outside = _OUTSIDE.get(error.code)
     if outside is None:
         return str(error)
@@ -47,8 +49,11 @@ def public_text(error: errors.FairlaneError, request_id: str = "") -> str:
 
 
 def problem(error: Exception, request: Request | None = None) -> Response:
-    """The answer for an error. What we did not foresee is logged whole and told in one sentence, both with the id of
-    the request: the one that it came with, or one that is made here."""
+    """Return the response to an error.
+
+    An unexpected error is logged with its traceback, and the client gets one sentence. Both have the id of the request,
+    from its header or generated here.
+    """
     given = b"" if request is None else request.headers.get(b"x-request-id", b"")
     request_id = given.decode("ascii") if _ID.fullmatch(given) else ""
     if not isinstance(error, errors.FairlaneError):

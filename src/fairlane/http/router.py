@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from fairlane.errors import InvalidRequest
-from fairlane.http.decode import check_parameters, decode, lists_of, read
+from fairlane.http.request_body import check_parameters, decode, lists_of, read_query
 from fairlane.http.server import Request, Response, error_response
 from fairlane.wire.base import encode
 
@@ -27,7 +27,7 @@ Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One endpoint, with what its OpenAPI page says of it."""
+    """One endpoint, with its description in OpenAPI."""
 
     method: str
     path: str
@@ -35,40 +35,40 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     tag: str
     needs: str
-    """The scope that its caller needs: for the {queue} of its path, or for all queues. Several: one of them."""
+    """Scope that the caller needs, for the {queue} of the path or for all queues. Several scopes are alternatives."""
     each: bool = False
-    """Its endpoint checks each queue that it changes or shows: a caller with the scope for some queue may ask."""
+    """True if the endpoint checks each queue. Then a scope for any queue is enough to call it."""
     name: str = ""
-    """By which the audit log has it, as `queues.delete`."""
+    """Action name in the audit log, for example `queues.delete`."""
     audited: bool = True
-    """What it does is noted in the audit log."""
+    """True to record its requests in the audit log."""
     long: bool = False
-    """It may take long to answer: it ends when the credential of its caller does."""
+    """True if it may wait long. It ends when the caller's credential expires."""
     body: Any = None
-    """Type of the request's body, None without one."""
+    """Type of the request body. None without one."""
     body_required: bool = True
     body_bytes_max: int = 1024 * 1024
     safe: bool = True
-    """Of a GET: it takes nothing away, so that a HEAD may ask for it too."""
+    """True for a GET without side effects, which HEAD requests may use, too."""
     answer: Any = None
-    """Type of the answer's body on success."""
+    """Type of the response body on success."""
     query: Any = None
-    """A struct whose fields are the query parameters."""
+    """Struct whose fields are the query parameters."""
     statuses: tuple[int, ...] = (200,)
     rest: bool = False
-    """The last part of its path stands for all that is left of a request's."""
+    """True if the last part of its path matches the rest of a request's path."""
     operator: bool = False
-    """It is about the broker as a whole: only for callers of the default tenant."""
+    """True if it concerns the whole broker. Only callers of the default tenant may use it."""
     live: bool = False
-    """Of a GET: its answer may be watched (GET /api/v1/live)."""
+    """True for a GET whose answer may be watched (GET /api/v1/live)."""
     content_type: str = JSON
-    """Of the answer on success. A route with another one and an `answer` gives either, as `Accept` asks."""
+    """Content type on success. A route with another one and an `answer` chooses between them by `Accept`."""
 
     checked: set[bytes] = msgspec.field(default_factory=set)
-    """Queries that were found to have no other parameters: clients ask the same few questions again and again."""
+    """Queries that passed the check before, because clients repeat the same few queries."""
 
     def check_query(self, request: Request) -> None:
-        """InvalidRequest for a parameter that it does not take. At the end of somebody else's URL whatever comes is."""
+        """Raise InvalidRequest for a parameter that the route does not take. Webhooks take any."""
         if self.path.startswith(_OURS):
             known: tuple[str, ...] = self.query.__struct_encode_fields__ if self.query else ()
             check_parameters(request.query, (*known, "tenant_id") if self.path.startswith(ADMIN) else known)
@@ -82,16 +82,17 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Routes(list[Route]):
-    """The routes of one family, each a decorated handler, as in
+    """The routes of one family, each a decorated handler.
 
         @routes.post("/api/v1/schedules/{name}", needs="configure", each=True)
         async def define(broker: Broker, name: str, body: ScheduleOptions) -> Schedule: ...
 
-    A handler takes what it names: `app`, `broker`, `request` or its `caller`, the parts of its path, its `body` and its
-    `query` by their annotations; a body with a default may be left out. It returns its answer, or a Response where that
-    is not enough, and `answer` says what is in it. Its docstring is what the API's description says of it. One that
-    takes just `app` and `request`, and returns a Response, is the endpoint itself: it is called often, and reads its
-    `body` and `query` for itself."""
+    A handler gets the arguments that it names: `app`, `broker`, `request` or its `caller`, the parameters of its path,
+    its `body` and its `query` by their annotations. A body with a default is optional. It returns its answer, or a
+    Response, whose body `answer` declares. Its docstring is the description in OpenAPI. A handler that takes only `app`
+    and `request` and returns a Response is the endpoint itself. It is called often, and decodes `body` and `query`
+    itself.
+    """
 
     def __init__(self, tag: str) -> None:
         super().__init__()
@@ -137,7 +138,7 @@ class Routes(list[Route]):
 def _endpoint(
     handler: Callable[..., Awaitable[Any]], kinds: dict[str, Any], names: list[str], default: Any, *, admin: bool
 ) -> Endpoint:
-    """The handler as the application calls it."""
+    """Return the handler as the application calls it."""
 
     def value(name: str, app: Any, request: Request) -> Any:
         match name:
@@ -152,7 +153,7 @@ def _endpoint(
             case "body":
                 return decode(request.body, kinds["body"], default=default)
             case "query":
-                return read(request.query, kinds["query"])
+                return read_query(request.query, kinds["query"])
         return request.params[name]
 
     async def endpoint(app: Any, request: Request) -> Response:
@@ -162,7 +163,7 @@ def _endpoint(
 
 
 def respond(answer: Any, status: int = 200) -> Response:
-    """An answer as JSON, unless it is a Response already; nothing is 204."""
+    """Return an answer as JSON, unless it is a Response already. None becomes 204."""
     if isinstance(answer, Response):
         return answer
     return Response(204) if answer is None else Response(status, encode(answer))
@@ -187,8 +188,8 @@ class Router:
         self.routes = routes
         self._root = _Node()
         self.static: dict[tuple[str, bytes], Route] = {}
-        self._met: dict[tuple[str, bytes], tuple[Route, dict[str, str]]] = {}
-        """Paths that were matched: clients ask for the same few again and again."""
+        self.matched: dict[tuple[str, bytes], tuple[Route, dict[str, str]]] = {}
+        """Cache of matched paths with their parameters, because clients use the same few paths."""
         for route in routes:
             self._add(route)
 
@@ -209,11 +210,7 @@ class Router:
             node.routes[method] = route
 
     def match(self, request: Request) -> Route | Response:
-        """The route, with `request.params` filled in; or the answer for a path or method that has none."""
-        met = self._met.get((request.method, request.path))
-        if met is not None:
-            route, request.params = met
-            return route
+        """Return the route, and fill in `request.params`. Returns a response for an unknown path or method."""
         method = request.method
         values: list[str] = []
         node = self._walk(self._root, request.path.split(b"/")[1:], values)
@@ -233,17 +230,17 @@ class Router:
         names = [part[1:-1] for part in matched.path.split("/") if part.startswith("{")]
         params = request.params = dict(zip(names, values, strict=True))
         if len(request.path) <= _PATH_BYTES_MAX:
-            if len(self._met) >= _PATHS_MAX:
-                self._met.clear()
-            self._met[method, request.path] = (matched, params)
+            if len(self.matched) >= _PATHS_MAX:
+                self.matched.clear()
+            self.matched[method, request.path] = (matched, params)
         return matched
 
     def _walk(self, node: _Node, parts: list[bytes], values: list[str]) -> _Node | None:
-        """The node of a path; `values` gets those of its parameters."""
+        """Return the node of a path, and add its parameters to `values`. None if there is none."""
         for index, part in enumerate(parts):
             child = node.children.get(part)
             if child is not None and node.parameter is not None:
-                # A name may be the word of a sibling route: try that first, then as a name.
+                # A name may equal the word of a sibling route: try the word first, then the name.
                 met = len(values)
                 found = self._walk(child, parts[index + 1 :], values)
                 if found is not None:

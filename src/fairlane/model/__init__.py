@@ -1,1 +1,1 @@
-"""The vocabulary: frozen values, no I/O, no clock."""
+"""Values shared by all layers: frozen, without I/O and without a clock."""

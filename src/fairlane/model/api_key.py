@@ -1,5 +1,7 @@
-"""The text of an API key: a prefix that scanners for leaked secrets can look for, 256 random bits, and a checksum, by
-which a key that was mistyped is told from one that is not good."""
+"""The text of an API key: a prefix, 256 random bits and a checksum.
+
+Scanners for leaked secrets look for the prefix. The checksum tells a mistyped key from an unknown one.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,15 @@ _KEY: Final = re.compile(rf"{PREFIX}[0-9a-f]{{72}}", re.ASCII)
 
 
 def text_of(bits: bytes) -> str:
-    """The key of 32 random bytes."""
+    """Return the key for 32 random bytes."""
     return f"{PREFIX}{bits.hex()}{zlib.crc32(bits):08x}"
 
 
 def is_whole(text: str) -> bool:
-    """Whether a text is a key as it was made, without a mistake."""
+    """Return True if a text has the form and the checksum of a key."""
     return bool(_KEY.fullmatch(text)) and text_of(bytes.fromhex(text[len(PREFIX) : -8])) == text
 
 
 def hash_of(text: str) -> bytes:
-    """The form in which a key is stored and looked up. Nobody guesses 256 bits: it need not be slow."""
+    """Return the hash by which a key is stored and looked up. A fast hash will do: 256 bits cannot be guessed."""
     return hashlib.sha256(text.encode()).digest()

@@ -1,4 +1,4 @@
-"""Audit entries, and the chain of hashes that joins them."""
+"""Audit entries, and the chain of hashes that links them."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ import msgspec
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was done or refused: by whom, when, from where, and what came of it."""
+    """One action that was done or refused: the caller, the time, the source address and the outcome."""
 
     number: int = 0
-    """From 1 without gaps, by the order in which they were stored."""
+    """Number of the entry, from 1 without gaps, in the order of storing."""
     at: int = 0
-    """Microseconds since 1970, by the store's clock."""
+    """Time by the store's clock, in microseconds since 1970."""
     tenant: str
     caller: str
-    """By the credential, never by what a request says of itself."""
+    """Name of the caller's credential, never a name from the request itself."""
     action: str
     target: str
-    """The queue, app, key or path that it was about."""
+    """Queue, app, key or path of the action."""
     outcome: str
-    """`done`, `refused` or `failed`; `begun` of an action that another entry tells the end of."""
+    """`done`, `refused` or `failed`. `begun` for an action whose end is in another entry."""
     source: str
-    """The address that it came from."""
+    """Address that the request came from."""
     began: int | None = None
-    """Of the end of an action: the number of the entry that it began with."""
+    """In the entry of an action's end, the number of the entry of its beginning."""
     hash: bytes = b""
     previous: bytes = b""
-    """Hash of the entry before it, which proves the oldest entry when those before it were deleted."""
+    """Hash of the previous entry. It proves the oldest entry after earlier ones were deleted."""
 
     def hashed(self, before: bytes) -> AuditEntry:
-        """The entry with its hash: over all its fields, and the hash of the one before it."""
+        """Return the entry with its hash, computed over all its fields and the hash of the previous entry."""
         fields = [value for name, value in msgspec.structs.asdict(self).items() if name not in ("hash", "previous")]
         hash = hashlib.sha256(before + msgspec.json.encode(fields)).digest()
         return msgspec.structs.replace(self, hash=hash, previous=before)
 
 
 class AuditAction(AuditEntry, frozen=True, kw_only=True):
-    """An audit entry as it is listed, with what the entry of its end says, if there is one."""
+    """An audit entry as it is listed, with the outcome from the entry of its end, if there is one."""
 
     end: str | None
     ended_at: int | None

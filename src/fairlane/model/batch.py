@@ -1,4 +1,4 @@
-"""A batch: the messages of one pop, and the acks that say the same of many."""
+"""A batch: the messages of one pop, and acks with one verdict for many messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, RENEW_SECONDS, SECONDS_MAX
 from fairlane.model.message import Decode, Lane, Message
 from fairlane.model.moment import Moment, millis_of
-from fairlane.model.outcome import COMPLETED, AckItem, AckStatus, Alike, check_acks
+from fairlane.model.outcome import COMPLETED, AckItem, AckStatus, UniformAcks, check_acks
 from fairlane.model.verdict import ack_item
 
 T = TypeVar("T")
@@ -23,17 +23,17 @@ _decode_messages = msgspec.json.Decoder(list[Message[Any]]).decode
 
 
 class Run(msgspec.Struct):
-    """Messages in a row of one lane, as a pop delivered them."""
+    """Consecutive messages of one lane, as a pop delivered them."""
 
     lane: Lane
     first: int
-    """The position of the first."""
+    """Position of the first message."""
     created_at: list[tuple[int, int]]
     """(number of messages, their created_at), segment by segment."""
     text: Callable[[], bytes | msgspec.Raw]
-    """Their stored form, as a JSON array."""
+    """The stored form of the messages, as a JSON array."""
     failed_attempts: int = 0
-    """Of the first; no other can have failed before."""
+    """Failed attempts of the first message. Later messages are on their first attempt."""
 
     @property
     def positions(self) -> range:
@@ -46,16 +46,19 @@ class Run(msgspec.Struct):
             for message, position, created_at in zip(found, self.positions, times, strict=True):
                 message.position, message.created_at, message.lane = position, created_at, self.lane
                 message.decode = decode
-        except ValueError as error:  # of which msgspec's are
-            raise FairlaneError(f"these messages are not what a Fairlane broker says: {error}") from None
+        except ValueError as error:  # msgspec's errors are ValueErrors
+            raise FairlaneError(f"unexpected answer from the server: {error}") from None
         if found:
             found[0].failed_attempts = self.failed_attempts
         return found
 
 
 class Batch(Sequence[Message[T]]):
-    """A batch: the messages of one pop, in order. Empty when there was nothing. `lease` is "" if nothing needs an ack.
-    `ordered`: nobody else is given messages of its partitions meanwhile. `lease_seconds`: how long the lease is."""
+    """The messages of one pop, in order. Empty if the pop found none.
+
+    `lease` is "" if no ack is needed. While an `ordered` batch is leased, no other consumer gets messages of its
+    partitions. `lease_seconds` is the length of the lease.
+    """
 
     def __init__(
         self,
@@ -69,17 +72,17 @@ class Batch(Sequence[Message[T]]):
         self.lease = lease
         self.lease_seconds = lease_seconds
         self.retry_delay_ms = 0
-        """The queue's backoff; 0 if it has none."""
+        """Backoff of the queue in milliseconds. 0 if it has none."""
         self.ordered = ordered
         self.runs = runs
-        """Where the messages come from."""
+        """Runs that the messages are decoded from."""
         self._decode = decode
         self._count = sum([len(run.positions) for run in runs])
         self._messages: list[Message[T]] | None = None
 
     @property
     def messages(self) -> list[Message[T]]:
-        """Decoded when the first of them is looked at: counting and acking them needs none of that."""
+        """All messages, decoded on first access. CountCache and acking do not decode them."""
         if self._messages is None:
             self._messages = (
                 [] if self._decode is None else [one for run in self.runs for one in run.messages(self._decode)]
@@ -110,7 +113,7 @@ def acks_of(
     delay: timedelta | int | None = None,
     result: Any = msgspec.UNSET,
 ) -> tuple[str, str, Sequence[AckItem]]:
-    """The same ack of messages that pops delivered: (queue, group, acks). Names are empty if there are none."""
+    """Return (queue, group, acks) with the same verdict for all given messages. Names are empty if there are none."""
     some = given if isinstance(given, Batch) else [given] if isinstance(given, Message) else list(given or ())
     if given is None or (not isinstance(some, Batch) and set(map(type, some)) - {Message}):
         raise InvalidRequest("an ack is about what a pop delivered; use ack_many for anything else")
@@ -128,30 +131,30 @@ def acks_of(
         return queue, group, items
     verdict = msgspec.structs.replace(COMPLETED, status=status, error=error, delay_ms=delay_ms)
     verdict.check()
-    return queue, group, _alike(runs, lambda: [message.transaction_id for message in some], verdict)
+    return queue, group, _uniform_acks(runs, lambda: [message.transaction_id for message in some], verdict)
 
 
 def _runs(messages: Sequence[Message[Any]]) -> list[tuple[Lane, Sequence[int]]]:
-    """Neighbours of one lane, and their positions."""
-    if isinstance(messages, Batch):  # as it came, so that its lanes need not be found again
+    """Group neighbours of one lane, with their positions."""
+    if isinstance(messages, Batch):  # its runs already group the lanes
         return [(run.lane, run.positions) for run in messages.runs]
     return [(lane, _row([one.position for one in some])) for lane, some in groupby(messages, attrgetter("lane"))]
 
 
-def _alike(
+def _uniform_acks(
     runs: Sequence[tuple[Lane, Sequence[int]]], transaction_ids: Callable[[], list[str]], verdict: AckItem
-) -> Alike:
-    """The acks of messages of one group that say the same of all of them."""
+) -> UniformAcks:
+    """Return acks with one verdict for messages of one group."""
     lanes: dict[tuple[PartitionId, str | None], tuple[Sequence[int], Sequence[int]]] = {}
     start = 0
     for lane, positions in runs:
         key, indexes = (lane.partition_id, lane.lease), range(start, start + len(positions))
-        if key in lanes:  # a lane may come twice, as an unordered one does: what failed before, and what is new
+        if key in lanes:  # an unordered lane can have two runs: retried messages and new ones
             lanes[key] = [*lanes[key][0], *indexes], [*lanes[key][1], *positions]
         else:
             lanes[key] = indexes, positions
         start = indexes.stop
-    return Alike(
+    return UniformAcks(
         {key: indexes for key, (indexes, _) in lanes.items()},
         {key: positions for key, (_, positions) in lanes.items()},
         transaction_ids,
@@ -160,6 +163,6 @@ def _alike(
 
 
 def _row(positions: list[int]) -> Sequence[int]:
-    """As a range, if they are one."""
+    """Return the positions as a range if they are consecutive."""
     row = range(positions[0], positions[-1] + 1)
     return row if len(row) == len(positions) and positions == list(row) else positions

@@ -1,4 +1,4 @@
-"""Consumer groups: where one starts, where it stands, where it may be sent."""
+"""Consumer groups: their subscription, their state in each partition, and seeks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ Stopped = Literal["paused", "blocked", "parked"]
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """The subscription of a group, decided once at its first pop: all history, only what comes, or from a time.
+    """The start of a group, decided at its first pop: all history, only new messages, or from a time.
 
-    A group that conflates gets of each partition only the newest message; older ones are passed over. A look is a
-    person's: its group takes no place in a limited queue that consumers read, until a consumer pops for it."""
+    A group that conflates gets only the newest message of each partition and skips older ones. A group that only looks,
+    for a person, takes no place in a limited queue that consumers read, until a consumer pops for it.
+    """
 
     mode: Mode = "all"
     from_at: When | None = None
-    """A `Moment` once made, whatever was given."""
+    """Time to start at, as a `Moment` after construction."""
     conflation: bool = False
     look: bool = False
 
@@ -34,7 +35,7 @@ class Subscription(msgspec.Struct, frozen=True):
 
     @property
     def start(self) -> int | None:
-        """`from_at` in microseconds since 1970."""
+        """Return `from_at` in microseconds since 1970. None if it is not set."""
         return cast("int | None", self.from_at)
 
     def check(self) -> Subscription:
@@ -54,15 +55,15 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     subscription: Subscription
     created_at: int
     seeding: bool
-    """Some partitions still wait for this group's cursor."""
+    """True while some partitions lack a cursor of this group."""
 
 
 class Seek(msgspec.Struct, frozen=True):
-    """A seek: where to send a cursor, `beginning`, `end`, `time` (first message at or after `at`) or `position`."""
+    """Target of a seek: `beginning`, `end`, `time` (first message at or after `at`) or `position`."""
 
     to: Literal["beginning", "end", "time", "position"]
     at: When = 0
-    """A position, or a time: a `Moment` once made, whatever was given."""
+    """A position, or a time, which is a `Moment` after construction."""
 
     def __post_init__(self) -> None:
         if self.to == "time":
@@ -70,7 +71,7 @@ class Seek(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> int:
-        """`at` as a number."""
+        """Return `at` as a number."""
         return cast(int, self.at)
 
     def check(self) -> Seek:
@@ -81,7 +82,7 @@ class Seek(msgspec.Struct, frozen=True):
 
 
 class GroupResult(msgspec.Struct, frozen=True):
-    """The result that a group's ack of a message carried, as JSON."""
+    """Result of a group's ack of a message, as JSON."""
 
     group: str
     result: bytes
@@ -89,40 +90,50 @@ class GroupResult(msgspec.Struct, frozen=True):
 
 
 class LaneState(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition as one group sees it. Waiting = head - max(committed, leased_until) - skipped - in_flight."""
+    """A partition as one consumer group sees it.
+
+    Waiting messages = head - max(committed, leased_until) - skipped - in_flight.
+    """
 
     partition: PartitionId
     name: str
     start: int
     head: int
     committed: int
-    """Everything below is finished: acked, dead or skipped."""
+    """Position below which every message is finished: acked, dead-lettered or skipped."""
     leased_until: int | None
-    """The position up to which a live lease reaches, None without one."""
+    """Position up to which a live lease reaches. None without one."""
     lease_ends_at: int | None
     ready_at: int | None
-    """When the lane may be claimed next, as far as is known before a pop looks; None while there is nothing to read,
-    and while it is stopped. Of an unordered queue with nothing new: when the first message may come again."""
+    """Earliest time of the next claim, as far as it is known. None if there is nothing to read or the lane is stopped.
+
+    In an unordered queue without new messages, the time of the first retry.
+    """
     attempts: int
     """Failed attempts of the message at `committed`."""
     error: str | None
     stopped: Stopped | None = None
-    """`paused`: its partition is; `blocked`: by a message whose attempts are used up; `parked`: set aside with such a
-    message, or by an operator."""
+    """Reason why the lane is stopped. None if it is not.
+
+    `paused`: its partition is paused. `blocked`: a message has used up its attempts. `parked`: set aside with such a
+    message, or by an operator.
+    """
     dead: int
-    """Messages of this lane that this group gave up on, ever."""
+    """Messages of this lane that this group has dead-lettered, ever."""
     last_at: int = 0
-    """When the newest message of the partition came."""
+    """Time of the newest message in the partition."""
     expired: int = 0
-    """Messages of this lane that were dropped for this group because they were too old, ever."""
+    """Messages of this lane that expired for this group, ever."""
     in_flight: int = 0
-    """Of an unordered queue: messages in consumers' hands now."""
+    """Messages that consumers of an unordered queue hold now."""
     skipped: int = 0
-    """Messages above `committed` and a live lease that no pop delivers: deleted, dead-lettered by hand, or, of an
-    unordered queue, finished ahead of others."""
+    """Messages above `committed` and a live lease that no pop delivers.
+
+    They were deleted, dead-lettered by hand or, in an unordered queue, finished out of order.
+    """
     operations: int = 0
-    """Pushes to the partition that were accepted and wait to be applied."""
+    """Accepted pushes to the partition that are not applied yet."""
     oldest_at: int | None = None
-    """When the message at `committed` came; None while there is nothing to read."""
+    """Time of the message at `committed`. None if there is nothing to read."""
     retry_limit: int | None = None
-    """Of that message, if it has failed and has one of its own."""
+    """Retry limit of the message at `committed`, if it has failed and has its own."""

@@ -1,4 +1,4 @@
-"""The idempotency key of a message: what others know a repeat of its side effects by."""
+"""The idempotency key of a message, by which other services recognize repeated side effects."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from fairlane.model.message import Message, PushItem
 
 KEY_HEADER = "idempotency-key"
 REPLAY_HEADER = "replay-of"
-"""Of a dead letter that was pushed again: the transactionId of the message that it was first."""
+"""Header of a replayed dead letter: the transactionId of the original message."""
 
-# A key is signed together with other things, told apart by dots, and is sent in a header, which takes no line break.
+# A key is signed together with other fields, separated by dots, and sent in a header, which cannot hold a line break.
 _SENDABLE = re.compile(r"[!-\-/-~]{1,255}")
 
 
 def idempotency_key(queue: str, partition: str, transaction_id: str, headers: Mapping[str, str] | None) -> str:
-    """The header `idempotency-key` of the message, or else a hash of what names it. The same at every attempt, in a
-    worker and in a broker, and for a dead letter that is replayed."""
+    """Return the header `idempotency-key` of a message, or a hash of its queue, partition and id.
+
+    The key is the same for every attempt, in workers and brokers, and for a replayed dead letter.
+    """
     for name, value in (headers or {}).items():
         if name.lower() == KEY_HEADER and value:
             return sendable(value)
@@ -27,8 +29,10 @@ def idempotency_key(queue: str, partition: str, transaction_id: str, headers: Ma
 
 
 def replayed(message: Message[Any], queue: str, partition: str, payload: bytes | None = None) -> PushItem:
-    """A message to push again, with another payload if there is one: it names the one that it was first, and so keeps
-    its key."""
+    """Return a message to push again, with another payload if one is given.
+
+    It names the original message, and so keeps its idempotency key.
+    """
     return PushItem(
         queue=queue,
         partition=partition,
@@ -47,7 +51,7 @@ def _first_id(transaction_id: str, headers: Mapping[str, str] | None) -> str:
 
 
 def sendable(key: str) -> str:
-    """The key itself, or its hash if it could not be sent as it is."""
+    """Return the key itself, or its hash if it cannot be sent in a header."""
     return key if _SENDABLE.fullmatch(key) else _hash(key)
 
 

@@ -1,4 +1,4 @@
-"""Identifiers: UUIDv7 for what must be unique everywhere, a 64-bit key for looking ids up."""
+"""Identifiers: UUIDv7 for global uniqueness, and 64-bit keys to look ids up."""
 
 from __future__ import annotations
 
@@ -21,13 +21,18 @@ _PARTITION = re.compile(r"(0|[1-9]\d{0,9})-([1-9]\d{0,18})", re.ASCII)
 
 
 class PartitionId(NamedTuple):
-    """A partition's id: its shard, and its number there; `str()` is its public form."""
+    """The id of a partition: its cell, and its number there. `str()` is its public form."""
 
-    shard: int
-    id: int
+    cell: int
+    number: int
+
+    @property
+    def id(self) -> int:
+        """The number in cell 0, which is all that a store has. -1 in any other cell, where no partition has it."""
+        return self.number if self.cell == 0 else -1
 
     def __str__(self) -> str:
-        return f"{self.shard}-{self.id}"
+        return f"{self.cell}-{self.number}"
 
     @classmethod
     def parse(cls, text: object) -> PartitionId:
@@ -37,9 +42,9 @@ class PartitionId(NamedTuple):
         return found
 
 
-@lru_cache(maxsize=4096)  # the same partitions come again and again
+@lru_cache(maxsize=4096)  # programs use the same partitions again and again
 def known_partition(text: str) -> PartitionId | None:
-    """The partition of this id; None if it is none."""
+    """Return the partition with this id. None if the text is not a partition id."""
     match = _PARTITION.fullmatch(text)
     if match is None or int(match[2]) >= 2**63 or int(match[1]) >= 2**31:
         return None
@@ -50,20 +55,20 @@ _ENDS = [f"{number:03x}" for number in range(0x1000)]
 
 
 class Uuid7:
-    """Makes UUIDv7s that rise strictly inside this process, whatever the clock does.
+    """A generator of UUIDv7s that increase strictly within this process, whatever the clock does.
 
-    The random bits are drawn once a millisecond and counted up inside it; when the clock stands still or steps back,
-    counting goes on from the last id.
+    It draws random bits once per millisecond and counts up from them. If the clock stands still or steps back, it
+    continues from the last id.
     """
 
     def __init__(self, clock_ms: Callable[[], int] | None = None) -> None:
         self._clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self._head = ""  # the first 19 characters of this millisecond's ids
         self._low = 0  # the last 64 bits of the last id
-        self.begin()
+        self.reset()
 
-    def begin(self) -> None:
-        """Draw random bits for the next id, whatever was drawn before."""
+    def reset(self) -> None:
+        """Draw new random bits for the next id."""
         self._ms = -1
         self._lock = threading.Lock()
 
@@ -76,14 +81,14 @@ class Uuid7:
             return f"{self._head}{tail[:4]}-{tail[4:]}"
 
     def many(self, count: int) -> tuple[list[str], list[int], int]:
-        """`count` ids with what `id_facts` says of them: their keys, and the milliseconds that all of them hold."""
+        """Return `count` ids, their keys, and their common time in milliseconds."""
         with self._lock:
             if (now := self._clock_ms()) > self._ms:
                 self._draw(now)
             first = self._low + 1
             self._low += count
             ids: list[str] = []
-            while len(ids) < count:  # ids that differ in their last three digits only are made together
+            while len(ids) < count:  # ids that differ only in their last three digits are built together
                 low = first + len(ids)
                 digits = f"{low >> 12:x}"
                 start = f"{self._head}{digits[:4]}-{digits[4:]}"
@@ -93,28 +98,28 @@ class Uuid7:
             return ids, keys, self._ms
 
     def _draw(self, now: int) -> None:
-        """Random bits for another millisecond."""
+        """Draw random bits for another millisecond."""
         random = int.from_bytes(os.urandom(10), "big")
         digits = f"{now << 16 | 0x7000 | random >> 68:016x}"
         self._ms = now
         self._head = f"{digits[:8]}-{digits[8:12]}-{digits[12:]}-"
-        # The variant's bit, and 61 random ones: no count reaches the end of the 62 that there are.
+        # The variant bit and 61 random bits. CountCache up never overflows the 62 bits.
         self._low = 0x8000_0000_0000_0000 | random & 0x1FFF_FFFF_FFFF_FFFF
 
 
 uuid7 = Uuid7()
 if hasattr(os, "register_at_fork"):
-    # A child that went on counting would make the ids of its parent, and its messages would be duplicates.
-    os.register_at_fork(after_in_child=uuid7.begin)
+    # A forked child that continued counting would repeat the ids of its parent, and its messages would be duplicates.
+    os.register_at_fork(after_in_child=uuid7.reset)
 
 
 def uuid7_ms(text: str) -> int | None:
-    """The milliseconds since 1970 inside a UUIDv7, None for any other text."""
+    """Return the milliseconds since 1970 in a UUIDv7. None for any other text."""
     return id_facts(text)[1]
 
 
 def least_uuid7(ms: int) -> UUID:
-    """The smallest UUIDv7 that holds this time."""
+    """Return the smallest UUIDv7 with this time."""
     return UUID(int=max(0, ms) << 80 | 0x7 << 76 | 0b10 << 62)
 
 
@@ -127,10 +132,11 @@ def parse_uuid(text: str) -> UUID | None:
 
 
 def id_facts(text: str) -> tuple[int, int | None]:
-    """(`id_key`, `uuid7_ms`) of a text, for the price of one.
+    """Return (`id_key`, `uuid7_ms`) of a text, at the cost of one of them.
 
-    Only the usual form of a UUID, in small letters, is treated as one: it can be made again from its 16 bytes, which
-    are all that is kept of a deleted message's id."""
+    Only UUIDs in canonical lower-case form count as UUIDs. They can be restored from 16 bytes, which is all that is
+    kept of the id of a deleted message.
+    """
     if _UUID.fullmatch(text) is None:
         return _hashed(text, 0), None
     high, low = _halves(bytes.fromhex(text.replace("-", "")))
@@ -141,9 +147,9 @@ _halves = struct.Struct(">Qq").unpack
 
 
 def ids_facts(texts: list[str]) -> tuple[list[int], list[int | None]]:
-    """`id_facts` of all texts, as the keys and the times: quickly if all of them are UUIDv7s."""
+    """Return the keys and times of `id_facts` for all texts. Fast if all of them are UUIDv7s."""
     joined, count = "".join(texts), len(texts)
-    # With a dash in its four places everywhere, no other dash, no blank and no capital, each text is a UUID.
+    # If every text has dashes in exactly these four places, and no blank or capital, each text is a UUID.
     dashes = "-" * count
     if (
         set(map(len, texts)) == {36}
@@ -164,10 +170,10 @@ def ids_facts(texts: list[str]) -> tuple[list[int], list[int | None]]:
 
 
 def id_key(text: str, *, salt: int = 0) -> int:
-    """A signed 64-bit key by which `text` is found; two texts may share one, so the stored text decides.
+    """Return a signed 64-bit key for looking up `text`. Two texts may share a key, so the stored text decides.
 
-    The tail of a UUID is random enough and needs no hashing. `salt` gives the next key to try when the first is another
-    text's.
+    The tail of a UUID is random enough to need no hashing. `salt` yields the next key to try if another text has this
+    one.
     """
     return id_facts(text)[0] if salt == 0 else _hashed(text, salt)
 

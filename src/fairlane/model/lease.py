@@ -1,4 +1,4 @@
-"""Leases: the right to work on a batch of each of some partitions for one group."""
+"""Leases: the exclusive right of one consumer to handle messages of some partitions for a group."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ _LEASE = re.compile(r"([1-9]\d{0,18})\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{
 
 
 class LeaseId(NamedTuple):
-    """A lease's id: names the group, so that any broker finds the lease among that group's live ones without an index
-    of its own."""
+    """Id of a lease. It contains the group, so that any broker finds the lease among the group's live leases."""
 
     group_id: int
     token: UUID
@@ -28,7 +27,7 @@ class LeaseId(NamedTuple):
 
     @classmethod
     def parse(cls, text: object) -> LeaseId | None:
-        """None for anything that was never a lease: to the caller it is lost, like any other that ended."""
+        """Parse the text of a lease id. None for any other text, which callers treat as a lost lease."""
         match = _LEASE.fullmatch(text) if isinstance(text, str) else None
         if match is None or int(match[1]) >= 2**63:
             return None
@@ -36,28 +35,28 @@ class LeaseId(NamedTuple):
 
 
 class ReadOptions(TypedDict, total=False):
-    """Options of whoever reads a queue; `PopRequest` has their defaults."""
+    """Options of every kind of reader. `PopRequest` has their defaults."""
 
     group: str
     batch: int
-    """Messages of one pop."""
+    """Largest number of messages in one pop."""
     partitions: int
-    """Lanes of one pop."""
+    """Largest number of lanes in one pop."""
     partition: str | None
-    """Only of this one."""
+    """Partition to read. None for any."""
     lease_seconds: int | None
-    """How long a lease is; None: as long as the queue says."""
+    """Length of the lease. None for the length that the queue defines."""
     subscription: Subscription
-    """Where a group begins, whether it conflates, and whether it is a look; it counts at its first pop only."""
+    """Subscription of the group. It takes effect only at the first pop of the group."""
 
 
 class PopOptions(ReadOptions, total=False):
-    """Options of a pop besides the type."""
+    """Options of a pop, except the type of its messages."""
 
     wait: float
     """Seconds to wait for the first message."""
     auto_ack: bool
-    """Messages are finished when they leave the broker: what is lost on the way is lost."""
+    """True to finish messages when they leave the broker. Messages that are lost on the way are lost."""
 
 
 class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,12 +75,12 @@ class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, queue: str, options: PopOptions, tenant: str = DEFAULT_TENANT) -> PopRequest:
-        """A checked request."""
+        """Create a checked request."""
         given: dict[str, Any] = {**options}
         return cls(tenant=tenant, queue=queue, wait_seconds=given.pop("wait", 0.0), **given).check()
 
     def check(self) -> PopRequest:
-        """This request, or InvalidRequest."""
+        """Return this request. Raises InvalidRequest if it is invalid."""
         check_name("queue", self.queue)
         check_name("group", self.group)
         check_count("batch", self.batch, least=1, most=BATCH_ITEMS_MAX)

@@ -1,4 +1,4 @@
-"""A message as it goes in and as it comes out."""
+"""Messages as they are pushed and as they are popped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class PushOptions(TypedDict, total=False):
-    """Options of a message to push; `PushItem` has their defaults."""
+    """Options of a message to push. `PushItem` has their defaults."""
 
     partition: str
     transaction_id: str | None
@@ -40,17 +40,26 @@ class PushOptions(TypedDict, total=False):
     max_attempts: int | None
 
 
-_OPTIONS = PushOptions.__optional_keys__
+class ScheduledPushOptions(PushOptions, total=False):
+    """Options of a push outside a transaction, which may be for later and may have a priority."""
+
+    deliver_at: When | None
+    delay_ms: timedelta | int | None
+    priority: int | None
 
 
-def check_options(options: PushOptions) -> None:
-    """TypeError for an option that a push does not take, as for any function."""
-    if not options.keys() <= _OPTIONS:
-        raise TypeError(f"push() got an unexpected keyword argument {min(options.keys() - _OPTIONS)!r}")
+OPTIONS = PushOptions.__optional_keys__
+SCHEDULED_OPTIONS = ScheduledPushOptions.__optional_keys__
+
+
+def check_options(options: PushOptions, allowed: frozenset[str]) -> None:
+    """Raise TypeError for an option that a push does not take."""
+    if not options.keys() <= allowed:
+        raise TypeError(f"push() got an unexpected keyword argument {min(options.keys() - allowed)!r}")
 
 
 class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
-    """One message to store. `payload` is JSON text as bytes and is never parsed."""
+    """One message to store. `payload` is JSON as bytes and is never parsed."""
 
     queue: str
     payload: bytes | msgspec.Raw
@@ -60,34 +69,26 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
     type: str | None = None
     headers: dict[str, str] | None = None
     deliver_at: When | None = None
-    """Keep it aside until then. A datetime needs a zone; a number is microseconds since 1970."""
+    """Time before which the message is not delivered.
+
+    A datetime needs a time zone; a number is microseconds since 1970.
+    """
     delay_ms: timedelta | int | None = None
-    """Keep it aside for so long."""
+    """Delay before the message is delivered, in milliseconds if it is a number."""
     priority: int | None = None
-    """0 to 9: of the message in an unordered queue, of its partition in an ordered one, from now on."""
+    """Priority from 0 to 9: of the message in an unordered queue, of its partition from now on in an ordered one."""
     max_attempts: int | None = None
-    """Attempts that each group has for it in all, instead of the queue's `retry_limit` + 1."""
+    """Total number of attempts of each group, instead of the queue's `retry_limit` + 1."""
     producer_sub: str | None = None
-    """The subject of the credential that it was pushed with; never what a body over HTTP says of it."""
+    """Subject of the credential that pushed the message. It never comes from the body of a request."""
 
     @staticmethod
-    def of(
-        queue: str,
-        data: Any,
-        *,
-        deliver_at: When | None = None,
-        delay_ms: timedelta | int | None = None,
-        priority: int | None = None,
-        **options: Unpack[PushOptions],
-    ) -> PushItem:
+    def of(queue: str, data: Any, **options: Unpack[ScheduledPushOptions]) -> PushItem:
         """Return an item whose payload is `data` as JSON. Raises InvalidRequest if it cannot be written."""
-        payload = json_of("the data", data)
-        when: Any = {"deliver_at": deliver_at, "delay_ms": delay_ms, "priority": priority}
-        return PushItem(queue=queue, payload=payload, **options, **when)
+        return PushItem(queue=queue, payload=json_of("the data", data), **options)
 
     def check(self) -> None:
-        """InvalidRequest when a store or a reader could not hold this item. The payload's syntax is the caller's to
-        check."""
+        """Raise InvalidRequest if a store or a reader could not hold this item. The caller checks the JSON syntax."""
         if type(self.queue) is not str or not is_known(self.queue):
             check_name("queue", self.queue)
         if type(self.partition) is not str or not is_known(self.partition):
@@ -116,12 +117,12 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
 
     @property
     def due(self) -> tuple[int | None, int | None]:
-        """(`deliver_at` in microseconds since 1970, `delay_ms`) of an item that was checked."""
+        """Return (`deliver_at` in microseconds since 1970, `delay_ms`) of a checked item."""
         return cast("tuple[int | None, int | None]", (self.deliver_at, self.delay_ms))
 
     @property
-    def special(self) -> bool:
-        """Whether it asks for more than to be stored."""
+    def has_options(self) -> bool:
+        """Return True if the item has a delivery time, a priority or a trace."""
         scheduled = self.deliver_at is not None or self.delay_ms is not None
         return scheduled or self.priority is not None or self.trace_id is not None
 
@@ -131,7 +132,7 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
             raise InvalidRequest("deliverAt and delayMs are two ways to say when; give one of them")
         if self.deliver_at is not None:
             self.deliver_at = micros_of("deliverAt", self.deliver_at)
-            if self.deliver_at == MICROS_MAX:  # a text that names a later time is read as this one
+            if self.deliver_at == MICROS_MAX:  # texts with a later time are parsed as this one
                 raise InvalidRequest("deliverAt must be before 2255")
         if self.delay_ms is not None:
             self.delay_ms = millis_of("delayMs", self.delay_ms, most=SECONDS_MAX * 1000)
@@ -152,9 +153,8 @@ def check_headers(headers: object) -> None:
         raise InvalidRequest(f"headers have {total} characters in all; at most {HEADER_CHARS_MAX} are allowed")
 
 
-def are_plain_items(items: Sequence[object]) -> bool:
-    """Whether items are of the kind that nearly all are, and may be one request: names met before, plain ids, nothing
-    else but a payload."""
+def are_uniform_items(items: Sequence[object]) -> bool:
+    """Return True if a request can take the fast path: known names, plain ids, and nothing else but a payload."""
     if not isinstance(items, Sequence) or not 0 < len(items) <= BATCH_ITEMS_MAX:
         return False
     plain: list[PushItem] = [
@@ -188,9 +188,11 @@ def are_plain_items(items: Sequence[object]) -> bool:
 
 
 def check_items(items: Sequence[PushItem]) -> bool:
-    """InvalidRequest unless these items can be one request; it names the first bad item's index. Whether any of them
-    asks for more than to be stored."""
-    if are_plain_items(items):
+    """Check the items of one request. Returns True if one of them has options besides its payload.
+
+    Raises InvalidRequest with the index of the first bad item.
+    """
+    if are_uniform_items(items):
         return False
     if not isinstance(items, Sequence):
         raise InvalidRequest("a push takes a list of PushItem")
@@ -205,7 +207,7 @@ def check_items(items: Sequence[PushItem]) -> bool:
             item.check()
         except InvalidRequest as error:
             raise InvalidRequest(f"item {index}: {error}") from None
-        special = special or item.special
+        special = special or item.has_options
         size += len(item.payload)
     if size > REQUEST_BYTES_MAX:
         raise InvalidRequest(f"a push may have {REQUEST_BYTES_MAX} bytes of payload, not {size}")
@@ -213,7 +215,7 @@ def check_items(items: Sequence[PushItem]) -> bool:
 
 
 _SIGNS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-"""One up, one down: as signed bytes."""
+"""Bytes that map opening and closing brackets to 1 and -1, as signed bytes."""
 _STEP_BYTES = 64 * 1024
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
@@ -221,18 +223,18 @@ _decode_raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def check_payloads(items: Sequence[PushItem]) -> None:
-    """`check_payload` of every item, together: one look at all of them joined is cheaper than many."""
+    """Check the payloads of all items together, which is cheaper than one by one."""
     payloads = [item.payload for item in items]
     try:
         joined = b"[%b]" % b",".join(payloads)
-        # Each must come out as long as it went in, or neighbours could make one another whole.
+        # Each payload must keep its length, or neighbours could complete each other's brackets.
         if joined.isascii() and list(map(len, _decode_raws(joined))) == list(map(len, payloads)):
             for payload in payloads:
                 if len(payload) > 2 * JSON_DEPTH_MAX:
                     check_depth(bytes(payload))
             return
     except (msgspec.DecodeError, RecursionError, TypeError, InvalidRequest):
-        pass  # the look at each one says what is wrong, and with which
+        pass  # the check of each item below finds the error and its index
     for index, payload in enumerate(payloads):
         try:
             check_payload(payload)
@@ -241,15 +243,15 @@ def check_payloads(items: Sequence[PushItem]) -> None:
 
 
 def check_payload(payload: bytes | msgspec.Raw) -> None:
-    """InvalidRequest unless `payload` is one JSON value in UTF-8, no deeper than the limit.
+    """Raise InvalidRequest unless `payload` is one JSON value in UTF-8, no deeper than the limit.
 
-    One stored payload that is none of this would spoil every answer it is joined into.
+    An invalid stored payload would break every response that contains it.
     """
     check_json("payload", payload, bytes_max=MESSAGE_BYTES_MAX)
 
 
 def check_json(what: str, text: bytes | msgspec.Raw, *, bytes_max: int) -> None:
-    """InvalidRequest unless `text` is one JSON value in UTF-8, within its bounds."""
+    """Raise InvalidRequest unless `text` is one JSON value in UTF-8, within its limits."""
     if type(text) is not bytes:
         if not isinstance(text, msgspec.Raw):
             raise InvalidRequest(f"{what} must be JSON as bytes, not {type(text).__name__}")
@@ -260,7 +262,7 @@ def check_json(what: str, text: bytes | msgspec.Raw, *, bytes_max: int) -> None:
         if not text.isascii():
             text.decode()
         _decode_raw(text)
-        if len(text) > 2 * JSON_DEPTH_MAX:  # what is shorter cannot be nested too deeply
+        if len(text) > 2 * JSON_DEPTH_MAX:  # shorter texts cannot be nested too deeply
             check_depth(text)
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"{what} is not valid UTF-8 at byte {error.start}") from None
@@ -269,21 +271,21 @@ def check_json(what: str, text: bytes | msgspec.Raw, *, bytes_max: int) -> None:
 
 
 def check_depth(payload: bytes) -> None:
-    """InvalidRequest when JSON, which must be whole, is nested deeper than readers can be expected to follow."""
+    """Raise InvalidRequest if valid JSON is nested deeper than readers can be expected to parse."""
     for _ in depth_steps(payload):
         pass
 
 
 def depth_steps(payload: bytes) -> Iterator[int]:
-    """`check_depth` in steps of a few milliseconds at most, each with about how many bytes it looked at."""
-    # As `count` would tell, but with an end as soon as there are enough.
+    """Run `check_depth` in steps of a few milliseconds. Yields the approximate number of bytes of each step."""
+    # Like `count`, but stops early.
     brackets = len(payload.split(b"[", JSON_DEPTH_MAX + 1)) + len(payload.split(b"{", JSON_DEPTH_MAX + 1)) - 2
     if brackets <= JSON_DEPTH_MAX:
         return
     text = payload.replace(b"\\\\", b"").replace(b'\\"', b"")
     depth = quoted = 0
     for start in range(0, len(text), _STEP_BYTES):
-        parts = text[start : start + _STEP_BYTES].split(b'"')  # every other one is a string's
+        parts = text[start : start + _STEP_BYTES].split(b'"')  # every second part is inside a string
         signs = b"".join(parts[quoted::2]).translate(_SIGNS, _NOT_BRACKETS)
         quoted ^= (len(parts) - 1) & 1
         levels = list(accumulate(memoryview(signs).cast("b"), initial=depth))
@@ -294,12 +296,12 @@ def depth_steps(payload: bytes) -> Iterator[int]:
 
 
 Decode = Callable[[bytes | msgspec.Raw], Any]
-"""Payload bytes as the type that a pop named."""
+"""Function that decodes payload bytes as the type of a pop."""
 _decode_any: Decode = msgspec.json.Decoder().decode
 
 
 def decoder_of(type: Any) -> Decode:
-    """Payload bytes as `type`, which is anything that msgspec can decode."""
+    """Return a function that decodes payload bytes as `type`, which is any type that msgspec supports."""
     if type is Any:
         return _decode_any
     try:
@@ -309,12 +311,12 @@ def decoder_of(type: Any) -> Decode:
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """The lane that messages come from, and the lease under which they do."""
+    """The lane of some messages, and their lease."""
 
     queue: str
     group: str
     lease: str | None
-    """None if nothing needs an ack."""
+    """Id of the lease. None if no ack is needed."""
     partition: str
     partition_id: PartitionId
 
@@ -323,38 +325,38 @@ NOWHERE = Lane("", "", None, "", PartitionId(0, 0))
 
 
 class Message(msgspec.Struct, Generic[T_co], rename="camel"):
-    """A message, as a pop delivers it: from a client, from a broker in the same process, or to a worker's handler.
+    """A message, as a pop of a client or a broker returns it, or as a worker's handler gets it.
 
-    `data` is the payload as the type that the pop named. It is decoded when first asked for, so that a message that
-    does not fit troubles nobody but its own handler.
+    `data` is the payload as the type that the pop named. It is decoded on first access, so that a message that does not
+    fit affects only its own handler.
     """
 
     id: str
     transaction_id: str
     raw: msgspec.Raw = msgspec.field(name="data")
-    """The producer's bytes: JSON."""
+    """The producer's bytes, as JSON."""
     trace_id: str | None = None
     type: str | None = None
     headers: dict[str, str] | None = None
     max_attempts: int | None = None
-    """Of its own, if its push named them."""
+    """Attempts that the push of this message named. None for the limit of the queue."""
     priority: int = 0
-    """0 to 9, as its push named it."""
+    """Priority from 0 to 9 that the push of this message named."""
     producer_sub: str | None = None
-    """The subject of the credential that it was pushed with."""
+    """Subject of the credential that pushed the message."""
     position: int = -1
-    """In its partition; -1 if the broker did not say."""
+    """Position in the partition. -1 if the broker did not send it."""
     created_at: Moment = Moment(0)
-    """Microseconds since 1970."""
+    """Time of the push."""
     failed_attempts: int = 0
-    """Before this delivery, as far as the broker counts them."""
+    """Failed attempts before this delivery, as far as the broker counts them."""
     lane: Lane = NOWHERE
     decode: Any = _decode_any
     decoded: Any = msgspec.UNSET
 
     @property
     def data(self) -> T_co:
-        """The payload. InvalidRequest says what does not fit."""
+        """The payload. Raises InvalidRequest if it does not fit the type."""
         if self.decoded is msgspec.UNSET:
             try:
                 self.decoded = self.decode(self.raw)
@@ -381,7 +383,7 @@ class Message(msgspec.Struct, Generic[T_co], rename="camel"):
 
     @property
     def lease(self) -> str:
-        """Empty if the message was finished when it was delivered."""
+        """Id of the lease. Empty if the message was finished when it was delivered."""
         return self.lane.lease or ""
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Moments: points in time, a number inside and text on the wire."""
+"""Points in time: numbers in memory, text on the wire."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Moment(int):
 
     @staticmethod
     def parse(text: str) -> Moment:
-        """From text with or without a zone; without one it is UTC. ValueError if it is no time."""
+        """Parse text with or without a time zone. The default is UTC. Raises ValueError if it is not a time."""
         return _parse(text)
 
 
 @lru_cache(maxsize=1_000)  # messages that were pushed together share their time
 def _parse(text: str) -> Moment:
-    # In a query a `+` is a blank, also the one of a zone.
+    # In a query string a `+` is a space, also in a time zone.
     at = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
     micros = ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
     return Moment(max(0, min(micros, MICROS_MAX)))
@@ -39,7 +39,8 @@ def _parse(text: str) -> Moment:
 def micros_of(name: str, at: When) -> Moment:
     """Convert a point in time to microseconds since 1970. A text without a time zone is UTC.
 
-    Raises InvalidRequest if `at` is not a valid time, or is a datetime without a time zone."""
+    Raises InvalidRequest if `at` is not a valid time, or is a datetime without a time zone.
+    """
     if isinstance(at, str):
         try:
             parsed = datetime.fromisoformat(at)
@@ -70,11 +71,11 @@ def moment_or_none(micros: int | None) -> Moment | None:
 
 @lru_cache(maxsize=100)  # consecutive messages share their second
 def second_text(seconds: int) -> str:
-    """`YYYY-MM-DDTHH:MM:SS` of seconds since 1970."""
+    """Return seconds since 1970 as `YYYY-MM-DDTHH:MM:SS`."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def timestamp(micros: int) -> str:
-    """`YYYY-MM-DDTHH:MM:SS.ffffffZ`."""
+    """Return microseconds since 1970 as `YYYY-MM-DDTHH:MM:SS.ffffffZ`."""
     seconds, fraction = divmod(micros, 1_000_000)
     return f"{second_text(seconds)}.{fraction:06d}Z"

@@ -1,4 +1,4 @@
-"""Names: any text of 1 to 255 characters that every store and every JSON reader can hold."""
+"""Names: any text of 1 to 255 characters that every store and every JSON parser can hold."""
 
 from __future__ import annotations
 
@@ -11,30 +11,35 @@ DEFAULT_PARTITION = "Default"
 DEFAULT_TENANT = "default"
 DEFAULT_SERVER = "http://127.0.0.1:6632"
 QUEUE_MODE = "__QUEUE_MODE__"
-"""The implicit group of a pop that names none."""
+"""Implicit group of pops that name none."""
+STREAM_GROUPS = "streams."
+"""Prefix of the groups of streams.
+
+A stream leaves messages that it will not handle yet to the end of the lease. So an expired lease is no failure for it.
+"""
 COMMANDS = "__COMMANDS__"
-"""The group for which the messages of a queue become commands, whoever carries them out."""
+"""Group that turns the messages of a queue into commands, in the broker or in workers."""
 
 
 def is_plain(name: object) -> bool:
-    """Whether `name` is of the kind that nearly all names are, and needs no closer look."""
+    """Return True if `name` is common enough to need no further check."""
     return type(name) is str and 0 < len(name) <= NAME_CHARS_MAX and name.isascii() and "\0" not in name
 
 
 def are_plain(names: list[str]) -> bool:
-    """Whether all of these are: one look at all of them joined is cheaper than many."""
+    """Return True if all names are plain. Checks them joined, which is cheaper than one by one."""
     joined = "".join(names)
     return joined.isascii() and "\0" not in joined and all(names) and max(map(len, names), default=0) <= NAME_CHARS_MAX
 
 
 is_its_own_json = re.compile(r"[ !#-\[\]-~]*").fullmatch
-"""Whether a text stands between the quotes of JSON as it is: printable ASCII without quotes and backslashes."""
+"""Function that returns a match if a text needs no escaping in JSON: printable ASCII without quotes and backslashes."""
 known_names: dict[str, None] = {}
-"""Names that were found plain: a program uses the same ones again and again."""
+"""Names that were found plain before, because programs use the same names again and again."""
 
 
 def is_known(name: str) -> bool:
-    """Whether this very name was found plain before: a program uses the same names again and again."""
+    """Return True if this name was found plain before."""
     if name in known_names:
         return True
     if is_plain(name):
@@ -46,7 +51,7 @@ def is_known(name: str) -> bool:
 
 
 def check_name(what: str, name: object, *, chars_max: int = NAME_CHARS_MAX) -> str:
-    """`name`, or InvalidRequest with a sentence that says what is wrong with it."""
+    """Return `name`. Raises InvalidRequest if it is not a valid name."""
     if not isinstance(name, str):
         raise InvalidRequest(f"{what} must be a string, not {type(name).__name__}")
     if not name:
@@ -63,8 +68,8 @@ def check_name(what: str, name: object, *, chars_max: int = NAME_CHARS_MAX) -> s
     return name
 
 
-def name_or_none(what: str, name: str | None) -> str | None:
-    return None if name is None else check_name(what, name)
+def name_or_none(what: str, name: str | None, *, chars_max: int = NAME_CHARS_MAX) -> str | None:
+    return None if name is None else check_name(what, name, chars_max=chars_max)
 
 
 def check_flag(what: str, value: object) -> None:
@@ -73,14 +78,18 @@ def check_flag(what: str, value: object) -> None:
 
 
 def storable(text: str, *, chars_max: int) -> str:
-    """`text` made one that every store can hold: cut, and with a mark for what cannot be kept."""
+    """Return `text` in a form that every store can hold: cut to size, with unsupported characters replaced."""
     return text[:chars_max].replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def check_count(what: str, value: object, *, least: int, most: int) -> int:
-    """`value` as a whole number within bounds, or InvalidRequest."""
+    """Return `value`. Raises InvalidRequest unless it is a whole number within bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidRequest(f"{what} must be a whole number, not {type(value).__name__}")
     if not least <= value <= most:
         raise InvalidRequest(f"{what} is {value}; it must be between {least} and {most}")
     return value
+
+
+def count_or_none(what: str, value: int | None, *, least: int, most: int) -> int | None:
+    return None if value is None else check_count(what, value, least=least, most=most)

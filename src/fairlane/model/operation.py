@@ -1,9 +1,9 @@
-"""Operations: pushes and acks that were accepted and are applied later, in the order of their backlog."""
+"""Operations: accepted pushes and acks that are applied later, in the order of their backlog."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Final, Literal
 from uuid import UUID
 
 import msgspec
@@ -15,25 +15,17 @@ from fairlane.model.segment import ids_of
 OperationType = Literal["PUSH", "ACK_BATCH", "ACK_SINGLE"]
 OperationStatus = Literal["pending", "processing", "completed", "failed", "discarded"]
 
-PRIORITIES = {
-    "SYSTEM_EVENT": 1,
-    "ACK_BATCH": 3,
-    "ACK_SINGLE": 4,
-    "PUSH": 5,
-    "POP": 6,
-    "BACKGROUND_JOB": 8,
-    "ANALYTICS": 10,
-}
-"""Lower is served first. Only pushes and acks become operations; the other kinds have their place in the order."""
+PRIORITIES: Final[dict[OperationType, int]] = {"ACK_BATCH": 3, "ACK_SINGLE": 4, "PUSH": 5}
+"""Priority of an operation by its type. The lowest is applied first."""
 
 TIMEOUT_SECONDS = 30
-"""A claim that is older than this is anybody's."""
+"""Age after which any broker may take over a claim."""
 RETRIES_MAX = 3
-"""After this many permanent errors an operation is `failed`, and its backlog goes on."""
+"""Permanent errors after which an operation is `failed` and its backlog continues."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation. `sequence` is its position in its backlog; the payload of one that is completed is dropped."""
+    """One operation. `sequence` is its position in its backlog. The payload is dropped when it is completed."""
 
     id: UUID
     type: OperationType
@@ -46,12 +38,12 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     partition: PartitionId
     queue_id: int = 0
     group_id: int = 0
-    """0 for pushes: a backlog is of a partition, or of a lane."""
+    """Group of an ack. 0 for pushes, because their backlog belongs to the partition."""
     sequence: int
     payload: bytes = b""
     size: int
     messages: int
-    """How many it appends, and so how many places of the queue it holds."""
+    """Messages that it appends, which is the capacity that it reserves in the queue."""
     created_at: int
     started_at: int | None = None
     processed_at: int | None = None
@@ -61,11 +53,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     failed_at: int | None = None
     result: bytes | None = None
     durability: Durability = "store"
-    """Where it is: in the store, or in this broker's journal."""
+    """Location of the operation: the store, or the journal of this broker."""
 
 
 class OperationCount(msgspec.Struct, frozen=True):
-    """Operations of one kind and status."""
+    """Number of operations of one type and status."""
 
     type: str
     priority: int
@@ -74,18 +66,18 @@ class OperationCount(msgspec.Struct, frozen=True):
     oldest: int
     newest: int
     latency_seconds: float | None
-    """On average, from acceptance to the end; None while none ended."""
+    """Average time from acceptance to the end. None if none has ended."""
 
 
-class OperationBacklog(msgspec.Struct, frozen=True):
-    """A backlog: how many operations of it are open."""
+class BacklogDepth(msgspec.Struct, frozen=True):
+    """Number of open operations of one backlog."""
 
     queue: str
     partition: str
     group: str
     open: int
     moved_at: int
-    """When the first of them came, or the last one before them ended."""
+    """Time when the first of them was accepted, or when the previous one ended."""
 
 
 class PushPayload(msgspec.Struct):
@@ -93,7 +85,7 @@ class PushPayload(msgspec.Struct):
 
     messages: list[msgspec.Raw]
     doubt: bool = False
-    """Some may be stored already, by a push whose outcome was not known."""
+    """True if some may be stored already, by a push with an unknown outcome."""
 
 
 class AckPayload(msgspec.Struct):
@@ -112,7 +104,7 @@ def push_payload(fragments: list[bytes], *, doubt: bool) -> bytes:
 
 
 class PushColumns(msgspec.Struct):
-    """The columns of a `Slice`, out of a payload."""
+    """Columns of a `Slice`, read from a payload."""
 
     fragments: list[bytes]
     message_ids: list[str]
@@ -150,7 +142,7 @@ def read_ack(payload: bytes) -> AckPayload:
 
 
 def ack_result(outcomes: Iterable[AckOutcome]) -> bytes:
-    """What became of each ack."""
+    """Return the outcomes of acks as JSON."""
     return _encode({"items": [_ack_item(one) for one in outcomes]})
 
 

@@ -1,4 +1,4 @@
-"""Outcomes: what became of each item of a call. Outcomes are values: one bad item never fails its neighbours."""
+"""Outcomes of the items of a call. Outcomes are values: one bad item never fails the others."""
 
 from __future__ import annotations
 
@@ -18,29 +18,32 @@ from fairlane.model.names import check_count, check_name, is_plain, storable
 AckStatus = Literal["completed", "success", "failed", "retry", "dlq"]
 _STATUSES: tuple[str, ...] = get_args(AckStatus)
 Isolation = Literal["serializable", "repeatable read", "read committed"]
-"""Isolation levels that a transaction may ask for. It always gets the first, which meets the others as well."""
+"""Isolation levels that a transaction may request. It always gets `serializable`, which includes the others."""
 _LEVELS: tuple[str, ...] = get_args(Isolation)
 OperationReason = Literal["maintaining_order", "lane_locked", "system_busy", "store_unavailable", "maintenance"]
 Durability = Literal["store", "journal"]
-"""Where what waits is kept: in the store's operation queue, or in this broker's journal."""
+"""Location of deferred items: the operation queue of the store, or the journal of this broker."""
 
 
 class Deferral(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """An item that became an operation: where it waits and why. Nothing of it is set for any other."""
+    """Fields of an item that became an operation: where it waits and why. They are unset for other items."""
 
     operation_id: str | None = None
     queue_position: int | None = None
-    """Among what waits of its partition: 1 is next."""
+    """Place among the operations of its partition. 1 is next."""
     reason: OperationReason | None = None
     estimated_wait: float | None = None
-    """Seconds, when the drain rate is known."""
+    """Estimated seconds until it is applied. None if the drain rate is unknown."""
     durability: Durability | None = None
 
 
 class PushOutcome(Deferral, gc=False):
-    """The outcome of one push. `error` is set when the item met something in the store (a full queue); then nothing was
-    stored for it. `scheduled` is durable, and stored at `deliver_at`. `buffered` is durable, and stored soon; then
-    `durability` says where it is kept and `reason` why."""
+    """The outcome of one push.
+
+    If `error` is set, for example because the queue is full, nothing was stored. A `scheduled` item is durable, and
+    stored at `deliver_at`. A `buffered` item is durable, and stored soon; `durability` says where it is now, and
+    `reason` why.
+    """
 
     status: Literal["queued", "duplicate", "scheduled", "buffered", "refused"]
     transaction_id: str
@@ -54,8 +57,10 @@ class PushOutcome(Deferral, gc=False):
 
 
 class AckItem(msgspec.Struct, kw_only=True, gc=False):
-    """A verdict on one message, and on no other. Without a lease it may only finish what the lane's last lease was
-    given."""
+    """A verdict on exactly one message.
+
+    Without a lease it may only finish messages that the last lease of the lane included.
+    """
 
     transaction_id: str
     partition: PartitionId
@@ -63,16 +68,16 @@ class AckItem(msgspec.Struct, kw_only=True, gc=False):
     lease: str | None = None
     error: str | None = None
     delay_ms: int | None = None
-    """With `failed` and `retry`: sleep this long instead of the queue's backoff."""
+    """With `failed` and `retry`: milliseconds to wait instead of the queue's backoff."""
     result: bytes | None = None
-    """JSON kept with the acked message and returned to whoever acks it again."""
+    """JSON that is stored with the acked message and returned to repeated acks."""
     position: int | None = None
-    """Of the message, if the caller has it at hand; otherwise its id is looked up."""
+    """Position of the message, if the caller knows it. Otherwise its id is looked up."""
     cumulative: bool = False
-    """Finishes what its lease was given before this message too; Queen's clients expect that of single acks."""
+    """True to also finish all messages of the lease before this one. Queen's clients expect this of single acks."""
 
     def check(self) -> None:
-        """InvalidRequest when this item could mean nothing; a text that no store can hold is made one that it can."""
+        """Check the item, and replace characters of its error that no store can hold. Raises InvalidRequest."""
         if not is_plain(self.transaction_id):
             check_name("transactionId", self.transaction_id)
         if type(self.partition) is not PartitionId:
@@ -97,10 +102,12 @@ COMPLETED = AckItem(transaction_id="any", partition=PartitionId(0, 0))
 CUMULATIVE = AckItem(transaction_id="any", partition=PartitionId(0, 0), cumulative=True)
 
 
-class Alike(Sequence[AckItem]):
-    """Acks with one verdict, as columns: there are many of them, so that each is made only where one is looked at.
-    `lanes` has the indexes of the messages by partition and lease, `positions` where those are in their lane; without,
-    they are found by their ids. `verdict` is like each of them, but for what they are about."""
+class UniformAcks(Sequence[AckItem]):
+    """Many acks with the same verdict, kept as columns. An AckItem is built only when it is read.
+
+    `lanes` has the indexes of the messages by partition and lease, `positions` their positions in the lane. Without
+    positions, messages are found by their ids. `verdict` is the AckItem they share, except for the message.
+    """
 
     def __init__(
         self,
@@ -121,7 +128,7 @@ class Alike(Sequence[AckItem]):
 
     @cached_property
     def _wheres(self) -> dict[int, dict[str, Any]]:
-        """What each is about."""
+        """Return the partition, lease and position of each item, by index."""
         return {
             index: {"partition": lane[0], "lease": lane[1], "position": position}
             for lane, indexes in self.lanes.items()
@@ -129,7 +136,7 @@ class Alike(Sequence[AckItem]):
         }
 
     def positions_of(self, lane: tuple[PartitionId, str | None]) -> Sequence[int]:
-        """Of its messages in a lane; none if they are not known."""
+        """Return the positions of the messages in a lane; empty if they are not known."""
         return () if self.positions is None else self.positions[lane]
 
     def __len__(self) -> int:
@@ -147,7 +154,7 @@ class Alike(Sequence[AckItem]):
 
 
 def check_acks(items: Sequence[AckItem]) -> None:
-    """InvalidRequest unless these items can be one call; it names the first bad item's index."""
+    """Raise InvalidRequest unless these items can be one call. It names the index of the first bad item."""
     if not isinstance(items, Sequence):
         raise InvalidRequest("an ack takes a list of AckItem")
     if len(items) > BATCH_ITEMS_MAX:
@@ -162,18 +169,18 @@ def check_acks(items: Sequence[AckItem]) -> None:
 
 
 class AckOutcome(Deferral, gc=False, rename="camel"):
-    """The outcome of one ack: `code` and `error` say why when `success` is false.
+    """The outcome of one ack. `code` and `error` give the reason if `success` is False.
 
-    Codes: `lease_lost`, `unresolvable` (no such message here), `committed` (a nack came too late),
-    `redelivered` (an earlier message of the same call failed, so this one comes again), `not_delivered` (without a
-    lease: nobody was given it). One that became an operation is applied soon; if its lease ends before that, its
-    messages are delivered again.
+    Codes: `lease_lost`, `unresolvable` (no such message here), `committed` (a nack came too late), `redelivered` (an
+    earlier message of the same call failed, so this one is delivered again), `not_delivered` (an ack without a lease of
+    a message that was never delivered). An ack that became an operation is applied soon. If its lease ends before that,
+    its messages are delivered again.
     """
 
     success: bool
     transaction_id: str
     noop: bool = False
-    """It was finished already."""
+    """True if the message was finished before."""
     dead_lettered: bool = False
     lease_released: bool = False
     code: str | None = None
@@ -181,38 +188,40 @@ class AckOutcome(Deferral, gc=False, rename="camel"):
     result: bytes | None = None
 
 
-_UNSAID = AckOutcome(False, "")
+_NO_OUTCOME = AckOutcome(False, "")
 
 
 class Outcomes(Sequence[AckOutcome]):
-    """Outcomes of acks, one for each item of a call. Mostly many items have the same, so they are made when one is
-    looked at."""
+    """Outcomes of acks, one for each item of a call.
+
+    Many items usually share one outcome, so the individual outcomes are built on access.
+    """
 
     def __init__(self, items: Sequence[AckItem]) -> None:
         self._items = items
         self._added: list[tuple[Sequence[int], AckOutcome]] = []
         self._made: list[AckOutcome] | None = None
         self.common: AckOutcome | None = None
-        """What all items came to, if that is the same, but for the id in it."""
+        """Outcome that all items share, except for the message id. None if they differ."""
 
     def add(self, indexes: Sequence[int], outcome: AckOutcome) -> None:
-        """All of these items came to that, whatever was said of them before."""
+        """Set the outcome of these items, replacing any earlier one."""
         items = self._items
-        count = items.size if type(items) is Alike else len(items)
+        count = items.size if type(items) is UniformAcks else len(items)
         self.common = outcome if not self._added and len(indexes) == count else None
         self._added.append((indexes, outcome))
         self._made = None
 
     def by_lane(self) -> Sequence[AckOutcome] | None:
-        """What the items of each lane came to, if they are alike and all of a lane came to the same."""
+        """Return one outcome for each lane, if all items of each lane share one. None otherwise."""
         items = self._items
-        if not isinstance(items, Alike) or len(self._added) != len(items.lanes):
+        if not isinstance(items, UniformAcks) or len(self._added) != len(items.lanes):
             return None
         found = {id(indexes): outcome for indexes, outcome in self._added}
         outcomes = [found[id(indexes)] for indexes in items.lanes.values() if id(indexes) in found]
         return outcomes if len(outcomes) == len(items.lanes) else None
 
-    def may_be(self, code: str) -> bool:
+    def may_have_code(self, code: str) -> bool:
         """Return True if some items may have an outcome with this code. Checks groups of items, not each one."""
         return any(outcome.code == code for _, outcome in self._added)
 
@@ -229,24 +238,24 @@ class Outcomes(Sequence[AckOutcome]):
     @overload
     def __getitem__(self, index: slice) -> list[AckOutcome]: ...
     def __getitem__(self, index: int | slice) -> AckOutcome | list[AckOutcome]:
-        return self._all()[index]
+        return self._expand()[index]
 
     def __iter__(self) -> Iterator[AckOutcome]:
-        return iter(self._all())
+        return iter(self._expand())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self._all() == list(other)
+        return isinstance(other, Sequence) and self._expand() == list(other)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return repr(self._all())
+        return repr(self._expand())
 
-    def _all(self) -> list[AckOutcome]:
+    def _expand(self) -> list[AckOutcome]:
         if self._made is None:
             items = self._items
-            ids = items.transaction_ids if isinstance(items, Alike) else [item.transaction_id for item in items]
-            found = [self.common or _UNSAID] * len(ids)
+            ids = items.transaction_ids if isinstance(items, UniformAcks) else [item.transaction_id for item in items]
+            found = [self.common or _NO_OUTCOME] * len(ids)
             for indexes, outcome in self._added if self.common is None else ():
                 for index in indexes:
                     found[index] = outcome
@@ -257,7 +266,7 @@ class Outcomes(Sequence[AckOutcome]):
 
 def check_leases(outcomes: Sequence[AckOutcome]) -> Sequence[AckOutcome]:
     """Return outcomes of acks. Raises LeaseLost if some came after their lease had ended."""
-    if isinstance(outcomes, Outcomes) and not outcomes.may_be("lease_lost"):
+    if isinstance(outcomes, Outcomes) and not outcomes.may_have_code("lease_lost"):
         return outcomes
     lost = sum([outcome.code == "lease_lost" for outcome in outcomes])
     if lost:
@@ -269,8 +278,10 @@ def check_leases(outcomes: Sequence[AckOutcome]) -> Sequence[AckOutcome]:
 
 
 class RenewOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a renewal: `renewed` partitions are held until `expires_at` at least; 0 and None when the lease
-    ended."""
+    """The outcome of a renewal.
+
+    `renewed` partitions are held at least until `expires_at`; 0 and None if the lease had ended.
+    """
 
     renewed: int
     expires_at: int | None

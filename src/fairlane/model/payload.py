@@ -1,4 +1,4 @@
-"""Payloads: Python objects as JSON, without a number that JSON has not."""
+"""Payloads: Python objects as JSON, without numbers that JSON lacks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from fairlane.errors import InvalidRequest
 
 
 def json_of(what: str, value: Any, encode: Callable[[Any], bytes] = msgspec.json.encode) -> bytes:
-    """Return `value` as JSON. Raises InvalidRequest if it cannot be written, or if a NaN or an infinity in it would
-    become null."""
+    """Return `value` as JSON.
+
+    Raises InvalidRequest if it cannot be written, or if a NaN or an infinity in it would become null.
+    """
     try:
         encoded = encode(value)
         if b"null" in encoded and (found := _not_a_number(value)) is not None:
@@ -39,4 +41,4 @@ def _not_a_number(value: Any) -> float | None:
 
 
 def _hidden(value: Any) -> None:
-    """Raw JSON, and objects that another encoder knows how to write, hide no numbers."""
+    """Encode nothing: raw JSON, and objects of another encoder, contain no numbers to check."""

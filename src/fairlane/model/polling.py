@@ -1,4 +1,4 @@
-"""Polling: how an API is read page by page, and what becomes of its records."""
+"""Options of polling: how to page through an API, and how records become messages."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ Paging = Literal["id", "token", "link"]
 
 
 class Polling(msgspec.Struct, frozen=True, kw_only=True):
-    """A collection behind a URL. Paths lead through objects, by names with dots between; an empty one is the answer
-    itself."""
+    """A collection of records at a URL.
+
+    A path leads through objects, by names separated by dots. An empty path is the response itself.
+    """
 
     url: str
     queue: str
     paging: Paging = "id"
-    """By the id of the last record, by a token that the answer carries, or by the Link header of the answer."""
+    """Kind of paging: by the id of the last record, by a token in the response, or by the Link header."""
     items: str = ""
     """Path of the list of records."""
     id: str = "id"
@@ -24,18 +26,18 @@ class Polling(msgspec.Struct, frozen=True, kw_only=True):
     next: str = "next"
     """Path of the token of the next page."""
     cursor_param: str = "after"
-    """The query parameter that takes an id or a token."""
+    """Query parameter for an id or a token."""
     size_param: str = "page_size"
-    """The query parameter that takes the size of a page; empty: it is not asked for."""
+    """Query parameter for the page size. Empty to send none."""
     page_size: int = 100
     total: str | None = None
-    """Path of the number of all records, if the API tells it."""
+    """Path of the total number of records, if the API reports it."""
     ignore: tuple[str, ...] = ()
-    """Fields of a record that make no difference when they change."""
+    """Fields of a record whose changes are ignored."""
     type: str | None = None
-    """Messages have the type `type.created` and so on; without one `created` and so on."""
+    """Prefix of message types, as in `type.created`. None for plain `created` and so on."""
     partition: str | None = None
-    """Of all messages; None: each record has its own, named by its id."""
+    """Partition of all messages. None to give each record its own, named by its id."""
     may_be_empty: bool = False
-    """Believe a sweep that finds no record at all: everything is gone."""
+    """True to believe a sweep that finds no records, and report all as deleted."""
     lease_seconds: int = 60

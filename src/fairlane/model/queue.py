@@ -18,56 +18,59 @@ AfterLastAttempt = Literal["dead_letter", "block", "park"]
 
 
 class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of a queue. 0 means off, for every limit and every duration but the lease's."""
+    """Options of a queue. 0 means off, for every limit and every duration except the lease."""
 
     ordering: Ordering = "per_key"
     lease_seconds: int = 300
     retry_limit: int = 3
-    """Failed attempts that are followed by another; deliveries in all = retry_limit + 1."""
+    """Retries after a failed attempt. A message is delivered at most retry_limit + 1 times."""
     retry_delay_ms: int = 0
-    """Sleep of the lane after the first failed attempt; doubles with each further one."""
+    """Milliseconds that the lane sleeps after the first failed attempt. Doubles with each further one."""
     retry_delay_max_ms: int = 60_000
     retry_jitter: bool = False
-    """Spread each sleep over half to all of its length, so that lanes that failed together do not return together."""
+    """True to make each sleep half to all of its length, so that lanes that failed together retry apart."""
     on_exhausted: AfterLastAttempt = "dead_letter"
-    """After the last attempt: `dead_letter` and the lane goes on; `block`: the lane waits until the message is taken
-    away or tried again; `park`: the lane is set aside, whatever becomes of the message, until it is resumed."""
+    """Action after the last attempt.
+
+    `dead_letter`: the lane continues. `block`: the lane waits until the message is removed or retried. `park`: the lane
+    is set aside until it is resumed, whatever happens to the message.
+    """
     max_size: int = 0
-    """Messages not yet finished by every group, over all partitions; a push beyond it is refused whole."""
+    """Largest number of messages that some group has not finished. A push beyond it is refused whole."""
     dedup_seconds: int = 86_400
-    """How long a transactionId is remembered; 0 accepts every repeat."""
+    """Seconds for which a transactionId is remembered. 0 accepts every repeat."""
     delay_seconds: int = 0
-    """A message is not delivered before it is this old."""
+    """Smallest age at which a message is delivered."""
     window_seconds: int = 0
-    """A partition is not read while its newest message is younger than this; then all of it comes."""
+    """A partition is not read while its newest message is younger than this. Then it is delivered completely."""
     ttl_seconds: int = 0
-    """A message that is older than this expires, unless a lease holds it."""
+    """Age at which a message expires, unless it is leased."""
     max_wait_seconds: int = 0
-    """As `ttl_seconds`, but only while no attempt of it has failed."""
+    """Like `ttl_seconds`, but only for messages without a failed attempt."""
     on_expiry: OnExpiry = "dead_letter"
-    """What becomes of an expired message: a dead letter with the error `expired`, or nothing but a count."""
+    """Action for an expired message: a dead letter with the error `expired`, or only a count."""
     priority: int = 0
     retention_enabled: bool = False
-    """Whether the two rules below hold."""
+    """True to apply the next two rules."""
     retention_seconds: int = 0
-    """Messages go at this age, read or not, unless they are leased."""
+    """Age at which messages are deleted, read or not, unless they are leased."""
     completed_retention_seconds: int = 0
-    """Messages that every group has finished go at this age."""
+    """Age at which messages that every group has finished are deleted."""
     dead_letter_retention_seconds: int = 0
-    """Dead letters go this long after their last failure."""
+    """Time after its last failure at which a dead letter is deleted."""
     encryption_enabled: bool = False
     dead_letter_queue: str | bool = False
     dlq_after_max_retries: bool = False
 
     @property
     def expires_after(self) -> int:
-        """Seconds after which a message may go by a retention rule at the earliest; 0 if none does."""
+        """Return the seconds after which a retention rule may delete a message at the earliest. 0 if none does."""
         if not self.retention_enabled:
             return 0
         return min(filter(None, (self.retention_seconds, self.completed_retention_seconds)), default=0)
 
     def check(self) -> QueueOptions:
-        """These options, or InvalidRequest naming the first one that is out of bounds."""
+        """Return these options. Raises InvalidRequest for the first one that is out of bounds."""
         for name, choices in _CHOICES.items():
             given = getattr(self, name)
             if given not in choices:
@@ -115,7 +118,7 @@ _FLAGS = ("retry_jitter", "retention_enabled", "encryption_enabled", "dlq_after_
 
 
 def queue_options(**options: Any) -> QueueOptions:
-    """Checked options; an unknown name or a value out of bounds is InvalidRequest."""
+    """Return checked options. Raises InvalidRequest for an unknown name or a value out of bounds."""
     unknown = sorted(set(options) - set(QueueOptions.__struct_fields__))
     if unknown:
         raise InvalidRequest(
@@ -127,13 +130,13 @@ def queue_options(**options: Any) -> QueueOptions:
 TURNED = "a queue that has partitions stays ordered or unordered; delete it first, or use another name"
 
 
-def turns(before: QueueOptions, after: QueueOptions) -> bool:
-    """Whether this would make an ordered queue unordered, or the other way round."""
+def changes_ordering(before: QueueOptions, after: QueueOptions) -> bool:
+    """Return True if the change makes an ordered queue unordered, or the reverse."""
     return (before.ordering == "unordered") != (after.ordering == "unordered")
 
 
-def eases(before: QueueOptions, after: QueueOptions) -> bool:
-    """Whether a lane that sleeps or is stopped by the first options may be ready by the second."""
+def may_ready_lanes(before: QueueOptions, after: QueueOptions) -> bool:
+    """Return True if a lane that sleeps or is stopped under `before` may be ready under `after`."""
     return (
         before.delay_seconds > after.delay_seconds
         or before.window_seconds > after.window_seconds
@@ -143,20 +146,22 @@ def eases(before: QueueOptions, after: QueueOptions) -> bool:
 
 
 def labels_of(name: str) -> tuple[str, str]:
-    """(namespace, task) of a queue made by a push: the parts of its name around the first dots."""
+    """Return (namespace, task) of a queue created by a push: the parts of its name around the first dots."""
     parts = name.split(".")
     return parts[0], parts[1] if len(parts) > 1 else ""
 
 
 PRIORITY_MAX = 9
 PRIORITY_SECONDS = 60
-"""A level of priority counts like so much waiting: what is urgent comes first, and what is not waits nine minutes
-longer at most than it would otherwise."""
+"""Seconds of waiting that one level of priority is worth.
+
+Urgent messages come first, and others wait at most nine minutes longer than without priorities.
+"""
 _PRIORITY = re.compile(r"![1-9]\Z")
 
 
 def with_priority(partition: str, priority: int) -> str:
-    """The partition that holds the messages of this priority in an unordered queue."""
+    """Return the partition of an unordered queue that holds the messages of this priority."""
     return f"{partition}!{priority}" if priority else partition
 
 
@@ -176,7 +181,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Paused(msgspec.Struct, frozen=True):
-    """Pauses of a queue, each since when: the queue itself, groups and partitions by name."""
+    """Pauses of a queue with their start times: the queue itself, and groups and partitions by name."""
 
     queue_at: int | None
     groups: dict[str, int]
@@ -188,4 +193,4 @@ class Partition(msgspec.Struct, frozen=True):
     queue_id: int
     name: str
     unordered: bool = False
-    """Many consumers share it. It is so for as long as the partition is there."""
+    """True if consumers share the partition. This never changes for a partition."""

@@ -1,4 +1,4 @@
-"""Retention: what its rules delete."""
+"""Retention: the rules and their results."""
 
 from __future__ import annotations
 
@@ -7,38 +7,40 @@ from typing import Final, Literal
 import msgspec
 
 RETENTION: Final = "retention"
-"""The name of the service."""
+"""Name of the service."""
 Rule = Literal["retention", "completed", "dead_letters", "partitions"]
 IDLE_SECONDS: Final = 30 * 86_400
-"""An empty partition that nobody used for so long goes, unless its queue remembers ids for longer."""
+"""Age at which an unused, empty partition is deleted, unless its queue remembers ids for longer."""
 HISTORY_SECONDS: Final = 90 * 86_400
 PARTITION_HISTORY_SECONDS: Final = 7 * 86_400
-"""What went is told by queue for the first, by partition for this long: there may be very many of those."""
+"""Age at which the history by partition is deleted, which is much larger than the history by queue."""
 LOOK_SECONDS_MIN: Final = 1
 LOOK_SECONDS_MAX: Final = 3600
 LOOK_SHARE: Final = 8
-"""What a rule covers by its age, and a lagging group or a lease keeps, is looked at again after an eighth of its age:
-the longer a lane is stuck, the rarer."""
+"""Part of a message's age after which a rule checks it again, if a lagging group or a lease keeps it.
+
+The longer a lane is stuck, the less often it is checked.
+"""
 
 
 class Expired(msgspec.Struct, frozen=True):
-    """Messages (or dead letters, or partitions) of one queue that one step deleted by one rule."""
+    """Messages, dead letters or partitions of one queue that one step deleted by one rule."""
 
     queue_id: int
     rule: Rule
     messages: int
     unread: int
-    """Those among them that some group had not finished, or that were in a queue which nobody reads."""
+    """Number of them that some group had not finished, or that were in a queue without groups."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class RetentionStep(msgspec.Struct, frozen=True):
     expired: list[Expired]
     more: bool
-    """Something is left that is due now."""
+    """True if more is due now."""
 
 
 class Retained(msgspec.Struct, frozen=True):
-    """A minute of a queue's history: what one rule deleted in it."""
+    """One minute of a queue's history: the deletions by one rule."""
 
     queue_id: int
     rule: Rule

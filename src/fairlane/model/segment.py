@@ -26,7 +26,7 @@ encode = msgspec.json.Encoder().encode
 
 
 class Fragment(Message[Any], rename="camel", kw_only=True):
-    """A stored message once its brace is closed: one that is sealed has no data."""
+    """A stored message with its closing brace. A sealed message has no data."""
 
     raw: msgspec.Raw = msgspec.field(name="data", default=msgspec.Raw(b"null"))
     sealed: str | None = None
@@ -45,14 +45,14 @@ _PRODUCER = re.compile(_NUMBERS + rb',"producerSub":("(?:[^"\\]|\\.)*")')
 _PRIORITY = re.compile(_NUMBERS)
 _MAX_ATTEMPTS = re.compile(rb'(?:null|"[0-9A-Fa-f-]*"),"maxAttempts":([0-9]+)')
 ID_AT = len('{"id":""') + 36 + len(',"transactionId":"')
-"""Where the transactionId of a fragment begins."""
+"""Offset of the transactionId in a fragment."""
 HEAD_BYTES = 3300
-"""Enough of a fragment for its ids and its producer, whatever they are."""
+"""Bytes of a fragment that always include its ids and its producer."""
 
 
 def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
-    """The stored form of one message."""
-    # An id of the broker's own needs no quoting.
+    """Return the stored form of one message."""
+    # Ids that the broker generated need no quoting.
     quoted = f'"{message_id}"' if transaction_id is message_id else encode(transaction_id).decode()
     if (
         item.trace_id is None
@@ -79,27 +79,30 @@ def pack(message_id: str, transaction_id: str, item: PushItem) -> bytes:
 
 
 PLAIN = b'{"id":"%b","transactionId":"%b","data":%b'
-"""`pack` of a message whose ids need no quoting, and which has nothing but a payload."""
+"""`pack` for a message with only a payload, whose ids need no quoting."""
 TRACE = b',"traceId":'
-UNSAID = b'"traceId":null,"producerSub":null,"priority":0,'
+NULL_FIELDS = b'"traceId":null,"producerSub":null,"priority":0,'
 SEALED = b',"sealed":"'
 PRODUCER = b',"producerSub":'
 
 
 def may_be_sealed(body: bytes) -> bool:
-    """Whether a segment may hold sealed messages. All of its messages are sealed or none is, so that its last byte says
-    most of it: only a payload that is a string ends like a sealed one."""
+    """Return True if a segment may hold sealed messages.
+
+    All of its messages are sealed or none is, so the last byte nearly decides: only a payload that is a string ends
+    like a sealed message.
+    """
     return body[-1:] == b'"' and SEALED in body
 
 
 def split_data(fragment: bytes) -> tuple[bytes, bytes]:
-    """A fragment in clear as what stands before its data, and its data."""
+    """Split an unsealed fragment into the part before its data, and its data."""
     data = bytes(_decode_fragment(fragment + b"}").raw)
     return fragment[: -len(data) - len(b',"data":')], data
 
 
 def unpack(fragment: bytes, *, position: int, created_at: int, locked: bool = False) -> Message[Any]:
-    """The message that `pack` made `fragment` of. With `locked` a sealed one is given without its data."""
+    """Return the message that `pack` turned into `fragment`. With `locked`, sealed messages have no data."""
     try:
         message = _decode_fragment(fragment + b"}")
     except msgspec.DecodeError as error:
@@ -111,21 +114,21 @@ def unpack(fragment: bytes, *, position: int, created_at: int, locked: bool = Fa
 
 
 def ids_of(fragment: bytes) -> tuple[str, str]:
-    """(id, transactionId) of a fragment, which may be cut off after them."""
+    """Return (id, transactionId) of a fragment, which may be cut off after them."""
     match = _IDS.match(fragment)
     if match is None:
         raise StoreCorrupt("a stored message does not begin with its ids")
     return match[1].decode(), msgspec.json.decode(match[2], type=str)
 
 
-def bare(fragment: bytes) -> bytes:
-    """A fragment with nothing but its ids."""
+def ids_only(fragment: bytes) -> bytes:
+    """Return a fragment that has only the ids of this one."""
     id, transaction_id = ids_of(fragment)
     return b'{"id":"%b","transactionId":%b,"data":null' % (id.encode(), msgspec.json.encode(transaction_id))
 
 
 def head_of(fragment: bytes) -> tuple[str, str, str | None, str | None]:
-    """(id, transactionId, traceId, producerSub) of a fragment, of which HEAD_BYTES are enough."""
+    """Return (id, transactionId, traceId, producerSub) of a fragment, which may be cut to HEAD_BYTES."""
     match = _IDS.match(fragment)
     if match is None:
         raise StoreCorrupt("a stored message does not begin with its ids")
@@ -140,20 +143,22 @@ def head_of(fragment: bytes) -> tuple[str, str, str | None, str | None]:
 
 
 def retry_limit_of(fragment: bytes) -> int | None:
-    """The failed attempts of a message that are followed by another, if it names its own. Its head alone says so: no
-    string before it can hold these keys, in which quotes are not escaped."""
+    """Return the number of retries that a message names. None if it names none.
+
+    Only its head can contain this key: strings before it cannot, because quotes in them are escaped.
+    """
     _, key, rest = fragment.partition(b'","data":')[0].partition(TRACE)
     match = _MAX_ATTEMPTS.match(rest) if key else None
     return int(match[1]) - 1 if match else None
 
 
 def may_be_traced(fragments: Sequence[bytes]) -> bool:
-    """Whether some of the messages may carry a traceId: a payload may look like it."""
+    """Return True if some messages may have a traceId. A payload may cause a false positive."""
     return any(b',"traceId":"' in fragment for fragment in fragments)
 
 
 def traces_of(fragments: Sequence[bytes]) -> list[tuple[int, str]]:
-    """(index, traceId) of the messages that carry one."""
+    """Return (index, traceId) of the messages that have one."""
     return [
         (index, trace_id.lower())
         for index, fragment in enumerate(fragments)
@@ -161,30 +166,30 @@ def traces_of(fragments: Sequence[bytes]) -> list[tuple[int, str]]:
     ]
 
 
-def unsaid(fragment: bytes) -> bytes:
-    """What every message of a pop has and this one does not name, as `"name":null,` each."""
+def null_fields(fragment: bytes) -> bytes:
+    """Return the fields that a popped message must have and this fragment omits, as `"name":null,` each."""
     match = _IDS.match(fragment)
     named = _PRIORITY.match(fragment, match.end()) if match is not None else None
     if named is None:
-        return UNSAID
+        return NULL_FIELDS
     producer = b"" if PRODUCER in fragment and head_of(fragment)[3] is not None else b'"producerSub":null,'
     return producer if named[1] else producer + b'"priority":0,'
 
 
 def closed(fragments: Sequence[bytes]) -> bytes:
-    """Fragments, at least one, as a JSON array of whole objects."""
+    """Return one or more fragments as a JSON array of complete objects."""
     return b"[" + b"},".join(fragments) + b"}]"
 
 
 def transaction_ids(fragments: Sequence[bytes]) -> list[str]:
-    """The transactionIds of whole fragments, in order."""
+    """Return the transactionIds of complete fragments, in order."""
     if not fragments:
         return []
     return [head.transaction_id for head in _decode_heads(closed(fragments))]
 
 
 def cuts(lengths: Sequence[int]) -> Sequence[tuple[int, int]]:
-    """Where to cut messages of these lengths, so that no segment of several is larger than it may be."""
+    """Return where to cut messages of these lengths, so that no segment with several of them exceeds the limit."""
     if sum(lengths) <= SEGMENT_BYTES_MAX:
         return ((0, len(lengths)),)
     found = []
@@ -211,17 +216,17 @@ class Segment(msgspec.Struct, frozen=True):
     checksum: int
 
     def check(self) -> None:
-        """StoreCorrupt if its bytes rotted."""
+        """Raise StoreCorrupt if the bytes do not match their checksum."""
         if zlib.crc32(self.body) != self.checksum:
             raise StoreCorrupt(f"the segment at position {self.first} does not match its checksum")
 
     def fragments(self, first: int, upto: int) -> list[bytes]:
-        """The stored bytes of positions `first` to `upto` - 1, as far as they are here; StoreCorrupt if they rotted."""
+        """Return the stored bytes of positions `first` to `upto` - 1 that are in this segment. Raises StoreCorrupt."""
         self.check()
         return self.cut(first, upto)
 
     def cut(self, first: int, upto: int) -> list[bytes]:
-        """The same of a segment that was checked."""
+        """Return the bytes like `fragments`, of a segment that was checked before."""
         body, ends = self.body, self.ends
         count, start = len(ends), 0
         if first > self.first or upto < self.first + count:
@@ -233,11 +238,11 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Opened(Segment, frozen=True):
-    """A segment in clear that is stored sealed."""
+    """A decrypted segment."""
 
 
 def messages(segments: Sequence[Segment], first: int, upto: int) -> Iterator[Message[Any]]:
-    """The messages at positions `first` to `upto` - 1 in order."""
+    """Yield the messages at positions `first` to `upto` - 1, in order."""
     for segment in segments:
         position = max(first, segment.first)
         for fragment in segment.fragments(first, upto):

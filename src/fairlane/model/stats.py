@@ -1,4 +1,4 @@
-"""Statistics: what queues, partitions and groups hold, in numbers that come from heads and cursors."""
+"""Statistics of queues, partitions and groups, computed from heads and cursors."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fairlane.model.lease import LeaseId
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages by where they stand. `pending` + `leased` is what some group has not finished."""
+    """Messages by state. `pending` + `leased` messages are unfinished by some group."""
 
     total: int
-    """Retained, deleted ones left out."""
+    """Retained messages, without deleted ones."""
     unfinished: int
-    """Not finished by every group; all retained ones while there is no group."""
+    """Messages that some group has not finished. All retained messages if there is no group."""
     leased: int
-    """In consumers' hands now; of several groups the one that holds most of a partition counts."""
+    """Messages that consumers hold now. For several groups, the largest number in each partition."""
     failed: int
-    """Failed attempts that are not passed yet: each message comes again."""
+    """Failed attempts of messages that will be retried."""
     dead: int
     """Dead letters that were not replayed."""
 
@@ -36,11 +36,11 @@ class QueueStats(Counts, frozen=True, kw_only=True):
     queue_id: int
     partitions: int
     last_at: int | None
-    """When the last message came; None if none ever did."""
+    """Time of the last message. None if there was none."""
 
 
 class PartitionStats(Counts, frozen=True, kw_only=True):
-    """A partition's log at one moment: positions `start` to `head` - 1 are retained."""
+    """A partition's log at one moment. Positions `start` to `head` - 1 are retained."""
 
     id: PartitionId
     name: str
@@ -49,7 +49,7 @@ class PartitionStats(Counts, frozen=True, kw_only=True):
     created_at: int
     last_at: int
     oldest_at: int | None
-    """When the first retained message came, None without one."""
+    """Time of the first retained message. None without one."""
 
 
 class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,23 +59,23 @@ class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
     lanes: int
     """Partitions with a cursor of this group."""
     lagging: int
-    """Lanes with something to read."""
+    """Lanes with messages to read."""
     lag: int
-    """Messages it has not finished."""
+    """Messages that the group has not finished."""
     oldest_at: int | None
-    """When the oldest of them came."""
+    """Time of the oldest of them."""
     finished: int
-    """Positions it has passed since the queue began."""
+    """Positions that the group has passed since the queue was created."""
     leases: int
-    """Lanes leased now."""
+    """Lanes that are leased now."""
     leased: int
-    """Messages in them."""
+    """Messages in leased lanes."""
     dead: int
-    """Messages it gave up on, ever."""
+    """Messages that the group has dead-lettered, ever."""
     losing: int
-    """Lanes with a message whose lease ran out again and again, and did so last."""
+    """Lanes with a message whose lease expired repeatedly, the last time included."""
     taken_at: int | None
-    """When somebody took a message last, as far as its lanes tell."""
+    """Time of the last pop of a message, as far as its lanes record it."""
 
     @property
     def group_id(self) -> int:
@@ -93,13 +93,13 @@ class LaggingLane(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """The standing of one group in one partition."""
+    """The state of one group in one partition."""
 
     partition: PartitionId
     group: str
     committed: int
     leased_until: int | None
-    """The position up to which a live lease reaches, None without one."""
+    """Position up to which a live lease reaches. None without one."""
     lease_ends_at: int | None
     ahead: list[int] = []
     """Positions of an ordered queue that were finished ahead of the cursor."""
@@ -108,12 +108,12 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return position < self.committed or position in self.ahead
 
     def holds(self, position: int) -> bool:
-        """Whether the message is in the hands of a consumer."""
+        """Return True if a consumer holds the message."""
         return self.leased_until is not None and position < self.leased_until and not self.has_finished(position)
 
 
 class ActiveLease(msgspec.Struct, frozen=True, kw_only=True):
-    """A live lease in one partition: positions `first` to `upto` - 1, of which those below `committed` are done."""
+    """A live lease in one partition: positions `first` to `upto` - 1. Those below `committed` are done."""
 
     queue_id: int
     consumer_group: str
@@ -128,12 +128,12 @@ class ActiveLease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoppedLane(msgspec.Struct, frozen=True, kw_only=True):
-    """A lane that nobody gets anything of until somebody acts."""
+    """A lane that delivers nothing until someone intervenes."""
 
     queue_id: int
     group: str
     partition: str
     parked: bool
-    """Otherwise it is blocked by its first message."""
+    """True if the lane is parked. Otherwise its first message blocks it."""
     error: str | None
     failed_at: int | None

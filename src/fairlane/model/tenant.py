@@ -1,4 +1,4 @@
-"""Tenants: whose queues they are, and the quotas that each has."""
+"""Tenants and their quotas."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ Quota = Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None
 
 
 class Quotas(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """Quotas of a tenant; null: as much as it likes."""
+    """Quotas of a tenant. Null means no limit."""
 
     queues: Quota = None
     partitions: Quota = None
     groups: Quota = None
     schedules: Quota = None
     depth: Quota = None
-    """Messages that some group has not finished, over all queues, as they were counted some seconds ago."""
+    """Messages that some group has not finished, over all queues, as counted some seconds ago."""
     bytes: Quota = None
-    """Bytes of all messages that are stored or scheduled, measured some seconds ago. What is stored beside messages,
-    as effects, traces, schedules and specs, may be as many bytes again."""
+    """Bytes of all stored and scheduled messages, as measured some seconds ago.
+
+    Other data, such as effects, traces, schedules and specs, may take the same amount again.
+    """
     connections: Quota = None
-    """Whose last request was one of the tenant, at each process."""
+    """Connections whose last request was from this tenant, in each process."""
     polls: Quota = None
-    """Pops that wait at once, at each process."""
+    """Waiting pops at one time, in each process."""
     requests_per_second: Quota = None
-    """At each process."""
+    """Requests per second, in each process."""
     expression_work_per_second: Quota = None
-    """Of the expressions of its specs, at each process: bytes that they read, copy or compare."""
+    """Bytes that the expressions of its specs read, copy or compare per second, in each process."""
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     quotas: Quotas
     created_at: Moment | None
-    """Null of the default one, which is always there."""
+    """Time of creation. Null for the default tenant, which always exists."""

@@ -1,4 +1,4 @@
-"""Verdicts: what a handler says of a message, and the ack that it becomes."""
+"""Verdicts of handlers on messages, and the acks for them."""
 
 from __future__ import annotations
 
@@ -13,29 +13,34 @@ from fairlane.model.payload import json_of
 
 
 class Done(msgspec.Struct, frozen=True):
-    """Finished; the same as returning None. `result` is kept with the ack, as JSON of up to 64 KB; in the place of a
-    larger one stands an object whose `omitted` says so."""
+    """The message is finished, as if the handler had returned None.
+
+    `result` is stored with the ack, as JSON of up to 64 KB. A larger result is replaced by an object with `omitted`.
+    """
 
     result: Any = msgspec.UNSET
 
 
 class Fail(msgspec.Struct, frozen=True):
-    """A failed attempt; the same as raising. The message comes again, or is dead-lettered after its last attempt."""
+    """The attempt failed, as if the handler had raised.
+
+    The message is retried, or dead-lettered after its last attempt.
+    """
 
     error: str
     after: float | None = None
-    """Seconds until it comes again, instead of the queue's backoff."""
+    """Seconds until the retry, instead of the queue's backoff."""
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Not now: the message comes again after so many seconds, and no attempt is charged."""
+    """The message is delivered again after `after` seconds, without counting an attempt."""
 
     after: float | None = None
     error: str | None = None
 
 
 class Dead(msgspec.Struct, frozen=True):
-    """A dead letter, at once: the message is given up on."""
+    """The message becomes a dead letter at once."""
 
     error: str
 
@@ -44,7 +49,7 @@ Verdict = Done | Fail | Retry | Dead
 
 
 def failure(error: BaseException) -> Fail:
-    """The verdict of a handler that raised."""
+    """Return the verdict for a handler that raised."""
     text = str(error)
     return Fail(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
@@ -56,7 +61,7 @@ def ack_item(
     delay_ms: int | None = None,
     result: Any = msgspec.UNSET,
 ) -> AckItem:
-    """The ack of a message that a pop delivered."""
+    """Return the ack of a message that a pop delivered."""
     return AckItem(
         transaction_id=message.transaction_id,
         partition=message.partition_id,
@@ -69,13 +74,13 @@ def ack_item(
     )
 
 
-def settled(message: Message[Any], verdict: object) -> AckItem:
-    """The ack that a verdict becomes, checked; whatever else a handler returned means that it is done."""
+def ack_for(message: Message[Any], verdict: object) -> AckItem:
+    """Return the checked ack for a verdict. Any other value that a handler returns means done."""
     match verdict:
         case Done(result) if result is not msgspec.UNSET:
             item = ack_item(message, result=result)
             if item.result is not None and len(item.result) > RESULT_BYTES_MAX:
-                # The work is done. To fail the attempt would do it again, to the same end.
+                # The work is done. Failing the attempt would repeat it, with the same result.
                 text = f"the result has {len(item.result)} bytes; at most {RESULT_BYTES_MAX} are kept"
                 item.result = json_of("the result", {"omitted": text})
         case Fail(error, after):
@@ -85,13 +90,13 @@ def settled(message: Message[Any], verdict: object) -> AckItem:
         case Dead(error):
             item = ack_item(message, "dlq", str(error))
         case _:
-            return ack_item(message)  # as nearly always, and nothing of it can be wrong
+            return ack_item(message)  # the common case: nothing needs a check
     item.check()
     return item
 
 
-def comes_again(item: AckItem) -> bool:
-    """Whether the message comes again, and with it all behind it in an ordered lane."""
+def is_redelivered(item: AckItem) -> bool:
+    """Return True if the message is delivered again, with all messages after it in an ordered lane."""
     return item.status in ("failed", "retry")
 
 

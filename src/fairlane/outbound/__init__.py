@@ -1,2 +1,1 @@
-"""Outbound requests, to other people's servers: the one client by which commands and pollers leave, and where it may
-go."""
+"""Outbound HTTP requests: the client that commands, pollers and handlers share, and the addresses it may reach."""

@@ -1,7 +1,7 @@
-"""Outbound addresses: to the public internet, and to what is named for them inside.
+"""Addresses that outbound requests may reach: the public internet, and the hosts and networks that are allowed.
 
-A spec names a URL, and names resolve to whatever their owner wants. So it is the addresses that are judged, all of
-them and each time a connection is made, and the connection goes to one that was judged.
+The owner of a name in a URL decides what it resolves to. So every address is checked each time a connection is made,
+and the connection goes to an address that was checked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 PORTS = frozenset({443, 8443})
-"""Of public hosts; what listens on others is seldom meant for everybody."""
+"""Ports that may be called on public hosts. Services on other ports are seldom meant for the public."""
 _NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?")
 _HOST = re.compile(rf"({_NAME.pattern}|\[[0-9a-f:.]{{2,45}}\])(:[0-9]{{1,5}})?")
 
@@ -29,32 +29,34 @@ _INSIDE: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = tuple(
         *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
         *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24"),
         *("168.63.129.16/32", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
-        # Within 2000::/3: protocols' own, documentation, and IPv4 addresses in other clothes.
+        # Reserved blocks within 2000::/3: protocol use, documentation, and embedded IPv4 addresses.
         *("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
     )
 )
-"""Written out: what a library counts as private changes with its version. 168.63.129.16 is public, and
-leads to the host of a virtual machine on Azure."""
+"""Networks that count as internal. They are listed here because the answer of a library changes with its version.
+
+168.63.129.16 is a public address that reaches the host of a virtual machine on Azure.
+"""
 
 
 def is_public(address: Address) -> bool:
-    """Whether it is one of the public internet. Those of IPv4 written as IPv6 are not, whatever they hold."""
+    """Return True if this is an address of the public internet. IPv4 addresses embedded in IPv6 never are."""
     if isinstance(address, ipaddress.IPv6Address) and (address not in _IPV6_PUBLIC or address.scope_id):
         return False
     return address.is_global and not any(address in network for network in _INSIDE)
 
 
 class Allowed(NamedTuple):
-    """The allow list of outbound calls: hosts by name, and networks; on one port, or on all with None."""
+    """The allow list of outbound calls: host names and networks, each with one port, or with None for all ports."""
 
     hosts: frozenset[tuple[str, int | None]] = frozenset()
     networks: tuple[tuple[Network, int | None], ...] = ()
     everything: bool = False
-    """For a person who says where to call and means it."""
+    """True if every address is allowed, for a URL that a person gave on the command line."""
 
     @classmethod
     def parse(cls, entries: Iterable[str]) -> Allowed:
-        """From `incidents.internal`, `10.1.0.0/16`, `[::1]:8080` and the like."""
+        """Parse entries like `incidents.internal`, `10.1.0.0/16` or `[::1]:8080`."""
         hosts: set[tuple[str, int | None]] = set()
         networks: list[tuple[Network, int | None]] = []
         for entry in filter(None, map(str.strip, entries)):
@@ -63,14 +65,16 @@ class Allowed(NamedTuple):
                 networks.append((ipaddress.ip_network(host), port))
             except ValueError:
                 if not _NAME.fullmatch(host) or host.replace(".", "").isdecimal():
-                    raise InvalidRequest(f"outbound_allow: {entry!r:.100} is no host, address or network") from None
+                    raise InvalidRequest(
+                        f"outbound_allow: {entry!r:.100} is not a host, an address or a network"
+                    ) from None
                 hosts.add((host, port))
         return cls(frozenset(hosts), tuple(networks))
 
-    def names(self, host: str, port: int) -> bool:
+    def allows_host(self, host: str, port: int) -> bool:
         return self.everything or (host, None) in self.hosts or (host, port) in self.hosts
 
-    def covers(self, address: Address, port: int) -> bool:
+    def allows_ip(self, address: Address, port: int) -> bool:
         return any(address in network and wanted in (None, port) for network, wanted in self.networks)
 
 
@@ -78,7 +82,7 @@ NOTHING_INSIDE: Final = Allowed()
 
 
 def _entry(entry: str) -> tuple[str, int | None]:
-    """A host or network, and its port if there is one. An address of IPv6 with a port stands in brackets."""
+    """Split an entry into host or network and port. An IPv6 address with a port needs brackets. None if no port."""
     host, colon, port = entry.lower().rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or (":" in host and not bracketed) or entry.endswith("]"):
@@ -89,7 +93,7 @@ def _entry(entry: str) -> tuple[str, int | None]:
 
 
 def is_plain_url(url: str) -> bool:
-    """Whether it is a URL of http with a host, and nothing in it that two readers of URLs could see differently."""
+    """Return True for an HTTP URL with a host that all URL parsers read alike."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
@@ -98,13 +102,13 @@ def is_plain_url(url: str) -> bool:
     plain = url.isascii() and url.isprintable() and not set(url) & set(" \\#")
     if not plain or parts.scheme not in ("http", "https") or not _HOST.fullmatch(parts.netloc.lower()):
         return False
-    # The spellings of old, like 2130706433, 0x7f.1 or 0177.0.0.1.
+    # Historic spellings of addresses, like 2130706433, 0x7f.1 or 0177.0.0.1.
     last = host.rstrip(".").rsplit(".", 1)[-1]
     return _written_out(host) is not None or not (last.isdecimal() or last.startswith("0x"))
 
 
 def check_url(url: str, allowed: Allowed) -> None:
-    """CommandFailed if nothing may be sent to this URL. A name is judged when it is resolved, by `check_addresses`."""
+    """Raise CommandFailed if this URL may not be called. `check_addresses` checks a name when it is resolved."""
     if not is_plain_url(url):
         raise CommandFailed(
             f"{url!r:.200} is not called: it must be https:// and a host as usually written, without user or fragment"
@@ -113,7 +117,7 @@ def check_url(url: str, allowed: Allowed) -> None:
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
     address = _written_out(host)
-    named = allowed.names(host.rstrip("."), port) or (address is not None and allowed.covers(address, port))
+    named = allowed.allows_host(host.rstrip("."), port) or (address is not None and allowed.allows_ip(address, port))
     if parts.scheme != "https" and not named:
         raise CommandFailed(f"{host} is not called over plain http: only hosts in outbound_allow are")
     if address is not None:
@@ -121,15 +125,14 @@ def check_url(url: str, allowed: Allowed) -> None:
 
 
 def check_addresses(host: str, port: int, addresses: Iterable[Address], allowed: Allowed) -> None:
-    """CommandFailed unless a host may be called that has these addresses: one inside among public ones is enough to
-    refuse it."""
-    if allowed.names(host.rstrip("."), port):
+    """Raise CommandFailed unless all addresses of a host may be called. One internal address is enough to refuse it."""
+    if allowed.allows_host(host.rstrip("."), port):
         return
     for address in addresses:
-        if allowed.covers(address, port):
+        if allowed.allows_ip(address, port):
             continue
         if not is_public(address):
-            # Without the address: whoever sees the error need not learn how the network looks inside.
+            # The error leaves out the address, because it would reveal the internal network.
             raise CommandFailed(
                 f"{host} is not called: it leads to an address that is not public, and is not in outbound_allow"
             )
@@ -138,7 +141,7 @@ def check_addresses(host: str, port: int, addresses: Iterable[Address], allowed:
 
 
 def _written_out(host: str) -> Address | None:
-    """The address that a host is, if it is one and no name."""
+    """Return the address that a host is written as. None if it is a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:

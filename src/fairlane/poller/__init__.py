@@ -1,9 +1,8 @@
-"""Polling: reading the records of somebody's HTTP API again and again: each that is new, changed or gone is a message,
-once.
+"""Polling of HTTP APIs: each record that is new, changed or deleted becomes one message.
 
     await poll(Source(name="shop", url="https://api.example.com/orders", queue="orders"))
 
-Needs the base install only and speaks HTTP: to the API, and to the broker, which keeps how far it was read.
+Needs the `worker` extra. It speaks HTTP to the API and to the broker, which stores how far the API was read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pages: what to ask an API for, and what its answers hold."""
+"""Pages of an API: the URL to request, and the records in its responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 import msgspec
 
 from fairlane.errors import FairlaneError, InvalidRequest
-from fairlane.outbound.caller import Reply
+from fairlane.outbound.reply import Reply
 from fairlane.poller.source import Source, origin
 from fairlane.wire.sources import RECORDS_MAX, SourceRecord
 
@@ -24,8 +24,8 @@ _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-class Page(NamedTuple):
-    """Records, and the cursor to go on with afterwards. `end`: there is no page behind this one."""
+class FetchedPage(NamedTuple):
+    """The records of one page, and the cursor of the next. `end` is True on the last page."""
 
     records: list[SourceRecord]
     cursor: str | None
@@ -34,11 +34,11 @@ class Page(NamedTuple):
 
 
 def url_of(source: Source, cursor: str | None) -> str:
-    """Where the page at a cursor is; None is the first."""
+    """Return the URL of the page at a cursor. None is the first page."""
     if source.paging == "link":
         if cursor is not None and _same_server(source, cursor):
             return cursor
-        cursor = None  # of a source that was somewhere else, or paged in another way
+        cursor = None  # left over from a source with another URL or another kind of paging
     parts = urlsplit(source.url)
     asked = {source.size_param: str(source.page_size)} if source.size_param else {}
     if cursor is not None:
@@ -47,8 +47,8 @@ def url_of(source: Source, cursor: str | None) -> str:
     return urlunsplit(parts._replace(query=urlencode([*query, *asked.items()])))
 
 
-def page_of(source: Source, cursor: str | None, reply: Reply) -> Page:
-    """What the answer for the page at `cursor` holds. FairlaneError says what is not as the source declares it."""
+def page_of(source: Source, cursor: str | None, reply: Reply) -> FetchedPage:
+    """Parse the response for the page at `cursor`. Raises FairlaneError if it does not match the source."""
     try:
         found = _decode_list(_at(reply.body, source.items))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -60,17 +60,20 @@ def page_of(source: Source, cursor: str | None, reply: Reply) -> Page:
         return _page_by_id(source, records, cursor, total)
     following = _token(source, reply.body) if source.paging == "token" else _link(source, cursor, reply)
     if following is None:
-        # The last page is read again next time: what comes later is on it, or behind it.
-        return Page(records, url_of(source, cursor) if source.paging == "link" else cursor, True, total)
-    return Page(records, following, False, total)
+        # The last page is read again next time, because new records appear on it or after it.
+        return FetchedPage(records, url_of(source, cursor) if source.paging == "link" else cursor, True, total)
+    return FetchedPage(records, following, False, total)
 
 
-def _page_by_id(source: Source, records: list[SourceRecord], cursor: str | None, total: int | None) -> Page:
-    """A page that is not full need not be the last: some APIs give less than they are asked for. The last one is
-    empty, or has the record at the cursor alone where that is not left out."""
+def _page_by_id(source: Source, records: list[SourceRecord], cursor: str | None, total: int | None) -> FetchedPage:
+    """Build the page of a source that pages by id.
+
+    A page that is not full need not be the last: some APIs return less than the requested size. The last page is
+    empty, or has only the record at the cursor if the API includes that.
+    """
     if not records or (source.page_size > 1 and [record.key for record in records] == [cursor]):
-        return Page(records, cursor, True, total)
-    return Page(records, records[-1].key, False, total)
+        return FetchedPage(records, cursor, True, total)
+    return FetchedPage(records, records[-1].key, False, total)
 
 
 def _record(source: Source, index: int, raw: msgspec.Raw) -> SourceRecord:
@@ -89,7 +92,7 @@ def _record(source: Source, index: int, raw: msgspec.Raw) -> SourceRecord:
 
 @lru_cache
 def _rule(ignore: tuple[str, ...]) -> str:
-    """What a hash ends with, so that one which was made without other fields is no sign of a change."""
+    """Return the suffix of a hash, so that changing the ignored fields does not look like a change of every record."""
     return "#" + hashlib.sha256(_canonical(sorted(set(ignore)))).hexdigest()[:16] if ignore else ""
 
 
@@ -103,7 +106,7 @@ def _at(raw: bytes | msgspec.Raw, path: str) -> bytes | msgspec.Raw:
 
 
 def _value(body: bytes, path: str) -> Any:
-    """None if there is nothing at the path."""
+    """Return the value at a path of a body. None if there is none."""
     try:
         return msgspec.json.decode(_at(body, path))
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -125,7 +128,10 @@ def _token(source: Source, body: bytes) -> str | None:
 
 
 def _link(source: Source, cursor: str | None, reply: Reply) -> str | None:
-    """The `next` of the Link header. It is followed on the same server only: headers with secrets go along."""
+    """Return the `next` URL of the Link header.
+
+    Raises InvalidRequest if it leads to another server, because headers with secrets are sent along.
+    """
     header = next((value for name, value in reply.headers.items() if name.lower() == "link"), "")
     for target, parameters in _LINK.findall(header):
         rel = _REL.search(parameters)
@@ -150,7 +156,7 @@ def _same_server(source: Source, url: str) -> bool:
 
 
 def parts_of(records: list[SourceRecord]) -> Iterator[list[SourceRecord]]:
-    """The records in parts that one commit can take; one empty part if there are none."""
+    """Split records into parts that fit into one commit. Yields one empty part if there are no records."""
     part: list[SourceRecord] = []
     size = 0
     for record in records:

@@ -11,22 +11,22 @@ from typing import Protocol
 
 import msgspec
 
-from fairlane import tracing
 from fairlane.client.client import Client
 from fairlane.errors import Conflict, FairlaneError, InvalidRequest, LeaseLost, Overloaded, Unavailable
 from fairlane.model.ids import uuid7
 from fairlane.model.limits import REQUEST_BYTES_MAX
 from fairlane.model.names import DEFAULT_SERVER
+from fairlane.otel import tracing
 from fairlane.outbound.addresses import Allowed
-from fairlane.outbound.caller import Caller
-from fairlane.poller.pages import Page, page_of, parts_of, url_of
+from fairlane.outbound.client import OutboundClient
+from fairlane.poller.pages import FetchedPage, page_of, parts_of, url_of
 from fairlane.poller.source import Source
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.clock import wall_clock
 from fairlane.wire.sources import SourceCommitted, SourcePage, SourceRecord, SourceView
 
 _REFUSED_CURSOR = (400, 404, 410, 422)
-_STUCK_MAX = 3  # times that a page which leads nowhere is asked for again
+_STUCK_MAX = 3  # attempts to fetch a page that leads back to one already read
 _FIRST_SECONDS = 0.2
 _SECONDS_MAX = 60.0
 _ANSWER_SECONDS = 30.0
@@ -39,17 +39,17 @@ class Progress(msgspec.Struct):
 
     pages: int = 0
     records: int = 0
-    """That were read."""
+    """Records read."""
     created: int = 0
     changed: int = 0
     deleted: int = 0
     total: int | None = None
-    """How many records the API says there are."""
+    """Total number of records that the API reports. None if it does not."""
     sweeping: bool = False
 
 
-class Sources(Protocol):
-    """The sources, and how far each was read: those of a client, or of a broker in the same process."""
+class SourceAccess(Protocol):
+    """Access to the sources and their cursors, through a client or a broker in the same process."""
 
     async def get(self, name: str) -> SourceView: ...
     async def lease(self, name: str, *, seconds: int, token: int | None = None) -> SourceView: ...
@@ -58,13 +58,16 @@ class Sources(Protocol):
 
 
 class Poller:
-    """A poller: reads a source under its lease. Cancel what it runs to stop it: what was not committed is read again.
-    `allowed` is what it may ask besides the public internet."""
+    """A poller that reads one source under its lease.
+
+    Cancel `run` or `once` to stop it; records that were not committed are read again later. `allowed` lists addresses
+    that it may call besides the public internet.
+    """
 
     def __init__(
         self,
         source: Source,
-        sources: Sources,
+        sources: SourceAccess,
         *,
         report: Callable[[Progress], None] = lambda _: None,
         allowed: Allowed | None = None,
@@ -75,38 +78,40 @@ class Poller:
         self._sources = sources
         self._report = report
         allowed = allowed or Allowed(everything=source.allow_private)
-        self._caller = Caller(allowed, seconds=_ANSWER_SECONDS, bytes_max=REQUEST_BYTES_MAX)
+        self._outbound = OutboundClient(allowed, seconds=_ANSWER_SECONDS, bytes_max=REQUEST_BYTES_MAX)
         self._at: SourceView
         self._read_at = -source.every_seconds
 
     async def run(self) -> None:
-        """Poll until cancelled. Outages of the API and of the broker are waited for; while another poller has the
-        source this one stands by."""
+        """Poll until cancelled.
+
+        Outages of the API and the broker are retried. The poller stands by while another one holds the source.
+        """
         failures = 0
         try:
             while True:
                 try:
-                    async with self._leased():
+                    async with self._hold_lease():
                         failures = 0
                         while True:
-                            await self._pass()
+                            await self._poll_once()
                             await asyncio.sleep(max(0.0, self._read_at + self.source.every_seconds - time.monotonic()))
                 except FairlaneError as error:
                     failures += 1
-                    await asyncio.sleep(self._pause(error, failures))
+                    await asyncio.sleep(self._pause_after(error, failures))
         finally:
-            await self._caller.close()
+            await self._outbound.close()
 
     async def once(self, *, sweep: bool = False) -> Progress:
-        """Read what is new, and all again if that is due or asked for; then return."""
+        """Read all new records, and sweep the whole source if that is due or `sweep` is set. Returns the progress."""
         try:
-            async with self._leased():
-                await self._pass(sweep=sweep)
+            async with self._hold_lease():
+                await self._poll_once(sweep=sweep)
         finally:
-            await self._caller.close()
+            await self._outbound.close()
         return self.progress
 
-    def _pause(self, error: FairlaneError, failures: int) -> float:
+    def _pause_after(self, error: FairlaneError, failures: int) -> float:
         if isinstance(error, Conflict):
             log.log(logging.INFO if failures == 1 else logging.DEBUG, "%s", error)
             return self.source.lease_seconds / 2
@@ -121,33 +126,33 @@ class Poller:
         return pause
 
     @contextlib.asynccontextmanager
-    async def _leased(self) -> AsyncIterator[None]:
+    async def _hold_lease(self) -> AsyncIterator[None]:
         name, seconds = self.source.name, self.source.lease_seconds
         self._at = await self._sources.lease(name, seconds=seconds)
         token = self._at.token
-        keeping = asyncio.create_task(self._keep(token))
+        renewing = asyncio.create_task(self._renew_lease(token))
         try:
             yield
         finally:
-            keeping.cancel()
-            await asyncio.wait([keeping])
+            renewing.cancel()
+            await asyncio.wait([renewing])
             with contextlib.suppress(FairlaneError):
                 await self._sources.release(name, token)
 
-    async def _keep(self, token: int) -> None:
-        """A commit under a lease that ended is refused, so that nobody needs to be told."""
+    async def _renew_lease(self, token: int) -> None:
+        """Renew the lease until cancelled. Returns if the lease is lost: the next commit is refused then."""
         while True:
             await asyncio.sleep(self.source.lease_seconds / 3)
             try:
                 await self._sources.lease(self.source.name, seconds=self.source.lease_seconds, token=token)
             except LeaseLost:
                 return
-            except Exception as error:  # the next one may get through
+            except Exception as error:  # the next renewal may succeed
                 level = logging.DEBUG if isinstance(error, FairlaneError) else logging.ERROR
                 fields = {"source": self.source.name, "error": error}
                 log.log(level, "cannot renew the lease of source %(source)r: %(error)s", fields, exc_info=error)
 
-    async def _pass(self, *, sweep: bool = False) -> None:
+    async def _poll_once(self, *, sweep: bool = False) -> None:
         with contextlib.nullcontext() if self._spans is None else self._spans.poll(self.source.name):
             await self._read()
             if sweep or self._sweep_due():
@@ -160,7 +165,7 @@ class Poller:
         return self._at.sweeping or wall_clock() - since >= self.source.sweep_seconds * 1_000_000
 
     async def _read(self) -> None:
-        """Commit page after page of new records, to the last one."""
+        """Read and commit pages of new records up to the last page."""
         self._read_at = time.monotonic()
         passed = {self._at.cursor}
         while True:
@@ -173,8 +178,10 @@ class Poller:
             passed.add(page.cursor)
 
     async def _sweep(self, *, asked: bool) -> None:
-        """Read all again from the beginning, or go on where that was left; new records meanwhile are not kept
-        waiting. A source that claims to be empty is not swept: that raises Unavailable if somebody `asked`."""
+        """Read the whole source again, or continue an interrupted sweep. New records are still read meanwhile.
+
+        A source that claims to be empty is not swept. Raises Unavailable for it if the caller `asked` for the sweep.
+        """
         begin = not self._at.sweeping
         cursor = None if begin else self._at.sweep_cursor
         passed = {cursor}
@@ -199,9 +206,9 @@ class Poller:
                 await self._read()
 
     async def _commit(
-        self, page: Page, cursor: str | None, *, sweep: bool = False, begin: bool = False, last: bool = False
+        self, page: FetchedPage, cursor: str | None, *, sweep: bool = False, begin: bool = False, last: bool = False
     ) -> SourceCommitted:
-        """Of a page that is too large for one commit, the last part moves the cursor."""
+        """Commit a page, in parts if it is too large for one commit. The last part moves the cursor."""
         parts = list(parts_of(page.records))
         for part in parts[:-1]:
             await self._commit_part(part, cursor, sweep=sweep, begin=begin)
@@ -216,7 +223,7 @@ class Poller:
     async def _commit_part(
         self, records: list[SourceRecord], cursor: str | None, *, sweep: bool, begin: bool, last: bool = False
     ) -> SourceCommitted:
-        """All tries have one revision, so that it counts once."""
+        """Commit some records. Retries send the same revision, so that they count once."""
         body = SourcePage(
             token=self._at.token,
             before=self._at.revision,
@@ -228,9 +235,9 @@ class Poller:
             sweep=sweep,
             begin=begin,
             last=last,
-            trace_context=tracing.current(),
+            trace_context=tracing.current_context(),
         )
-        done = await self._sent(body)
+        done = await self._commit_with_retries(body)
         known = self._at.records + done.created - done.deleted
         self._at = msgspec.structs.replace(self._at, revision=done.revision, records=known)
         self.progress.records += len(records)
@@ -239,7 +246,7 @@ class Poller:
         self.progress.deleted += done.deleted
         return done
 
-    async def _sent(self, body: SourcePage) -> SourceCommitted:
+    async def _commit_with_retries(self, body: SourcePage) -> SourceCommitted:
         failures = 0
         while True:
             try:
@@ -255,18 +262,21 @@ class Poller:
                 log.warning(text, fields)
                 await asyncio.sleep(pause)
 
-    async def _fetch(self, cursor: str | None, passed: set[str | None]) -> Page:
-        """The page at a cursor. One that leads back to a page that was passed is asked for again, and not believed."""
+    async def _fetch(self, cursor: str | None, passed: set[str | None]) -> FetchedPage:
+        """Return the page at a cursor. A page that leads back to one already read is requested again.
+
+        Raises Unavailable if it keeps leading back.
+        """
         for stuck in range(_STUCK_MAX):
-            page = await self._asked(cursor)
+            page = await self._request_page(cursor)
             if page.end or page.cursor not in passed:
                 return page
             await asyncio.sleep(backoff(stuck + 1, base=_FIRST_SECONDS, most=_SECONDS_MAX))
         raise Unavailable(f"{self.source.url} repeats its pages: the one after {cursor!r:.80} leads back")
 
-    async def _asked(self, cursor: str | None) -> Page:
+    async def _request_page(self, cursor: str | None) -> FetchedPage:
         source = self.source
-        reply = await self._caller.send("GET", url_of(source, cursor), headers=source.headers)
+        reply = await self._outbound.send("GET", url_of(source, cursor), headers=source.headers)
         if not reply.whole:
             raise FairlaneError(f"the answer has more than {REQUEST_BYTES_MAX} bytes; ask for smaller pages")
         if cursor is not None and reply.status in _REFUSED_CURSOR:
@@ -274,7 +284,7 @@ class Poller:
                 "%(url)s refuses cursor %(cursor).80r with %(status)d; reading from the beginning",
                 {"url": source.url, "cursor": cursor, "status": reply.status},
             )
-            return await self._asked(None)
+            return await self._request_page(None)
         if 300 <= reply.status < 400:
             where = reply.headers.get("Location", "nowhere")
             raise InvalidRequest(f"{source.url} leads to {where:.200}; give that URL if it is meant")
@@ -289,7 +299,7 @@ async def poll(
     sweep: bool = False,
     report: Callable[[Progress], None] = lambda _: None,
 ) -> Progress:
-    """Poll a source until cancelled, or `once`; then with `sweep` all is read again, whether that is due or not."""
+    """Poll a source until cancelled, or once with `once`. With `sweep`, `once` also reads the whole source again."""
     async with Client(servers) as client:
         poller = Poller(source, client.sources, report=report)
         await (poller.once(sweep=sweep) if once else poller.run())

@@ -1,4 +1,4 @@
-"""A source to poll: its URL, how its pages are found, and what becomes of its records."""
+"""A source to poll: its URL, its kind of paging, and the queue of its records."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fairlane.wire.sources import RECORDS_MAX
 
 
 class Source(Polling, frozen=True, kw_only=True):
-    """A collection behind a URL, and how often it is read."""
+    """A collection of records at a URL, with the interval at which it is read."""
 
     name: str
-    """Under which the broker keeps how far it was read."""
+    """Name under which the broker stores the cursor."""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
-    """Sent with every request, like Authorization."""
+    """Headers of every request, for example Authorization."""
     every_seconds: float = 300.0
     sweep_seconds: float | None = 3600.0
-    """How often all is read again, to find what changed and what is gone; None: never."""
+    """Seconds between sweeps, which find changed and deleted records. None for no sweeps."""
     allow_private: bool = False
-    """The URL may lead to addresses of private networks."""
+    """True if the URL may resolve to addresses of private networks."""
 
     def check(self) -> Source:
         check_name("name", self.name)
@@ -44,7 +44,7 @@ class Source(Polling, frozen=True, kw_only=True):
 
 
 def origin(url: str) -> tuple[str, str, int | None]:
-    """Scheme, host and port of an HTTP URL, or InvalidRequest."""
+    """Return scheme, host and port of an HTTP URL. Raises InvalidRequest if it is not one."""
     try:
         parts = urlsplit(url)
         found = parts.scheme, parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme)

@@ -1,1 +1,1 @@
-"""The runtime: how long-lived things live, and the one loop by which messages are consumed."""
+"""The runtime: clocks, limits, background services, batching, and the loop that consumes messages."""

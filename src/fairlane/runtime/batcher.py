@@ -1,4 +1,4 @@
-"""The batcher: requests that wait while a flush is under way travel together in the next one."""
+"""The batcher: requests that arrive during a flush are combined in the next one."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from fairlane.errors import ShuttingDown
-from fairlane.runtime.rate import Rate
+from fairlane.runtime.rate import RateEstimate
 
 _LATELY_SECONDS = 2.0
-"""What was done counts for about this long."""
+"""Time span of the rate of recent flushes."""
 
 Op = TypeVar("Op")
 Out = TypeVar("Out")
 LateAnswer = asyncio.Future[Any]
-"""An outcome that is not there yet when its flush is over."""
+"""Future of an outcome that is not known yet when its flush ends."""
 
 
 class Weight(NamedTuple):
@@ -27,9 +27,10 @@ class Weight(NamedTuple):
 
 
 class BatchPolicy(NamedTuple):
-    """A flush fires at once while one of `flushes` is free; when all are busy, what arrives waits and goes together.
+    """Limits of batches.
 
-    There is no window: an idle broker adds no latency, and a busy one batches by itself, up to these bounds.
+    A flush starts at once while one of `flushes` is free. When all are busy, arriving requests wait and are flushed
+    together. There is no time window: an idle broker adds no latency, and a busy one batches up to these limits.
     """
 
     flushes: int = 1
@@ -37,16 +38,18 @@ class BatchPolicy(NamedTuple):
     items_max: int = 10_000
     bytes_max: int = 8 * 1024 * 1024
     share_items: int = 500
-    """From this many items on, what waits is shared out over the free flushes: while the store works on one, the
-    next is made ready. Fewer items gain more from travelling together."""
+    """Number of waiting items from which they are split over the free flushes.
+
+    While the store works on one flush, the next is prepared. Fewer items gain more from being flushed together.
+    """
     seconds_max: float = 0.5
-    """A flush takes about so long at most, by what was done lately: a slow store gets less at once."""
+    """Target duration of a flush, estimated from recent flushes. A slow store gets less at once."""
 
     def take(self, waiting: Iterable[Weight], *, items: int, running: int, rate: float = 0.0) -> int:
-        """How many from the front make the next flush, of `items` that wait in all, beside `running` other flushes.
-        `rate` is how many are done a second, 0 while that is not known.
+        """Return the number of requests for the next flush, of `items` waiting, beside `running` other flushes.
 
-        The first goes always: larger than the bounds, it is a flush of its own.
+        `rate` is the number of items per second, 0 if it is unknown. The first request is always included: if it is
+        larger than the limits, it is flushed alone.
         """
         free = max(1, self.flushes - running)
         soon = int(rate * self.seconds_max) // self.flushes or self.items_max
@@ -62,11 +65,10 @@ class BatchPolicy(NamedTuple):
 
 
 class Batcher(Generic[Op, Out]):
-    """A batcher: `flush` gets requests and returns one outcome for each, in order; an exception among them is that
-    caller's alone.
+    """A batcher. `flush` gets requests and returns one outcome for each, in order.
 
-    An exception that `flush` raises is everybody's. `unwanted` is told of outcomes whose caller has gone. Without
-    `together` each request is a flush of its own.
+    An exception in the list is raised for its caller only; an exception that `flush` raises is raised for all.
+    `unwanted` is called with outcomes whose caller has gone.
     """
 
     def __init__(
@@ -74,21 +76,17 @@ class Batcher(Generic[Op, Out]):
         flush: Callable[[list[Op]], Awaitable[Sequence[Out | Exception | LateAnswer]]],
         policy: BatchPolicy,
         *,
-        weigh: Callable[[Op], Weight] = lambda _: Weight(1),
         unwanted: Callable[[Op, Out], None] = lambda _op, _out: None,
-        together: bool = True,
     ) -> None:
         self._flush = flush
-        self._together = together
         self._policy = policy
-        self._weigh = weigh
         self._unwanted = unwanted
         self.waiting: deque[tuple[Op, int, int, asyncio.Future[Out]]] = deque()
-        """Requests, their items and bytes, and whom to answer."""
+        """Waiting requests with their items, bytes and futures."""
         self._items = 0
         self._items_flushing = 0
         self._requests_flushing = 0
-        self._rate = Rate(_LATELY_SECONDS)
+        self._rate = RateEstimate(_LATELY_SECONDS)
         self._flushing = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._late: set[LateAnswer] = set()
@@ -101,47 +99,41 @@ class Batcher(Generic[Op, Out]):
 
     @property
     def pending(self) -> int:
-        """Requests that wait, and flushes under way."""
+        """Number of waiting requests and running flushes."""
         return len(self.waiting) + self._flushing
 
     @property
     def requests(self) -> int:
-        """Requests that wait or are under way."""
+        """Number of requests that wait or run."""
         return len(self.waiting) + self._requests_flushing
 
     @property
     def items(self) -> int:
-        """Of these."""
+        """Number of items of these requests."""
         return self._items + self._items_flushing
 
     def wait_seconds(self) -> float:
-        """How long the next request would wait: what waits and is under way, by what was done lately. 0 while that is
-        not known."""
+        """Estimated seconds until a new request would be flushed. 0 if the rate is unknown."""
         if not self.waiting:
             return 0.0
         return self._rate.seconds_for(self.items) or 0.0
 
     async def submit(self, op: Op) -> Out:
-        """The outcome of `op`, which travels with whatever else waits."""
-        if not self._together and not self._stopped:
-            [outcome] = await self._flush([op])
-            if isinstance(outcome, Exception):
-                raise outcome
-            return cast(Out, outcome)
-        future = self.put(op, *self._weigh(op))
+        """Return the outcome of `op`, which is flushed together with other waiting requests."""
+        future = self.put(op)
         try:
             return await future
         except asyncio.CancelledError:
-            # The outcome may be there already, and the caller be cancelled before it got its turn.
+            # The outcome may exist already, if the caller is cancelled just before it resumes.
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._unwanted(op, future.result())
             raise
 
     def put(self, op: Op, items: int = 1, bytes: int = 0) -> asyncio.Future[Out]:
-        """The same of a caller who wants no outcome that comes when it has gone."""
+        """Queue `op` and return the future of its outcome, for a caller that ignores late outcomes."""
         if self._stopped:
             raise ShuttingDown("the broker is stopping")
-        if self._loop is None:  # asked for each time, it would ask the system for the process every time
+        if self._loop is None:  # looked up once, because each lookup asks the system for the process id
             self._loop = asyncio.get_running_loop()
         future: asyncio.Future[Out] = self._loop.create_future()
         self._items += items
@@ -166,13 +158,13 @@ class Batcher(Generic[Op, Out]):
             self._fire()
 
     async def _run(self) -> None:
-        """One flush after another while something waits."""
+        """Run one flush after another while requests wait."""
         rate = self._rate
         while self.waiting:
             batch = [self.waiting.popleft()] if len(self.waiting) == 1 else self._take()
             items = sum([items for _, items, _, _ in batch])
             self._items -= items
-            # Only a flush that left some behind says what can be done: a smaller one could have taken more.
+            # Only a flush that left requests behind measures the rate: a smaller one could have taken more.
             full = bool(self.waiting)
             if full and len(self._tasks) < self._policy.flushes:
                 self._fire()
@@ -190,9 +182,9 @@ class Batcher(Generic[Op, Out]):
             self._requests_flushing += len(batch)
             try:
                 outcomes = await self._flush([op for op, _, _, _ in batch])
-            except Exception as error:  # the boundary of a flush: its callers get it
+            except Exception as error:  # the boundary of a flush: its callers get the error
                 outcomes = [error] * len(batch)
-            except BaseException:  # the loop is being torn down: nobody is left without an answer
+            except BaseException:  # the loop is shutting down: every caller gets an answer
                 for *_, future in batch:
                     future.cancel()
                 raise
@@ -202,7 +194,7 @@ class Batcher(Generic[Op, Out]):
                 self._requests_flushing -= len(batch)
                 now = perf_counter()
                 if full:
-                    rate.did(items, now)
+                    rate.record(items, now)
                 elif now - rate.at > _LATELY_SECONDS:
                     rate.forget()
                 rate.at = now
@@ -213,13 +205,13 @@ class Batcher(Generic[Op, Out]):
                     future.set_result(outcome)
 
     def _take(self) -> list[tuple[Op, int, int, asyncio.Future[Out]]]:
-        """The next flush, from the front."""
+        """Remove the requests of the next flush from the front."""
         weights = (Weight(items, bytes) for _, items, bytes, _ in self.waiting)
-        count = self._policy.take(weights, items=self._items, running=self._flushing, rate=self._rate.a_second)
+        count = self._policy.take(weights, items=self._items, running=self._flushing, rate=self._rate.per_second)
         return [self.waiting.popleft() for _ in range(count)]
 
     def _answer(self, op: Op, future: asyncio.Future[Out], outcome: Out | Exception | LateAnswer) -> None:
-        """Answer late, with an error, or nobody."""
+        """Resolve a future with an outcome that is late or an error, or pass it to `unwanted`."""
         if isinstance(outcome, asyncio.Future):
             self._late.add(outcome)
             outcome.add_done_callback(partial(self._answer_late, op, future))
@@ -237,11 +229,11 @@ class Batcher(Generic[Op, Out]):
         self._answer(op, future, error if isinstance(error, Exception) else outcome.result())
 
     async def stop(self) -> None:
-        """Take nothing new, answer everybody who waits."""
+        """Refuse new requests, and answer all waiting ones."""
         self._stopped = True
         await self.drain()
 
     async def drain(self) -> None:
-        """Return when everything that waits was answered."""
+        """Wait until all waiting requests are answered."""
         while waiting := {*self._tasks, *self._late}:
             await asyncio.wait(waiting)

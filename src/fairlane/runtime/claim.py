@@ -1,4 +1,4 @@
-"""A claim: messages of one pop under one lease, on their way through a handler; and the renewer of such leases."""
+"""Claims of a consumer: the messages of one pop under one lease, and the renewer of these leases."""
 
 from __future__ import annotations
 
@@ -10,54 +10,58 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from fairlane.errors import FairlaneError
+from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import AckItem, RenewOutcome
 
 RENEW_SECONDS_MAX = 30.0
 PARTS_AT_ONCE = 32
-"""Handled by one task before others have their turn."""
+"""Parts that one task handles before it yields to other tasks."""
 _NEVER = float("inf")
-Leave = Callable[[int], None]
+OnUnstarted = Callable[[int], None]
 
 
 class Claim:
-    """Counts belong to the loop of the pops, tasks to that of the handlers."""
+    """The messages of one pop, under one lease.
+
+    The counts are used on the loop of the pops, the tasks on the loop of the handlers.
+    """
 
     def __init__(self, batch: Any, *, slot_each: bool = True, owner: asyncio.Task[Any] | None = None) -> None:
         self.batch = batch
         self._owner = owner
-        """Task of the consumer. Once it is cancelled, so are the handlers."""
+        """The task of the consumer. Cancelling it cancels the handlers."""
         self.lease: str = batch.lease
         self.ordered: bool = batch.ordered
         self.slot_each = slot_each
-        """Each message takes a slot of the consumer's room, or all of them together one."""
+        """True if each message takes a slot of the consumer, False if the claim takes one."""
         self.lost = False
         self._cancelled = False
         self.open = len(batch)
-        """Messages of which the handlers have said nothing yet."""
+        """Messages that the handlers have not reported yet."""
         self.unacked = 0
-        """Reports that the broker does not know yet."""
-        self.left = 0
-        """Messages that were not begun: given back at the end."""
+        """Reports that are not acked at the broker yet."""
+        self.unstarted = 0
+        """Messages that no handler was called for. They are released at the end."""
         self.unhandled = 0
-        """Messages without a verdict: they come again."""
+        """Messages without a verdict. They are delivered again."""
         self.tasks: set[asyncio.Task[None]] = set()
         self.parts: deque[deque[Any]] = deque()
-        """Messages that no task has taken yet; those of a part are handled one after another."""
-        self._hand_comes = False
-        """A task was made that has not begun."""
+        """Parts that no task has taken yet. Messages of a part are handled one after another."""
+        self._task_pending = False
+        """A task was created and has not started yet."""
         self._work: Callable[[Claim, deque[Any]], Awaitable[None]]
-        self._leave: Leave
+        self._on_unstarted: OnUnstarted
         self.beat = min(batch.lease_seconds / 8, RENEW_SECONDS_MAX / 2)
-        """The lease is renewed after two of them, or after one if another is renewed then."""
+        """Seconds. The lease is renewed after two beats, or after one together with another lease."""
         self.renew_at = _NEVER
 
     @property
     def cancelled(self) -> bool:
-        """Its handlers were told to end: the lease is lost, or the time to stop is over."""
+        """True once its handlers were cancelled: the lease is lost, or the consumer gave up waiting for them."""
         return self._cancelled or (self._owner is not None and self._owner.cancelling() > 0)
 
     def failure(self, error: BaseException) -> BaseException:
-        """Return what a handler raised, to be charged. Raises it if it comes from the end of its task instead."""
+        """Return the exception of a handler. Raises it if the handler was cancelled or closed from outside."""
         if isinstance(error, asyncio.CancelledError) and self.cancelled:
             raise error
         if isinstance(error, GeneratorExit) and not self._runs():
@@ -71,67 +75,81 @@ class Claim:
         except RuntimeError:
             return False
 
-    def begin(
-        self, parts: Iterable[deque[Any]], work: Callable[[Claim, deque[Any]], Awaitable[None]], leave: Leave
+    def start(
+        self,
+        parts: Iterable[deque[Any]],
+        work: Callable[[Claim, deque[Any]], Awaitable[None]],
+        on_unstarted: OnUnstarted,
     ) -> None:
-        """Have the parts worked off; when nobody will take the rest, `leave` is told how many messages that are."""
+        """Call `work` for each part. Calls `on_unstarted` with the number of messages that no task will take."""
         self.parts.extend(parts)
-        self._work, self._leave = work, leave
-        self._add_hand()
+        self._work, self._on_unstarted = work, on_unstarted
+        self._spawn_task()
 
-    def _add_hand(self) -> None:
-        self._hand_comes = True
-        task = asyncio.ensure_future(self._work_off())
+    def _spawn_task(self) -> None:
+        self._task_pending = True
+        task = asyncio.ensure_future(self._run_parts())
         self.tasks.add(task)
-        task.add_done_callback(self._hand_left)
+        task.add_done_callback(self._task_done)
 
-    def _hand_left(self, task: asyncio.Task[None]) -> None:
+    def _task_done(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         if self.parts and not self.tasks:
-            left = sum(map(len, self.parts))
+            unstarted = sum(map(len, self.parts))
             self.parts.clear()
-            self._leave(left)
+            self._on_unstarted(unstarted)
 
-    async def _work_off(self) -> None:
-        """Take part after part. Who takes one makes sure that somebody comes for the next: a handler that waits holds
-        up no other, and one that does not is called without a task of its own."""
-        self._hand_comes, done = False, 0
+    async def _run_parts(self) -> None:
+        """Handle part after part. Before each part, start a task for the next one.
+
+        So a handler that waits blocks no other part, and handlers that do not wait share a task.
+        """
+        self._task_pending, done = False, 0
         while self.parts:
             part = self.parts.popleft()
-            if self.parts and not self._hand_comes:
-                self._add_hand()
+            if self.parts and not self._task_pending:
+                self._spawn_task()
             await self._work(self, part)
             done += 1
             if done % PARTS_AT_ONCE == 0:
-                await asyncio.sleep(0)  # others have their turn too
+                await asyncio.sleep(0)  # yields to other tasks
 
     def cancel(self) -> None:
-        """End the handlers that run. A plain function cannot be ended: it may look at `cancelled`."""
+        """Cancel the running handlers. A plain function cannot be cancelled, but can check `cancelled`."""
         self._cancelled = True
         for task in self.tasks:
             task.cancel()
 
 
 class Report(NamedTuple):
-    """Verdicts on messages of a claim. `gone` messages are over by it, of which `left` are to be given back."""
+    """Verdicts on messages of a claim: `finished` messages, of which `unstarted` are to be released."""
 
     claim: Claim
-    gone: int
+    finished: int
     messages: Sequence[Any] = ()
     items: Sequence[AckItem] = ()
     pushed: Sequence[Any] = ()
-    left: int = 0
+    unstarted: int = 0
     known: asyncio.Future[bool] | None = None
-    """On the handlers' loop: told whether a transaction was committed."""
+    """Future on the handlers' loop. Its result is True if the transaction was committed."""
 
-    def tell(self, committed: bool) -> None:
+    def resolve(self, committed: bool) -> None:
         if self.known is not None:
-            self.known.get_loop().call_soon_threadsafe(_answer, self.known, committed)
+            self.known.get_loop().call_soon_threadsafe(_set_result, self.known, committed)
 
 
-def _answer(future: asyncio.Future[bool], answer: bool) -> None:
+def _set_result(future: asyncio.Future[bool], answer: bool) -> None:
     if not future.done():
         future.set_result(answer)
+
+
+def take_rest_of_lane(part: deque[Any], lane: PartitionId) -> int:
+    """Remove the rest of a lane from a part. Returns the number of messages removed."""
+    before = len(part)
+    others = [message for message in part if message.partition_id != lane]
+    part.clear()
+    part.extend(others)
+    return before - len(others)
 
 
 class Renews(Protocol):
@@ -139,8 +157,10 @@ class Renews(Protocol):
 
 
 class Renewer:
-    """The renewer: one heartbeat for all leases of a consumer. Each is renewed well before half its time has passed,
-    for as long as it was given. `lost` is called for a claim whose lease went to somebody else."""
+    """Renews all leases of a consumer. Each is renewed well before half its time has passed.
+
+    `lost` is called with a claim whose lease is lost.
+    """
 
     def __init__(self, verbs: Renews, claims: set[Claim], lost: Callable[[Claim], None], log: logging.Logger) -> None:
         self._verbs = verbs
@@ -148,44 +168,44 @@ class Renewer:
         self._lost = lost
         self._log = log
         self._wakes_at = _NEVER
-        self._earlier = asyncio.Event()
+        self._rescheduled = asyncio.Event()
 
-    def hold(self, claim: Claim, *, beats: int = 2) -> None:
+    def schedule(self, claim: Claim, *, beats: int = 2) -> None:
         claim.renew_at = asyncio.get_running_loop().time() + beats * claim.beat
         if claim.renew_at < self._wakes_at:
             self._wakes_at = claim.renew_at
-            self._earlier.set()
+            self._rescheduled.set()
 
-    def let_go(self, claim: Claim) -> None:
+    def unschedule(self, claim: Claim) -> None:
         claim.renew_at = _NEVER
 
     async def run(self) -> None:
         while True:
             self._wakes_at = min((claim.renew_at for claim in self._claims), default=_NEVER)
-            self._earlier.clear()
+            self._rescheduled.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(None if self._wakes_at == _NEVER else self._wakes_at):
-                    await self._earlier.wait()
+                    await self._rescheduled.wait()
             now = asyncio.get_running_loop().time()
             due = [claim for claim in self._claims if claim.renew_at - claim.beat <= now]
             await asyncio.gather(*[self._renew(claim) for claim in due])
 
     async def _renew(self, claim: Claim) -> None:
         try:
-            async with asyncio.timeout(4 * claim.beat):  # all leases wait for this one, so that none may wait too long
+            async with asyncio.timeout(4 * claim.beat):  # the other leases wait for this renewal
                 outcome = await self._verbs.renew(claim.lease, claim.batch.lease_seconds)
-        except Exception as error:  # an unexpected one must not end the renewals of all leases
+        except Exception as error:  # must not end the renewals of other leases
             defect = not isinstance(error, FairlaneError | TimeoutError)
             text = f"no answer within {4 * claim.beat:g} s" if isinstance(error, TimeoutError) else error
             fields = {"lease": claim.lease, "error": text}
             self._log.warning("cannot renew lease %(lease)s: %(error)s", fields, exc_info=defect)
             if claim.renew_at != _NEVER:
-                self.hold(claim, beats=1)
+                self.schedule(claim, beats=1)
             return
         if claim.renew_at == _NEVER:
             return  # its messages were finished meanwhile
         if outcome.renewed:
-            self.hold(claim)
+            self.schedule(claim)
         else:
-            self.let_go(claim)
+            self.unschedule(claim)
             self._lost(claim)

@@ -1,4 +1,4 @@
-"""The wall clock, which nobody else reads."""
+"""The wall clock. No other module reads it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 Clock = Callable[[], int]
-"""Microseconds since 1970."""
+"""Function that returns microseconds since 1970."""
 
 
 def wall_clock() -> int:
@@ -14,9 +14,9 @@ def wall_clock() -> int:
 
 
 def steady_clock(least: int = 0) -> Clock:
-    """A clock that begins at the wall clock, but not before `least`, and then runs by the monotonic one.
+    """Return a clock that starts at the wall clock, but not before `least`, and then follows the monotonic clock.
 
-    A store that keeps the time itself uses it: leases must not end early, nor never, because somebody set the
-    host's clock."""
+    A store that keeps its own time uses it, so that changes of the host's clock neither shorten nor extend leases.
+    """
     offset = max(wall_clock(), least) - time.monotonic_ns() // 1000
     return lambda: offset + time.monotonic_ns() // 1000

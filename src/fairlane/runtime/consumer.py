@@ -1,6 +1,8 @@
-"""The consumer: takes messages of a queue for one group, has them handled, keeps their leases alive, acks by the
-verdicts, and gives back what was not begun. Clients, workers and the broker's own commands all consume by it; they
-differ in whom they ask (`Verbs`) and in how a message is handled (`Handling`)."""
+"""The consumer loop: pops messages, calls handlers, renews leases, acks by the verdicts and releases the rest.
+
+Clients, workers and the broker's own commands share it. They differ in the verbs they call (`Verbs`) and in how a
+message is handled (`Handling`).
+"""
 
 from __future__ import annotations
 
@@ -11,28 +13,26 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from fairlane import tracing
 from fairlane.errors import FairlaneError, InvalidRequest
-from fairlane.model.ids import PartitionId
 from fairlane.model.limits import COUNT_MAX
-from fairlane.model.verdict import comes_again
+from fairlane.model.verdict import is_redelivered
+from fairlane.otel import tracing
 from fairlane.runtime.backoff import backoff
-from fairlane.runtime.claim import Claim, Renewer, Report
+from fairlane.runtime.claim import Claim, Renewer, Report, take_rest_of_lane
 from fairlane.runtime.handling import Handling, Verbs, charged
 from fairlane.runtime.settler import Settler
 
 POLL_SECONDS = 30.0
 POLLS_MAX = 4
-"""Pops on their way at once: while one is answered, another is asked."""
+"""Maximum number of concurrent pops."""
 ANSWER_SECONDS = 0.5
-"""A pop that was not answered by then waits for messages."""
+"""A pop without an answer after this long is waiting for messages."""
 CANCEL_SECONDS = 2.0
-"""For handlers that were cancelled; after that their leases are given back, whatever they do."""
+"""Time for cancelled handlers to end. After it their leases are released anyway."""
 
 
 class Consumer:
-    """A consumer. Run it with `await consumer.run()`, or beside something else with `async with consumer`, whose end
-    stops it. Messages of one lane are handled one after another, in order; each is acked when its handler is done."""
+    """A consumer of one queue and group. It handles the messages of a lane in order, and acks each one."""
 
     def __init__(
         self,
@@ -41,73 +41,73 @@ class Consumer:
         handling: Handling,
         *,
         group: str,
-        room: int,
+        slots: int,
         auto_renew: bool = True,
         limit: int | None = None,
         idle_seconds: float | None = None,
         **pops: Any,
     ) -> None:
         self.verbs, self.queue, self.group = verbs, queue, group
-        self._names = {"queue": queue, "group": group}
+        self.names = {"queue": queue, "group": group}
         self.handling = handling
-        self._handle = tracing.handling(handling.handle, handling.verb, handling.called or queue)
+        self._handle = tracing.traced_handler(handling.handle, handling.verb, handling.span_name or queue)
         self.handled = 0
-        """Messages that the handler was done with, whatever came of them."""
+        """Messages that were handled, whatever their verdict."""
         self.failed = 0
-        """Those of them that failed, or are dead letters by their handler's word."""
-        self.free = self.room = room
+        """Handled messages that failed, or became dead letters."""
+        self.free_slots = self.slots = slots
         self.claims: set[Claim] = set()
         self.stopped = False
         self.ordered: bool | None = None
-        """As the last pop said; None before the first."""
+        """True if the queue was ordered at the last pop. None before the first pop."""
         self.seconds = 0.0
-        """That one message takes, about; 0.0 before the first."""
+        """Average handling time of a message. 0.0 before the first."""
         self.per_lane = 0.0
-        """Messages that the last pop found in a lane; 0.0 if it came short."""
+        """Messages per lane in the last pop. 0.0 if it returned less than requested."""
         self._pops = pops
         self._auto_renew = auto_renew
         self._idle_seconds = idle_seconds
-        self._left = COUNT_MAX if limit is None else limit
-        self._renewer = Renewer(verbs, self.claims, self.lose, handling.log)
+        self._remaining = COUNT_MAX if limit is None else limit
+        self._renewer = Renewer(verbs, self.claims, self.lose_lease, handling.log)
         self.settler = Settler(self)
         self._reported: deque[Report] = deque()
         self._notified = self._began = False
         self._loop: asyncio.AbstractEventLoop
         self._task: asyncio.Task[int] | None = None
         self._polls: dict[asyncio.Task[Any], float] = {}
-        self._helpers: set[asyncio.Task[None]] = set()
+        self._extra_pollers: set[asyncio.Task[None]] = set()
         self._releases: set[asyncio.Task[None]] = set()
         self._freed, self._idle, self._stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._idle.set()
         self._failures = 0
-        self._came_at = 0.0
+        self._last_message_at = 0.0
 
     @property
     def in_hand(self) -> int:
         return sum(claim.open for claim in self.claims)
 
     async def run(self) -> int:
-        """Consume until `stop()`, the limit or idleness; how many messages were handled.
+        """Consume until `stop()`, the limit or idleness. Returns the number of handled messages.
 
-        A broker that cannot be reached is waited for; an error that waiting does not cure is raised. When this is
-        cancelled, so are the handlers, and what they held is given back without a charge.
+        Retries while the broker cannot be reached, and raises errors that a retry does not cure. Cancelling it cancels
+        the handlers and releases their messages without counting an attempt.
         """
         if self._began:
             raise InvalidRequest("a consumer runs once; make another")
         self._loop, self._began, self._running = asyncio.get_running_loop(), True, asyncio.current_task()
-        self._came_at = self._loop.time()
+        self._last_message_at = self._loop.time()
         renewing = asyncio.create_task(self._renewer.run())
         failed: FairlaneError | None = None
         try:
             try:
-                await self._scout()
+                await self._poll_loop()
             except FairlaneError as error:
                 failed = error  # raised after an orderly end
             self._stop()
-            await self._over()
+            await self._wait_until_idle()
         except BaseException:
             self._stop()
-            await self._give_up()
+            await self._abort()
             raise
         finally:
             renewing.cancel()
@@ -117,18 +117,17 @@ class Consumer:
         return self.handled
 
     def stop(self) -> None:
-        """Take nothing new, let the handlers that run finish, ack what they did, give the rest back. May be called
-        from any thread, and from a handler."""
+        """Pop no more messages, let running handlers finish, and release the rest. May be called from any thread."""
         self.stopped = True
         if self._began and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop)
 
     def start(self) -> None:
-        """Run beside the caller, until `end`."""
+        """Run in the background, until `end`."""
         self._task = asyncio.create_task(self.run(), name=f"fairlane consumer of {self.queue}")
 
     async def end(self, *, grace_seconds: float | None = None) -> None:
-        """Stop, and cancel the handlers that still run after so long. Raises what the run failed of."""
+        """Stop, and cancel the handlers that still run after `grace_seconds`. Raises the error of `run`."""
         assert self._task is not None
         self.stop()
         await asyncio.wait([self._task], timeout=grace_seconds)
@@ -150,72 +149,81 @@ class Consumer:
         self._stopping.set()
         self._freed.set()
         for poll, began_at in self._polls.items():
-            # One that was sent a moment ago may be answered now: what it gives would be nobody's until its lease ends.
+            # A pop that was just sent may be answered now. Cancelled, its messages would wait until the lease expires.
             self._loop.call_later(max(0.0, began_at + ANSWER_SECONDS - self._loop.time()), poll.cancel)
 
-    async def _over(self) -> None:
-        while self._helpers:
-            await asyncio.wait(self._helpers)
+    async def _wait_until_idle(self) -> None:
+        while self._extra_pollers:
+            await asyncio.wait(self._extra_pollers)
         await self._idle.wait()
 
-    async def _give_up(self) -> None:
-        """Cancel the handlers, and release all leases that are left, whatever those do."""
+    async def _abort(self) -> None:
+        """Cancel the handlers, and release all remaining leases."""
         for claim in self.claims:
-            self._there(claim.cancel)
+            self._on_handler_loop(claim.cancel)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CANCEL_SECONDS):
-                await self._over()
+                await self._wait_until_idle()
         if self.claims:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CANCEL_SECONDS):
                     await self.settler.drain()
             await asyncio.gather(*(self._release(claim) for claim in self.claims if not claim.lost))
 
-    async def _scout(self) -> None:
-        """The one pop that waits when there is nothing: a consumer that froze has no more than one to be answered."""
+    async def _poll_loop(self) -> None:
+        """Pop until stopped. Only this poll waits for messages, so a frozen consumer holds one pop at most."""
         while not self.stopped:
             if not await self._fetch(long=True):
-                if not (self._left or self.claims or self._polls):
+                if not (self._remaining or self.claims or self._polls):
                     return  # the limit is reached
                 self._freed.clear()
                 await self._freed.wait()
 
-    async def _help(self) -> None:
-        """Pops beside the one that waits, for as long as there is more than one pop can bring."""
+    async def _extra_polls(self) -> None:
+        """Pop without waiting, for as long as there may be more messages than one pop returns."""
         while not self.stopped and await self._fetch(long=False):
             pass
 
     async def _fetch(self, *, long: bool) -> bool:
-        """One pop. Whether it was worth while: for the one that waits, whether there was room to ask for something;
-        for others, whether there may be more."""
-        messages, lanes = self.handling.asks(self) if self.free > 0 else (0, 0)
-        messages = min(messages, self._left)
+        """Pop once and start the handlers.
+
+        Returns False if there was no free slot. A pop that does not wait (`long=False`) also returns False if there are
+        no more messages.
+        """
+        messages, lanes = self.handling.next_pop_size(self) if self.free_slots > 0 else (0, 0)
+        messages = min(messages, self._remaining)
         if not messages:
             return False
         slots = messages if self.handling.slot_each(ordered=self.ordered is not False) else 1
-        self.free -= slots
-        self._left -= messages
+        self.free_slots -= slots
+        self._remaining -= messages
         lanes, batch = min(lanes, messages), None
         try:
             batch = await self._pop(messages, lanes, long=long)
         finally:
-            self._left += messages - len(batch or ())
-            self._give(slots)
+            self._remaining += messages - len(batch or ())
+            self._free(slots)
         if not batch:
             self._check_idle()
             return long
         found = len({message.partition_id for message in batch})
         more = len(batch) == messages or found == lanes
         self.per_lane = len(batch) / found if more else 0.0
-        self._take(batch)
-        if more and not self.stopped and self.free > 0 and self._left and len(self._helpers) < POLLS_MAX - 1:
-            helper = asyncio.create_task(self._help())
-            self._helpers.add(helper)
-            helper.add_done_callback(self._helpers.discard)
+        self._claim_batch(batch)
+        if (
+            more
+            and not self.stopped
+            and self.free_slots > 0
+            and self._remaining
+            and len(self._extra_pollers) < POLLS_MAX - 1
+        ):
+            poller = asyncio.create_task(self._extra_polls())
+            self._extra_pollers.add(poller)
+            poller.add_done_callback(self._extra_pollers.discard)
         return more or long
 
     async def _pop(self, messages: int, lanes: int, *, long: bool) -> Any:
-        """A pop that `stop` can end without ending the task that waits for it."""
+        """Pop in a task of its own, which `stop` can cancel. Returns None if it failed or was cancelled."""
         idle = POLL_SECONDS if self._idle_seconds is None else self._idle_seconds
         wait = min(POLL_SECONDS, max(idle, 1.0) if self.claims else idle) if long else 0.0
         popping = self.verbs.pop(
@@ -234,66 +242,66 @@ class Consumer:
             batch = poll.result()
         except FairlaneError as error:
             if not long:
-                return None  # the pop that waits meets it too
-            if not (error.retryable or self.handling.stubborn):
+                return None  # the waiting poll gets the same error
+            if not (error.retryable or self.handling.retries_all_pops):
                 raise
-            await self._pause(error)
+            await self._back_off(error)
             return None
         if self._failures:
-            self.handling.log.info("pops from queue %(queue)r work again", self._names)
+            self.handling.log.info("pops from queue %(queue)r work again", self.names)
         self._failures = 0
         return batch
 
-    async def _pause(self, error: FairlaneError) -> None:
-        """Wait for a broker that cannot be reached, or for the stop."""
+    async def _back_off(self, error: FairlaneError) -> None:
+        """Wait before the next pop after an error, or until stopped."""
         self._failures += 1
         delay = backoff(self._failures, base=0.2, most=10.0)
         text = "cannot pop from queue %(queue)r, retrying in %(seconds).1f s: %(error)s"
-        self.handling.log.warning(text, {**self._names, "seconds": delay, "error": error})
+        self.handling.log.warning(text, {**self.names, "seconds": delay, "error": error})
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), delay)
 
     def _check_idle(self) -> None:
-        """Stop when nothing came for so long."""
+        """Stop if no message came for `idle_seconds`."""
         idle = self._idle_seconds
         if idle is None or self.claims or self._failures:
             return
-        if self._loop.time() - self._came_at >= idle - 0.001:
+        if self._loop.time() - self._last_message_at >= idle - 0.001:
             self._stop()
 
-    def _take(self, batch: Any) -> None:
+    def _claim_batch(self, batch: Any) -> None:
         self.ordered = bool(batch.ordered)
         claim = Claim(batch, slot_each=self.handling.slot_each(ordered=batch.ordered), owner=self._running)
-        self.free -= len(batch) if claim.slot_each else 1
+        self.free_slots -= len(batch) if claim.slot_each else 1
         self.claims.add(claim)
-        self._came_at = self._loop.time()
+        self._last_message_at = self._loop.time()
         self._idle.clear()
         if self._auto_renew:
-            self._renewer.hold(claim)
-        self._there(self._begin, claim)
+            self._renewer.schedule(claim)
+        self._on_handler_loop(self._start_claim, claim)
 
-    def _there(self, call: Callable[..., None], *arguments: Any) -> None:
+    def _on_handler_loop(self, call: Callable[..., None], *arguments: Any) -> None:
         if self.handling.loop is None:
             call(*arguments)
         else:
             self.handling.loop.call_soon_threadsafe(call, *arguments)
 
-    def _begin(self, claim: Claim) -> None:
-        parts = [deque(claim.batch)] if self.handling.whole else self.handling.parts(claim)
-        claim.begin(parts, self._work, lambda left: self._report(Report(claim, left, left=left)))
+    def _start_claim(self, claim: Claim) -> None:
+        parts = [deque(claim.batch)] if self.handling.whole_batches else self.handling.parts(claim)
+        claim.start(parts, self._handle_part, lambda count: self._report(Report(claim, count, unstarted=count)))
 
-    async def _work(self, claim: Claim, part: deque[Any]) -> None:
-        """One after the other, until one of them comes again: then so do those behind it."""
+    async def _handle_part(self, claim: Claim, part: deque[Any]) -> None:
+        """Handle the messages of a part in order. After a failed one, the rest of its lane is delivered again too."""
         try:
             while part and not self.stopped and not claim.lost:
-                await self._step(claim, part)
+                await self._handle_next(claim, part)
         finally:
             if part:
-                self._report(Report(claim, len(part), left=len(part)))
+                self._report(Report(claim, len(part), unstarted=len(part)))
 
-    async def _step(self, claim: Claim, part: deque[Any]) -> None:
-        """Handle the first message of a part, or all of it, and tell."""
-        some = list(part) if self.handling.whole else [part[0]]
+    async def _handle_next(self, claim: Claim, part: deque[Any]) -> None:
+        """Handle the first message of a part, or the whole part, and report the verdicts."""
+        some = list(part) if self.handling.whole_batches else [part[0]]
         began = perf_counter()
         try:
             done = await self._handle(claim, some)
@@ -303,98 +311,89 @@ class Consumer:
         self.seconds = self.seconds * 0.9 + took * 0.1 if self.seconds else took
         for _ in some:
             part.popleft()
-        gone, lane = len(some), some[0].partition_id
-        if claim.ordered and part and done.items and comes_again(done.items[0]):
-            gone += _skip(part, lane)
+        finished, lane = len(some), some[0].partition_id
+        if claim.ordered and part and done.items and is_redelivered(done.items[0]):
+            finished += take_rest_of_lane(part, lane)
         pushed = done.pushed if any(item.status == "completed" for item in done.items) else ()
         known = asyncio.get_running_loop().create_future() if pushed else None
-        self._report(Report(claim, gone, some, done.items, pushed, done.left, known))
+        self._report(Report(claim, finished, some, done.items, pushed, done.unstarted, known))
         if self.handling.exits:
             self.stop()
-        # The ack of the next message would finish this one too, so that its own must be known before.
+        # The ack of the next message would ack this one too, so its transaction must be finished first.
         if known is not None and not await known and part:
-            self._report(Report(claim, _skip(part, lane)))
+            self._report(Report(claim, take_rest_of_lane(part, lane)))
 
     def _report(self, report: Report) -> None:
-        """Called on the handlers' loop; what comes in a burst crosses over together."""
+        """Pass a report from the handlers' loop to the loop of the pops. A burst of reports wakes it once."""
         if self.handling.loop is None:
-            self._hear(report)
+            self._on_report(report)
             return
         self._reported.append(report)
         if not self._notified:
             self._notified = True
-            self._loop.call_soon_threadsafe(self._listen)
+            self._loop.call_soon_threadsafe(self._drain_reports)
 
-    def _listen(self) -> None:
-        self._notified = False  # before looking, so that what comes later is told again
+    def _drain_reports(self) -> None:
+        self._notified = False  # before the loop, so that later reports wake it again
         while self._reported:
-            self._hear(self._reported.popleft())
+            self._on_report(self._reported.popleft())
 
-    def _hear(self, report: Report) -> None:
+    def _on_report(self, report: Report) -> None:
         claim = report.claim
-        claim.open -= report.gone
-        claim.left += report.left
-        claim.unhandled += report.gone - len(report.items)
+        claim.open -= report.finished
+        claim.unstarted += report.unstarted
+        claim.unhandled += report.finished - len(report.items)
         self.handled += len(report.items)
         self.failed += sum([item.status in ("failed", "dlq") for item in report.items])
         if claim.slot_each:
-            self._give(report.gone)
+            self._free(report.finished)
         if report.items and not claim.lost:
             self.settler.add(report)
             return
         for item in report.items:
             self.settler.refused(item.transaction_id)
-        report.tell(False)
-        self.settled(claim)
+        report.resolve(False)
+        self.finish_if_settled(claim)
 
-    def _give(self, slots: int) -> None:
-        self.free += slots
+    def _free(self, slots: int) -> None:
+        self.free_slots += slots
         self._freed.set()
 
-    def settled(self, claim: Claim) -> None:
-        """A claim of which everything is known is over."""
+    def finish_if_settled(self, claim: Claim) -> None:
+        """Remove a claim whose messages are all reported and acked. Releases its unstarted messages first."""
         if claim.open or claim.unacked or claim not in self.claims:
             return
-        self._renewer.let_go(claim)
-        if claim.left and not claim.lost:
-            claim.unacked = -1  # until it is given back
+        self._renewer.unschedule(claim)
+        if claim.unstarted and not claim.lost:
+            claim.unacked = -1  # until it is released
             task = asyncio.create_task(self._release(claim))
             self._releases.add(task)
             task.add_done_callback(self._releases.discard)
-            task.add_done_callback(lambda _: self._forget(claim))
+            task.add_done_callback(lambda _: self._remove(claim))
         else:
-            self._forget(claim)
+            self._remove(claim)
 
-    def _forget(self, claim: Claim) -> None:
+    def _remove(self, claim: Claim) -> None:
         self.claims.discard(claim)
-        self._came_at = self._loop.time()
-        self._left += claim.unhandled
-        self._give(0 if claim.slot_each else 1)
+        self._last_message_at = self._loop.time()
+        self._remaining += claim.unhandled
+        self._free(0 if claim.slot_each else 1)
         if not self.claims:
             self._idle.set()
 
     async def _release(self, claim: Claim) -> None:
-        """At once instead of when the lease ends, and without a charge."""
+        """Release a lease, so that its messages are delivered at once, without counting an attempt."""
         try:
             await self.verbs.release(claim.lease)
         except FairlaneError as error:
             text = "cannot release lease %(lease)s, it expires by itself: %(error)s"
-            self.handling.log.warning(text, {**self._names, "lease": claim.lease, "error": error})
+            self.handling.log.warning(text, {**self.names, "lease": claim.lease, "error": error})
 
-    def lose(self, claim: Claim) -> None:
-        """The lease went to somebody else: work under it is in vain."""
+    def lose_lease(self, claim: Claim) -> None:
+        """Mark a lease as lost. Work under it is in vain."""
         if claim.lost:
             return
         claim.lost = True
         text = "lost lease %(lease)s: %(messages)d messages of queue %(queue)r are delivered again"
-        self.handling.log.warning(text, {**self._names, "lease": claim.lease, "messages": claim.open})
+        self.handling.log.warning(text, {**self.names, "lease": claim.lease, "messages": claim.open})
         self.handling.lost(claim)
-
-
-def _skip(part: deque[Any], lane: PartitionId) -> int:
-    """Take the rest of a lane out of a part; how many they were."""
-    before = len(part)
-    others = [message for message in part if message.partition_id != lane]
-    part.clear()
-    part.extend(others)
-    return before - len(others)

@@ -1,4 +1,4 @@
-"""Durations, as people write them."""
+"""Durations in the form that people write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PART = re.compile(r"(\d+)([smhdw])", re.ASCII)
 
 
 def seconds_in(text: str) -> int:
-    """Seconds of a duration like 30s, 5m, 1h30m or 1d."""
+    """Return the seconds of a duration like 30s, 5m, 1h30m or 1d."""
     if not isinstance(text, str) or not _WHOLE.fullmatch(text):
         raise InvalidRequest(f"{text!r:.40} is not a duration; write it like 30s, 5m, 1h30m or 1d")
     return sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(text))

@@ -1,4 +1,4 @@
-"""Handling: how a consumer's messages are handled, and whom it asks for them."""
+"""Handling: how a consumer handles its messages, and the verbs it calls."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from fairlane import tracing
 from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import AckItem, AckOutcome, RenewOutcome
-from fairlane.model.verdict import Verdict, failure, settled
+from fairlane.model.verdict import Verdict, ack_for, failure
+from fairlane.otel import tracing
 from fairlane.runtime.claim import Claim
 
 if TYPE_CHECKING:
@@ -31,60 +31,61 @@ class Verbs(Protocol):
 
 
 class Handled(NamedTuple):
-    """The end of some messages. Those that neither have an item nor are `left` were settled by the handler itself."""
+    """The result of handling some messages. Those with no item that are not `unstarted` were settled by the handler."""
 
     items: list[AckItem]
     pushed: Sequence[Any] = ()
     """Messages to push in the transaction that acks these."""
-    left: int = 0
-    """To be given back."""
+    unstarted: int = 0
+    """Messages to release."""
 
 
 class Handling:
-    """How messages are handled: which at once, which after another, and by whom. Runs on its own `loop`, or on the
-    consumer's."""
+    """How messages are handled: which concurrently, which one after another. Runs on `loop`, or on the consumer's."""
 
     log = logging.getLogger("fairlane.consumer")
     loop: asyncio.AbstractEventLoop | None = None
     concurrency = 1
-    """Calls of the handler that may run at once."""
-    whole = False
-    """The handler takes all messages of a pop at once."""
-    patient = True
-    """Acks are repeated while the lease may be alive; otherwise only as often as the verbs do it themselves."""
-    stubborn = False
-    """Pops are repeated whatever the error, and not only where waiting may cure it."""
+    """Maximum number of concurrent handler calls."""
+    whole_batches = False
+    """The handler takes all messages of a pop in one call."""
+    retries_acks = True
+    """Retry acks while the lease may be alive. If False, only the verbs themselves retry."""
+    retries_all_pops = False
+    """Retry pops after every error, not only after retryable ones."""
 
     verb = "handle"
-    called = ""
-    """For spans: what is done with messages, and by which name if not the queue's."""
+    span_name = ""
+    """Verb and name of the spans of handlers. The name defaults to the queue."""
 
-    def asks(self, consumer: Consumer) -> tuple[int, int]:
-        """How many messages of how many lanes the next pop should bring; `free` slots are there."""
+    def next_pop_size(self, consumer: Consumer) -> tuple[int, int]:
+        """Return how many messages of how many lanes the next pop should request."""
         raise NotImplementedError
 
     def slot_each(self, *, ordered: bool) -> bool:
-        """Each message takes a slot of the consumer's room until it is over; otherwise its claim takes one until all of
-        it is settled."""
+        """Return True if each message takes a slot of the consumer until it is handled.
+
+        If False, its claim takes one until all of it is settled.
+        """
         return True
 
     def parts(self, claim: Claim) -> Iterable[deque[Any]]:
-        """Messages that are handled one after another, beside other parts: those of a lane."""
+        """Split a claim into parts that may be handled concurrently: one per lane, or per message if unordered."""
         parts: dict[Any, deque[Any]] = {}
         for number, message in enumerate(claim.batch):
             parts.setdefault(message.partition_id if claim.ordered else number, deque()).append(message)
         return parts.values()
 
     async def handle(self, claim: Claim, messages: list[Any]) -> Handled:
-        """Handle one message, or all of a part if they are handled whole."""
+        """Handle one message, or a whole batch if `whole_batches`."""
         raise NotImplementedError
 
     exits = False
-    """A handler raised SystemExit or KeyboardInterrupt: its consumer stops."""
+    """True after a handler raised SystemExit or KeyboardInterrupt. The consumer stops then."""
 
     def on_error(self, error: BaseException, messages: list[Any]) -> Verdict | None:
-        """The verdict of a handler that raised; None: it says nothing of the messages, which are given back."""
-        tracing.failed(error)
+        """Return the verdict for a handler that raised, or None to release the messages without one."""
+        tracing.record_failure(error)
         self.exits = self.exits or isinstance(error, SystemExit | KeyboardInterrupt)
         fields = {"messages": len(messages), **log_fields(messages[0])}
         text = "handler failed on %(messages)d messages from %(message_id)s of queue %(queue)r, partition %(partition)r"
@@ -103,14 +104,14 @@ class Handling:
     _warned: Set[Any] = frozenset()
 
     async def commit(self, acks: list[tuple[Any, AckItem]], pushed: Sequence[Any]) -> None:
-        """Acks and pushes in one transaction."""
+        """Ack and push in one transaction."""
         raise NotImplementedError
 
     def lost(self, claim: Claim) -> None:
-        """A lease was lost: nothing more of its claim is begun."""
+        """Note that the lease of a claim is lost."""
 
     def close(self) -> None:
-        """The consumer has ended."""
+        """Free resources when the consumer has ended."""
 
 
 def log_fields(message: Any) -> dict[str, Any]:
@@ -126,7 +127,7 @@ def log_fields(message: Any) -> dict[str, Any]:
 
 
 def one_each(returned: Any, count: int) -> Sequence[object]:
-    """What a handler of a whole batch returned for each message: None means that all are done."""
+    """Return the verdict for each message from what a batch handler returned. None means that all are done."""
     if returned is None:
         return [None] * count
     size = len(returned) if isinstance(returned, list | tuple) else type(returned).__name__
@@ -140,10 +141,12 @@ def charged(
     messages: Sequence[Any],
     verdict: Verdict | None,
     known: dict[int, Verdict] | None = None,
-    settle: Callable[[Any, object], AckItem] = settled,
+    settle: Callable[[Any, object], AckItem] = ack_for,
 ) -> Handled:
-    """The failure of several messages: the first of each lane is charged, behind those whose verdict is `known`, and
-    the others are given back. `settle` makes the ack of a verdict."""
+    """Return the result of a failed batch. The first message of each lane gets `verdict`, the rest is released.
+
+    Messages with a `known` verdict before it keep theirs. `settle` makes the ack of a verdict.
+    """
     failed: set[PartitionId] = set()
     items = []
     for index, message in enumerate(messages if verdict is not None else ()):
@@ -154,4 +157,4 @@ def charged(
         else:
             failed.add(message.partition_id)
             items.append(settle(message, verdict))
-    return Handled(items, left=len(messages) - len(items))
+    return Handled(items, unstarted=len(messages) - len(items))

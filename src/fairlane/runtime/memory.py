@@ -1,48 +1,60 @@
-"""Memory of a process that handles many small values for many clients: its collector, its allocator, its budget."""
+"""Memory of a broker process: garbage collector, allocator and the byte budget of requests."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import gc
+import sys
 
 SMALL_BYTES_MAX = 64 * 1024
-_MMAP_THRESHOLD = -3  # of glibc's mallopt
+_MMAP_THRESHOLD = -3  # a parameter of glibc's mallopt
 _MMAP_BYTES_MIN = 1024 * 1024
 
 
 def ease_collector() -> None:
-    """Look for cycles rarely: a flush makes and drops thousands of values, none of them cyclic, and each pass over them
-    costs as much as a tenth of the work. What exists at start is not looked at again."""
+    """Make the garbage collector look for cycles less often, and never again among the objects that exist now.
+
+    A flush creates and drops thousands of acyclic objects. With the default settings a tenth of the CPU time goes into
+    looking for cycles among them.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
 
 
 def return_large_blocks() -> None:
-    """Have what is large go back to the system when it is freed. By itself glibc learns to keep blocks of up to 32 MiB,
-    and a burst of large requests stays in the size of the process."""
+    """Make the allocator return large blocks to the system when they are freed.
+
+    By default glibc keeps blocks of up to 32 MiB, so a burst of large requests would enlarge the process for good.
+    """
     with contextlib.suppress(AttributeError, OSError):  # another allocator
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _MMAP_BYTES_MIN)
 
 
-class Budget:
-    """A budget of bytes for clients: bodies of requests that are received or answered, and answers that wait to be
-    read. Bodies that are large leave an eighth of it to small ones, and answers leave a quarter to all bodies: who does
-    not read what it asked for, or does not finish what it sends, stops no push of others."""
+class ByteBudget:
+    """A budget of bytes for request bodies and unread answers.
+
+    Large bodies leave an eighth of it to small ones, and answers leave a quarter to bodies. So clients that do not read
+    their answers, or do not finish their requests, never block the pushes of others.
+    """
 
     __slots__ = ("bytes_max", "used")
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int = sys.maxsize) -> None:
         self.bytes_max = bytes_max
         self.used = 0
 
-    def takes(self, more: int, size: int) -> bool:
-        """Whether `more` bytes of a body that has `size` in all, as far as is known, fit in."""
+    def limit(self, bytes_max: int) -> None:
+        """Set the limit, which a server does when it starts."""
+        self.bytes_max = bytes_max
+
+    def fits(self, more: int, size: int) -> bool:
+        """Return True if `more` bytes of a body of `size` bytes fit in."""
         most = self.bytes_max if size <= SMALL_BYTES_MAX else self.bytes_max * 7 // 8
         return self.used + more <= most
 
     @property
-    def room(self) -> int:
-        """For answers."""
+    def answer_bytes_free(self) -> int:
+        """Bytes left for answers."""
         return self.bytes_max * 3 // 4 - self.used

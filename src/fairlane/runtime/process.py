@@ -1,4 +1,4 @@
-"""The process of a broker: its event loop, how many files it may open, and the files that are its alone."""
+"""The process of a broker: its event loop, its limit of open files, and its private files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's, on which a request takes a fifth less of the CPU; asyncio's own where there is no uvloop."""
+    """Return a uvloop event loop, which saves a fifth of the CPU time. Falls back to asyncio's if uvloop is missing."""
     try:
         import uvloop
     except ImportError:
@@ -27,7 +27,10 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def raise_descriptor_limit() -> int:
-    """Take what the system allows: the usual soft limit is a thousand, which a thousand clients use up. The limit."""
+    """Raise the limit of open files as far as the system allows, and return it.
+
+    The usual soft limit is about a thousand, which a thousand clients exhaust.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return soft
@@ -39,13 +42,13 @@ def raise_descriptor_limit() -> int:
 
 
 def make_private(path: str) -> None:
-    """Make a file of mode 0600 if there is none. What cannot be made is left to who opens it to complain about."""
+    """Create a file of mode 0600 if it does not exist. Ignores failures, which the code that opens the file reports."""
     with contextlib.suppress(OSError, ValueError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def warning_of(path: str) -> str | None:
-    """What to say of a file that other users of the machine can read; None if they cannot."""
+    """Return a warning about a file that other users can read. None if they cannot."""
     with contextlib.suppress(OSError, ValueError):
         if os.stat(path).st_mode & 0o077:
             return f"{path} can be read by other users of this machine; `chmod 600 {path}` closes it to them"
@@ -53,7 +56,10 @@ def warning_of(path: str) -> str | None:
 
 
 class LockFile:
-    """A lock on a file, taken at once. BlockingIOError if another process has it, OSError if it cannot be opened."""
+    """An exclusive lock on a file.
+
+    Raises BlockingIOError if another process holds it, OSError if the file cannot be opened.
+    """
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -64,13 +70,12 @@ class LockFile:
             raise
 
     def release(self) -> None:
-        """The file stays: removing it could let two later openers lock two different files."""
+        """Release the lock. The file stays: removing it could let two later openers lock two different files."""
         os.close(self._fd)
 
 
 class DataDirectory:
-    """A directory for data: made if it is missing, and locked while open, so that two brokers do not use one by
-    accident."""
+    """A data directory, created if it is missing, and locked so that two brokers do not share it by accident."""
 
     def __init__(self, path: str) -> None:
         self.path = Path(path).absolute()
@@ -98,13 +103,13 @@ class DataDirectory:
 
 
 def cpu_seconds() -> tuple[float, float]:
-    """(user, system) seconds of this process."""
+    """Return (user, system) CPU seconds of this process."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime, usage.ru_stime
 
 
 def resident_bytes() -> int:
-    """Memory of this process; its highest so far where the system does not tell the present."""
+    """Return the memory of this process, or its peak where the system does not report the current size."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * resource.getpagesize()

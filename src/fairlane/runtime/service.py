@@ -1,4 +1,4 @@
-"""A service: a task that works, rests until there is news or some time has passed, and ends when it is asked to."""
+"""A background service: a task that works, rests until it is woken or some time has passed, and can be stopped."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ log = logging.getLogger(__name__)
 
 
 class Service:
-    """A service: `_run` is the work, goes on until `_stopping`, and rests with `_rest`. After an unexpected error,
-    which is logged, it begins again after a while: others count on it."""
+    """Base of background services. `_run` works until `_stopping` is set, and calls `_rest` in between.
 
-    def __init__(self, name: str) -> None:
+    An unexpected error is logged, and the service restarts after a pause, because others depend on it.
+    """
+
+    def __init__(self, name: str, news: asyncio.Event | None = None) -> None:
+        """`news` wakes the service; it may belong to another component."""
         self._name = name
-        self._news = asyncio.Event()
+        self._news = news or asyncio.Event()
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
         self._failed: Exception | None = None
@@ -26,12 +29,11 @@ class Service:
         self._task = asyncio.create_task(self._live(), name=f"fairlane {self._name}")
 
     def wake(self) -> None:
-        """There is something new to do."""
+        """Wake the service, because there is new work."""
         self._news.set()
 
     async def stop(self) -> None:
-        """Finish the step that is being done; the rest is for whoever comes next. Raises what the work failed of, if it
-        did not go on since."""
+        """Finish the current step and stop. Raises the error of the last run if the service did not recover from it."""
         self._stopping = True
         self._news.set()
         if self._task is not None:
@@ -46,7 +48,7 @@ class Service:
                 await self._run()
                 self._failed = None
                 return
-            except Exception as error:  # the boundary of a service: others count on it, so that it must not just end
+            except Exception as error:  # the boundary of a service: others depend on it, so it must not end
                 self._failed = error
                 log.exception(
                     "unexpected error in %(service)s; it starts again in %(seconds)g s",
@@ -60,7 +62,7 @@ class Service:
         raise NotImplementedError
 
     async def _rest(self, seconds: float) -> None:
-        """What comes after the look that follows is news again."""
+        """Wait until the service is woken or `seconds` have passed. Calls of `wake` after this return count again."""
         try:
             async with asyncio.timeout(seconds):
                 await self._news.wait()

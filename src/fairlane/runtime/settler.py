@@ -11,7 +11,7 @@ import msgspec
 from fairlane.errors import FairlaneError, Overloaded
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import AckItem, AckOutcome
-from fairlane.model.verdict import comes_again
+from fairlane.model.verdict import is_redelivered
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.claim import Claim, Report
 
@@ -24,8 +24,7 @@ _SECONDS_MAX = 5.0
 
 
 class Settler:
-    """Acks go out one request after another, each with all verdicts that came meanwhile, in order, so that no ack of a
-    lane overtakes another."""
+    """Sends acks one request after another, each with all verdicts since the last. So acks of a lane stay in order."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -40,25 +39,24 @@ class Settler:
             self._sending = asyncio.create_task(self._send())
 
     async def drain(self) -> None:
-        """Return when all that was said is known to the broker, or given up on."""
+        """Wait until all reports are acked at the broker, or given up."""
         while self._sending is not None or self._transactions:
             await asyncio.wait([*([self._sending] if self._sending else []), *self._transactions])
 
     def refused(self, transaction_id: str) -> None:
-        """By the broker, or by us where it is known what it would say."""
-        fields = {"transaction_id": transaction_id, "queue": self._consumer.queue, "group": self._consumer.group}
+        """Log an ack that was refused because its lease is lost."""
         text = "ack of %(transaction_id)s of queue %(queue)r refused: lost its lease"
-        self._consumer.handling.log.warning(text, fields)
+        self._consumer.handling.log.warning(text, {**self._consumer.names, "transaction_id": transaction_id})
 
     async def _send(self) -> None:
         try:
             while self._waiting:
                 reports, self._waiting = self._waiting, []
-                plain = [report for report in reports if not report.pushed]
-                if plain:
-                    await self._ack(*needed(plain))
-                for report in plain:
-                    self._over(report)
+                acks_only = [report for report in reports if not report.pushed]
+                if acks_only:
+                    await self._ack(*merged(acks_only))
+                for report in acks_only:
+                    self._report_settled(report)
                 for report in reports:
                     if report.pushed:  # behind the acks of its lane
                         task = asyncio.create_task(self._transact(report))
@@ -67,9 +65,9 @@ class Settler:
         finally:
             self._sending = None
 
-    def _over(self, report: Report) -> None:
+    def _report_settled(self, report: Report) -> None:
         report.claim.unacked -= 1
-        self._consumer.settled(report.claim)
+        self._consumer.finish_if_settled(report.claim)
 
     async def _ack(self, items: list[AckItem], claims: list[Claim]) -> None:
         consumer, failures = self._consumer, 0
@@ -79,45 +77,41 @@ class Settler:
                 outcomes = await consumer.verbs.ack_many(items, group=consumer.group, queue=consumer.queue)
             except FairlaneError as error:
                 failures += 1
-                if not await self._wait(error, failures, claims):
+                if not await self._back_off(error, failures, claims):
                     text = "cannot ack %(messages)d messages of queue %(queue)r, they are delivered again: %(error)s"
-                    fields = {"messages": len(items), "queue": consumer.queue, "group": consumer.group, "error": error}
-                    consumer.handling.log.error(text, fields)
+                    consumer.handling.log.error(text, {**consumer.names, "messages": len(items), "error": error})
                     return
-            except Exception as error:  # a defect of ours must not keep their leases alive
+            except Exception as error:  # a bug here must not keep their leases alive
                 text = "unexpected error in an ack, %(messages)d messages of queue %(queue)r are delivered again"
-                fields = {"messages": len(items), "queue": consumer.queue, "group": consumer.group}
-                consumer.handling.log.error(text, fields, exc_info=error)
+                consumer.handling.log.error(text, {**consumer.names, "messages": len(items)}, exc_info=error)
                 return
         for outcome, claim in zip(outcomes, claims, strict=True):
             if outcome.code == "lease_lost":
                 self.refused(outcome.transaction_id)
-                consumer.lose(claim)
+                consumer.lose_lease(claim)
 
-    async def _wait(self, error: FairlaneError, failures: int, claims: list[Claim]) -> bool:
-        """Wait a little; False if that is no use."""
-        if not self._consumer.handling.patient or not error.retryable or all(claim.lost for claim in claims):
+    async def _back_off(self, error: FairlaneError, failures: int, claims: list[Claim]) -> bool:
+        """Wait before a retry. Returns False if a retry is no use."""
+        if not self._consumer.handling.retries_acks or not error.retryable or all(claim.lost for claim in claims):
             return False
         if failures == 1:
-            self._consumer.handling.log.warning(
-                "cannot ack messages of queue %(queue)r, retrying: %(error)s",
-                {"queue": self._consumer.queue, "group": self._consumer.group, "error": error},
-            )
+            text = "cannot ack messages of queue %(queue)r, retrying: %(error)s"
+            self._consumer.handling.log.warning(text, {**self._consumer.names, "error": error})
         await asyncio.sleep(backoff(failures, base=_FIRST_SECONDS, most=_SECONDS_MAX))
         return True
 
     async def _transact(self, report: Report) -> None:
-        """Acks and pushes together. If that is refused the messages come again: a full queue has room some day."""
-        done = [pair for pair in zip(report.messages, report.items, strict=False) if not comes_again(pair[1])]
-        again = [item for item in report.items if comes_again(item)]
+        """Ack and push in one transaction. If it is refused, the messages are delivered again later."""
+        done = [pair for pair in zip(report.messages, report.items, strict=False) if not is_redelivered(pair[1])]
+        again = [item for item in report.items if is_redelivered(item)]
         committed = await self._commit(report, done)
         if not committed:
             self._consumer.handled -= len(done)
             again = [_postponed(item) for item in report.items]
         if again and not report.claim.lost:
             await self._ack(again, [report.claim] * len(again))
-        self._over(report)
-        report.tell(committed)
+        self._report_settled(report)
+        report.resolve(committed)
 
     async def _commit(self, report: Report, done: list[tuple[Any, AckItem]]) -> bool:
         failures = 0
@@ -127,19 +121,21 @@ class Settler:
                 return True
             except FairlaneError as error:
                 failures += 1
-                if isinstance(error, Overloaded) or not await self._wait(error, failures, [report.claim]):
+                if isinstance(error, Overloaded) or not await self._back_off(error, failures, [report.claim]):
                     text = "transaction refused, nothing was pushed and acked of %r: %s"
                     self._consumer.handling.log.warning(text, report.messages[0], error)
                     return False
-            except Exception as error:  # a defect of ours must not keep the lease alive
+            except Exception as error:  # a bug here must not keep the lease alive
                 text = "unexpected error in a transaction, nothing was pushed and acked of %r"
                 self._consumer.handling.log.error(text, report.messages[0], exc_info=error)
                 return False
 
 
-def needed(reports: list[Report]) -> tuple[list[AckItem], list[Claim]]:
-    """What has to be said, and of which claims. In an ordered lane messages are handled in their order, so that of
-    several that are done in a row the last is told, and that it says so of those before it."""
+def merged(reports: list[Report]) -> tuple[list[AckItem], list[Claim]]:
+    """Return the acks to send for some reports, and the claim of each.
+
+    In an ordered lane, consecutive completed messages become one cumulative ack of the last.
+    """
     items: list[AckItem] = []
     claims: list[Claim] = []
     last: dict[tuple[str | None, PartitionId], int] = {}

@@ -26,11 +26,11 @@ async def ended(running: Future[Any]) -> None:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
-    def tell(_: Future[Any]) -> None:
+    def resolve_done(_: Future[Any]) -> None:
         if not loop.is_closed():
-            loop.call_soon_threadsafe(_resolve, done)
+            loop.call_soon_threadsafe(_set_done, done)
 
-    running.add_done_callback(tell)
+    running.add_done_callback(resolve_done)
     try:
         await done
     except asyncio.CancelledError:
@@ -38,7 +38,7 @@ async def ended(running: Future[Any]) -> None:
         raise
 
 
-def _resolve(future: asyncio.Future[None]) -> None:
+def _set_done(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 
@@ -61,7 +61,8 @@ async def call_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T])
 async def outcome(work: Awaitable[T]) -> tuple[T | None, BaseException | None]:
     """Return the result of `work` and None, or None and its exception.
 
-    Catches BaseException too: a SystemExit or KeyboardInterrupt raised in a task would stop the event loop."""
+    Catches BaseException too: a SystemExit or KeyboardInterrupt raised in a task would stop the event loop.
+    """
     try:
         return await work, None
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""Ticks of a schedule. Time zones and their changes of the clock are decided here, and nowhere else."""
+"""Ticks of a schedule. Time zones and daylight saving time are handled here, and nowhere else."""
 
 from __future__ import annotations
 
@@ -8,28 +8,32 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from zoneinfo import ZoneInfo
 
-from cronsim import CronSim, CronSimError
-
 from fairlane.errors import InvalidRequest
+from fairlane.extras import MissingExtra
 from fairlane.wire.schedules import ScheduleOptions
 
 LATE_SECONDS = 60
-"""A tick that is younger than this is not missed, but only late."""
+"""Age up to which a tick is only late, and not missed."""
 _SECOND = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def ticks(options: ScheduleOptions, after: int) -> Iterator[int]:
-    """All ticks later than `after`, in microseconds since 1970.
+    """Yield all ticks later than `after`, in microseconds since 1970.
 
-    By cron as people expect of it: a time that the clocks skip ticks when they have been moved on, one that they show
-    twice ticks the first time, and what ticks every hour goes by hours that pass."""
+    When the clocks change, a cron time that is skipped ticks right after the change, and one that occurs twice ticks
+    the first time. Hourly expressions follow elapsed hours.
+    """
     if options.every_seconds is not None:
         step = options.every_seconds * _SECOND
         at = (after // step + 1) * step
         while True:
             yield at
             at += step
+    try:
+        from cronsim import CronSim, CronSimError  # an interval needs no library
+    except ModuleNotFoundError as error:
+        raise MissingExtra("a cron expression", "worker", error.name) from None
     begin = (_EPOCH + timedelta(microseconds=after)).astimezone(zone(options.timezone))
     try:
         for tick in CronSim(options.cron or "", begin):
@@ -39,15 +43,15 @@ def ticks(options: ScheduleOptions, after: int) -> Iterator[int]:
 
 
 def next_tick(options: ScheduleOptions, after: int) -> int:
-    """InvalidRequest if there is none: the expression is not one, or names no day that ever comes."""
+    """Return the first tick after `after`. Raises InvalidRequest for an invalid expression or one that never ticks."""
     for at in ticks(options, after):
         return at
     raise InvalidRequest(f"cron is {options.cron!r:.80}, which no time ever fits")
 
 
 def due(options: ScheduleOptions, next_at: int, now: int, *, most: int) -> tuple[list[int], int]:
-    """The ticks to push of those from `next_at` until now, up to `most`, and the tick to wait for after them."""
-    now = max(now, next_at)  # which is due, whenever the clock was read
+    """Return the ticks to push from `next_at` until now, at most `most`, and the tick to wait for after them."""
+    now = max(now, next_at)  # `next_at` is due, even if the clock was read before it
     if options.missed == "all":
         passed = list(islice(_until(options, next_at - 1, now), most))
         return passed, next_tick(options, passed[-1] if passed else now)
@@ -62,7 +66,7 @@ def _until(options: ScheduleOptions, after: int, now: int) -> Iterator[int]:
 
 
 def _latest(options: ScheduleOptions, next_at: int, now: int) -> int:
-    """The last tick until now. Looked for from the end, for there may have been very many."""
+    """Return the last tick until now. Searches backwards, because there may have been very many."""
     seconds = LATE_SECONDS
     while (start := now - seconds * _SECOND) >= next_at:
         found = deque(_until(options, start, now), maxlen=1)

@@ -1,1 +1,1 @@
-"""The queue language: what an app's queues, commands and webhooks are, in a file. Everything here is pure."""
+"""The queue language: declares an app's queues, commands and webhooks in a file. Nothing here does I/O."""

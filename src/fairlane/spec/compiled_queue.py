@@ -1,4 +1,4 @@
-"""A compiled queue of a spec: whether a message is one of its own, where it goes, what it becomes."""
+"""A compiled queue of a spec: validates messages, chooses their partition, and maps them to commands."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from fairlane.spec.types import compile_input_validator, compile_validator
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class Command(msgspec.Struct, frozen=True):
+class MappedCommand(msgspec.Struct, frozen=True):
     name: str
     input: dict[str, Any]
 
 
-def compile_command(spec: ir.Spec, mapping: ir.Mapping) -> Callable[[dict[str, Any]], Command]:
-    """The command that a message becomes; ExpressionFailed or PayloadInvalid if it cannot."""
+def compile_command(spec: ir.Spec, mapping: ir.Mapping) -> Callable[[dict[str, Any]], MappedCommand]:
+    """Return a function that maps a message to its command. It raises ExpressionFailed or PayloadInvalid."""
     mapped, declared = compile_mapping(mapping), spec.commands.get(mapping.command)
     validate = compile_input_validator(declared.input) if declared and declared.input else None
 
-    def command(message: dict[str, Any]) -> Command:
+    def command(message: dict[str, Any]) -> MappedCommand:
         built = mapped(message)
         if validate is not None:
             validate(built)
-        return Command(mapping.command, built)
+        return MappedCommand(mapping.command, built)
 
     return command
 
@@ -47,48 +47,48 @@ class CompiledQueue:
         self._key_text = queue.key
         self._command = compile_command(spec, queue.map_to) if queue.map_to else None
         self.keyed = self._key is not None
-        self.looks = self.keyed or self._validate is not None
-        """Whether a message is looked at when it is pushed."""
+        self.inspects = self.keyed or self._validate is not None
+        """True if a message is decoded when it is pushed."""
 
     def check(self, payload: bytes) -> None:
-        """PayloadInvalid if a message does not fit the type of the queue."""
+        """Raise PayloadInvalid if a message does not fit the type of the queue."""
         if self._validate is not None:
             self._validate(payload)
 
     def partition(self, message: dict[str, Any]) -> str | None:
-        """The partition that the key names; None if the queue has no key and the producer names it."""
+        """Return the partition that the key of the message names, or None if the queue has no key."""
         if self._key is None:
             return None
         key = self._key(message)
         if type(key) is int:
             return str(key)
         if type(key) is not str or not key:
-            raise ExpressionFailed(f"the key `{self._key_text}` is no string or whole number, or it is empty")
+            raise ExpressionFailed(f"the key `{self._key_text}` must be a non-empty string or a whole number")
         return key if is_plain(key) else check_name(f"the key `{self._key_text}`", key)
 
-    def command(self, message: dict[str, Any]) -> Command | None:
-        """The command that a message becomes, if it becomes one."""
+    def command(self, message: dict[str, Any]) -> MappedCommand | None:
+        """Return the command that a message is mapped to, or None if the queue has no mapping."""
         return None if self._command is None else self._command(message)
 
 
 def decoded(payload: bytes) -> dict[str, Any]:
-    """A message as expressions see it; ExpressionFailed if it is no object."""
+    """Decode a message for expressions. Raises ExpressionFailed if it is not an object."""
     try:
         return _decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ExpressionFailed(f"expressions are over an object with members: {error}") from None
+        raise ExpressionFailed(f"expressions need a JSON object: {error}") from None
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """A preview of what becomes of a message."""
+    """The partition and the command of a message."""
 
     queue: str
     partition: str
-    command: Command | None
+    command: MappedCommand | None
 
 
 def preview(spec: ir.Spec, queue: str, payload: bytes) -> Preview:
-    """What `queue` would do with a message, step by step as a broker and a worker do it."""
+    """Return what `queue` would do with a message, in the steps of a broker and a worker."""
     compiled = CompiledQueue(spec, queue)
     compiled.check(payload)
     message = decoded(payload)

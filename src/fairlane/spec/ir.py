@@ -1,7 +1,7 @@
-"""The intermediate representation: what a spec means, as one JSON document. `schema()` describes it.
+"""The intermediate representation of a spec: one JSON document. `schema()` describes it.
 
-Expressions travel as text and are checked and compiled by whoever runs them; no secret is in it, only the names of
-the environment variables that hold one.
+Expressions are texts, which are checked and compiled where they run. The document has no secrets, only the names of
+environment variables that hold them.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from fairlane.model.queue import QueueOptions
 from fairlane.wire.schedules import Missed
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A part of the document: unknown members are refused, defaults are left out."""
+class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A part of the document. Unknown members are refused, and defaults are left out."""
 
 
-class Scalar(Part, frozen=True, kw_only=True, tag_field="type", tag="scalar"):
+class Scalar(Node, frozen=True, kw_only=True, tag_field="type", tag="scalar"):
     of: Literal["json", "string", "int", "float", "bool", "time", "uuid", "bytes"]
     optional: bool = False
 
 
-class ListType(Part, frozen=True, kw_only=True, tag_field="type", tag="list"):
+class ListType(Node, frozen=True, kw_only=True, tag_field="type", tag="list"):
     items: Type
     optional: bool = False
 
 
-class MapType(Part, frozen=True, kw_only=True, tag_field="type", tag="map"):
+class MapType(Node, frozen=True, kw_only=True, tag_field="type", tag="map"):
     values: Type
     optional: bool = False
 
 
-class EnumType(Part, frozen=True, kw_only=True, tag_field="type", tag="enum"):
+class EnumType(Node, frozen=True, kw_only=True, tag_field="type", tag="enum"):
     choices: tuple[str, ...]
     optional: bool = False
 
 
-class RecordType(Part, frozen=True, kw_only=True, tag_field="type", tag="record"):
-    """Members that it does not name are let through: senders add some without asking."""
+class RecordType(Node, frozen=True, kw_only=True, tag_field="type", tag="record"):
+    """A record. Members that it does not name are allowed, because senders add members at any time."""
 
     fields: dict[str, Type]
     optional: bool = False
@@ -50,86 +50,86 @@ class RecordType(Part, frozen=True, kw_only=True, tag_field="type", tag="record"
 Type: TypeAlias = Scalar | ListType | MapType | EnumType | RecordType
 
 
-class Mapping(Part, frozen=True, kw_only=True):
-    """The command that a message becomes, and an expression for each part of its input."""
+class Mapping(Node, frozen=True, kw_only=True):
+    """The command that a message is mapped to, and an expression for each field of its input."""
 
     command: str
     fields: dict[str, str]
 
 
-class QueueSpec(Part, frozen=True, kw_only=True):
+class QueueSpec(Node, frozen=True, kw_only=True):
     options: QueueOptions
     message_type: RecordType | None = None
     key: str | None = None
-    """An expression that names the partition of a message."""
+    """An expression for the partition of a message."""
     map_to: Mapping | None = None
 
 
-class HttpRun(Part, frozen=True, kw_only=True, tag_field="by", tag="http"):
+class HttpRun(Node, frozen=True, kw_only=True, tag_field="by", tag="http"):
     method: str
     url: str
 
 
-class QueueRun(Part, frozen=True, kw_only=True, tag_field="by", tag="queue"):
+class QueueRun(Node, frozen=True, kw_only=True, tag_field="by", tag="queue"):
     queue: str
 
 
-class CommandSpec(Part, frozen=True, kw_only=True):
+class CommandSpec(Node, frozen=True, kw_only=True):
     input: RecordType | None = None
     run: HttpRun | QueueRun | None = None
-    """Without one, a worker that registered the command's name runs it."""
+    """Without it, a worker that registered the command's name runs it."""
     secret_env: str | None = None
-    """What the calls of an HTTP command are signed with."""
+    """The variable with the secret that signs the calls of an HTTP command."""
 
 
-class Verify(Part, frozen=True, kw_only=True):
+class Verify(Node, frozen=True, kw_only=True):
     scheme: Literal["github", "stripe", "slack", "pagerduty", "shopify", "standard_webhooks", "hmac"]
     secret_env: tuple[str, ...]
-    """Several while a secret is replaced: a signature by any of them is good."""
+    """The variables with the secrets. Several are allowed while a secret is rotated; any of them may have signed."""
     header: str | None = None
     prefix: str = ""
     algorithm: Literal["sha256", "sha512"] = "sha256"
     encoding: Literal["hex", "base64"] = "hex"
 
 
-class HeaderKey(Part, frozen=True, kw_only=True, tag_field="by", tag="header"):
+class HeaderKey(Node, frozen=True, kw_only=True, tag_field="by", tag="header"):
     header: str
 
 
-class ExpressionKey(Part, frozen=True, kw_only=True, tag_field="by", tag="expression"):
+class ExpressionKey(Node, frozen=True, kw_only=True, tag_field="by", tag="expression"):
     expression: str
 
 
-class BodyKey(Part, frozen=True, kw_only=True, tag_field="by", tag="body"):
+class BodyKey(Node, frozen=True, kw_only=True, tag_field="by", tag="body"):
     """The SHA-256 of the body."""
 
 
-class WebhookSpec(Part, frozen=True, kw_only=True):
+class WebhookSpec(Node, frozen=True, kw_only=True):
     queue: str | None = None
     command: Mapping | None = None
-    """What runs at once where there is no queue."""
+    """The command to run at once if there is no queue."""
     on_type: str | None = None
-    """Only what has this `type` in its body is for this hook."""
+    """Only requests with this `type` in their body are for this webhook."""
     verify: Verify | None = None
     idempotency: HeaderKey | ExpressionKey | BodyKey | None = None
     format: Literal["plain", "cloudevents"] = "plain"
     """`plain` pushes the body unchanged. `cloudevents` pushes the CloudEvent in the body and headers."""
     headers: tuple[str, ...] = ()
-    """Which headers the message gets."""
+    """The headers to copy to the message."""
     max_body_bytes: int = 1024 * 1024
     max_per_second: int = 0
-    """How many requests each broker takes; 0: as many as come."""
+    """Requests per second that each broker accepts. 0 means no limit."""
     redelivery: Literal["replay", "ignore"] = "replay"
     """`replay` lets a signed redelivery replay the dead letter of its message."""
 
 
-class ScheduleSpec(Part, frozen=True, kw_only=True):
-    """A schedule: what is pushed at every tick, by an interval or by cron."""
+class ScheduleSpec(Node, frozen=True, kw_only=True):
+    """A schedule: pushes a message at every tick of an interval or of cron."""
 
     queue: str
     partition: str = DEFAULT_PARTITION
     data: Any = None
-    """The payload; null: the name of the schedule and the time of the tick."""
+    """The payload. With null it is the name of the schedule and the time of the tick."""
     type: str | None = None
     every_seconds: int | None = None
     cron: str | None = None
@@ -137,18 +137,18 @@ class ScheduleSpec(Part, frozen=True, kw_only=True):
     missed: Missed = "once"
 
 
-class PollerSpec(Polling, Part, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An HTTP API whose records become messages. `fairlane poll` says what each setting means."""
+class PollerSpec(Polling, Node, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An HTTP API whose records become messages. `fairlane poll --help` documents each setting."""
 
     token_env: str | None = None
-    """What holds the bearer token."""
+    """The variable with the bearer token."""
     every_seconds: int = 300
     sweep_seconds: int = 3600
-    """0: never."""
+    """0 means never."""
 
 
-class Spec(Part, frozen=True, kw_only=True, omit_defaults=False):
-    """One app, and everything that it declares."""
+class Spec(Node, frozen=True, kw_only=True, omit_defaults=False):
+    """An app and everything that it declares."""
 
     app: str
     version: Literal[1] = 1
@@ -160,6 +160,6 @@ class Spec(Part, frozen=True, kw_only=True, omit_defaults=False):
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of the document."""
+    """Return the JSON Schema of the document."""
     described = msgspec.json.schema(Spec)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Fairlane spec"} | described

@@ -1,4 +1,4 @@
-"""The plan of a spec: what one document changes of another, and by what messages may be lost, refused or exposed."""
+"""The plan of a spec: the changes between two documents, and which of them may lose, refuse or expose messages."""
 
 from __future__ import annotations
 
@@ -9,29 +9,32 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlane.spec import ir
-from fairlane.spec.nouns import NOUNS
-from fairlane.spec.nouns.noun import Leaves
+from fairlane.spec.declarations import DECLARATIONS
+from fairlane.spec.declarations.declaration import Leaves
 from fairlane.wire.specs import Change, Detail, Kind, Sign
 
 
 def plan(before: ir.Spec | None, after: ir.Spec, *, first: bool = False) -> list[Change]:
-    """The changes from one document to another, by kind and name. The same document twice changes nothing. `first`:
-    nothing of it was in force yet, so that all is new to whoever applies it."""
+    """Return the changes from one document to another, by kind and name.
+
+    Two equal documents have no changes. With `first` nothing of the document was in force yet, so everything counts as
+    new.
+    """
     known = _hosts(after if first or before is None else before)
     before = before or ir.Spec(app=after.app)
     changes = []
-    for noun in NOUNS:
-        old, new = getattr(before, noun.family), getattr(after, noun.family)
-        kind = cast(Kind, noun.word)
+    for declaration in DECLARATIONS:
+        old, new = getattr(before, declaration.family), getattr(after, declaration.family)
+        kind = cast(Kind, declaration.word)
         for name in sorted(old.keys() | new.keys()):
             if name not in new:
-                changes.append(Change(sign="-", kind=kind, name=name, danger=noun.gone))
+                changes.append(Change(sign="-", kind=kind, name=name, danger=declaration.removal_danger))
             elif name not in old:
-                # A new thing has nothing to lose, but may be a way in or out.
-                details = [replace(detail, danger=None) for detail in _details({}, noun.leaves(new[name]))]
+                # Something new has nothing to lose, but it may let data in or out.
+                details = [replace(detail, danger=None) for detail in _details({}, declaration.leaves(new[name]))]
                 details = [replace(detail, danger=_leads_out(detail, known)) for detail in details]
                 changes.append(Change(sign="+", kind=kind, name=name, details=details, danger=_opens(new[name])))
-            elif details := _details(noun.leaves(old[name]), noun.leaves(new[name])):
+            elif details := _details(declaration.leaves(old[name]), declaration.leaves(new[name])):
                 changes.append(Change(sign="~", kind=kind, name=name, details=details))
     return changes
 
@@ -49,7 +52,7 @@ def _details(before: Leaves, after: Leaves) -> list[Detail]:
 
 
 def _host(value: Any) -> str | None:
-    """Where a `run` or a `url` leads, if it leads out."""
+    """Return the host that a `run` or `url` points to, or None."""
     url = value.get("url") if isinstance(value, dict) else value
     return urlsplit(url).netloc.lower() if isinstance(url, str) else None
 
@@ -62,15 +65,15 @@ def _hosts(spec: ir.Spec) -> set[str | None]:
 def _opens(part: object) -> str | None:
     """Return the danger of a new webhook that checks no signature."""
     unsigned = isinstance(part, ir.WebhookSpec) and part.verify is None
-    return "signatures are not checked: whoever knows the URL may send" if unsigned else None
+    return "signatures are not checked: anyone who knows the URL can send" if unsigned else None
 
 
 def _leads_out(detail: Detail, known: set[str | None]) -> str | None:
     host = _host(detail.after) if detail.setting in ("run", "url") else None
-    return f"calls leave for {host}, which the spec did not name before" if host and host not in known else None
+    return f"calls go to {host}, which is new in the spec" if host and host not in known else None
 
 
-# Settings by which messages go when they are this old. A shorter time takes some that would have stayed.
+# Settings that delete messages of this age. A lower value deletes messages that would have stayed.
 _AGES = {
     "retention.max_age_seconds": "older messages are deleted, read or not",
     "retention.completed_max_age_seconds": "older messages are deleted when every group has finished them",
@@ -86,9 +89,9 @@ def _danger(setting: str, old: Any, new: Any) -> str | None:
     if setting == "ordering":
         if "unordered" in (old, new):
             return "a queue with partitions stays ordered or unordered: this is refused"
-        return "messages that wait keep their partitions, and new ones get others"
+        return "waiting messages keep their partitions, new ones get others"
     if setting == "key":
-        return "new messages of a key go to another partition than those that wait"
+        return "new messages of a key go to another partition than waiting ones"
     if setting == "delivery.on_expiry" and new == "drop":
         return "expired messages are not kept as dead letters"
     if setting.startswith("message_type") and _narrows(old, new):
@@ -99,24 +102,24 @@ def _danger(setting: str, old: Any, new: Any) -> str | None:
 
 
 def _weakens(setting: str, old: Any, new: Any) -> str | None:
-    """What a change opens to others, of what was protected before."""
+    """Return the danger of a change that weakens a protection, or None."""
     if setting == "verify" and old is not None:
         if new is None:
-            return "signatures are not checked any more: whoever knows the URL may send"
-        return "signatures are checked in another way: whoever has what that needs may send, and others are refused"
+            return "signatures are no longer checked: anyone who knows the URL can send"
+        return "signatures are checked differently: current senders may be refused and others accepted"
     if setting == "encrypted" and old:
-        return "new messages are stored in clear"
+        return "new messages are stored unencrypted"
     if setting == "secret_env":
-        return "calls are signed with another secret, or with none"
+        return "calls are signed with a different secret, or not at all"
     if setting == "token_env":
-        return "another secret is sent to its URL, or none"
+        return "a different secret, or none, is sent to its URL"
     if setting in ("run", "url") and _host(new) is not None:
-        return "messages are sent to another URL" if setting == "run" else "another URL is read, and sent its token"
+        return "messages are sent to a different URL" if setting == "run" else "a different URL gets the token"
     return None
 
 
 def _narrows(old: str | None, new: str | None) -> bool:
-    """Whether a part of a message must be what it did not have to be."""
+    """Return True if a field accepts less than before."""
     if new is None:
         return False
     if not new.endswith("?") and (old is None or old.endswith("?")):
@@ -125,7 +128,7 @@ def _narrows(old: str | None, new: str | None) -> bool:
 
 
 def render(changes: list[Change]) -> str:
-    """A plan for a terminal: a line for each thing and each setting, and what may be lost marked with `!`."""
+    """Render a plan for a terminal: a line for each declaration and setting, with dangers marked `!`."""
     lines = []
     for change in changes:
         lines.append(f"{change.sign} {change.kind} {change.name}{_marked(change.danger)}")
@@ -133,7 +136,7 @@ def render(changes: list[Change]) -> str:
     counts = [sum(change.sign == sign for change in changes) for sign in "+~-"]
     summary = f"{counts[0]} to add, {counts[1]} to change, {counts[2]} to remove"
     dangers = sum(len(change.dangers) for change in changes)
-    lines.append(f"{summary}; what is marked with ! may lose, refuse or expose messages." if dangers else f"{summary}.")
+    lines.append(f"{summary}; changes marked with ! may lose, refuse or expose messages." if dangers else f"{summary}.")
     return "\n".join(lines)
 
 

@@ -1,7 +1,7 @@
-"""Types of the document: their relations, their text, and validators made of them once and used for each message.
+"""Types of the document: comparison, text form, and validators.
 
-A validator is a msgspec decoder: the check happens in C while the bytes are read, nothing of a `json` part is even
-decoded, and what does not fit is told with its path.
+A validator is a msgspec decoder, compiled once per type: the check happens in C while the bytes are read, `json` parts
+are not even decoded, and errors name the path.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NAMES = {"str": "string", "object": "map", "array": "list", "datetime": "time"}
 
 
 def family(type_: ir.Type) -> str:
-    """What a value of a type is in JSON; `json` if that cannot be known."""
+    """Return the JSON type of the values of a type, or `json` if it is not known."""
     match type_:
         case ir.Scalar(of=of):
             return "string" if of in _TEXTS else of
@@ -52,7 +52,7 @@ def family(type_: ir.Type) -> str:
 
 
 def named(type_: ir.Type, *, exact: bool = False) -> str:
-    """A type as people write it, where a text that is known stands for itself; `exact` is what reads as it again."""
+    """Return a type as text. A known string stands for itself, unless `exact` asks for text that parses again."""
     optional = "?" if exact and type_.optional else ""
     match type_:
         case ir.Scalar(of=of):
@@ -75,7 +75,7 @@ def quoted(text: str) -> str:
 
 
 def common(one: ir.Type, other: ir.Type) -> ir.Type:
-    """The narrowest type that both are."""
+    """Return the narrowest type that includes both."""
     if one == other:
         return one
     if isinstance(one, ir.EnumType) and isinstance(other, ir.EnumType):
@@ -91,16 +91,16 @@ def common(one: ir.Type, other: ir.Type) -> ir.Type:
 
 
 def misfit(have: ir.Type, want: ir.Type) -> str | None:
-    """Why a value of one type can never be one of the other, or None if it may.
+    """Return why a value of type `have` can never be of type `want`, or None if it may.
 
-    What may be absent may also be there, and a string may be any of an enum's choices: that is seen message by message.
+    A value that may be absent may be present, and a string may be any choice of an enum: each message decides.
     """
     if "json" in (family(have), family(want)):
         return None
     match have, want:
         case ir.EnumType(), ir.EnumType():
             strange = [choice for choice in have.choices if choice not in want.choices]
-            return f'"{strange[0]}" is none of {named(want)}' if strange else None
+            return f'"{strange[0]}" is not one of {named(want)}' if strange else None
         case ir.ListType(), ir.ListType():
             return misfit(have.items, want.items)
         case ir.MapType(), ir.MapType():
@@ -122,7 +122,7 @@ def misfit(have: ir.Type, want: ir.Type) -> str | None:
 
 
 def compile_validator(record: ir.RecordType) -> Callable[[bytes], None]:
-    """A function of a message's JSON, which raises PayloadInvalid with the path of what is wrong."""
+    """Return a function that checks a message's JSON. It raises PayloadInvalid with the path of the error."""
     decode = msgspec.json.Decoder(_native(record, json=msgspec.Raw)).decode
 
     def validate(payload: bytes) -> None:
@@ -131,13 +131,13 @@ def compile_validator(record: ir.RecordType) -> Callable[[bytes], None]:
         except msgspec.ValidationError as error:
             raise _explained(error) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise PayloadInvalid(f"the message is no JSON: {error}", path="") from None
+            raise PayloadInvalid(f"the message is not JSON: {error}", path="") from None
 
     return validate
 
 
 def compile_input_validator(record: ir.RecordType) -> Callable[[dict[str, Any]], None]:
-    """The same for what expressions made of a message: the input of a command."""
+    """Return a function that checks the input of a command, which expressions built from a message."""
     wanted = _native(record, json=Any)
 
     def validate(value: dict[str, Any]) -> None:
@@ -150,7 +150,7 @@ def compile_input_validator(record: ir.RecordType) -> Callable[[dict[str, Any]],
 
 
 def _native(type_: ir.Type, *, json: Any) -> Any:
-    """The Python type that msgspec compiles."""
+    """Return the Python type from which msgspec compiles the validator."""
     native: Any = None
     match type_:
         case ir.Scalar(of="json"):
@@ -169,7 +169,7 @@ def _native(type_: ir.Type, *, json: Any) -> Any:
 
 
 def _struct(fields: dict[str, ir.Type], *, json: Any) -> Any:
-    """Names of our own inside: those of a message may be words that Python keeps for itself."""
+    """Return a struct with generated field names: names in messages may be Python keywords."""
     names = {f"f{number}": name for number, name in enumerate(fields)}
     required, optional = [], []
     for inner, name in names.items():
@@ -187,7 +187,7 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL
 
 
 def _explained(error: msgspec.ValidationError) -> PayloadInvalid:
-    """msgspec's sentence in the words of the language: `payload.incident.urgency: expected string, got int`."""
+    """Translate msgspec's error to the language: `payload.incident.urgency: expected string, got int`."""
     match = _ERROR_TEXT.fullmatch(str(error))
     assert match is not None
     path = (match["path"] or "$").removeprefix("$").removeprefix(".")

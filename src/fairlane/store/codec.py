@@ -1,12 +1,10 @@
-"""The codec of a store: encryption at rest, called where something is written for an encrypted queue and where what may
-be sealed is read. What is above the store sees messages in clear, what is below it never does.
+"""The codec of a store: encryption at rest for encrypted queues. Only code above the store sees plain messages.
 
-A data key belongs to one queue and is used by the broker that made it, for a day or 2^30 messages at most: each
-message gets a random nonce, and those must not repeat under one key. A sealed record is version, data key, nonce,
-ciphertext and tag; its context is the partition and all of the message that stays in clear, so that no row can take
-the place of one in another partition, and nobody can change its ids, type, headers or producer. The position is not
-part of it: a message is sealed before the push takes the partition's lock, which assigns positions. An attacker with
-write access to the database can therefore reorder, repeat or delete sealed messages within their partition.
+A data key belongs to one queue and is used by the broker that created it, for at most a day or 2^30 messages, because
+random nonces must not repeat under one key. A sealed record is version, data key, nonce, ciphertext and tag. Its
+context is the partition and the plain part of the message, so that a row cannot be moved to another partition, and its
+ids, type, headers and producer cannot be changed. The position is not part of it: messages are sealed before taking
+the lock that assigns positions. So an attacker with write access can reorder, repeat or delete them in their partition.
 """
 
 from __future__ import annotations
@@ -28,10 +26,10 @@ from fairlane.errors import SealError, StoreCorrupt
 from fairlane.model.ids import PartitionId
 from fairlane.model.operation import Operation
 from fairlane.model.queue import QueueOptions
-from fairlane.model.segment import SEALED, Opened, Segment, bare, checksum, may_be_sealed, split_data
+from fairlane.model.segment import SEALED, Opened, Segment, checksum, ids_only, may_be_sealed, split_data
 from fairlane.store.contract.operations import Application, ClaimedBacklog, NewOperation
 from fairlane.store.contract.values import LaneAck, LockedLetter, PopResult, ScheduledSlice, Slice, StoredLetter
-from fairlane.store.families.keys import Keys, WrappedKey
+from fairlane.store.families.data_keys import DataKeys, WrappedKey
 from fairlane.store.keyring import KEY_BYTES, Cipher, Keyring
 
 if TYPE_CHECKING:
@@ -43,10 +41,11 @@ KEY_USES: Final = 2**30
 _VERSION: Final = b"\x01"
 _ID_BYTES: Final = 16
 _END = re.compile(rb',"sealed":"([A-Za-z0-9+/]+=*)"\Z')
-"""A message in clear cannot end so: its last value is `data`, and a JSON string has no bare quotes inside."""
+"""Suffix of a sealed message. A plain message cannot end so: its last value is `data`, and JSON strings escape quotes.
+"""
 _NOT_BELIEVED: Final = "a {} lies in clear in a queue that is always sealed: it is not believed"
 _BLOB: Final = b"\x00sealed"
-"""Begins what is sealed outside of messages, where JSON begins otherwise."""
+"""Prefix of sealed data outside of messages, where plain data begins with JSON."""
 _LOCKED_MS: Final = 10_000
 _PARTITIONS_MAX: Final = 100_000
 
@@ -64,8 +63,8 @@ class NotPrepared(SealError):
     """A queue whose data key is not loaded: `prepare` must be called first."""
 
 
-class Locked(Segment, frozen=True):
-    """A segment that cannot be opened: reading it says why."""
+class LockedSegment(Segment, frozen=True):
+    """A segment that cannot be opened. Reading it raises the reason."""
 
     reason: str
 
@@ -76,7 +75,7 @@ class Locked(Segment, frozen=True):
 class Codec:
     """The codec of one open store. Without a keyring it refuses to seal, and opens nothing."""
 
-    def __init__(self, keys: Keys, queues: Queues, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, keys: DataKeys, queues: Queues, clock_ms: Callable[[], int]) -> None:
         self._keys = keys
         self._queues = queues
         self._keyring: Keyring | None = None
@@ -86,7 +85,7 @@ class Codec:
         self._making: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._sealed_queues: set[int] = set()
         self.always: tuple[str, ...] = ()
-        """Patterns of queues that are sealed whatever their options say, and in which nothing in clear is believed."""
+        """Patterns of queues that are always sealed, and whose plain messages are rejected."""
         self._always: dict[int, bool] = {}
         self._queue_ids: dict[PartitionId, int] = {}
 
@@ -94,13 +93,12 @@ class Codec:
     def can_seal(self) -> bool:
         return self._keyring is not None
 
-    async def use(self, keyring: Keyring | None) -> None:
-        """Seal and open with these keys from now on. Data keys that are under another key than the active one are
-        wrapped anew."""
+    async def set_keyring(self, keyring: Keyring | None) -> None:
+        """Seal and open with these keys from now on. Rewraps data keys that the active key does not wrap."""
         self._keyring = keyring
         self._ciphers, self._active, after = {}, {}, b""
         while keyring is not None:
-            rows = await self._keys.under_others(keyring.active, after=after, limit=500)
+            rows = await self._keys.wrapped_by_others(keyring.active, after=after, limit=500)
             if not rows:
                 break
             after = rows[-1].id
@@ -123,7 +121,7 @@ class Codec:
         if queue_id not in self._always:
             self._always = {
                 queue.id: any(fnmatchcase(queue.name, pattern) for pattern in self.always)
-                for queue in await self._queues.list()
+                for queue in await self._queues.all()
             }
         return self._always.get(queue_id, False)
 
@@ -141,7 +139,7 @@ class Codec:
     # Data keys.
 
     async def prepare(self, queue_id: int) -> None:
-        """Have a data key to seal messages of a queue with; SealError without a key to wrap it."""
+        """Load or create the data key of a queue. Raises SealError without a key to wrap it."""
         async with self._making[queue_id]:
             active = self._active.get(queue_id)
             if active is not None and active.uses < KEY_USES and self._clock_ms() < active.until_ms:
@@ -156,42 +154,42 @@ class Codec:
             self._sealed_queues.add(queue_id)
 
     def is_prepared(self, queue_id: int) -> bool:
-        """Whether what is appended to the queue by a replay is sealed: the messages of a segment are all alike."""
+        """Return True if replays into the queue are sealed. The messages of a segment are all sealed or none is."""
         return queue_id in self._active
 
-    async def know(self, fragments: Iterable[bytes]) -> None:
-        """Unwrap the data keys of these messages that are not known yet, as far as that is possible."""
-        await self._know([key for fragment in fragments if (key := key_of(fragment)) is not None])
+    async def load_keys(self, fragments: Iterable[bytes]) -> None:
+        """Load and unwrap the data keys of these messages. Skips keys that the keyring cannot unwrap."""
+        await self._load_keys_by_id([key for fragment in fragments if (key := key_of(fragment)) is not None])
 
-    async def _know(self, ids: Iterable[bytes]) -> None:
+    async def _load_keys_by_id(self, ids: Iterable[bytes]) -> None:
         missing = [id for id in set(ids) if id not in self._ciphers]
         if missing and self._keyring is not None:
-            self._learn(await self._keys.get(missing))
+            self._add_ciphers(await self._keys.get(missing))
 
     async def replay(self, queue_id: int, run: Callable[[], Awaitable[T]]) -> T:
-        """What `run` replays into a queue, with all data keys of the queue at hand."""
+        """Return the result of `run`, which replays into a queue, with all data keys of the queue loaded."""
         rows = await self._keys.of_queue(queue_id)
-        self._learn([row for row in rows if row.id not in self._ciphers])
+        self._add_ciphers([row for row in rows if row.id not in self._ciphers])
         if rows or (self.always and await self._is_always(queue_id)):
             await self.prepare(queue_id)
         try:
             return await run()
-        except NotPrepared:  # encrypted since these letters were written, and nothing was pushed since
+        except NotPrepared:  # encrypted after these letters were written, and without a push since
             await self.prepare(queue_id)
             return await run()
 
-    def _learn(self, rows: Iterable[WrappedKey]) -> None:
+    def _add_ciphers(self, rows: Iterable[WrappedKey]) -> None:
         if (keyring := self._keyring) is None:
             return
         for row in rows:
             try:
                 key = keyring.unwrap(row.kek, row.wrapped, _key_context(row.id, row.queue_id))
             except SealError:
-                continue  # opening what it sealed says so
+                continue  # opening its messages raises the error
             self._ciphers[row.id] = Cipher(key)
 
     def _seal(self, queue_id: int, data: bytes, context: bytes) -> bytes:
-        """A record; `prepare` was called for the queue."""
+        """Return a sealed record. `prepare` must have been called for the queue."""
         active = self._active[queue_id]
         active.uses += 1
         head = _VERSION + active.id
@@ -209,13 +207,13 @@ class Codec:
     # Messages.
 
     def seal_message(self, queue_id: int, partition: PartitionId, fragment: bytes) -> bytes:
-        """The stored form of a message with its data sealed."""
+        """Return the stored form of a message with its data sealed."""
         head, data = split_data(fragment)
         record = self._seal(queue_id, data, _message_context(partition, head))
         return b'%b%b%b"' % (head, SEALED, base64.b64encode(record))
 
     def open_message(self, partition: PartitionId, fragment: bytes) -> bytes:
-        """The stored form of a message with its data in clear, sealed or not."""
+        """Return the stored form of a message with plain data, whether it was sealed or not."""
         found = _END.search(fragment)
         if found is None:
             return fragment
@@ -224,7 +222,7 @@ class Codec:
         return b'%b,"data":%b' % (head, data)
 
     def replayed(self, part: Slice, fragment: bytes) -> bytes:
-        """The stored form of a message that comes again. NotPrepared if it must be sealed, and cannot be yet."""
+        """Return the stored form of a replayed message. Raises NotPrepared if it must be sealed and cannot be yet."""
         if self.is_prepared(part.queue_id):
             return self.seal_message(part.queue_id, part.partition, fragment)
         if part.options.encryption_enabled:
@@ -232,7 +230,7 @@ class Codec:
         return fragment
 
     async def seal_slices(self, slices: Sequence[Slice]) -> list[Slice]:
-        """Those of encrypted queues sealed, the others as they are."""
+        """Return the slices, those of encrypted queues sealed."""
         return [await self._sealed(part) if await self.seals(part.queue_id, part.options) else part for part in slices]
 
     async def _sealed(self, part: Slice) -> Slice:
@@ -241,19 +239,24 @@ class Codec:
         return msgspec.structs.replace(part, fragments=fragments)
 
     async def seal_scheduled(self, parts: Sequence[ScheduledSlice]) -> list[ScheduledSlice]:
-        """As they will be stored, so that they are appended as they are."""
+        """Return the slices in the form in which they will be appended."""
         slices = await self.seal_slices([part.slice for part in parts])
         return [msgspec.structs.replace(part, slice=slice) for part, slice in zip(parts, slices, strict=True)]
 
-    async def open_lanes(self, result: PopResult) -> None:
-        for lane in [lane for lanes in result.lanes for lane in lanes]:
+    async def open_lanes(self, result: PopResult) -> PopResult:
+        """Open the sealed messages of a pop, in place."""
+        found = [lane for lanes in result.lanes for lane in lanes]
+        # A sealed message ends with a quote. Of the others only those with a string as payload do.
+        if not self.always and not [1 for lane in found for one in lane.segments if one.body[-1:] == b'"']:
+            return result
+        for lane in found:
             lane.segments = await self.open_segments(lane.partition, lane.segments, lane.first, lane.upto)
+        return result
 
     async def open_segments(
         self, partition: PartitionId, segments: list[Segment], first: int, upto: int
     ) -> list[Segment]:
-        """The segments as they are if none is sealed; else the part of them that is asked for, in clear. One that
-        cannot be opened stays locked."""
+        """Return the segments, decrypted if they are sealed. A segment that cannot be opened stays locked."""
         always = bool(self.always) and await self._is_always_in(partition)
         if not always and not any(may_be_sealed(segment.body) for segment in segments):
             return segments
@@ -261,12 +264,12 @@ class Codec:
         for segment in segments:
             try:
                 fragments = segment.fragments(first, upto)
-                await self.know(fragments)
+                await self.load_keys(fragments)
                 if always and None in map(key_of, fragments):
                     raise SealError(_NOT_BELIEVED.format("message"))
                 clear = [self.open_message(partition, fragment) for fragment in fragments]
             except SealError as error:
-                found.append(Locked(**msgspec.structs.asdict(segment), reason=str(error)))
+                found.append(LockedSegment(**msgspec.structs.asdict(segment), reason=str(error)))
             except StoreCorrupt:
                 found.append(segment)
             else:
@@ -278,39 +281,41 @@ class Codec:
         return found
 
     async def open_letters(self, letters: Sequence[StoredLetter]) -> list[StoredLetter]:
-        """Dead letters in clear. One that cannot be opened is shown without its data, so that the others are shown."""
-        await self.know(letter.message for letter in letters)
+        """Return dead letters with plain data. One that cannot be opened is returned without its data."""
+        await self.load_keys(letter.message for letter in letters)
         return [self._opened(letter) for letter in letters]
 
     def _opened(self, letter: StoredLetter) -> StoredLetter:
         message = letter.message
-        if not self.believes(letter):
+        if not self.is_trusted(letter):
             with contextlib.suppress(StoreCorrupt):
-                message = bare(message)
+                message = ids_only(message)
         try:
             return msgspec.structs.replace(letter, message=self.open_letter(letter))
         except SealError as error:
             return LockedLetter(**{**msgspec.structs.asdict(letter), "message": message, "locked": str(error)})
 
-    def believes(self, letter: StoredLetter) -> bool:
-        """Whether its message is sealed, where all are."""
+    def is_trusted(self, letter: StoredLetter) -> bool:
+        """Return False if the letter is in clear although its queue must be encrypted."""
         if not self.always or key_of(letter.message) is not None:
             return True
         return not any(fnmatchcase(letter.queue, pattern) for pattern in self.always)
 
     def open_letter(self, letter: StoredLetter) -> bytes:
-        """The stored form of its message with its data in clear. SealError if it cannot be opened or believed."""
-        if not self.believes(letter):
+        """Return the stored form of its message with plain data. Raises SealError if it cannot be opened or trusted."""
+        if not self.is_trusted(letter):
             raise SealError(_NOT_BELIEVED.format("dead letter"))
         return self.open_message(letter.partition, letter.message)
 
-    # What is written beside messages, and says as much: results, traces, states, effects, operations.
+    # Data besides messages that is as sensitive: results, traces, states, effects, operations.
 
     async def seal(
         self, partition: PartitionId, data: bytes, what: str, *, queue_id: int | None = None, tenant: str | None = None
     ) -> bytes:
-        """Sealed where messages of the partition's queue were ever sealed; with a `queue_id`, which is its own, in any
-        case. `what` is its place there. The key of a queue of another than the given `tenant` is not used."""
+        """Seal data if messages of the partition's queue were ever sealed, or always with its own `queue_id`.
+
+        `what` is its kind and place. The key of a queue of another `tenant` is not used.
+        """
         if queue_id is None:
             found = await self._queues.partition(partition, tenant)
             if found is None or not await self._is_sealed(found.queue_id):
@@ -323,7 +328,7 @@ class Codec:
         if not data.startswith(_BLOB):
             return data
         record = data.removeprefix(_BLOB)
-        await self._know([record[1:17]])
+        await self._load_keys_by_id([record[1:17]])
         return self._open(record, f"{partition}/{what}".encode())
 
     async def _is_sealed(self, queue_id: int) -> bool:
@@ -334,7 +339,7 @@ class Codec:
     async def seal_all(
         self, acks: Sequence[LaneAck], slices: Sequence[Slice]
     ) -> tuple[Sequence[LaneAck], Sequence[Slice]]:
-        """What a transaction writes."""
+        """Seal the data that a transaction writes."""
         return await self.seal_acks(acks), await self.seal_slices(slices)
 
     async def seal_acks(self, acks: Sequence[LaneAck]) -> list[LaneAck]:
@@ -369,7 +374,7 @@ class Codec:
     async def open_backlogs(
         self, backlogs: Sequence[ClaimedBacklog], postpone: Callable[..., Awaitable[Any]]
     ) -> list[ClaimedBacklog]:
-        """Backlogs that cannot be opened here are left to a broker that has their key."""
+        """Open backlogs, and postpone those that only another broker has the key of."""
         found = []
         for backlog in backlogs:
             try:
@@ -381,7 +386,7 @@ class Codec:
 
 
 def key_of(fragment: bytes) -> bytes | None:
-    """The id of the data key that a message is sealed by; None if it is not sealed."""
+    """Return the id of the data key of a sealed message. None if it is not sealed."""
     found = _END.search(fragment)
     return base64.b64decode(found[1])[1 : 1 + _ID_BYTES] if found else None
 
@@ -391,5 +396,5 @@ def _key_context(id: bytes, queue_id: int) -> bytes:
 
 
 def _message_context(partition: PartitionId, head: bytes) -> bytes:
-    """All that stands in clear before the data: ids, type, headers and producer."""
+    """Return everything in clear before the data: ids, type, headers and producer."""
     return b"%d-%d/%b" % (*partition, head)

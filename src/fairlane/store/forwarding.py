@@ -1,8 +1,8 @@
-"""Forwarding of dead letters, into the queue that their queue names for them.
+"""Forwarding of dead letters to the queue that their queue names for them.
 
-A letter that waits for that is marked in the transaction that gave its message up, so that neither is there without
-the other; it is appended a moment later in a transaction that takes the mark away. Appending at once would need the
-locks of another queue's partition while those of the failed lane are held, against the one order of locks.
+A letter to forward is marked in the transaction that dead-letters its message, so that neither exists without the
+other. A moment later another transaction appends it and removes the mark. Appending it at once would lock another
+queue's partition while the failed lane is locked, which violates the order of locks.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from fairlane.store.contract.values import Slice, StoredLetter
 from fairlane.store.families.queues import Queues
 
 AGAIN_SECONDS = 1
-"""A letter that could not be appended (operations wait there, or its key is not to be had) is tried again then."""
+"""Delay before a letter that could not be appended is retried, because operations wait there or its key is missing."""
 HEADER = "dead-letter-of"
 
 
 class Forwarding:
-    """Letters for one queue, each with the partition it goes to."""
+    """Letters for one queue, each with its target partition."""
 
     def __init__(self, queue: Queue, partitions: dict[str, PartitionId], letters: Sequence[StoredLetter]) -> None:
         self.queue = queue
@@ -37,12 +37,12 @@ class Forwarding:
         self._partitions = partitions
 
     def slices(self) -> list[Slice]:
-        """One for each partition, without messages yet: to be locked."""
+        """Return an empty slice for each partition, to lock them."""
         partitions = sorted({self._partition(letter) for letter in self.letters})
         return [Slice(partition, self.queue.id, self.queue.options, [], [], [], [], []) for partition in partitions]
 
     def fill(self, slices: Sequence[Slice], ids: set[str], codec: Codec) -> dict[PartitionId, list[StoredLetter]]:
-        """Put the letters of these ids into the slices, oldest failure first; which are where."""
+        """Add the letters with these ids to the slices, oldest failure first. Returns the letters by partition."""
         placed: dict[PartitionId, list[StoredLetter]] = defaultdict(list)
         for letter in sorted(self.letters, key=lambda one: (one.failed_at, one.position)):
             if letter.id in ids:
@@ -58,19 +58,19 @@ class Forwarding:
 async def prepare(
     tenant: str, target: str, letters: Sequence[StoredLetter], queues: Queues, codec: Codec
 ) -> Forwarding:
-    """The queue, made if it is missing, with the partitions and the keys that the letters need."""
+    """Create the queue if it is missing, and load the partitions and keys that the letters need."""
     sealed = [letter.message for letter in letters if key_of(letter.message) is not None]
     queue = await queues.ensure(tenant, target, QueueOptions(encryption_enabled=bool(sealed)))
     if sealed or queue.options.encryption_enabled:
-        await codec.know(sealed)
+        await codec.load_keys(sealed)
         await codec.prepare(queue.id)
     names = sorted({_partition_name(queue, letter) for letter in letters})
-    born = await queues.born(queue.id, names)
-    return Forwarding(queue, {partition.name: partition.id for partition in born}, letters)
+    partitions = await queues.ensure_partitions(queue.id, names)
+    return Forwarding(queue, {partition.name: partition.id for partition in partitions}, letters)
 
 
 def _partition_name(queue: Queue, letter: StoredLetter) -> str:
-    """What was one lane stays one, so that its letters keep their order."""
+    """Return the name of the target partition. Letters of one lane share it, so that they keep their order."""
     return DEFAULT_PARTITION if queue.options.ordering == "fifo" else letter.partition_name
 
 
@@ -86,11 +86,11 @@ def _fill(part: Slice, letters: Sequence[StoredLetter], codec: Codec) -> None:
 
 
 def _item(letter: StoredLetter, codec: Codec) -> PushItem:
-    """The message that tells of a letter: the payload as it was pushed, and beside it what became of it."""
+    """Return the message for a letter: the original payload, with headers about its failure."""
     clear = codec.open_letter(letter)
     try:
         old = unpack(clear, position=letter.position, created_at=letter.message_created_at)
-    except StoreCorrupt:  # its bytes rotted, and its error says so
+    except StoreCorrupt:  # its bytes are corrupt, and its error says so
         old = Message(id="", transaction_id="", raw=msgspec.Raw(b"null"))
     payload = {
         "original_message": old.raw,

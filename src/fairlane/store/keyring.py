@@ -1,4 +1,4 @@
-"""The keyring: the keys that the operator holds. They never seal a message: they wrap the data keys that do."""
+"""The keyring: the operator's keys. They wrap data keys, and never seal messages themselves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SEPARATORS = re.compile(r"[\s,]+")
 
 
 class Cipher:
-    """AES-256-GCM under one key. Sealed bytes are nonce, ciphertext and tag; the nonce is fresh for each."""
+    """AES-256-GCM with one key. Sealed bytes are a fresh nonce, the ciphertext and the tag."""
 
     def __init__(self, key: bytes) -> None:
         self._aead = AESGCM(key)
@@ -36,7 +36,7 @@ class Cipher:
         return nonce + self._aead.encrypt(nonce, data, context)
 
     def open(self, sealed: bytes, context: bytes) -> bytes:
-        """SealError unless these bytes were sealed by this key in this context."""
+        """Decrypt bytes. Raises SealError unless this key sealed them in this context."""
         try:
             return self._aead.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], context)
         except (InvalidTag, ValueError):
@@ -44,9 +44,11 @@ class Cipher:
 
 
 class Keyring:
-    """Operator's keys, by the digest of each. The first one wraps; all of them unwrap, so that one can be followed by
-    another without a pause: add the new key behind the old one at every broker, then put it first, then drop the old
-    one."""
+    """The operator's keys, by their digests. The first one wraps, and all of them unwrap.
+
+    To rotate without a pause, add the new key after the old one at every broker, then put it first, then remove the old
+    one.
+    """
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         for key in keys:
@@ -60,7 +62,7 @@ class Keyring:
 
     @classmethod
     def parse(cls, text: str) -> Keyring:
-        """Keys as 64 hex digits or in base64, with blanks or commas between them."""
+        """Parse keys of 64 hex digits or base64, separated by blanks or commas."""
         return cls([_key(word) for word in _SEPARATORS.split(text) if word])
 
     def wrap(self, key: bytes, context: bytes) -> bytes:
@@ -73,14 +75,16 @@ class Keyring:
         return cipher.open(wrapped, context)
 
     def local(self) -> LocalSeal:
-        """For what is not in the store, such as a journal: it needs no data key there."""
+        """Return a seal for data outside the store, such as a journal, which needs no data key."""
         return LocalSeal(self._keys)
 
 
 class LocalSeal:
-    """A key of one file, or of one process that writes to it: derived from the operator's by a random salt, which
-    stands before all that it sealed. So nonces are random under a key that few messages have, and whoever has the
-    operator's key can open the file, wherever it came from."""
+    """A key for one file or process, derived from the operator's key by a random salt.
+
+    The salt precedes all sealed data. Few messages share such a key, so random nonces are safe, and the operator's key
+    is enough to open the file anywhere.
+    """
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         self._keys = keys
@@ -97,7 +101,7 @@ class LocalSeal:
         return self._salt + self._cipher.seal(data, context)
 
     def open(self, sealed: bytes, context: bytes) -> bytes:
-        """SealError unless one of the operator's keys sealed it, in this context."""
+        """Decrypt bytes. Raises SealError unless one of the operator's keys sealed them in this context."""
         salt, sealed = sealed[:_SALT_BYTES], sealed[_SALT_BYTES:]
         if salt not in self._met:
             if len(self._met) >= _SALTS_MAX:

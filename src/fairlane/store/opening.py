@@ -1,4 +1,4 @@
-"""Opening of a broker's parts: the store that a URL names, and the journal of a directory."""
+"""Opening of the store that a URL names, and of the journal of a directory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fairlane.errors import InvalidRequest, StoreFull, StoreRefused, StoreUnavailable
 from fairlane.runtime.clock import Clock
+from fairlane.store.connecting import ConnectingStore
 from fairlane.store.contract.store import Store
-from fairlane.store.late import LateStore
 
 if TYPE_CHECKING:
     from fairlane.store.journal.journal import Journal
@@ -31,7 +31,7 @@ def store_url(store: str | PathLike[str]) -> str:
         return f"sqlite:///{store}"
     if not store.startswith(("sqlite:///", *_POSTGRES)):
         scheme, separator, _ = store.partition("://")
-        shown = f"{scheme:.40}://..." if separator else f"{store:.80}"  # the rest may hold a password
+        shown = f"{scheme:.40}://..." if separator else f"{store:.80}"  # the rest may contain a password
         raise InvalidRequest(
             f"{shown!r} names no store; use queue.db, sqlite:///path, sqlite:///:memory: or postgresql://..."
         )
@@ -39,7 +39,7 @@ def store_url(store: str | PathLike[str]) -> str:
 
 
 async def open_journal(directory: str, bytes_max: int, url: str, encryption_key: str = "") -> Journal:
-    """For what is to go to the store of this URL; sealed if there is a key."""
+    """Open the journal for the store with this URL. It is encrypted if there is a key."""
     from fairlane.store.journal.journal import Journal
     from fairlane.store.keyring import Keyring
 
@@ -48,9 +48,10 @@ async def open_journal(directory: str, bytes_max: int, url: str, encryption_key:
 
 
 async def open_or_wait(url: str, clock: Clock | None, options: dict[str, Any], journal: Journal | None) -> Store:
-    """Open the store. With a `journal` it is opened later if PostgreSQL does not answer now, or a disk is full.
+    """Open the store. With a `journal`, open it later if PostgreSQL does not answer now or a disk is full.
 
-    Raises StoreRefused if it never will be, unless the journal holds something that must not be lost sight of."""
+    Raises StoreRefused if it can never be opened, unless the journal has entries, which must not be ignored.
+    """
     try:
         return await open_store(url, clock=clock, **options)
     except StoreUnavailable as error:
@@ -61,14 +62,16 @@ async def open_or_wait(url: str, clock: Clock | None, options: dict[str, Any], j
             raise
         log.error("store unavailable, starting without it: %(error)s", {"error": error})
         why = str(error)
-    return cast(Store, LateStore(kind, lambda: open_store(url, clock=clock, **options), why))
+    return cast(Store, ConnectingStore(kind, lambda: open_store(url, clock=clock, **options), why))
 
 
 async def open_store(
     url: str, *, clock: Clock | None = None, encryption_key: str = "", sealed_queues: str = "", **options: Any
 ) -> Store:
-    """The store a URL names. `encryption_key` seals the messages of encrypted queues, and of those that `sealed_queues`
-    names; see `Keyring`."""
+    """Open the store that a URL names.
+
+    `encryption_key` seals the messages of encrypted queues, and of queues that match `sealed_queues`; see `Keyring`.
+    """
     from fairlane.store.keyring import Keyring
 
     keyring = Keyring.parse(encryption_key) if encryption_key else None
@@ -78,7 +81,7 @@ async def open_store(
     store = await _open_store(url, clock=clock, **options)
     store.codec.always = always
     try:
-        await store.codec.use(keyring)
+        await store.codec.set_keyring(keyring)
     except BaseException:
         await store.close()
         raise

@@ -1,4 +1,4 @@
-"""Schema versions: `schema.sql` makes a new database at the newest one, `migrations/` brings a released one there."""
+"""Schema versions. `schema*.sql` creates a new database at the newest one; `migrations/` upgrades a released one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib.resources import files
 from fairlane.errors import StoreUnsafe
 from fairlane.store.statements import read
 
-FIRST = 1  # what the first release makes; files in migrations/ begin at the next
+FIRST = 1  # version of the first release; files in migrations/ start at the next
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 
 
@@ -33,14 +33,14 @@ class Schema:
 
     @property
     def hash(self) -> str:
-        """Of its statements: comments and line ends do not count."""
+        """Return the hash of its statements, without comments and line ends."""
         return hashlib.sha256(" ".join(re.sub(r"--.*", "", self.text).split()).encode()).hexdigest()
 
     def missing(self, applied: Sequence[tuple[int, str | None]], database: str) -> list[Migration]:
-        """What a database lacks that has these, (version, hash) in order; StoreUnsafe if it cannot be brought here.
+        """Return the migrations that a database lacks, given its (version, hash) rows in order.
 
-        A row that a migration left has no hash. So a first row without one, or a newest version of another text, was
-        made while that version was not released yet.
+        Migrated rows have no hash. So a first row without one, or a newest version with another text, comes from an
+        unreleased version. Raises StoreUnsafe if the database cannot be upgraded.
         """
         newest, text_hash = applied[-1]
         if applied[0][1] is None or (newest == self.version and text_hash not in (None, self.hash)):
@@ -56,10 +56,15 @@ class Schema:
 
 
 def load(package: str) -> Schema:
-    """The schema of a dialect. There is no directory of migrations before the first release."""
+    """Return the schema of a dialect, from its files in the order of their names.
+
+    There are no migrations before the first release.
+    """
+    names = sorted(file.name for file in files(package).iterdir() if re.fullmatch(r"schema\w*\.sql", file.name))
     directory = files(package).joinpath("migrations")
     found = []
     for file in directory.iterdir() if directory.is_dir() else ():
         if match := _FILE.fullmatch(file.name):
             found.append(Migration(int(match[1]), match[2], file.read_text(encoding="utf-8")))
-    return Schema(read(package, "schema.sql"), tuple(sorted(found, key=lambda migration: migration.version)))
+    text = "\n".join(read(package, name) for name in names)
+    return Schema(text, tuple(sorted(found, key=lambda migration: migration.version)))

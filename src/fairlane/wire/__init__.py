@@ -1,1 +1,1 @@
-"""The JSON of the API, declared once, for server and client."""
+"""The JSON of the API, declared once for server and client."""

@@ -22,16 +22,15 @@ class Ack(msgspec.Struct, rename="camel", gc=False, omit_defaults=True, forbid_u
     delay_ms: int | None = None
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     cumulative: bool | None = None
-    """Finish what the lease was given before this message too: unless false for a single ack, if true in a batch."""
+    """True to finish the messages of the lease before this one, too. Default: true for a single ack, else false."""
     position: int | None = None
-    """Of the message, as its pop told it; then its id is not looked up."""
+    """Position of the message, from its pop. With it, the id is not looked up."""
     count: Annotated[int, msgspec.Meta(ge=1, le=BATCH_ITEMS_MAX)] | None = None
-    """So many messages in a row are completed, from the one at `position` on, whatever their ids; only in a batch."""
+    """Number of consecutive messages to complete, from `position` on, whatever their ids. Only in a batch."""
 
 
-class PlainAck(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):
-    """An `Ack` that says no more than that messages are done, as nearly all do: it is read in less time, and needs
-    fewer looks."""
+class UniformAckBody(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):
+    """An `Ack` that only completes messages, which is the common case. It decodes faster and needs fewer checks."""
 
     transaction_id: str
     partition_id: str
@@ -41,8 +40,8 @@ class PlainAck(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=T
     count: Annotated[int, msgspec.Meta(ge=1, le=BATCH_ITEMS_MAX)] | None = None
 
 
-class PlainAcks(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    acknowledgments: list[PlainAck]
+class UniformAckBatch(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    acknowledgments: list[UniformAckBody]
     consumer_group: str | None = None
 
 
@@ -52,11 +51,11 @@ class AckBatch(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class AckElement(AckOutcome, gc=False, kw_only=True):
-    """The outcome of one ack, as it is sent. A newer broker may have more reasons."""
+    """The outcome of one ack. A newer broker may send other reasons."""
 
     dead_lettered: bool = msgspec.field(name="dlq", default=False)
     reason: str | None = None  # type: ignore[assignment]
     durability: str | None = None  # type: ignore[assignment]
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # type: ignore[assignment]
     count: int = 1
-    """Messages of which this is said: of an ack that names several, which came to the same."""
+    """Number of messages with this outcome, for an ack of several messages."""

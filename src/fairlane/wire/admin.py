@@ -1,4 +1,4 @@
-"""The admin API on the wire: queues and dead letters for people who run things. Times are seconds since 1970."""
+"""The admin API on the wire: queues and dead letters for operators. Times are seconds since 1970."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from fairlane.wire.browse import Status
 class AdminQueue(Answer, rename=None):
     name: str
     depth: int
-    """Messages that wait, without those in consumers' hands."""
+    """Messages that wait, without leased ones."""
     in_flight: int
     oldest_message_age_seconds: float | None
-    """Of the oldest that some group has not finished."""
+    """Age of the oldest message that some group has not finished."""
     messages_per_minute: float
-    """Pushed through this broker, over the last minute."""
+    """Pushes through this broker in the last minute."""
     dead_letters: int
-    """That were not replayed."""
+    """Dead letters that were not replayed."""
 
 
 class AdminQueues(Answer, rename=None):
     queues: list[AdminQueue]
     stats_age: int = 0
-    """Seconds since the queues were counted; 0 unless there are very many partitions."""
+    """Seconds since the queues were counted. 0 unless there are very many partitions."""
 
 
 class AdminChoice(Body, rename=None):
-    """The choice of dead letters: those that all that is given holds for."""
+    """A filter of dead letters. All given conditions must hold."""
 
     consumer_group: str | None = None
     partition: str | None = None
     error: str | None = None
-    """Part of the last error's text."""
+    """Part of the text of the last error."""
     failed_from: float | None = None
     failed_until: float | None = None
-    """Both are included."""
+    """Latest time of the last failure. `failed_from` and `failed_until` are inclusive."""
 
 
 class AdminLettersQuery(AdminChoice, rename=None):
     limit: Limit = 100
     cursor: str | None = None
-    """`next` of the page before."""
+    """`next` of the previous page."""
 
 
 class AdminLetterHead(Answer, rename=None):
@@ -54,21 +54,21 @@ class AdminLetterHead(Answer, rename=None):
 
 class AdminLetter(AdminLetterHead, rename=None):
     preview: msgspec.Raw
-    """The message; a long one is shortened."""
+    """The message, shortened if it is long."""
 
 
 class AdminLetters(Answer, rename=None):
     dead_letters: list[AdminLetter]
     next: str | None
-    """The `cursor` of the next page, null on the last."""
+    """`cursor` of the next page. Null on the last one."""
 
 
 class AdminReplayResult(Answer):
-    """The end of the message that a dead letter was replayed as, for the group that had given it up."""
+    """The outcome of the message that a dead letter was replayed as, for the group that had dead-lettered it."""
 
     status: Status
     result: msgspec.Raw
-    """Result that the ack carried, as JSON."""
+    """Result of the ack, as JSON."""
     error: str | None
     """Error of the last attempt, if the replay was dead-lettered again."""
 
@@ -83,9 +83,9 @@ class AdminLetterDetail(AdminLetterHead, rename=None):
     created_at: float
     replayed_at: float | None
     new_message_id: str | None
-    """What it was replayed as."""
+    """Id of the message that it was replayed as."""
     replay_result: AdminReplayResult | None
-    """Null if it was not replayed, and while the new message is not stored yet or no longer."""
+    """Null if it was not replayed, or if the new message is not stored yet or was deleted."""
 
 
 class AdminFilter(AdminChoice, rename=None):

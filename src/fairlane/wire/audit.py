@@ -12,12 +12,12 @@ from fairlane.wire.base import Answer, Limit
 
 class AuditQuery(msgspec.Struct, rename="camel", kw_only=True):
     before: Annotated[int, msgspec.Meta(ge=1, le=2**53)] | None = None
-    """Entries below this number; the newest without one."""
+    """Largest number of an entry, exclusive. The default is the newest."""
     limit: Limit = 100
 
 
 class AuditLine(Answer):
-    """One entry: who did what, and what came of it."""
+    """One entry: the caller, the action and the outcome."""
 
     number: int
     at: Moment
@@ -26,26 +26,25 @@ class AuditLine(Answer):
     action: str
     target: str
     outcome: str
-    """`done`, `refused` or `failed`; `begun` of an action that is under way, or whose broker ended before it could say
-    what came of it."""
+    """`done`, `refused` or `failed`. `begun` if the action runs, or its broker ended before recording the result."""
     ended_at: Moment | None = None
     source: str
     hash: str
-    """SHA-256 over the entry and the hash of the one before."""
+    """SHA-256 over the entry and the hash of the previous one."""
 
 
 class AuditPage(Answer):
     entries: list[AuditLine]
-    """Newest first."""
+    """Entries, newest first."""
 
 
 class AuditVerified(Answer):
-    """Whether every entry is as it was written, and none is missing."""
+    """The result of a verification: True if every entry is unchanged and none is missing."""
 
     whole: bool
     entries: int
     first: int | None = None
     last: int | None = None
     head: str = ""
-    """The hash of the last entry: note it elsewhere, and whoever rewrites the whole log is found out too."""
+    """Hash of the last entry. Note it elsewhere to detect a log that was rewritten completely."""
     error: str | None = None

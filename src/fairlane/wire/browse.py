@@ -18,27 +18,26 @@ class MessageQuery(Body):
     queue: str | None = None
     partition: str | None = None
     ns: str | None = None
-    """Namespace."""
+    """Namespace of the queues."""
     task: str | None = None
     status: Status | None = None
     since: Moment | None = msgspec.field(name="from", default=None)
-    """An hour ago, unless `transactionId`, `traceId` or `before` is given."""
+    """Start of the time range. The default is an hour ago, unless `transactionId`, `traceId` or `before` is given."""
     until: Moment | None = msgspec.field(name="to", default=None)
-    """Now; included, to the end of its minute."""
+    """End of the time range, inclusive to the end of its minute. The default is now."""
     transaction_id: str | None = None
     trace_id: str | None = None
     position: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
-    """Of the `partition` of the `queue`, whenever they came: the messages from this position on, up to `limit` of
-    them."""
+    """First position to return, of the given `queue` and `partition`. The time range is ignored."""
     before: str | None = None
-    """The `next` of the page before."""
+    """`next` of the previous page."""
     limit: Limit = 200
     offset: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
-    """The messages before it are walked over; for pages further on there is `before`."""
+    """Number of messages to skip by reading them. Use `before` for later pages."""
 
 
-class _Message(Answer):
-    """A message, as far as every look at it tells of it."""
+class _MessageFields(Answer):
+    """Fields of a message that every view has."""
 
     id: str
     transaction_id: str
@@ -61,11 +60,11 @@ class BusStatus(Answer):
     total_groups: int
 
 
-class MessageHead(_Message):
+class MessageHead(_MessageFields):
     """A stored message without its payload."""
 
     queue_status: str | None
-    """To the queue's own group; null if there is none."""
+    """Status for the queue's own group. Null if there is none."""
     bus_status: BusStatus
     queue_priority: int
 
@@ -78,10 +77,10 @@ class ListMode(Answer):
 
 class MessagePage(Answer):
     messages: list[MessageHead]
-    """Newest first."""
+    """Messages, newest first."""
     mode: ListMode
     next: str | None
-    """Where the next page begins, to be sent as `before`; null on the last page."""
+    """Start of the next page, to send as `before`. Null on the last page."""
 
 
 class QueueConfig(Answer):
@@ -99,10 +98,10 @@ class GroupView(Answer):
 
 
 class ResultView(Answer):
-    """The result that a group's ack carried."""
+    """Result of a group's ack."""
 
     raw: msgspec.Raw = msgspec.field(name="result")
-    """JSON."""
+    """Result as JSON."""
     created_at: Moment
 
     @property
@@ -114,24 +113,24 @@ class DetailMode(ListMode):
     consumed_by_groups: int
 
 
-class BrowsedMessage(_Message):
-    """A stored message, whole."""
+class BrowsedMessage(_MessageFields):
+    """A stored message with its payload."""
 
     raw: msgspec.Raw = msgspec.field(name="payload")
-    """The producer's bytes: JSON."""
+    """The producer's bytes, as JSON."""
     is_encrypted: bool = False
     type: str | None
     headers: dict[str, str] | None
     error_message: str | None
-    """Of the last failed attempt."""
+    """Error of the last failed attempt."""
     retry_count: int
     max_attempts: int
-    """Its own, or those of its queue."""
+    """Limit of the message itself, or of its queue."""
     queue_config: QueueConfig
     mode: DetailMode
     consumer_groups: list[GroupView]
     results: dict[str, ResultView] = msgspec.field(default_factory=dict)
-    """By group; of those whose ack carried one."""
+    """Results by group, for acks that had one."""
 
     @property
     def data(self) -> Any:
@@ -140,11 +139,11 @@ class BrowsedMessage(_Message):
 
 class ResultQuery(Body):
     consumer_group: str | None = None
-    """Without one: the group that carries out commands, the queue's own, or the only one there is."""
+    """Consumer group. The default is the group that runs commands, the queue's own group, or the only group."""
     wait: bool = False
-    """Until the group has finished the message, or given it up."""
+    """True to wait until the group has finished or dead-lettered the message."""
     timeout: Annotated[int, msgspec.Meta(ge=0, le=WAIT_SECONDS_MAX * 1000)] = 30_000
-    """Milliseconds that it waits at most."""
+    """Longest wait in milliseconds."""
 
     @property
     def wait_seconds(self) -> float:
@@ -156,20 +155,23 @@ class NamedResultQuery(ResultQuery):
 
 
 class MessageResult(Answer):
-    """The end of a message for one group."""
+    """The outcome of a message for one group."""
 
     partition_id: str
     transaction_id: str
     consumer_group: str
     status: Status
     raw: msgspec.Raw = msgspec.field(name="result", default_factory=lambda: NULL)
-    """What the ack carried: JSON; null if nothing, and while it is not completed."""
+    """Result of the ack, as JSON. Null if there is none, or if the message is not completed."""
     error: str | None = None
-    """Why it was given up."""
+    """Error of the last attempt, if the message was dead-lettered."""
     dead_letter_id: str | None = None
     """Id of its dead letter, if the message was dead-lettered."""
     replayed_as: str | None = None
-    """Id of the message that its dead letter was last replayed as. Status, result and error are then that message's."""
+    """Id of the message that its dead letter was last replayed as.
+
+    Status, result and error are then from that message.
+    """
 
     @property
     def data(self) -> Any:
@@ -180,8 +182,8 @@ class MessageResult(Answer):
         return self.status in ("completed", "dead_letter")
 
 
-class _Done(Answer):
-    """The end of a verb on one message, in words as well."""
+class _MessageChanged(Answer):
+    """The result of an action on one message, with a sentence for people."""
 
     success: bool = True
     partition_id: str
@@ -189,22 +191,22 @@ class _Done(Answer):
     message: str
 
 
-class DeletedMessage(_Done):
+class DeletedMessage(_MessageChanged):
     message: str = "Message deleted successfully"
 
 
-class RetriedMessage(_Done):
+class RetriedMessage(_MessageChanged):
     message_id: str
-    """Of the copy that was pushed."""
+    """Id of the pushed copy."""
     message: str = "Message pushed again"
 
 
 class DeadLetterBody(Body):
     consumer_group: str | None = None
-    """Without one: every group that has not finished the message."""
+    """Consumer group. The default is every group that has not finished the message."""
     error: str | None = None
 
 
-class DeadLetteredMessage(_Done):
+class DeadLetteredMessage(_MessageChanged):
     consumer_groups: list[str]
     message: str = "Message moved to the dead letters"

@@ -11,7 +11,7 @@ from fairlane.wire.base import Answer, Body, Limit, Offset, Pagination
 
 
 class DeadLetterChoice(Body):
-    """The choice of dead letters: those that all that is given holds for."""
+    """A filter of dead letters. All given conditions must hold."""
 
     queue: str | None = None
     consumer_group: str | None = None
@@ -19,14 +19,14 @@ class DeadLetterChoice(Body):
     since: Moment | None = msgspec.field(name="from", default=None)
     until: Moment | None = msgspec.field(name="to", default=None)
     error: str | None = None
-    """Only those whose last error contains this."""
+    """Text that the last error must contain."""
     replayed: bool | None = None
-    """Only those that were replayed, or only those that were not."""
+    """True for replayed ones only, false for the others only."""
 
 
 class DlqQuery(DeadLetterChoice):
     ids: str | None = None
-    """Separated by commas."""
+    """Ids, separated by commas."""
     limit: Limit = 100
     offset: Offset = 0
 
@@ -39,15 +39,15 @@ class ReplayBody(DeadLetterChoice):
     queue: str
     ids: list[str] | None = None
     limit: Limit | None = None
-    """At most so many, those that failed first; the rest in calls after this one, with progress between them."""
+    """Largest number to replay, oldest failures first. Repeat the call for the rest."""
     data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    """The payload to push instead of the one that failed, of the one dead letter that `ids` names."""
+    """Payload to push instead of the original. Only with one id in `ids`."""
 
 
 class PurgeQuery(DeadLetterChoice):
     queue: str
     ids: str | None = None
-    """Separated by commas."""
+    """Ids, separated by commas."""
 
 
 class FailedAttempt(Answer):
@@ -56,10 +56,10 @@ class FailedAttempt(Answer):
 
 
 class DeadLetter(Answer):
-    """A message that a group gave up on."""
+    """A message that a group has given up after its last attempt."""
 
     id: str
-    """Of the dead letter, as replay and purge take it."""
+    """Id of the dead letter, for replay and purge."""
     message_id: str
     transaction_id: str
     partition_id: str
@@ -69,21 +69,21 @@ class DeadLetter(Answer):
     error: str = msgspec.field(name="errorMessage")
     attempts: int = msgspec.field(name="retryCount")
     raw: msgspec.Raw = msgspec.field(name="data")
-    """The producer's bytes: JSON; null of one that is locked."""
+    """The producer's bytes, as JSON. Null if the payload is locked."""
     locked: str | None = None
-    """Why the message is not shown: this broker has not its key, or it is not believed."""
+    """Reason why the payload is not shown: this broker lacks its key, or it is not authentic."""
     producer_sub: str | None = None
     trace_id: str | None
     position: int = -1
-    """Of the message in its partition; -1 if the broker did not say."""
+    """Position of the message in its partition. -1 if the broker did not send it."""
     created_at: Moment
     first_failed_at: Moment
     failed_at: Moment
     errors: list[FailedAttempt]
-    """Of the last ten failed attempts, oldest first."""
+    """Errors of the last ten failed attempts, oldest first."""
     replayed_at: Moment | None
     replayed_as: str | None
-    """The id of the message that it was pushed as."""
+    """Id of the message that it was replayed as."""
 
     @property
     def data(self) -> Any:
@@ -97,23 +97,23 @@ class DeadLetterList(Answer):
 
 
 class DeadLetterError(Answer):
-    """The dead letters of a queue and a group that have one error."""
+    """Dead letters of a queue and a group with the same error."""
 
     queue: str
     group: str = msgspec.field(name="consumerGroup")
     error: str
     count: int
     replayed: int
-    """Those of them that were replayed already."""
+    """Number of them that were replayed."""
     first_failed_at: Moment
     last_failed_at: Moment
 
 
 class DeadLetterErrors(Answer):
     errors: list[DeadLetterError]
-    """The most frequent first."""
+    """Errors, most frequent first."""
     total: int
-    """Dead letters that were counted."""
+    """Number of dead letters that were counted."""
     complete: bool
     """False if there are more errors, or so many dead letters that only the latest of a queue were counted."""
 
@@ -121,7 +121,7 @@ class DeadLetterErrors(Answer):
 class ReplayedLetter(Answer):
     id: str
     message_id: str
-    """Of the new message."""
+    """Id of the new message."""
 
 
 class ReplayedLetters(Answer):

@@ -20,36 +20,36 @@ class GroupSummary(Answer):
     """Partitions with a cursor of this group."""
     partitions_with_lag: int
     total_lag: int
-    """Messages it has not finished."""
+    """Messages that the group has not finished."""
     max_time_lag: float
-    """Seconds since the oldest of them came."""
+    """Seconds since the oldest of them was pushed."""
     state: str
     subscription_mode: str
     subscription_timestamp: Moment | None
     subscription_created_at: Moment
     look: bool = False
-    """Made by a person's look; no consumer has popped for it."""
+    """True if a person created the group by looking, and no consumer has popped for it."""
 
 
 class GroupListQuery(ListQuery):
-    """`search` also finds the queues of groups."""
+    """A page of the list of groups. `search` also matches their queues."""
 
     sort: Literal["name", "queue", "lag", "oldest"] = "lag"
     queue: str | None = None
     looks: bool = False
-    """Also groups that a person's look made."""
+    """True to include groups that a person created by looking."""
 
 
 class GroupPage(Answer):
     groups: list[GroupSummary]
     total: int
-    """How many there are like that, on all pages."""
+    """Number of matching groups on all pages."""
     lagging: int
-    """Groups that have messages to read. This and what follows are of all groups."""
+    """Number of groups with messages to read. This and the following fields count all groups."""
     to_read: int
     oldest_seconds: float
     stats_age: int
-    """Seconds since this was counted; 0 unless there are very many partitions."""
+    """Seconds since this was counted. 0 unless there are very many partitions."""
 
 
 class LaggingQuery(Body):
@@ -80,15 +80,15 @@ class LaneView(Answer):
     lease_active: bool
     lease_expires_at: Moment | None
     attempts: int
-    """Failed attempts of the message that comes next."""
+    """Failed attempts of the next message."""
     error: str | None
     next_try_at: Moment | None
-    """When the lane may be taken next; null while there is nothing to read."""
+    """Earliest time of the next claim. Null if there is nothing to read."""
     dead_letters: int
     expired: int
-    """Messages that were dropped because they were too old."""
+    """Messages that expired."""
     stopped: str | None = msgspec.field(name="halted")
-    """paused, blocked or parked; null if the lane is not stopped."""
+    """`paused`, `blocked` or `parked`. Null if the lane is not stopped."""
 
 
 class QueueLanes(Answer):
@@ -97,7 +97,7 @@ class QueueLanes(Answer):
 
 class DeleteGroupQuery(Body):
     delete_metadata: bool = True
-    """false keeps the subscription: the group begins anew where that says."""
+    """False to keep the subscription, so that a new group starts where it says."""
 
 
 class DeletedGroup(Answer):
@@ -120,17 +120,17 @@ class UpdatedSubscription(Answer):
 
 
 class SeekBody(Body, omit_defaults=True):
-    """The target of a seek: exactly one of these."""
+    """Target of a seek. Exactly one field must be set."""
 
     to_end: bool = False
     to_beginning: bool = False
     timestamp: Moment | None = None
-    """The first message created at or after this."""
+    """Time of the first message to read."""
     position: int | None = None
 
 
 class SeekQuery(SeekBody):
-    """The same target, to look at."""
+    """Target of a seek to preview."""
 
 
 class SeekPreview(Answer):
@@ -139,13 +139,13 @@ class SeekPreview(Answer):
     consumer_group: str
     queue_name: str
     partitions: int
-    """Those that were looked at."""
+    """Partitions that were checked."""
     again: int
-    """Messages that the group has finished and would get again."""
+    """Finished messages that the group would get again."""
     skipped: int
-    """Messages that it has not finished and would not get."""
+    """Unfinished messages that the group would skip."""
     complete: bool
-    """False if there are more partitions than were looked at."""
+    """False if there are more partitions than were checked."""
 
 
 class SoughtGroup(Answer):
@@ -164,5 +164,5 @@ class SoughtPartition(Answer):
     partition_name: str
     updated: bool
     cursor_moved_to: Moment | None
-    """When the message came that is delivered next; null at the end."""
+    """Time of the next message to deliver. Null at the end."""
     position: int | None

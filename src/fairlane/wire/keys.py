@@ -15,26 +15,26 @@ SCOPES_MAX = 100
 
 
 class KeyOptions(Body):
-    """A key to be made: what it may do, by a role, by scopes or by both, and until when."""
+    """A key to create: its role, its scopes or both, and its expiry."""
 
     name: str
     role: str | None = None
-    """`admin`, `read-write` or `read-only`, also for some queues: `read-only:orders.*`."""
+    """`admin`, `read-write` or `read-only`, optionally limited to queues: `read-only:orders.*`."""
     scopes: Annotated[list[str], msgspec.Meta(max_length=SCOPES_MAX)] = msgspec.field(default_factory=list)
-    """Like `push`, `pop:orders` or `status:orders.*`."""
+    """Scopes like `push`, `pop:orders` or `status:orders.*`."""
     expires_at: Moment | None = None
 
 
 class RotateBody(Body):
     grace_seconds: Annotated[int, msgspec.Meta(ge=0, le=GRACE_SECONDS_MAX)] = GRACE_SECONDS
-    """So long the secret before is good too."""
+    """Seconds for which the previous secret stays valid."""
 
 
 class LoginBody(Body):
-    """A credential for the cookie of a browser."""
+    """A credential to exchange for a session cookie."""
 
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
-    """A key, or a token of the identity provider."""
+    """An API key, or a token of the identity provider."""
 
 
 class Key(Answer):
@@ -50,12 +50,12 @@ class Key(Answer):
     created_by: str
     expires_at: Moment | None = None
     used_at: Moment | None = None
-    """To the minute."""
+    """Time of the last use, to the minute."""
     revoked_at: Moment | None = None
 
 
 class NewKey(Key):
-    """A key with its secret, which is shown this once."""
+    """A key with its secret, which is shown only once."""
 
     key: str
 
@@ -65,11 +65,11 @@ class Keys(Answer):
 
 
 class Whoami(Answer):
-    """The caller, as the broker knows it."""
+    """The caller of the request, as the broker identified it."""
 
     name: str
     tenant: str
     scopes: list[str]
     expires_at: Moment | None = None
     open: bool
-    """Nobody is asked for a credential."""
+    """True if the broker requires no credentials."""

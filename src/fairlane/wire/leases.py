@@ -1,4 +1,4 @@
-"""Leases on the wire, and how busy they keep a queue."""
+"""Leases on the wire, and the share of partitions that are leased."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Renewed(Answer):
     renewed: int
     new_expires_at: Moment | None
     expires_at: Moment | None
-    """The same, as are published clients' names for it."""
+    """End of the lease under another name, for published clients."""
     lease_expires_at: Moment | None = msgspec.field(name="lease_expires_at")
     error: str | msgspec.UnsetType = msgspec.UNSET
 
@@ -35,7 +35,7 @@ class LeaseQuery(Body):
     queue: str | None = None
     consumer_group: str | None = None
     ending_within: Annotated[int, msgspec.Meta(ge=1, le=LEASE_SECONDS_MAX)] | None = None
-    """Seconds: only leases that end so soon unless they are renewed."""
+    """Largest number of seconds until the lease ends."""
     limit: Limit = 100
 
 
@@ -53,7 +53,7 @@ class LeaseDetail(Answer):
     seconds_remaining: float
     messages: int
     completed: int
-    """Of these messages."""
+    """Messages of the lease that are completed."""
 
 
 class LeaseList(Answer):
@@ -61,7 +61,10 @@ class LeaseList(Answer):
 
 
 class GroupUse(Answer):
-    """A group's use: `utilisation` is the share of the partitions with something to read that consumers hold now."""
+    """Use of a queue by one group.
+
+    `utilisation` is the share of partitions with messages to read that consumers hold now.
+    """
 
     consumer_group: str
     partitions: int
@@ -70,7 +73,7 @@ class GroupUse(Answer):
     messages_leased: int
     pending: int
     oldest_at: Moment | None
-    """When the oldest message came that it has not finished."""
+    """Time of the oldest message that the group has not finished."""
     utilisation: float
 
 
@@ -82,4 +85,4 @@ class Utilisation(Answer):
     remaining: int | None
     groups: list[GroupUse]
     stats_age: int
-    """Seconds since this was counted; 0 unless there are very many partitions."""
+    """Seconds since this was counted. 0 unless there are very many partitions."""

@@ -1,5 +1,7 @@
-"""Operations on the wire: pushes and acks that were accepted and are applied later. They are snake_case, but for the
-numbers of a dashboard."""
+"""Operations on the wire: accepted pushes and acks that are applied later.
+
+Their fields are snake_case, except in the statistics for the dashboard.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +10,21 @@ from typing import Annotated, Literal
 import msgspec
 
 from fairlane.model.moment import Moment
-from fairlane.model.operation import OperationStatus
+from fairlane.model.operation import RETRIES_MAX, OperationStatus
 from fairlane.wire.base import NULL, Answer, Body
 
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 
 class OperationItem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The outcome of one message of an operation, or of one ack."""
+    """The outcome of one message or ack of an operation."""
 
     transaction_id: str = ""
     status: str = ""
     message_id: str | None = None
     position: int | None = None
     acked: str = msgspec.field(name="transactionId", default="")
-    """The transactionId that an ack is of; then `success` and `error` say what became of it."""
+    """TransactionId of an ack. `success` and `error` are set with it."""
     success: bool | None = None
     error: str | None = None
 
@@ -39,7 +41,7 @@ _decode_result = msgspec.json.Decoder(OperationResult | None).decode
 
 
 class OperationState(Answer, rename=None):
-    """An operation, as a broker shows it."""
+    """The state of an operation."""
 
     id: str
     operation_type: str
@@ -53,16 +55,18 @@ class OperationState(Answer, rename=None):
     processed_at: Moment | None = None
     worker: str | None = None
     retry_count: int = 0
+    max_retries: int = RETRIES_MAX
+    """Number of permanent errors after which the operation is `failed`."""
     error_message: str | None = None
     failed_at: Moment | None = None
-    """When it met its last error."""
+    """Time of the last error."""
     latency_seconds: float | None = None
-    """From acceptance to its end."""
+    """Seconds from acceptance to the end."""
     messages: int = 0
     durability: Literal["store", "journal"] = "store"
-    """Where it is: in the `store`, or in the `journal` of the broker that answers."""
+    """Location of the operation: the `store`, or the `journal` of the broker that answers."""
     raw_result: msgspec.Raw = msgspec.field(name="result", default_factory=lambda: NULL)
-    """What became of each item, once it is completed."""
+    """Outcome of each item, once the operation is completed."""
 
     @property
     def result(self) -> OperationResult | None:
@@ -74,31 +78,31 @@ class OperationsQuery(Body):
     status: OperationStatus | None = None
     queue: str | None = None
     cursor: str | None = None
-    """`cursor` of the page before."""
+    """`cursor` of the previous page."""
     limit: PageLimit = 100
 
 
 class OperationPage(Answer):
     operations: list[OperationState]
     cursor: str | None = None
-    """Of the next page; null on the last one."""
+    """Cursor of the next page. Null on the last one."""
     complete: bool = True
-    """False while the store does not answer: then only those of this broker's journal are here."""
+    """False while the store does not answer. Then only operations in this broker's journal are listed."""
 
 
 class SettleBody(Body):
-    """The choice of failed operations: those named, those of a queue, or all of them. Just one of the three."""
+    """A choice of failed operations: by ids, by queue, or all. Exactly one of these."""
 
     ids: Annotated[list[str], msgspec.Meta(max_length=1000)] | None = None
     queue: str | None = None
     all: bool = False
     cursor: str | None = None
-    """`cursor` of the answer before, to go on."""
+    """`cursor` of the previous answer, to continue."""
     limit: PageLimit = 100
 
 
 class RefusedOperation(Answer):
-    """One that could not be retried or discarded, and is as it was."""
+    """An operation that could not be retried or discarded, and is unchanged."""
 
     id: str
     error: str
@@ -106,16 +110,16 @@ class RefusedOperation(Answer):
 
 
 class SettledOperations(Answer):
-    """The outcome of failed operations that were retried or discarded together."""
+    """The result of retrying or discarding failed operations."""
 
     done: list[str]
     refused: list[RefusedOperation]
-    """Those that cannot be, each with the reason; they are as they were."""
+    """Operations that could not be changed, each with the reason."""
 
 
 class SettledPage(SettledOperations):
     cursor: str | None = None
-    """Where to go on; null when there are no more."""
+    """Cursor to continue with. Null when there are no more."""
 
 
 class OperationCounts(Answer, rename=None):
@@ -134,16 +138,16 @@ class SystemHealth(Answer):
     queue_depth: int
 
 
-class Backlog(Answer):
+class DrainBacklog(Answer):
     queue: str
     partition: str
     consumer_group: str | None
     depth: int
     moved_at: Moment
-    """When the first of them came, or the last one before them ended."""
+    """Time when the first of them was accepted, or when the previous one ended."""
 
 
 class OperationStats(Answer):
     stats: list[OperationCounts]
     system_health: SystemHealth
-    lanes: list[Backlog]
+    lanes: list[DrainBacklog]

@@ -1,4 +1,4 @@
-"""Pauses on the wire, lanes, and why one does not move."""
+"""Pauses and lanes on the wire, and explanations why a lane does not advance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LaneStateName = Literal["finished", "leased", "waiting", "delayed", "failed", "b
 
 
 class PauseBody(Body):
-    """Nothing: the whole queue. A group, a partition for all groups, or both: one lane."""
+    """A target to pause: the whole queue if empty, a group, a partition for all groups, or one lane."""
 
     group: str | None = None
     partition: str | None = None
@@ -19,7 +19,7 @@ class PauseBody(Body):
 
 class ResumeBody(PauseBody):
     lanes: bool = False
-    """All blocked and parked lanes of the group, instead of the group itself."""
+    """True for all blocked and parked lanes of the group instead of the group itself."""
 
 
 class PausedThing(Answer):
@@ -31,17 +31,33 @@ class PausedThing(Answer):
 
 class Resumed(PausedThing):
     resumed: int
-    """How many things, or lanes, were resumed; 0: none was paused."""
+    """Number of pauses or lanes that were resumed. 0 if none was paused."""
 
 
 class Pauses(Answer):
-    """Pauses of a queue, each since when."""
+    """Pauses of a queue, with their start times."""
 
     queue: str
     paused_at: Moment | None
     groups: dict[str, Moment]
-    """By name."""
+    """Paused groups by name."""
     partitions: dict[str, Moment]
+
+
+class GlobalPausesBody(Body):
+    """Pauses to set (true) or clear (false). A verb that is left out stays as it is."""
+
+    pops: bool | None = None
+    pushes: bool | None = None
+
+
+class GlobalPauses(Answer):
+    """Verbs that are paused for all queues of all tenants."""
+
+    pops: bool
+    """Every broker of the store answers pops as if its queues were empty."""
+    pushes: bool
+    """Every broker of the store keeps pushes in its journal."""
 
 
 class ExplainQuery(Body):
@@ -49,20 +65,23 @@ class ExplainQuery(Body):
 
 
 class Explained(Answer):
-    """The explanation why a lane does not move."""
+    """An explanation why a lane does not advance."""
 
     queue: str
     partition: str
     group: str
     reason: str
-    """paused, leased, empty, operations_pending, parked, blocked, windowed, delayed, backing_off, asleep, sealed or
-    ready."""
+    """Reason why the lane does not advance.
+
+    One of paused, leased, empty, operations_pending, parked, blocked, windowed, delayed, backing_off, asleep, sealed
+    and ready.
+    """
     sentence: str
     until: Moment | None
-    """When the reason ends by itself."""
+    """Time when the reason ends without intervention."""
     waiting: int
     position: int
-    """Of the first message that is not finished."""
+    """Position of the first unfinished message."""
     head: int
     attempts: int
     attempts_max: int
@@ -71,45 +90,47 @@ class Explained(Answer):
     lease_ends_at: Moment | None
     leased: int
     next_try_at: Moment | None
-    """When the lane may be read next; of an unordered queue with nothing new, when its first message may come again."""
+    """Earliest time of the next claim. In an unordered queue without new messages, the time of the first retry."""
     operations: int
-    """Pushes to the partition that wait to be applied."""
+    """Pushes to the partition that are not applied yet."""
     acks: int
-    """Accepted acks of the lane that wait to be applied: as operations, or in the journal of the broker that is
-    asked."""
+    """Accepted acks of the lane that are not applied yet, in the store or in the journal of this broker."""
     dead_letters: int
     expired: int
 
 
 class LanesQuery(ExplainQuery):
     state: LaneStateName | Literal["unfinished"] | None = None
-    """`unfinished`: any but `finished`."""
+    """State of the lanes. `unfinished` matches all but `finished`."""
     search: str = ""
-    """Only partitions whose name contains this."""
+    """Text that partition names must contain."""
     sort: Literal["partition", "urgent"] = "partition"
-    """`urgent`: lanes that have something to read, blocked and parked ones first, then by how long they are ready. They
-    are the first `limit` of those, and neither searched nor of one state."""
+    """Sort order.
+
+    `urgent` returns the first `limit` lanes with messages to read: blocked and parked ones, then those that are ready
+    the longest. It ignores `search` and `state`.
+    """
     after: str = ""
-    """The `next` of the page before."""
+    """`next` of the previous page."""
     limit: Limit = 50
 
 
-class Lane(Answer):
+class LaneDetail(Answer):
     """A partition as one group sees it."""
 
     partition: str
     partition_id: str
     state: LaneStateName
     start: int
-    """The first position that is still stored."""
+    """First position that is still stored."""
     committed: int
-    """Everything below is finished."""
+    """Position below which every message is finished."""
     leased_to: int
-    """The position up to which a lease reaches; `committed` without one."""
+    """Position up to which a lease reaches. `committed` without one."""
     head: int
     waiting: int
     failures: int
-    """Failed attempts of the message that comes next."""
+    """Failed attempts of the next message."""
     error: str | None
     next_try_at: Moment | None
     lease_ends_at: Moment | None
@@ -120,9 +141,9 @@ class Lane(Answer):
 class LanePage(Answer):
     queue: str
     group: str
-    lanes: list[Lane]
-    """By the name of their partition."""
+    lanes: list[LaneDetail]
+    """Lanes by the name of their partition."""
     next: str | None
-    """Where the next page begins, to be sent as `after`; null on the last."""
+    """Start of the next page, to send as `after`. Null on the last one."""
     complete: bool
-    """False if the page ended early because very many lanes were looked at in vain; `next` goes on."""
+    """False if the page ended early, after checking very many lanes that do not match. `next` continues."""

@@ -11,33 +11,36 @@ from fairlane.model.names import QUEUE_MODE
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=BATCH_ITEMS_MAX)]
 SubscriptionMode = Literal["", "all", "new", "new-only", "from_beginning"]
-"""Only `new` skips history. The last two are words of published clients, and mean `all` to their own server too."""
+"""Subscription mode. Only `new` skips history.
+
+The last two come from published clients, and mean `all` to their own server too.
+"""
 
 
 class PopQuery(msgspec.Struct, rename="camel"):
     """The query of a pop."""
 
     batch: Count | None = None
-    """1, unless the broker chooses."""
+    """Largest number of messages. The default is 1, or the broker's choice with `autopilot`."""
     wait: bool = False
     timeout: Annotated[int, msgspec.Meta(ge=0, le=WAIT_SECONDS_MAX * 1000)] = 30_000
-    """Milliseconds that a waiting pop waits at most."""
+    """Longest wait of a waiting pop in milliseconds."""
     consumer_group: str = QUEUE_MODE
     partitions: Count | None = None
-    """1, unless the broker chooses."""
+    """Largest number of partitions. The default is 1, or the broker's choice with `autopilot`."""
     auto_ack: bool = False
     subscription_mode: SubscriptionMode = ""
     subscription_from: str = ""
     lease_seconds: Annotated[int, msgspec.Meta(ge=0, le=LEASE_SECONDS_MAX)] = 0
-    """0: as long as the queue says."""
+    """Length of the lease. 0 for the length that the queue defines."""
     autopilot: bool = False
-    """Leave `batch` and `partitions` to the broker where they are not given."""
+    """True to let the broker choose `batch` and `partitions` if they are not given."""
     conflation: bool = False
-    """Of each partition only the newest message: decided at the group's first pop, and kept."""
+    """True to get only the newest message of each partition. Decided at the group's first pop."""
     by_lane: bool = False
-    """Answer with `lanes` instead of `messages`: less to read, for what the messages of a lane share is said once."""
+    """True to answer with `lanes` instead of `messages`, which states the common fields of a lane only once."""
     look: bool = False
-    """A person's: a group that it makes takes no place in a limited queue that consumers read."""
+    """True for a person's pop: a group that it creates takes no place in a limited queue that consumers read."""
 
 
 class PopAnyQuery(PopQuery, rename="camel"):
@@ -45,18 +48,18 @@ class PopAnyQuery(PopQuery, rename="camel"):
     task: str = ""
 
 
-class PoppedLane(msgspec.Struct, rename="camel"):
-    """Messages in a row of one lane, as a pop by lanes is answered."""
+class PopAnswerLane(msgspec.Struct, rename="camel"):
+    """Consecutive messages of one lane, in the answer of a pop by lanes."""
 
     partition: str
     partition_id: str
     first: int
-    """The position of the first message."""
+    """Position of the first message."""
     created_at: list[tuple[int, int]]
-    """(number of messages, when they were stored, in microseconds since 1970), in order."""
+    """Pairs of a number of messages and their time in microseconds since 1970, in order."""
     messages: msgspec.Raw
     failed_attempts: int = 0
-    """Of the first message."""
+    """Failed attempts of the first message."""
 
 
 class PopAnswer(msgspec.Struct, rename="camel"):
@@ -64,11 +67,11 @@ class PopAnswer(msgspec.Struct, rename="camel"):
 
     queue: str
     consumer_group: str
-    lanes: list[PoppedLane]
+    lanes: list[PopAnswerLane]
     lease_id: str | None = None
     ordered: bool = False
-    """Nobody else is given messages of these partitions meanwhile."""
+    """True if no other consumer gets messages of these partitions meanwhile."""
     lease_seconds: int = RENEW_SECONDS
-    """How long the lease is."""
+    """Length of the lease in seconds."""
     retry_delay: int = 0
-    """Milliseconds that the queue waits after a failed attempt; not there if it does not."""
+    """Milliseconds that the queue waits after a failed attempt. Omitted if it does not wait."""

@@ -1,4 +1,4 @@
-"""Problems on the wire: why a request, or one item of it, was refused."""
+"""Problems on the wire: the reason why a request, or one item of it, was refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Problem(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A problem: a sentence for people, a code for programs, and the numbers that some codes have."""
+    """A problem: a sentence for people, a code for programs, and numbers for some codes."""
 
     error: str = ""
     code: str | None = None

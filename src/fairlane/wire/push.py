@@ -12,7 +12,7 @@ from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.wire.problem import Problem
 
 
-# Many of these come with each request, and none can be part of a cycle: the collector need not look at them.
+# A request has many of these, and none can be part of a cycle, so the garbage collector need not track them.
 class Item(PushItem, rename="camel", kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """A message to store."""
 
@@ -21,11 +21,11 @@ class Item(PushItem, rename="camel", kw_only=True, gc=False, omit_defaults=True,
     deliver_at: Moment | None = None
     delay_ms: int | None = None
     producer_sub: Any = None
-    """Published clients send it, and nobody believes it: `check_wire_items` puts the caller's own in its stead."""
+    """Sent by published clients and ignored: `check_wire_items` replaces it by the subject of the caller."""
 
 
-class PlainItem(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):
-    """An `Item` that has nothing but this, as nearly all have: it is read in half the time, and needs fewer looks."""
+class UniformItem(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):
+    """An `Item` with these fields only, which is the common case. It decodes twice as fast and needs fewer checks."""
 
     queue: str
     payload: msgspec.Raw
@@ -47,12 +47,12 @@ class PushBody(msgspec.Struct, forbid_unknown_fields=True):
     items: list[Item]
 
 
-class PlainBody(msgspec.Struct, forbid_unknown_fields=True):
-    items: list[PlainItem]
+class UniformPushBody(msgspec.Struct, forbid_unknown_fields=True):
+    items: list[UniformItem]
 
 
 class PushElement(Problem, kw_only=True):
-    """The outcome of one pushed item. Some names are camelCase and some are not: so published clients know it."""
+    """The outcome of one pushed item. The mix of camelCase and snake_case is what published clients expect."""
 
     transaction_id: str = msgspec.field(name="transaction_id", default="")
     status: str
@@ -69,7 +69,7 @@ class PushElement(Problem, kw_only=True):
 
 class PushQuery(msgspec.Struct, rename="camel"):
     brief: bool = False
-    """Where all items were stored, in queues without a limit, say so by `PushedIds` instead of an element for each."""
+    """Answer with `PushedIds` if all items were stored, in queues without a limit."""
 
 
 class PushedIds(msgspec.Struct, rename="camel"):
@@ -77,7 +77,7 @@ class PushedIds(msgspec.Struct, rename="camel"):
 
     message_ids: list[str]
     partitions: list[tuple[str, int]]
-    """The partitionId of so many items in a row each."""
+    """Pairs of a partitionId and the number of consecutive items it has."""
 
 
 class PushRefusal(msgspec.Struct):

@@ -26,11 +26,11 @@ _OWN_NAMES: Final = {
     "max_wait_seconds": "maxWaitTimeSeconds",
 }
 OPTION_NAMES: Final = {name: _OWN_NAMES.get(name) or camel(name) for name in QueueOptions.__struct_fields__}
-"""What each option of a queue is called on the wire."""
+"""Name of each queue option on the wire."""
 
 
 def options_out(options: QueueOptions) -> dict[str, Any]:
-    """Every option with its effective value, by its name on the wire."""
+    """Return every option with its effective value, by its name on the wire."""
     return {wire: getattr(options, name) for name, wire in OPTION_NAMES.items()}
 
 
@@ -39,12 +39,12 @@ class ConfigureBody(Body):
     namespace: str | None = None
     task: str | None = None
     options: dict[str, Any] = msgspec.field(default_factory=dict)
-    """By their names on the wire, or those that they have everywhere else, like `leaseSeconds` or `lease_seconds`."""
+    """Options by their names on the wire, or in the form `leaseSeconds` or `lease_seconds`."""
 
 
 class OptionsBody(Body):
     options: dict[str, Any]
-    """Those that change, by any of their names."""
+    """Options to change, by any of their names."""
 
 
 class OptionsSet(Answer):
@@ -57,7 +57,7 @@ class Configured(Answer):
     configured: bool = True
     queue_id: str
     partition_id: str
-    """Of the partition `Default`."""
+    """Id of the partition `Default`."""
     queue: str
     namespace: str
     task: str
@@ -66,15 +66,15 @@ class Configured(Answer):
 
 
 class Counts(Answer):
-    """Messages by where they stand."""
+    """Messages by state."""
 
     total: int
     pending: int
     processing: int
-    """Leased now."""
+    """Leased messages."""
     completed: int
     failed: int
-    """Failed attempts that are not passed yet: each message comes again."""
+    """Failed attempts of messages that will be retried."""
     dead_letter: int
 
 
@@ -92,7 +92,7 @@ class QueueSummary(QueueHead):
 
 
 class Rates(Answer):
-    """Messages a second, in the last ten seconds."""
+    """Messages per second in the last ten seconds."""
 
     pushed: float = 0.0
     popped: float = 0.0
@@ -102,23 +102,26 @@ class Rates(Answer):
 class ListedQueue(QueueSummary):
     paused: bool
     lanes_stopped: int | None
-    """Lanes that are blocked or parked; null on a page of more than 200."""
+    """Blocked and parked lanes. Null on a page of more than 200."""
     groups: int
-    """Consumer groups; 0 if nobody has ever read the queue."""
+    """Consumer groups. 0 if the queue was never read."""
     oldest_at: Moment | None
-    """Arrival time of the oldest message that some group has not finished. In a queue without groups, arrival time of
-    the oldest stored message. Null if no such message exists, and for all but the newest 100 queues without groups."""
+    """Time of the oldest message that some group has not finished.
+
+    In a queue without groups, the time of the oldest stored message. Null if there is no such message, and for all but
+    the newest 100 queues without groups.
+    """
     rates: Rates
     spark: list[float]
-    """Messages pushed a second in the last five minutes, in 60 steps; empty on a page of more than 200."""
+    """Pushed messages per second in the last five minutes, in 60 steps. Empty on a page of more than 200."""
 
 
 class QueueList(Answer):
     queues: list[ListedQueue]
     total: int
-    """How many there are with this name, on all pages."""
+    """Number of queues with this name on all pages."""
     stats_age: int = 0
-    """Seconds since what they hold was counted; 0 unless there are very many partitions."""
+    """Seconds since the queues were counted. 0 unless there are very many partitions."""
 
 
 class QueueListQuery(ListQuery):
@@ -137,19 +140,19 @@ class PartitionDetail(Answer):
 
 class QueueDetail(QueueHead):
     options: dict[str, Any]
-    """By their names on the wire."""
+    """Options by their names on the wire."""
     partitions: list[PartitionDetail]
-    """A page of them, by name."""
+    """A page of the partitions, by name."""
     totals: Counts
     next: str | None
-    """The name after which the next page of partitions begins; null on the last."""
+    """Name after which the next page of partitions begins. Null on the last one."""
     stats_age: int = 0
-    """Seconds since the totals were counted; 0 unless there are very many partitions."""
+    """Seconds since the totals were counted. 0 unless there are very many partitions."""
 
 
 class PageQuery(Body):
     after: str = ""
-    """Only partitions whose name comes after this."""
+    """Name after which the page of partitions begins."""
     limit: Limit = 1000
 
 
@@ -178,7 +181,7 @@ class ClearedQueue(Answer):
     queue: str
     partition: str | None
     cleared: int
-    """How many messages were taken out."""
+    """Number of messages that were removed."""
 
 
 class DepthQuery(Body):
@@ -199,11 +202,11 @@ class QueueDepth(Answer):
     effective_pending: int
     partitions: list[PartitionDepth]
     capacity: int | None
-    """The queue's maxSize, null without one."""
+    """`maxSize` of the queue. Null without one."""
 
 
 class NamespaceCounts(Answer):
-    """Messages of the queues of a namespace, or of a task."""
+    """Messages of the queues of a namespace or a task."""
 
     total: int
     pending: int
@@ -240,13 +243,13 @@ class Spread(Answer):
 
 class Lag(Answer):
     time: Spread
-    """Seconds that the oldest unfinished message of each group waits."""
+    """Seconds since the oldest unfinished message of each group was pushed."""
     offset: Spread
     """Messages that each group has not finished."""
 
 
 class Throughput(Answer):
-    """Of this broker in its last full minute."""
+    """Throughput of this broker in its last full minute."""
 
     ingested_per_second: float
     processed_per_second: float

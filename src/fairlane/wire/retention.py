@@ -1,4 +1,4 @@
-"""Retention on the wire: what its rules deleted."""
+"""Retention on the wire: the deletions by its rules."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from fairlane.wire.status import TimeRange
 
 
 class Deleted(Answer):
-    """A deletion: what one rule deleted of one queue. `messages` are dead letters for the rule `dead_letters`, and
-    partitions for `partitions`; `unread` are those that some group had not finished."""
+    """Deletions of one queue by one rule.
+
+    `messages` counts dead letters for the rule `dead_letters`, and partitions for `partitions`. `unread` counts those
+    that some group had not finished.
+    """
 
     queue: str
     rule: str
@@ -23,7 +26,7 @@ class RetentionRun(Answer):
 
 
 class WentAt(Deleted):
-    """The same, in one minute."""
+    """Deletions in one minute."""
 
     at: Moment
 

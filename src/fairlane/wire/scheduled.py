@@ -8,12 +8,12 @@ from fairlane.wire.base import Answer, Body, Limit
 
 class ScheduledQuery(Body):
     after: str = ""
-    """`next` of the page before."""
+    """`next` of the previous page."""
     limit: Limit = 100
 
 
 class ScheduledMessage(Answer):
-    """A message that waits for its time."""
+    """A message that waits for its delivery time."""
 
     id: str
     transaction_id: str
@@ -25,13 +25,13 @@ class ScheduledMessage(Answer):
 
 class ScheduledPage(Answer):
     messages: list[ScheduledMessage]
-    """Next due first."""
+    """Messages, next due first."""
     next: str | None
-    """Where the next page begins; null on the last."""
+    """Start of the next page. Null on the last one."""
 
 
 class RescheduleBody(Body):
-    """The new delivery time: one of these."""
+    """A new delivery time. Exactly one field must be set."""
 
     deliver_at: Moment | None = None
     delay_ms: int | None = None
@@ -42,7 +42,7 @@ class Rescheduled(Answer):
     partition: str
     transaction_id: str
     rescheduled: bool
-    """False: the message does not wait any more, or never did."""
+    """False if the message is not scheduled."""
     deliver_at: Moment | None
 
 

@@ -1,5 +1,7 @@
-"""Schedules on the wire: an interval or cron by which the broker pushes messages. A message with a delivery time of its
-own is a scheduled message, and another thing."""
+"""Schedules on the wire: intervals or cron expressions by which the broker pushes messages.
+
+A message with its own delivery time is a scheduled message, which is something else.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import msgspec
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import NAME_CHARS_MAX
 from fairlane.model.moment import Moment
-from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name
+from fairlane.model.names import DEFAULT_PARTITION, check_name, count_or_none, name_or_none
 from fairlane.wire.base import NULL, Answer, Body, ListQuery
 
 Missed = Literal["skip", "once", "all"]
@@ -18,52 +20,49 @@ INTERVAL_SECONDS_MAX = 366 * 24 * 3600
 
 
 class ScheduleOptions(Body):
-    """Options of a schedule: what it pushes, and when."""
+    """Options of a schedule: the message and the times."""
 
     queue: str
     partition: str = DEFAULT_PARTITION
     data: msgspec.Raw = msgspec.field(default_factory=lambda: NULL)
-    """The payload; null: the name of the schedule and the time of the tick."""
+    """Payload. Null for the name of the schedule and the time of the tick."""
     type: str | None = None
     every_seconds: int | None = None
-    """Ticks are the multiples of this since 1970."""
+    """Interval in seconds. Ticks are its multiples since 1970."""
     cron: str | None = None
-    """Minute, hour, day of month, month, day of week; by the clocks of the time zone."""
+    """Cron expression: minute, hour, day of month, month, day of week, in the time zone."""
     timezone: str = "UTC"
     missed: Missed = "once"
-    """Ticks that passed while no broker ran: none of them is pushed, one for all, or each."""
+    """Handling of ticks that no broker pushed in time: skip them, push one for all, or push each."""
 
     def check(self) -> ScheduleOptions:
         check_name("queue", self.queue)
         check_name("partition", self.partition)
-        if self.type is not None:
-            check_name("type", self.type)
+        name_or_none("type", self.type)
         if (self.every_seconds is None) == (self.cron is None):
-            raise InvalidRequest("say when with an interval or with cron, and not with both")
-        if self.every_seconds is not None:
-            check_count("everySeconds", self.every_seconds, least=1, most=INTERVAL_SECONDS_MAX)
-        if self.cron is not None:
-            check_name("cron", self.cron, chars_max=NAME_CHARS_MAX)
+            raise InvalidRequest("give either an interval or cron, not both")
+        count_or_none("everySeconds", self.every_seconds, least=1, most=INTERVAL_SECONDS_MAX)
+        name_or_none("cron", self.cron, chars_max=NAME_CHARS_MAX)
         if self.missed not in ("skip", "once", "all"):
             raise InvalidRequest(f"missed is {self.missed!r:.40}; it must be skip, once or all")
         return self
 
 
 class Schedule(ScheduleOptions, forbid_unknown_fields=False):
-    """A schedule by its name, and where it stands."""
+    """A schedule with its name and state."""
 
     name: str
     paused_at: Moment | None = None
     next_at: Moment | None = None
-    """None while it is paused."""
+    """Time of the next tick. None while it is paused."""
     next_runs: list[Moment] = msgspec.field(default_factory=list)
     """The next five ticks."""
     refused: str | None = None
-    """Why its message does not fit the type of its queue, so that it does not tick; null if it fits."""
+    """Reason why its message does not fit the type of its queue, which stops the schedule. Null if it fits."""
 
 
 class ScheduleListQuery(ListQuery):
-    """`search` also finds the queues that they push to."""
+    """A page of the list of schedules. `search` also matches their queues."""
 
     sort: Literal["name", "queue", "next"] = "name"
 
@@ -71,7 +70,7 @@ class ScheduleListQuery(ListQuery):
 class Schedules(Answer):
     schedules: list[Schedule]
     total: int = 0
-    """How many there are, on all pages."""
+    """Number of schedules on all pages."""
 
 
 class ScheduleDeleted(Answer):

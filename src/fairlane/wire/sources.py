@@ -1,4 +1,4 @@
-"""Sources on the wire: collections of records that somebody else keeps, and what is known of them here."""
+"""Sources on the wire: collections of records of other services, and the progress of reading them."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ import msgspec
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import COUNT_MAX, TYPE_CHARS_MAX
 from fairlane.model.moment import Moment
-from fairlane.model.names import check_count, check_name
+from fairlane.model.names import check_count, check_name, name_or_none
 from fairlane.wire.base import Answer, Body, ListQuery
 
 RECORDS_MAX = 1000
-"""Of one commit: a page of somebody's API."""
+"""Largest number of records in one commit, which is a page of an API."""
 CURSOR_CHARS_MAX = 8192  # a cursor may be a whole URL
 HASH_CHARS_MAX = 128
 Token = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 
 
 class SourceView(Answer):
-    """A source: how far its records were read, and who reads them."""
+    """A source: its progress, and the poller that reads it."""
 
     name: str
     revision: str
-    """Another one after every commit; empty before the first."""
+    """Revision, which changes with every commit. Empty before the first."""
     cursor: str | None
-    """Where reading new records goes on; null: at the beginning."""
+    """Cursor of the next new records. Null at the beginning."""
     token: int
-    """Of the newest lease: greater than every token before it."""
+    """Token of the newest lease. It is greater than all earlier tokens."""
     leased_until: Moment | None
     created_at: Moment
     sweep: int
-    """How many sweeps were begun."""
+    """Number of sweeps that were started."""
     sweeping: bool
     sweep_cursor: str | None
-    """Where the sweep goes on; null: at the beginning."""
+    """Cursor of the sweep. Null at the beginning."""
     swept_at: Moment | None
-    """When the last sweep ended."""
+    """Time of the end of the last sweep."""
     committed_at: Moment | None
     records: int
-    """How many are known."""
+    """Number of known records."""
 
 
 class SourceListQuery(ListQuery):
@@ -50,13 +50,13 @@ class SourceListQuery(ListQuery):
 class SourceList(Answer):
     sources: list[SourceView]
     total: int = 0
-    """How many there are, on all pages."""
+    """Number of sources on all pages."""
 
 
 class SourceLeaseBody(Body):
     seconds: int = 60
     token: Token | None = None
-    """Of the lease to keep; without one another is taken."""
+    """Token of the lease to renew. Without it, a new lease is taken."""
 
 
 class SourceReleaseBody(Body):
@@ -74,14 +74,17 @@ class SourceDeleted(Answer):
 
 
 class SourceRecord(Body, omit_defaults=True):
-    """A record as it was read. What has the same hash is the same; behind a `#` may stand by which rule it was made:
-    hashes of different rules tell nothing of each other."""
+    """A record as it was read.
+
+    Records with the same hash are the same. The part after a `#` names the rule of the hash; hashes of different rules
+    cannot be compared.
+    """
 
     key: str
     hash: str
     data: msgspec.Raw
     partition: str | None = None
-    """Of its messages; without one the key."""
+    """Partition of its messages. The default is the key."""
 
     def changed_from(self, hash: str) -> bool:
         return self.hash != hash and self.hash.partition("#")[2] == hash.partition("#")[2]
@@ -89,32 +92,33 @@ class SourceRecord(Body, omit_defaults=True):
     def check(self) -> None:
         check_name("key", self.key)
         check_name("hash", self.hash, chars_max=HASH_CHARS_MAX)
-        if self.partition is not None:
-            check_name("partition", self.partition)
+        name_or_none("partition", self.partition)
 
 
 class SourcePage(Body, omit_defaults=True):
-    """One page of a source: where reading goes on, and the records that were read. It is of the sweep if that is said,
-    and of the reading of new records otherwise."""
+    """One page of a source: the records, and the cursor to continue with.
+
+    It belongs to the sweep if `sweep` is set, and otherwise to the reading of new records.
+    """
 
     token: Token
     before: str
-    """The revision that it follows."""
+    """Revision that the page follows."""
     revision: str
-    """The one that it makes; the same at every try."""
+    """Revision that the page creates. It is the same in every retry."""
     queue: str
     cursor: str | None = None
     records: Annotated[list[SourceRecord], msgspec.Meta(max_length=RECORDS_MAX)] = msgspec.field(default_factory=list)
     type: str | None = None
-    """Messages have the type `type.created` and so on; without one `created` and so on."""
+    """Prefix of message types, as in `type.created`. None for plain `created` and so on."""
     sweep: bool = False
-    """A page of the sweep, which finds what changed and what is gone."""
+    """True for a page of the sweep, which finds changed and deleted records."""
     begin: bool = False
-    """The first page of a sweep."""
+    """True for the first page of a sweep."""
     last: bool = False
-    """All pages of the sweep were read: records that it did not see are gone."""
+    """True if the sweep has read all pages. Records that it did not see are deleted."""
     trace_context: dict[str, str] = msgspec.field(default_factory=dict)
-    """For the headers of its messages: `traceparent` and `tracestate`."""
+    """Headers `traceparent` and `tracestate` for its messages."""
 
     def check(self) -> SourcePage:
         check_count("token", self.token, least=0, most=COUNT_MAX)
@@ -124,10 +128,8 @@ class SourcePage(Body, omit_defaults=True):
             check_name("before", self.before)
         if self.before == self.revision:
             raise InvalidRequest("a commit makes another revision than the one it follows")
-        if self.cursor is not None:
-            check_name("cursor", self.cursor, chars_max=CURSOR_CHARS_MAX)
-        if self.type is not None:
-            check_name("type", self.type, chars_max=TYPE_CHARS_MAX - len(".created"))
+        name_or_none("cursor", self.cursor, chars_max=CURSOR_CHARS_MAX)
+        name_or_none("type", self.type, chars_max=TYPE_CHARS_MAX - len(".created"))
         if not self.sweep and (self.begin or self.last):
             raise InvalidRequest("begin and last are words of a sweep")
         if len(self.records) > RECORDS_MAX:
@@ -146,6 +148,6 @@ class SourceCommitted(Answer):
     unchanged: int = 0
     deleted: int = 0
     repeated: bool = False
-    """It was done before, and nothing happened now."""
+    """True if the commit was applied before. Nothing changed now."""
     more: bool = False
-    """There may be more records that are gone: commit the last page again, without records."""
+    """True if there may be more deleted records. Commit the last page again, without records."""

@@ -1,4 +1,4 @@
-"""Specs on the wire: planned, applied, and those that were."""
+"""Specs on the wire: plans, applied versions and their history."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Kind = Literal["queue", "command", "webhook", "schedule", "poller"]
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One setting."""
+    """A change of one setting."""
 
     sign: Sign
     setting: str
     before: Any = None
     after: Any = None
     danger: str | None = None
-    """What messages may be lost, refused or exposed by it."""
+    """Description of messages that may be lost, refused or exposed by the change."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One queue, command, webhook, schedule or poller."""
+    """A change of one queue, command, webhook, schedule or poller."""
 
     sign: Sign
     kind: Kind
@@ -40,32 +40,32 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class SpecPlanBody(Body):
     spec: msgspec.Raw
-    """The document that `fairlane spec compile` prints."""
+    """Document that `fairlane spec compile` prints."""
 
 
 class SpecApplyBody(SpecPlanBody):
     source: str = ""
-    """The text that it was compiled from, to be kept with it."""
+    """Text that it was compiled from, stored with it."""
     applied_by: str = ""
     consent: bool = False
-    """Whether messages may be lost, refused or exposed by it."""
+    """True to accept that messages may be lost, refused or exposed."""
     version: int | None = None
-    """That of the plan: the apply is refused if another was applied since."""
+    """Version of the plan. The apply is refused if another version was applied since."""
 
 
 class SpecPlan(Answer):
-    """The plan of a spec: what applying it would change now."""
+    """The plan of a spec: the changes of applying it now."""
 
     app: str
     hash: str
     version: int
-    """The last that was applied, of whatever app; 0 before the first."""
+    """Last applied version of any app. 0 before the first."""
     changes: list[Change]
-    """Against what is there, also by other hands."""
+    """Changes from the current state, which may have been changed by other means."""
     drift: list[Change]
-    """What was changed otherwise since the app was last applied."""
+    """Changes by other means since the app was last applied."""
     dangers: list[str]
-    """By what messages may be lost, refused or exposed: such a plan is applied only with consent."""
+    """Changes that may lose, refuse or expose messages. Such a plan needs consent."""
 
 
 class SpecHead(Answer):
@@ -80,13 +80,13 @@ class SpecHead(Answer):
 
 class SpecApplied(SpecHead):
     changes: list[Change]
-    """Empty if nothing had to be done: then the version is the one that was there."""
+    """Changes that were made. Empty if there were none, and then the version is the existing one."""
 
 
 class SpecDetail(SpecHead):
     source: str
     raw: msgspec.Raw = msgspec.field(name="spec")
-    """The document: JSON."""
+    """Document as JSON."""
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -100,19 +100,19 @@ class SpecListQuery(ListQuery):
 class SpecList(Answer):
     specs: list[SpecDetail]
     total: int = 0
-    """How many apps there are, on all pages."""
+    """Number of apps on all pages."""
 
 
 class SpecVersionsQuery(Body):
     app: str | None = None
     before: Annotated[int, msgspec.Meta(ge=1, le=2**53)] | None = None
-    """Only versions before this one."""
+    """Largest version, exclusive."""
     limit: Limit = 100
 
 
 class SpecVersionList(Answer):
     versions: list[SpecHead]
-    """Newest first."""
+    """Versions, newest first."""
 
 
 class SpecExportQuery(Body):
@@ -122,4 +122,4 @@ class SpecExportQuery(Body):
 class SpecExported(Answer):
     app: str
     spec: msgspec.Raw
-    """As it is now, with what was changed otherwise."""
+    """Current state, with changes by other means."""

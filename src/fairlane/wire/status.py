@@ -1,4 +1,4 @@
-"""Status of a broker on the wire: health, what waits, and how long verbs take."""
+"""Status of a broker on the wire: health, journal, admission and latencies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairlane.wire.base import Answer, Body
 
 
 class SpanQuery(Body):
-    """A range of time, and the queues that are meant."""
+    """A time range, and the queues to report on."""
 
     since: Moment | None = msgspec.field(name="from", default=None)
     until: Moment | None = msgspec.field(name="to", default=None)
@@ -30,20 +30,37 @@ class Alive(Answer):
 class JournalStatus(Answer):
     store_up: bool
     why_not: str | None
-    """What the store said, while it is away."""
+    """Error of the store while it is down."""
     away_seconds: float
     entries: int
     messages: int
     lanes: int
-    """Partitions whose pushes or acks wait here."""
+    """Partitions with pushes or acks in the journal."""
     bytes: int
     bytes_max: int
     failed: int
     oldest_seconds: float | None
     drain_rate: float
-    """Messages that left it a second, lately."""
+    """Messages that left the journal per second, lately."""
     acks_lost: int
-    """Acks whose lease had ended when the store was back."""
+    """Acks whose lease had ended when the store came back."""
+
+
+class HealthWorker(Answer, rename=None):
+    worker_id: int
+    status: str = "active"
+
+
+class Health(Answer, rename=None):
+    status: str
+    database: str
+    server: str = "fairlane"
+    worker_id: int
+    version: str
+    store: str
+    uptime_seconds: float
+    queen: HealthWorker
+    """For clients of Queen."""
 
 
 class Ready(Answer):
@@ -60,7 +77,7 @@ class Connections(Answer):
 
 class RequestCounts(Answer):
     pending: int
-    """Requests handed over and not answered yet."""
+    """Requests that are not answered yet."""
     completed: int
     parked: int
     """Long polls that wait for messages."""
@@ -76,13 +93,13 @@ class VerbStatus(Answer, rename=None):
 
 
 class AdmissionKind(Answer, rename=None):
-    """The limits of one kind of request, and which way those went that came."""
+    """Limits and decisions for one kind of request."""
 
     wait_seconds: float
-    """How long one more would wait now; of a pop, its acks."""
+    """Estimated wait of a new request. For a pop, the wait of its acks."""
     wait_seconds_max: float
     operations_max: int
-    """0: it never becomes an operation."""
+    """Limit of operations. 0 if such requests never become operations."""
     decisions: dict[str, int]
 
 
@@ -92,7 +109,7 @@ class AdmissionStatus(Answer):
 
 class EngineStatus(Answer, rename=None):
     connections: Connections
-    """To the database."""
+    """Connections to the database."""
     queue: RequestCounts
     operations: dict[str, VerbStatus]
     admission: AdmissionStatus
@@ -100,13 +117,13 @@ class EngineStatus(Answer, rename=None):
 
 
 class FailedEntry(Answer):
-    """Messages, or acks, that the store refused when they came from the journal; its id is that of the operation."""
+    """Messages or acks from the journal that the store refused. They have the id of the operation."""
 
     id: str
     kind: str
     queue: str | None
     consumer_group: str | None
-    """Of acks."""
+    """Consumer group of acks."""
     partition: str
     messages: int
     error: str
@@ -134,7 +151,7 @@ class Cpu(Answer):
 class Rate(Answer):
     total: int
     rate: float
-    """A second, since the broker started."""
+    """Calls per second since the broker started."""
 
 
 class Pool(Answer):

@@ -15,7 +15,7 @@ class TenantBody(Body):
 
 
 class Used(Answer):
-    """Counts of what a tenant has, where there may be a quota of it."""
+    """Current usage of a tenant, for every quota."""
 
     queues: int
     partitions: int
@@ -26,9 +26,9 @@ class Used(Answer):
 class Tenant(Answer):
     name: str
     quotas: Quotas
-    """Those that are not named are not limited."""
+    """Quotas of the tenant. Those that are not named have no limit."""
     created_at: Moment | None = None
-    """Null of the default one, which is always there."""
+    """Time of creation. Null for the default tenant, which always exists."""
 
 
 class TenantDetail(Tenant):
@@ -37,7 +37,7 @@ class TenantDetail(Tenant):
 
 class Tenants(Answer):
     tenants: list[Tenant]
-    """By name."""
+    """Tenants by name."""
 
 
 class TenantDeleted(Answer):

@@ -1,4 +1,4 @@
-"""Traces on the wire. Their answers are snake_case, as their readers expect."""
+"""Traces on the wire. Answers are snake_case, for published clients."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class NamedTraceEntry(TraceEntry, rename=None):
     queue_name: str | None
     partition_name: str | None
     message_payload: msgspec.Raw
-    """null once the message is gone."""
+    """Payload of the message. Null if it was deleted."""
 
 
 class NamedTraceList(Answer, rename=None):
@@ -68,7 +68,7 @@ class TraceNameList(Answer, rename=None):
 
 class NamedTraceQuery(Body):
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
-    """A page ends earlier when its payloads become too large for one answer."""
+    """Size of the page. A page ends earlier if its payloads become too large for one answer."""
     offset: Offset = 0
 
 

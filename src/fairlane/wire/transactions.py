@@ -10,7 +10,7 @@ from fairlane.wire.push import Item
 
 
 class TransactionStep(Item, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One step of a transaction: a push (its items, or one item flat, which has no type of its own) or an ack."""
+    """One step of a transaction: an ack, or a push of `items` or of one item in the fields of the step."""
 
     type: str
     items: list[Item] | None = None
@@ -30,14 +30,14 @@ class TransactionBody(msgspec.Struct, rename="camel", omit_defaults=True, forbid
     operations: list[TransactionStep] = msgspec.field(default_factory=list)
     required_leases: list[str] | None = None
     isolation: str = "serializable"
-    """The weakest level that will do: `serializable`, `repeatable read` or `read committed`."""
+    """Weakest acceptable isolation level: `serializable`, `repeatable read` or `read committed`."""
     kv: list[msgspec.Raw] | None = None
-    """Refused, as timers are: there is no key-value store here, and what is scheduled is no part of a transaction."""
+    """Refused, like timers: there is no key-value store, and scheduled messages are not part of a transaction."""
     timers: list[msgspec.Raw] | None = None
 
 
 class TransactionResult(msgspec.Struct, rename="camel", kw_only=True):
-    """The outcome of one step: a pushed item's fields, or an ack's."""
+    """The outcome of one step, with the fields of a push or of an ack."""
 
     index: int = 0
     type: str
@@ -52,10 +52,10 @@ class TransactionResult(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class TransactionAnswer(Problem, kw_only=True):
-    """The outcome of a transaction: all of it or, with a problem, nothing."""
+    """The outcome of a transaction: all steps or, with a problem, none."""
 
     transaction_id: str = msgspec.field(name="transactionId")
     success: bool
     isolation: Isolation
-    """The level at which it ran."""
+    """Isolation level at which it ran."""
     results: list[TransactionResult]

@@ -1,4 +1,4 @@
-"""Workers on the wire."""
+"""Workers on the wire: their reports, and the effects that their handlers store."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from fairlane.model.limits import SECONDS_MAX
 from fairlane.model.moment import Moment
 from fairlane.wire.base import Answer, Body, ListQuery
 
@@ -13,47 +14,47 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 
 
 class WorkerQueue(Body):
-    """A worker's numbers for one queue and group."""
+    """Numbers of a worker for one queue and group."""
 
     queue: str
     group: str
     concurrency: Count
     in_hand: Count
-    """Messages that it holds now."""
+    """Messages that the worker holds now."""
     handled: Count
     failed: Count
     mean_ms: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """How long a message takes, lately."""
+    """Recent average handling time of a message in milliseconds."""
 
 
 class WorkerReport(Body):
-    """A worker, and its work."""
+    """The report of a worker."""
 
     app: str
     hostname: str
     pid: Count
     queues: Annotated[list[WorkerQueue], msgspec.Meta(max_length=1000)]
     current: Annotated[list[str], msgspec.Meta(max_length=100)] = msgspec.field(default_factory=list)
-    """TransactionIds of messages that it works on now; the first of them."""
+    """TransactionIds of the first messages that it handles now."""
 
 
-class Worker(WorkerReport, forbid_unknown_fields=False):
-    """A worker that is alive."""
+class LiveWorker(WorkerReport, forbid_unknown_fields=False):
+    """A live worker."""
 
     id: str
     seen_at: Moment
 
 
 class WorkerListQuery(ListQuery):
-    """`search` finds apps, machines and queues."""
+    """A page of the list of workers. `search` matches apps, machines and queues."""
 
     sort: Literal["id", "app", "host", "seen"] = "id"
 
 
 class Workers(Answer):
-    workers: list[Worker]
+    workers: list[LiveWorker]
     total: int = 0
-    """How many there are, on all pages. What follows is of all that are alive."""
+    """Number of workers on all pages. The following fields count all live workers."""
     machines: int = 0
     in_hand: int = 0
     concurrency: int = 0
@@ -64,3 +65,21 @@ class Workers(Answer):
 class WorkerLeft(Answer):
     id: str
     left: bool
+
+
+class EffectQuery(Body):
+    partition_id: str
+    """Partition of the message."""
+
+
+class EffectBody(Body):
+    partition_id: str
+    """Partition of the message."""
+    value: msgspec.Raw
+    seconds: Annotated[int, msgspec.Meta(ge=1, le=SECONDS_MAX)] = 7 * 24 * 3600
+
+
+class Effect(Answer):
+    key: str
+    value: msgspec.Raw
+    """Value that was stored first."""

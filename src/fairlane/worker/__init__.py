@@ -1,4 +1,4 @@
-"""Workers: take messages, give them to an app's handlers, and ack by the verdicts."""
+"""Workers: pop messages, run an app's handlers, and ack with their verdicts."""
 
 from fairlane.worker.worker import Worker
 

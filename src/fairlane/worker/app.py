@@ -1,4 +1,4 @@
-"""The app: what its functions handle, and what they are given."""
+"""The app: registers handlers, providers, middlewares and schedules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, SECONDS_MAX
-from fairlane.model.names import QUEUE_MODE, check_count, check_name
+from fairlane.model.names import QUEUE_MODE, check_count, check_name, count_or_none, name_or_none
 from fairlane.model.queue import queue_options
 from fairlane.model.verdict import Dead, Fail, Verdict
 from fairlane.runtime.clock import wall_clock
@@ -28,23 +28,23 @@ Middleware = Callable[[Context, Next], Awaitable[Any]]
 
 
 class HandlerOptions(TypedDict, total=False):
-    """Options of a handler; `Handler` says what they are by default."""
+    """Options of a handler. `Handler` has the defaults."""
 
     concurrency: int | None
     """Calls, or batches, that a worker runs at once."""
     lease_seconds: int | None
     processes: bool
-    """Run the function in processes of its own."""
+    """Run the function in separate processes."""
     timeout: float | None
-    """Seconds for one call: one that takes longer is a failed attempt."""
+    """Time limit of one call in seconds. A longer call is a failed attempt."""
     max_attempts: int | None
-    """Attempts of a message in all; after the last it is a dead letter. Never more than the queue gives it."""
+    """Attempts before a message becomes a dead letter. The queue's own limit still applies."""
     backoff: float | None
-    """Seconds to wait after the first failed attempt, doubled after each further one; instead of the queue's."""
+    """Seconds to wait after the first failed attempt, doubled after each further one. Overrides the queue's backoff."""
     backoff_max: float
-    """That it does not grow beyond; 60 unless told otherwise."""
+    """Upper limit of the backoff in seconds, 60 by default."""
     options: dict[str, Any]
-    """Options of the queue, as `Client.configure` takes them: `--plan` shows what would change, `--apply` sets them."""
+    """Options of the queue, as `Client.configure` takes them. `--plan` shows what would change, `--apply` sets them."""
 
 
 class GroupOptions(HandlerOptions, total=False):
@@ -52,7 +52,7 @@ class GroupOptions(HandlerOptions, total=False):
 
 
 class Handler(msgspec.Struct, frozen=True, kw_only=True):
-    """A function and what it was registered for."""
+    """A registered function and its options."""
 
     function: Callable[..., Any]
     queue: str
@@ -60,31 +60,27 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     type: str | None = None
     size: int = 1
-    """Messages of one call."""
+    """Maximum number of messages in one call."""
     concurrency: int | None = None
     lease_seconds: int | None = None
-    """None: as long as the queue says."""
+    """None means the lease time of the queue."""
     processes: bool = False
     timeout: float | None = None
     max_attempts: int | None = None
     backoff: float | None = None
-    """None: the queue's, or if it has none that of the worker."""
+    """None means the queue's backoff, or the worker's if the queue has none."""
     backoff_max: float = BACKOFF_SECONDS_MAX
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def check(self) -> Handler:
-        """Return it. Raises InvalidRequest with the first option, or else the function, that is wrong."""
+        """Return the handler. Raises InvalidRequest for the first invalid option, or for an unsuitable function."""
         check_name("queue", self.queue)
         check_name("group", self.group)
-        if self.type is not None:
-            check_name("type", self.type)
+        name_or_none("type", self.type)
         check_count("size", self.size, least=1, most=BATCH_ITEMS_MAX)
-        if self.lease_seconds is not None:
-            check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
-        if self.concurrency is not None:
-            check_count("concurrency", self.concurrency, least=1, most=BATCH_ITEMS_MAX)
-        if self.max_attempts is not None:
-            check_count("max_attempts", self.max_attempts, least=1, most=BATCH_ITEMS_MAX)
+        count_or_none("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
+        count_or_none("concurrency", self.concurrency, least=1, most=BATCH_ITEMS_MAX)
+        count_or_none("max_attempts", self.max_attempts, least=1, most=BATCH_ITEMS_MAX)
         for name, least in (("timeout", 0.001), ("backoff", 0.0), ("backoff_max", 0.0)):
             seconds = getattr(self, name)
             if seconds is None and name != "backoff_max":
@@ -95,7 +91,7 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidRequest(f"{name} is {seconds}; it must be between {least:g} and {SECONDS_MAX} seconds")
         queue_options(**self.options)
         if not callable(self.function):
-            raise InvalidRequest(f"a handler is a function, not {type(self.function).__name__}")
+            raise InvalidRequest(f"a handler must be a function, not {type(self.function).__name__}")
         if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
             raise InvalidRequest(
                 f"{self.name} is a generator function, which runs nothing when called; do not use yield"
@@ -107,7 +103,7 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
         return str(getattr(self.function, "__qualname__", self.function))
 
     def described(self, concurrency: int) -> str:
-        """Return a line for the log: which messages it handles, and how many at once."""
+        """Return a description for the log: which messages the handler takes, and its concurrency."""
         parts = [
             f"type {self.type!r}" if self.type is not None else None,
             f"group {self.group!r}" if self.group != QUEUE_MODE else None,
@@ -117,8 +113,10 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(part for part in parts if part is not None)
 
     def after_failure(self, failed: Fail, attempt: int, otherwise: float | None) -> Verdict:
-        """What becomes of a message whose attempt of this number failed. `otherwise` is the backoff, in seconds, of a
-        handler that names none; None: the queue's."""
+        """Return the verdict on a message whose attempt number `attempt` failed.
+
+        `otherwise` is the backoff in seconds for a handler without its own. None means the queue's backoff.
+        """
         if self.max_attempts is not None and attempt >= self.max_attempts:
             return Dead(failed.error)
         first = otherwise if self.backoff is None else self.backoff
@@ -137,15 +135,17 @@ class Every(msgspec.Struct, frozen=True, kw_only=True):
     missed: Missed
 
 
-class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """The handlers of one queue and group: one for whole batches, or one for each type of message and, with the type
-    None, one for all others."""
+class HandlerGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """The handlers of one queue and group.
+
+    There is one batch handler, or one handler per message type. The type None handles all other types.
+    """
 
     queue: str
     group: str
     handlers: dict[str | None, Handler]
     mapping: Callable[[bytes], bytes] | None = None
-    """Makes a message the input of a command; without it the message is the input."""
+    """Maps a message to the input of a command. Without it the message is the input."""
 
     @property
     def size(self) -> int:
@@ -157,11 +157,14 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lease_seconds(self) -> int | None:
-        """The longest that a handler names; None if none does, so that the queue's setting holds."""
+        """The longest lease time of the handlers. None means the lease time of the queue."""
         return max((one.lease_seconds for one in self.handlers.values() if one.lease_seconds), default=None)
 
     def concurrency(self, otherwise: int | None = None) -> int:
-        """What the handlers ask for, or else `otherwise`."""
+        """Return the highest concurrency of the handlers.
+
+        If no handler sets one, returns `otherwise` or the default.
+        """
         asked = [handler.concurrency for handler in self.handlers.values() if handler.concurrency]
         return max(asked) if asked else otherwise or (1 if self.batched else CONCURRENCY)
 
@@ -172,12 +175,12 @@ _OPTIONS: Final = {
     "command": HandlerOptions.__optional_keys__,
     "every": HandlerOptions.__optional_keys__,
 }
-"""Options by decorator."""
+"""Allowed options by decorator."""
 
 
 def _check_options(decorator: str, options: dict[str, Any]) -> None:
     if unknown := sorted(options.keys() - _OPTIONS[decorator]):
-        from fairlane.spec.text.source import suggestion  # only for the mistake
+        from fairlane.spec.text.source import suggestion  # only needed for the error
 
         meant = suggestion(unknown[0], _OPTIONS[decorator])
         raise InvalidRequest(f"@app.{decorator} has no option {unknown[0]!r:.80}; {meant}")
@@ -191,9 +194,9 @@ class App:
         @app.handler("orders", group="billing", concurrency=8)
         async def bill(order: Order, ctx: Context) -> None: ...
 
-    A handler's first parameter is the payload, decoded as its annotation says. A parameter annotated `Context` is
-    the context, and one annotated with what a provider returns is that. Coroutine functions run on an event loop,
-    others in threads, and with `processes=True` in processes.
+    A handler's first parameter is the payload, decoded as the type of its annotation. Parameters annotated `Context`
+    or with the return type of a provider get the context or the provided object. Coroutine functions run on an event
+    loop, other functions in threads, or in processes with `processes=True`.
     """
 
     def __init__(self, name: str = "app") -> None:
@@ -204,18 +207,23 @@ class App:
         self.schedules: list[Every] = []
 
     def handler(self, queue: str, *, type: str | None = None, **options: Unpack[GroupOptions]) -> Callable[[F], F]:
-        """The function handles the messages of a queue, or those of one `type`, each by itself."""
-        return self._registers("handler", "message", queue, type=type, **options)
+        """Register a function that handles single messages of a queue, or only those of one `type`."""
+        return self._register("handler", "message", queue, type=type, **options)
 
     def command(self, name: str, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
-        """The function carries out a command: a message in the queue of that name, and every message of the queues that
-        specs map to it by `map_to`. What it returns is kept as the result of the message."""
-        return self._registers("command", "command", name, **options)
+        """Register a function that runs a command.
+
+        It handles the messages in the queue of that name, and those of all queues that specs map to the command with
+        `map_to`. Its return value is stored as the result of the message.
+        """
+        return self._register("command", "command", name, **options)
 
     def batch(self, queue: str, *, size: int = 100, **options: Unpack[GroupOptions]) -> Callable[[F], F]:
-        """The function handles up to `size` messages at once. Its first parameter is a list of payloads; it returns
-        None, or a result for each."""
-        return self._registers("batch", "batch", queue, size=size, **options)
+        """Register a function that handles up to `size` messages at once.
+
+        Its first parameter is a list of payloads. It returns None, or one result per message.
+        """
+        return self._register("batch", "batch", queue, size=size, **options)
 
     def every(
         self,
@@ -227,28 +235,30 @@ class App:
         name: str | None = None,
         **options: Unpack[HandlerOptions],
     ) -> Callable[[F], F]:
-        """The function is called at every tick of a schedule: an interval like `5m`, or cron by the clocks of a time
-        zone; once, however many workers there are. The schedule, and the queue that its ticks go through, have the
-        name of the function or the one given."""
+        """Register a function that runs at every tick of a schedule, on one worker only.
+
+        The schedule is an interval such as `5m`, or cron in a time zone. The schedule and its queue have the name of
+        the function, or `name`.
+        """
         if callable(interval):
-            raise InvalidRequest('@app.every needs to know when: write @app.every("5m")')
+            raise InvalidRequest('@app.every needs an interval: write @app.every("5m")')
         if (interval is None) == (cron is None):
-            raise InvalidRequest("say when with an interval or with cron, and not with both")
+            raise InvalidRequest("give either an interval or cron, not both")
         seconds = None if interval is None else seconds_in(interval)
 
         def register(function: F) -> F:
-            from fairlane.runtime.ticks import next_tick  # only for schedules: cron takes a while to import
+            from fairlane.runtime.ticks import next_tick  # cron is slow to import
 
             called = name or str(getattr(function, "__name__", ""))
             ticking = ScheduleOptions(queue=called, every_seconds=seconds, cron=cron, timezone=timezone, missed=missed)
             next_tick(ticking.check(), wall_clock())
-            self._registers("every", "message", called, **{"concurrency": 1, **options})(function)
+            self._register("every", "message", called, **{"concurrency": 1, **options})(function)
             self.schedules.append(Every(name=called, seconds=seconds, cron=cron, timezone=timezone, missed=missed))
             return function
 
         return register
 
-    def _registers(self, decorator: str, kind: Kind, queue: str, **options: Any) -> Callable[[F], F]:
+    def _register(self, decorator: str, kind: Kind, queue: str, **options: Any) -> Callable[[F], F]:
         if callable(queue):
             raise InvalidRequest(f'@app.{decorator} needs a name: write @app.{decorator}("orders")')
         _check_options(decorator, options)
@@ -269,19 +279,26 @@ class App:
         return register
 
     def middleware(self, function: Middleware) -> Middleware:
-        """`async def around(ctx, call)` is called for every message or batch, and calls `await call()` for what is
-        inside it. The first one registered is outermost."""
+        """Register a middleware, `async def around(ctx, call)`, which calls `await call()` to go on.
+
+        It runs for every message or batch. The first registered middleware is the outermost.
+        """
         self.middlewares.append(function)
         return function
 
     def provide(self, function: F) -> F:
-        """The function, a coroutine function or an (async) generator makes what parameters annotated with its return
-        type are given: once for a worker. A generator goes on when the worker stops."""
+        """Register a provider for parameters annotated with its return type. It runs once per worker.
+
+        A provider is a function, a coroutine function or a generator, which resumes when the worker stops.
+        """
         self.providers.append(function)
         return function
 
     def declared(self) -> dict[str, dict[str, Any]]:
-        """The options that handlers declare, by queue. InvalidRequest if those of a queue do not agree."""
+        """Return the queue options that handlers declare, by queue.
+
+        Raises InvalidRequest if two handlers declare different values.
+        """
         found: dict[str, dict[str, Any]] = {}
         for handler in self.handlers:
             known = found.setdefault(handler.queue, {})
@@ -292,8 +309,8 @@ class App:
                     )
         return found
 
-    def subscriptions(self, queues: list[str] | None = None) -> list[Subscription]:
-        """By queue and group, of all queues or of those named."""
+    def handler_groups(self, queues: list[str] | None = None) -> list[HandlerGroup]:
+        """Return the handlers grouped by queue and group, for all queues or those named."""
         unknown = sorted(set(queues or ()) - {handler.queue for handler in self.handlers})
         if unknown:
             raise InvalidRequest(f"the app has no handler for queue {unknown[0]!r:.80}")
@@ -301,4 +318,4 @@ class App:
         for handler in self.handlers:
             if not queues or handler.queue in queues:
                 found.setdefault((handler.queue, handler.group), {})[handler.type] = handler
-        return [Subscription(queue=queue, group=group, handlers=handlers) for (queue, group), handlers in found.items()]
+        return [HandlerGroup(queue=queue, group=group, handlers=handlers) for (queue, group), handlers in found.items()]

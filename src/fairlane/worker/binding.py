@@ -1,5 +1,7 @@
-"""Bindings: what each parameter of a handler is given, by its annotation: the payload, the context, or what a provider
-makes when a worker starts and ends when it stops."""
+"""Bindings: the value of each parameter of a handler, chosen by its annotation.
+
+The value is the payload, the context, or an object that a provider creates when the worker starts.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from typing import Any
 from fairlane.client.consume import is_coroutine
 from fairlane.errors import InvalidRequest
 from fairlane.model.message import decoder_of
-from fairlane.worker.app import App, Handler, Subscription
+from fairlane.worker.app import App, Handler, HandlerGroup
 from fairlane.worker.context import Context
 
 _DATA = object()
@@ -20,13 +22,13 @@ _CONTEXT = object()
 
 
 class Binding:
-    """A binding: how to call a handler. `decode` reads one payload."""
+    """A handler with the values for its parameters. `decode` decodes one payload."""
 
     def __init__(self, handler: Handler, provided: Mapping[Any, Any]) -> None:
         self.handler = handler
         self.is_async = is_coroutine(handler.function)
         self._slots: list[Any] = []
-        data: Any = _DATA  # in case that no parameter takes it
+        data: Any = _DATA  # if no parameter takes the payload
         for name, annotation in _parameters(handler):
             if annotation is Context:
                 self._slots.append(_CONTEXT)
@@ -62,11 +64,11 @@ class Binding:
         if self.is_async:
             raise InvalidRequest(f"{self.handler.name} is a coroutine function: it cannot run in a process")
         if any(slot is not _DATA for slot in self._slots):
-            raise InvalidRequest(f"{self.handler.name} runs in a process, where it can be given its payload only")
+            raise InvalidRequest(f"{self.handler.name} runs in a process, so it can only take its payload")
 
 
 def _hints_of(function: Any) -> dict[str, Any]:
-    """Annotations as types. InvalidRequest says which one cannot be read."""
+    """Return the annotations as types. Raises InvalidRequest if one cannot be resolved."""
     try:
         return typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError, AttributeError) as error:
@@ -84,7 +86,7 @@ def _parameters(handler: Handler) -> list[tuple[str, Any]]:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             found.append((parameter.name, hints.get(parameter.name, Any)))
         elif parameter.kind == parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
-            raise InvalidRequest(f"parameter {parameter.name!r} of {handler.name} can only be given by name")
+            raise InvalidRequest(f"parameter {parameter.name!r} of {handler.name} is keyword-only; make it positional")
     return found
 
 
@@ -96,19 +98,22 @@ def _hashable(annotation: Any) -> bool:
     return True
 
 
-def check_parameters(app: App, subscriptions: Sequence[Subscription]) -> None:
-    """Raise InvalidRequest for a parameter of a handler or provider that nothing provides, before anything is made."""
+def check_parameters(app: App, groups: Sequence[HandlerGroup]) -> None:
+    """Raise InvalidRequest if nothing provides a parameter of a handler or provider. Runs no provider."""
     provided: dict[Any, Any] = {}
     for provider in app.providers:
         kind, _ = _provision(provider, provided)
         provided[kind] = None
-    for subscription in subscriptions:
-        for handler in subscription.handlers.values():
+    for group in groups:
+        for handler in group.handlers.values():
             Binding(handler, provided)
 
 
 async def provide(providers: Sequence[Callable[..., Any]], stack: AsyncExitStack) -> dict[Any, Any]:
-    """What each makes, by type. A provider may take what those before it made; the stack ends what they began."""
+    """Run the providers and return what they provide, by type.
+
+    A provider may take what earlier ones provide. The stack closes generators at the end.
+    """
     made: dict[Any, Any] = {}
     for provider in providers:
         kind, arguments = _provision(provider, made)
@@ -123,7 +128,7 @@ async def provide(providers: Sequence[Callable[..., Any]], stack: AsyncExitStack
 
 
 def _provision(provider: Callable[..., Any], made: Mapping[Any, Any]) -> tuple[Any, list[Any]]:
-    """Return the type that a provider makes, and its arguments from what was `made` before."""
+    """Return the type that a provider provides, and its arguments from `made`."""
     hints = _hints_of(provider)
     kind = _kind(provider, hints.pop("return", None))
     return kind, [_given(provider, name, hints, made) for name in inspect.signature(provider).parameters]
@@ -133,7 +138,7 @@ def _kind(provider: Callable[..., Any], returned: Any) -> Any:
     if inspect.isasyncgenfunction(provider) or inspect.isgeneratorfunction(provider):
         returned = (typing.get_args(returned) or (None,))[0]
     if returned is None:
-        raise InvalidRequest(f"{_name_of(provider)} must say by its return annotation what it provides")
+        raise InvalidRequest(f"{_name_of(provider)} needs a return annotation with the type that it provides")
     return returned
 
 

@@ -1,4 +1,4 @@
-"""The context of a handler: what it may know of its message, and do beside handling it."""
+"""The context of a handler: data about its message, and effects that belong to it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
-from fairlane import tracing
 from fairlane.client.pushes import item_of
 from fairlane.errors import FairlaneError
 from fairlane.model.idempotency import idempotency_key
 from fairlane.model.message import Message, PushOptions
 from fairlane.model.payload import json_of
-from fairlane.outbound.caller import Reply
+from fairlane.otel import tracing
+from fairlane.outbound.reply import Reply
 from fairlane.runtime.claim import Claim
 from fairlane.runtime.threads import call_in, outcome
 from fairlane.wire.push import Item
 
 if TYPE_CHECKING:
-    from fairlane.worker.stage import Stage
+    from fairlane.worker.executor import HandlerExecutor
 
 T = TypeVar("T")
 
@@ -32,28 +32,30 @@ _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Context:
-    """Of one message, or of one batch, whose first message is `message`."""
+    """The context of one message, or of one batch. `message` is the first message of the batch."""
 
     def __init__(
-        self, messages: Sequence[Message[Any]], stage: Stage | None = None, claim: Claim | None = None
+        self, messages: Sequence[Message[Any]], executor: HandlerExecutor | None = None, claim: Claim | None = None
     ) -> None:
         self.messages = messages
         self.message = messages[0]
         self.pushed: list[Item] = []
         self.overdue = False
-        """The handler is past its time limit."""
-        self._stage = stage
+        """True if the handler has exceeded its time limit."""
+        self._executor = executor
         self._claim = claim
 
     @property
     def cancelled(self) -> bool:
-        """The lease is lost or the time limit is over, so that what the handler does is in vain. A coroutine is
-        cancelled as well; a plain function can look here."""
+        """True if the lease is lost or the time limit is over, so the result will be ignored.
+
+        Coroutines are cancelled; a plain function can check this property.
+        """
         return self.overdue or (self._claim is not None and self._claim.cancelled)
 
     @property
     def attempt(self) -> int:
-        """1 at the first delivery, and one more after each failed attempt."""
+        """The number of this attempt, starting with 1."""
         return self.message.failed_attempts + 1
 
     @property
@@ -62,46 +64,52 @@ class Context:
 
     @property
     def correlation_id(self) -> str:
-        """The trace of the message, or else its transactionId: the same at every attempt."""
+        """The trace id of the message, or its transactionId. The same at every attempt."""
         return self.message.trace_id or self.message.transaction_id
 
     @property
     def idempotency_key(self) -> str:
-        """For side effects: the header `idempotency-key` of the message, or else a hash of what names it (queue,
-        partition, transactionId). The same at every attempt, and the one that the broker's own commands send."""
+        """A key for side effects, the same at every attempt.
+
+        It is the message's header `idempotency-key`, or a hash of queue, partition and transactionId. Commands that the
+        broker runs send the same key.
+        """
         message = self.message
         return idempotency_key(message.queue, message.partition, message.transaction_id, message.headers)
 
     @property
     def content_hash(self) -> str:
-        """The SHA-256 of the type of the message (its queue if it has none) and its data, whatever the order of the
-        keys in it: the same for every message that says the same."""
+        """The SHA-256 of the message's type (or queue) and data, independent of the order of JSON keys."""
         message = self.message
         kind = message.type or message.queue
         return hashlib.sha256(_canonical([kind, msgspec.json.decode(message.raw)])).hexdigest()
 
     def push(self, queue: str, data: Any, **options: Unpack[PushOptions]) -> None:
-        """Push a message in the transaction that acks this one: both happen, or neither. Nothing is pushed if the
-        handler fails, or asks for the message to come again. The trace goes on in the new message."""
+        """Push a message in the same transaction that acks this one.
+
+        Nothing is pushed if the handler fails or asks for a retry. The new message continues the trace.
+        """
         options.setdefault("trace_id", self.message.trace_id)
         item = item_of(queue, data, options)
-        tracing.give([item], tracing.onward(self.message.headers))
+        tracing.add_context([item], tracing.context_for_next(self.message.headers))
         self.pushed.append(item)
 
     @property
-    def http(self) -> Calls:
-        """Calls to other services, each with this message's idempotency key and correlation id in its headers."""
+    def http(self) -> HttpCalls:
+        """An HTTP client that sends this message's idempotency key and correlation id in every request."""
         ids = {"Idempotency-Key": self.idempotency_key, "X-Correlation-Id": self.correlation_id}
-        return Calls(self._reach(), {**ids, **tracing.onward(self.message.headers)})
+        return HttpCalls(self._require_executor(), {**ids, **tracing.context_for_next(self.message.headers)})
 
     async def once(
         self, name: str, work: Callable[[], Awaitable[Any]], *, key: str | None = None, type: Any = Any
     ) -> Any:
-        """What `work` returned when an attempt of this message first came to it: the broker keeps it for this group
-        under the idempotency key and this name, and `work` is not called again. Under a `key` of your own, for
-        instance `content_hash`, it is done once for all messages of the partition that have the same. An attempt that
-        dies between its end and the keeping does not count, so that what it calls should know the key as well."""
-        effects, partition = self._reach().effects, self.message.partition_id
+        """Run `work` once for this message and return its result, also at later attempts.
+
+        The broker stores the result for this group, under the idempotency key and `name`. With your own `key`, for
+        example `content_hash`, it runs once for all messages of the partition with that key. If the worker dies after
+        `work` and before the result is stored, `work` runs again: the services that it calls should check the key too.
+        """
+        effects, partition = self._require_executor().effects, self.message.partition_id
         named = "\0".join((str(partition), self.message.group, key or self.idempotency_key, name))
         effect_key = hashlib.sha256(named.encode()).hexdigest()
         effect = await effects.get(effect_key, partition)
@@ -110,7 +118,7 @@ class Context:
         return msgspec.json.decode(effect, type=type)
 
     def once_blocking(self, name: str, work: Callable[[], Any], *, key: str | None = None, type: Any = Any) -> Any:
-        """`once` for plain functions, which run in threads."""
+        """Run `once` from a plain function, which runs in a thread."""
 
         async def called() -> Any:
             thread = ThreadPoolExecutor(1, "fairlane-once")
@@ -119,20 +127,20 @@ class Context:
             finally:
                 thread.shutdown(wait=False)
 
-        return _wait_on(self._reach().loop, self.once(name, called, key=key, type=type))
+        return _wait_on(self._require_executor().loop, self.once(name, called, key=key, type=type))
 
-    def _reach(self) -> Stage:
-        if self._stage is None:
-            raise RuntimeError("this context belongs to no worker, and can reach nobody")
-        return self._stage
+    def _require_executor(self) -> HandlerExecutor:
+        if self._executor is None:
+            raise RuntimeError("this context belongs to no worker, so it cannot call the broker or other services")
+        return self._executor
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """Each record has `correlation_id`, and says it."""
-        return _Log(_logger, {"correlation_id": self.correlation_id})
+        """A logger that adds `correlation_id` to every record and message."""
+        return _CorrelatedLogger(_logger, {"correlation_id": self.correlation_id})
 
 
-class _Log(logging.LoggerAdapter[logging.Logger]):
+class _CorrelatedLogger(logging.LoggerAdapter[logging.Logger]):
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         extra = self.extra or {}
         kwargs["extra"] = {**extra, **(kwargs.get("extra") or {})}
@@ -142,15 +150,15 @@ class _Log(logging.LoggerAdapter[logging.Logger]):
 _logger = logging.getLogger("fairlane.app")
 
 
-class Calls:
-    """HTTP for coroutine functions; `blocking` is the same for plain ones.
+class HttpCalls:
+    """An HTTP client for coroutine functions. `blocking` is the same for plain functions.
 
-    429, 5xx and broken connections are tried again after 200, 400, 800 ms ... or as long as the server
-    asks for; the last answer is returned whatever it says. `raise_for_status` makes a bad one a failed attempt.
+    It retries 429, 5xx and broken connections after 200, 400, 800 ms and so on, or when the server asks for it. The
+    last response is returned whatever its status. `raise_for_status` turns an error into a failed attempt.
     """
 
-    def __init__(self, stage: Stage, headers: Mapping[str, str]) -> None:
-        self._stage = stage
+    def __init__(self, executor: HandlerExecutor, headers: Mapping[str, str]) -> None:
+        self._executor = executor
         self._headers = headers
 
     async def request(
@@ -162,12 +170,15 @@ class Calls:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """One call; `json` is sent as the body. Raises Unavailable when no answer came at all."""
+        """Send a request and return the response. `json` is sent as the body.
+
+        Raises Unavailable if no response came at all.
+        """
         sent = {**self._headers, **(headers or {})}
         if json is not msgspec.UNSET:
             body = json_of("the body", json)
             sent.setdefault("Content-Type", "application/json")
-        return await self._stage.caller.send(method, url, headers=sent, body=body)
+        return await self._executor.outbound.send(method, url, headers=sent, body=body)
 
     async def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
         return await self.request("GET", url, headers=headers)
@@ -176,14 +187,14 @@ class Calls:
         return await self.request("POST", url, json=json, headers=headers)
 
     @property
-    def blocking(self) -> BlockingCalls:
-        return BlockingCalls(self, self._stage.loop)
+    def blocking(self) -> BlockingHttpCalls:
+        return BlockingHttpCalls(self, self._executor.loop)
 
 
-class BlockingCalls:
-    """For functions that run in threads."""
+class BlockingHttpCalls:
+    """An HTTP client for functions that run in threads."""
 
-    def __init__(self, calls: Calls, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, calls: HttpCalls, loop: asyncio.AbstractEventLoop) -> None:
         self._calls = calls
         self._loop = loop
 
@@ -198,14 +209,14 @@ class BlockingCalls:
 
 
 def _wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` returns on the loop of the handlers, for a caller in a thread."""
+    """Run `work` on the handlers' loop for a caller in a thread, and return its result."""
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:
         running = None
     if running is loop:
         work.close()
-        raise FairlaneError("a blocking call would block the event loop; await the other form of it")
+        raise FairlaneError("a blocking call would block the event loop; await the asynchronous form instead")
     value, error = asyncio.run_coroutine_threadsafe(outcome(work), loop).result()
     if error is not None:
         raise error

@@ -1,4 +1,4 @@
-"""The handlers of an app for one queue and group, as a consumer has them handle messages."""
+"""Runs the handlers of an app for one queue and group."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import msgspec
 
 from fairlane.client.client import Client
 from fairlane.model.outcome import AckItem
-from fairlane.model.verdict import Dead, Done, Fail, Verdict, settled
+from fairlane.model.verdict import Dead, Done, Fail, Verdict, ack_for
 from fairlane.runtime.claim import Claim
 from fairlane.runtime.consumer import CANCEL_SECONDS, POLLS_MAX, Consumer
 from fairlane.runtime.handling import Handled, Handling, charged, log_fields, one_each
 from fairlane.runtime.threads import outcome
 from fairlane.wire.transactions import TransactionStep
-from fairlane.worker.app import App, Next, Subscription
+from fairlane.worker.app import App, HandlerGroup, Next
 from fairlane.worker.binding import Binding
 from fairlane.worker.context import Context
-from fairlane.worker.stage import Stage
+from fairlane.worker.executor import HandlerExecutor
 
 LANE_SECONDS = 0.05
-"""What one pop takes of an ordered queue should be handled in about this time: messages of one lane come one after
-another, and while they wait in this worker no other can have them."""
+"""Target time to handle the messages of one pop from an ordered queue. Messages of a lane are handled one after
+another, and while they wait here no other worker can take them."""
 LANES_LEAST = 16
 BACKOFF_SECONDS = 1.0
-"""After the first failed attempt, where neither handler nor queue has a backoff; doubled after each further one."""
+"""Backoff after the first failed attempt if neither handler nor queue has one, doubled after each further one."""
 
 
 class _Unfit(Dead, frozen=True):
@@ -38,77 +38,79 @@ class _Unfit(Dead, frozen=True):
 
 
 class Handlers(Handling):
-    """The handlers of a subscription, on the stage. What is in hand never exceeds the concurrency (times the size of a
-    batch)."""
+    """Runs the handlers of one queue and group. Holds at most `concurrency` calls or batches at a time."""
 
     log = logging.getLogger("fairlane.worker")
 
     def __init__(
         self,
         app: App,
-        subscription: Subscription,
+        group: HandlerGroup,
         client: Client,
-        stage: Stage,
+        executor: HandlerExecutor,
         concurrency: int,
         backoff_seconds: float = BACKOFF_SECONDS,
     ) -> None:
         self.concurrency = concurrency
         self._backoff_seconds = backoff_seconds
-        self.loop = stage.loop
-        self.whole = subscription.batched
+        self.loop = executor.loop
+        self.whole_batches = group.batched
         self._app = app
-        self._subscription = subscription
+        self._group = group
         self._client = client
-        self._stage = stage
+        self._executor = executor
         self._bindings: dict[str | None, Binding] = {
-            type: Binding(handler, stage.provided) for type, handler in subscription.handlers.items()
+            type: Binding(handler, executor.provided) for type, handler in group.handlers.items()
         }
 
-    def asks(self, consumer: Consumer) -> tuple[int, int]:
-        if self.whole:
-            size = min(consumer.free, self._subscription.size)
+    def next_pop_size(self, consumer: Consumer) -> tuple[int, int]:
+        if self.whole_batches:
+            size = min(consumer.free_slots, self._group.size)
         else:
-            size = min(consumer.free, -(-consumer.room // min(self.concurrency, POLLS_MAX)))
+            size = min(consumer.free_slots, -(-consumer.slots // min(self.concurrency, POLLS_MAX)))
             if consumer.ordered is not False:
                 size = min(size, max(1, int(LANE_SECONDS / consumer.seconds)) if consumer.seconds else 1)
         return size, breadth(size, consumer.per_lane)
 
     async def handle(self, claim: Claim, messages: list[Any]) -> Handled:
-        if self.whole:
+        if self.whole_batches:
             return await self._batch(claim, messages)
         [message] = messages
         binding = self._bindings.get(message.type) or self._bindings.get(None)
         if binding is None:
             text = f"no handler of this queue takes messages of type {message.type!r:.80}"
             return Handled([self._dead(message, Dead(text))])
-        context = Context(messages, self._stage, claim)
+        context = Context(messages, self._executor, claim)
         verdict: object
         try:
             verdict = await self._verdict(binding, context)
-        except BaseException as error:  # the handler's boundary: its failure is a verdict
+        except BaseException as error:  # any failure of the handler becomes a verdict
             verdict = self.on_error(claim.failure(error), messages)
         return Handled([self._settled(claim, binding, message, verdict)], context.pushed)
 
     def _settled(self, claim: Claim, binding: Binding, message: Any, verdict: object) -> AckItem:
-        """The ack of a verdict. A failed attempt is followed by another as the handler says, or the queue, or else
-        after a moment: what fails at once should not fail four times in a millisecond."""
+        """Return the ack for a verdict.
+
+        A failed attempt is retried after the backoff of the handler or the queue, or after a default one, so that an
+        immediate failure does not use up all attempts at once.
+        """
         if isinstance(verdict, Fail):
             otherwise = None if claim.batch.retry_delay_ms else self._backoff_seconds
             verdict = binding.handler.after_failure(verdict, message.failed_attempts + 1, otherwise)
-        return self._dead(message, verdict) if isinstance(verdict, Dead) else settled(message, verdict)
+        return self._dead(message, verdict) if isinstance(verdict, Dead) else ack_for(message, verdict)
 
     def _dead(self, message: Any, verdict: Dead) -> AckItem:
         fields = {**log_fields(message), "error": verdict.reason if isinstance(verdict, _Unfit) else verdict.error}
         self.log.warning("message %(message_id)s of queue %(queue)r is a dead letter: %(error)s", fields)
-        return settled(message, verdict)
+        return ack_for(message, verdict)
 
     async def _verdict(self, binding: Binding, context: Context) -> object:
         raw = context.message.raw
-        if self._subscription.mapping is not None:
-            raw = msgspec.Raw(self._subscription.mapping(bytes(raw)))
+        if self._group.mapping is not None:
+            raw = msgspec.Raw(self._group.mapping(bytes(raw)))
         try:
             data = binding.decode(raw) if binding.reads else None
-        except (ValueError, RecursionError) as error:  # of which msgspec's are
+        except (ValueError, RecursionError) as error:  # msgspec errors are ValueErrors
             return _unfit(binding, error)
         returned = await self._called(binding, data, context)
         if binding.handler.kind == "command" and returned is not None and not isinstance(returned, Verdict):
@@ -116,7 +118,10 @@ class Handlers(Handling):
         return self.accepted(returned, binding.handler.function)
 
     async def _batch(self, claim: Claim, messages: list[Any]) -> Handled:
-        """A batch. What does not fit is dead-lettered alone; when the handler raises, each lane's first is charged."""
+        """Handle a batch. Payloads that do not fit are dead-lettered one by one.
+
+        If the handler raises, the failed attempt counts for the first message of each lane.
+        """
         binding = self._bindings[None]
         unfit: dict[int, Verdict] = {}
         data: dict[int, Any] = {}
@@ -125,7 +130,7 @@ class Handlers(Handling):
                 data[index] = binding.decode(message.raw)
             except (ValueError, RecursionError) as error:
                 unfit[index] = _unfit(binding, error)
-        context = Context([messages[index] for index in data] or messages, self._stage, claim)
+        context = Context([messages[index] for index in data] or messages, self._executor, claim)
         settle = partial(self._settled, claim, binding)
         try:
             verdicts: dict[int, object] = dict(unfit)
@@ -134,18 +139,18 @@ class Handlers(Handling):
                 answers = [self.accepted(one, binding.handler.function) for one in one_each(returned, len(data))]
                 verdicts |= zip(data, answers, strict=True)
             items = [settle(message, verdicts[index]) for index, message in enumerate(messages)]
-        except BaseException as error:  # the handler's boundary: its failure is a verdict
+        except BaseException as error:  # any failure of the handler becomes a verdict
             return charged(messages, self.on_error(claim.failure(error), messages), unfit, settle)
         return Handled(items, context.pushed)
 
     async def _called(self, binding: Binding, data: Any, context: Context) -> Any:
-        """The handler inside the middlewares."""
+        """Call the handler inside the middlewares, within its time limit."""
         arguments, limit = binding.arguments(data, context), binding.handler.timeout
         if limit is None and not self._app.middlewares:
-            return await self._stage.call(binding, arguments, self.concurrency)
+            return await self._executor.call(binding, arguments, self.concurrency)
 
         async def innermost() -> Any:
-            return await self._stage.call(binding, arguments, self.concurrency)
+            return await self._executor.call(binding, arguments, self.concurrency)
 
         call: Next = innermost
         for middleware in reversed(self._app.middlewares):
@@ -162,7 +167,7 @@ class Handlers(Handling):
                 return returned
             context.overdue = True
             calling.cancel()
-            await asyncio.wait([calling], timeout=CANCEL_SECONDS)  # after that it is left to itself
+            await asyncio.wait([calling], timeout=CANCEL_SECONDS)  # after that it keeps running in the background
         except asyncio.CancelledError:
             calling.cancel()
             raise
@@ -171,7 +176,7 @@ class Handlers(Handling):
     def on_error(self, error: BaseException, messages: list[Any]) -> Verdict | None:
         verdict = super().on_error(error, messages)
         if self.exits:
-            self._stage.exit(error)
+            self._executor.stop_worker(error)
         return verdict
 
     async def commit(self, acks: list[tuple[Any, AckItem]], pushed: Sequence[Any]) -> None:
@@ -181,8 +186,8 @@ class Handlers(Handling):
             transaction.steps.append(TransactionStep(type="push", items=list(pushed)))
 
     def lost(self, claim: Claim) -> None:
-        """Its handlers are cancelled."""
-        self._stage.loop.call_soon_threadsafe(claim.cancel)
+        """Cancel the handlers of a claim whose lease is lost."""
+        self._executor.loop.call_soon_threadsafe(claim.cancel)
 
 
 def _unfit(binding: Binding, error: Exception) -> _Unfit:
@@ -195,7 +200,9 @@ def _around(middleware: Any, context: Context, call: Next) -> Next:
 
 
 def breadth(size: int, per_lane: float) -> int:
-    """From how many lanes to take so many messages, when each had so many lately; 0.0 when all are worth a look, for
-    the last pop came short. A pop keeps others from the lanes that it looks at for a moment, so it asks for no more
-    than it may need."""
+    """Return from how many lanes to pop `size` messages, given the recent messages per lane.
+
+    `per_lane` is 0.0 after a short pop, and all lanes are tried. A pop blocks the lanes it checks for a moment, so it
+    should not check more than it needs.
+    """
     return size if not per_lane else min(size, max(LANES_LEAST, int(2 * size / per_lane)))

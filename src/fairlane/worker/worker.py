@@ -1,4 +1,4 @@
-"""A worker: the consumers of an app's handlers, from start to an orderly end."""
+"""A worker: runs the consumers of an app until it is stopped."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ from typing import Any
 from fairlane.client.client import Client
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.ids import uuid7
-from fairlane.model.names import DEFAULT_SERVER, check_count
+from fairlane.model.names import DEFAULT_SERVER, count_or_none
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.consumer import Consumer
 from fairlane.wire.workers import WorkerQueue, WorkerReport
-from fairlane.worker.app import App, Every, Subscription
+from fairlane.worker.app import App, Every, HandlerGroup
 from fairlane.worker.binding import check_parameters
+from fairlane.worker.executor import HandlerExecutor
 from fairlane.worker.handlers import BACKOFF_SECONDS, Handlers
-from fairlane.worker.mapped import MappedConsumers
-from fairlane.worker.stage import Stage
+from fairlane.worker.mapped_commands import MappedConsumers
 
 GRACE_SECONDS = 25.0
-BEAT_SECONDS = 10.0
+HEARTBEAT_SECONDS = 10.0
 _CURRENT_MAX = 20
 
 log = logging.getLogger("fairlane.worker")
 
 
 class Worker:
-    """A worker: runs an app until `stop`. Polls, acks and renewals live on the caller's loop, handlers on one of their
-    own."""
+    """Runs an app until `stop`.
+
+    Polls, acks and renewals run on the caller's loop, handlers on a loop of their own.
+    """
 
     def __init__(
         self,
@@ -47,57 +49,56 @@ class Worker:
         token: str | None = None,
         backoff_seconds: float = BACKOFF_SECONDS,
     ) -> None:
-        """`backoff_seconds` is the wait after the first failed attempt where neither handler nor queue has one."""
-        if concurrency is not None:
-            check_count("concurrency", concurrency, least=1, most=10_000)
+        """Create a worker. `backoff_seconds` is the first backoff where neither handler nor queue has one."""
+        count_or_none("concurrency", concurrency, least=1, most=10_000)
         self.app = app
-        self._subscriptions = app.subscriptions(queues)
-        if not self._subscriptions:
+        self._groups = app.handler_groups(queues)
+        if not self._groups:
             raise InvalidRequest(f"app {app.name!r} has no handlers")
-        check_parameters(app, self._subscriptions)
+        check_parameters(app, self._groups)
         self._client = Client(servers, attempts=1, token=token)
         self._concurrency = concurrency
         self._backoff_seconds = backoff_seconds
         self._grace_seconds = grace_seconds
         self._stopping = asyncio.Event()
-        self._stage = Stage(app, self._client, self._stopping, own_loop=own_loop)
+        self._executor = HandlerExecutor(app, self._client, self._stopping, own_loop=own_loop)
         self.consumers: list[Consumer] = []
         self._mapped: MappedConsumers | None = None
-        self._beating: asyncio.Task[None] | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
 
     @property
     def stuck(self) -> bool:
-        """Handlers still ran when the worker ended: their threads live on."""
-        return self._stage.stuck > 0 or any(consumer.claims for consumer in self.consumers)
+        """True if handlers were still running when the worker ended. Their threads keep running."""
+        return self._executor.stuck > 0 or any(consumer.claims for consumer in self.consumers)
 
     @property
-    def spent(self) -> bool:
-        """It ended because too many threads were lost to handlers that did not end within their time limit."""
-        return self._stage.spent
+    def threads_exhausted(self) -> bool:
+        """True if the worker ended because too many threads were lost to handlers that exceeded their time limit."""
+        return self._executor.threads_exhausted
 
     @property
     def ready(self) -> bool:
-        """Whether it takes messages of all queues that it is to take them of."""
-        return bool(self.consumers) and (self._mapped is None or self._mapped.looked)
+        """True once the worker takes messages from all its queues."""
+        return bool(self.consumers) and (self._mapped is None or self._mapped.loaded)
 
     def stop(self) -> None:
-        """Take nothing new, finish what runs, give back the rest."""
+        """Stop gracefully: pop nothing more, finish running handlers, and release the remaining leases."""
         self._stopping.set()
 
     async def run(self) -> None:
-        """Until `stop`, or an error that waiting does not cure, which is raised after an orderly end."""
-        await self._stage.start()
+        """Run until `stop`, or until a permanent error, which is raised after a graceful stop."""
+        await self._executor.start()
         try:
-            consumers = [self._consumer(subscription) for subscription in self._subscriptions]
+            consumers = [self._consumer(group) for group in self._groups]
             self._log_handlers()
             running: list[asyncio.Task[Any]] = [asyncio.create_task(consumer.run()) for consumer in consumers]
-            commands = [one for each in self._subscriptions for one in each.handlers.values() if one.kind == "command"]
+            commands = [one for each in self._groups for one in each.handlers.values() if one.kind == "command"]
             if commands:
                 self._mapped = MappedConsumers(self._client, commands, self._consumer)
                 running.append(asyncio.create_task(self._mapped.run(self._stopping)))
             if declared := [one for one in self.app.schedules if one.name in {each.queue for each in consumers}]:
-                running.append(asyncio.create_task(self._declare(declared)))
-            self._beating = asyncio.create_task(self._beat())
+                running.append(asyncio.create_task(self._define_schedules(declared)))
+            self._heartbeats = asyncio.create_task(self._send_heartbeats())
             stopping = asyncio.create_task(self._stopping.wait())
             try:
                 await asyncio.wait([stopping, *running], return_when=asyncio.FIRST_COMPLETED)
@@ -109,28 +110,28 @@ class Worker:
                 if task.done() and not task.cancelled() and (error := task.exception()):
                     raise error
         finally:
-            if self._beating is not None:
+            if self._heartbeats is not None:
                 self._stopping.set()
-                await asyncio.wait([self._beating], timeout=1.0)
-                self._beating.cancel()
+                await asyncio.wait([self._heartbeats], timeout=1.0)
+                self._heartbeats.cancel()
             await self._client.close()
-            await self._stage.close()
+            await self._executor.close()
 
-    def _consumer(self, subscription: Subscription) -> Consumer:
-        concurrency = subscription.concurrency(self._concurrency)
+    def _consumer(self, group: HandlerGroup) -> Consumer:
+        concurrency = group.concurrency(self._concurrency)
         consumer = Consumer(
             self._client,
-            subscription.queue,
-            Handlers(self.app, subscription, self._client, self._stage, concurrency, self._backoff_seconds),
-            group=subscription.group,
-            room=concurrency * subscription.size,
-            lease_seconds=subscription.lease_seconds,
+            group.queue,
+            Handlers(self.app, group, self._client, self._executor, concurrency, self._backoff_seconds),
+            group=group.group,
+            slots=concurrency * group.size,
+            lease_seconds=group.lease_seconds,
         )
         self.consumers.append(consumer)
         return consumer
 
     def _log_handlers(self) -> None:
-        for each in self._subscriptions:
+        for each in self._groups:
             for one in each.handlers.values():
                 text = one.described(each.concurrency(self._concurrency))
                 fields = {"queue": one.queue, "handler": one.name, "text": text}
@@ -147,8 +148,8 @@ class Worker:
                 task.cancel()
             await asyncio.wait(left)
 
-    async def _declare(self, schedules: list[Every]) -> None:
-        """Tell the broker of the app's schedules, as soon as it can be told; then wait for the end, like a consumer."""
+    async def _define_schedules(self, schedules: list[Every]) -> None:
+        """Define the app's schedules at the broker, with retries, then wait until the worker stops."""
         for one in schedules:
             failures = 0
             while not self._stopping.is_set():
@@ -166,25 +167,25 @@ class Worker:
                     if not error.retryable:
                         raise
                     failures += 1
-                    await self._rest(backoff(failures, base=0.2, most=10.0))
+                    await self._sleep(backoff(failures, base=0.2, most=10.0))
         await self._stopping.wait()
 
-    async def _rest(self, seconds: float) -> None:
+    async def _sleep(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
-    async def _beat(self) -> None:
-        """Tell the broker that this worker is alive, and what it does. A beat that does not get through is one less."""
+    async def _send_heartbeats(self) -> None:
+        """Send a heartbeat with the worker's state at an interval. A lost heartbeat is not repeated."""
         id = uuid7()
         while not self._stopping.is_set():
             try:
                 await self._client.workers.report(id, self._report())
-            except Exception as error:  # the next beat may get through
+            except Exception as error:  # the next heartbeat may succeed
                 level = logging.DEBUG if isinstance(error, FairlaneError) else logging.ERROR
                 log.log(level, "cannot send the heartbeat: %(error)s", {"error": error}, exc_info=error)
-            await self._rest(BEAT_SECONDS)
+            await self._sleep(HEARTBEAT_SECONDS)
         with contextlib.suppress(FairlaneError):
-            await self._client.workers.leave(id)
+            await self._client.workers.deregister(id)
 
     def _report(self) -> WorkerReport:
         claims = [claim for consumer in self.consumers for claim in consumer.claims]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
+from typing import Any
 
-PAYLOADS = [
+PAYLOADS: list[Any] = [
     {"total": 42, "tags": ["a", {"b": None}]},
     [],
     {},

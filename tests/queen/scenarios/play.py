@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import traceback
+from typing import Any
 
 import queen
 
@@ -41,7 +42,7 @@ async def play(module: str, url: str, queue: str) -> list[str | None]:
     return await asyncio.gather(*(outcome(scenario, url, f"{queue}-{n}") for n, scenario in enumerate(scenarios)))
 
 
-async def outcome(scenario, url: str, name: str) -> str | None:
+async def outcome(scenario: Any, url: str, name: str) -> str | None:
     client = queen.Queen(url)
     given = {"client": client, "queue": name, "url": url}
     try:

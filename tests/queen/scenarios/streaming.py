@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from queen.streams import Stream
 from queen.streams.helpers.rate_limiter import token_bucket_gate
 
 
 async def _drain(client, queue, count, seconds=15.0):
-    seen = []
+    seen: list[Any] = []
     give_up_at = time.monotonic() + seconds
     while len(seen) < count and time.monotonic() < give_up_at:
         popped = await client.queue(queue).batch(500).partitions(10).wait(True).timeout_millis(500).pop()

@@ -1,71 +1,69 @@
-"""Operations out of pushes and acks: one for what one request brings to one lane."""
+"""Enqueue: turns pushes and acks into operations, one for each lane of each request."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from fairlane.broker.ack import AckRequest
 from fairlane.broker.ack_plan import LOCKED, LOST, UNRESOLVABLE, lanes_of
-from fairlane.broker.capacity import Capacity
+from fairlane.broker.capacity import QueueCapacity
 from fairlane.broker.catalogue import Catalogue, Refused
-from fairlane.broker.deferral.drain import OperationDrain
-from fairlane.broker.push_batch import Draft, Flush
-from fairlane.broker.unknown import UNKNOWN_PAUSES, still_unknown
-from fairlane.errors import FairlaneError, LaneLocked, NotFound, OutcomeUnknown
+from fairlane.broker.deferral.open_operations import OpenOperations
+from fairlane.broker.push_batch import PartitionBatch, PushFlight
+from fairlane.errors import FairlaneError, LaneLocked, NotFound, OutcomeUnknown, as_outcome_unknown
 from fairlane.model.ids import PartitionId, Uuid7
 from fairlane.model.operation import ack_payload, ack_type, push_payload
 from fairlane.model.outcome import AckOutcome, OperationReason, Outcomes, PushOutcome
 from fairlane.model.queue import QueueOptions
+from fairlane.runtime.backoff import UNKNOWN_OUTCOME_PAUSES
 from fairlane.store.contract.journal import Entry
 from fairlane.store.contract.operations import Enqueued, EnqueueResult, NewOperation
 from fairlane.store.contract.store import Store
-from fairlane.store.contract.values import Full, Locked
-
-if TYPE_CHECKING:
-    from fairlane.broker.admission import Admission
+from fairlane.store.contract.values import Full, PartitionLocked
 
 
 class Enqueuer:
-    def __init__(self, store: Store, catalogue: Catalogue, drain: OperationDrain, capacity: Capacity) -> None:
+    def __init__(
+        self, store: Store, catalogue: Catalogue, open_operations: OpenOperations, capacity: QueueCapacity
+    ) -> None:
         self._store = store
         self._catalogue = catalogue
-        self._drain = drain
+        self._open_operations = open_operations
         self._capacity = capacity
-        self.admission: Admission | None = None
-        """Says why no more pushes are enqueued after others now, if so."""
         self._ids = Uuid7(store.id_time)
 
-    async def push(self, flush: Flush, drafts: Sequence[Draft], reason: OperationReason) -> list[Draft]:
-        """Enqueue what these drafts hold and answer it; those drafts that are not what they were are given back."""
-        follows = reason == "maintaining_order" and self.admission is not None
-        refusal = self.admission.refusal("push") if follows and self.admission is not None else None
+    async def push(
+        self, flight: PushFlight, batches: Sequence[PartitionBatch], reason: OperationReason
+    ) -> list[PartitionBatch]:
+        """Enqueue the messages of these batches and answer them. Returns the batches whose queue has changed."""
+        limits = flight.limits if reason == "maintaining_order" else None
+        refusal = limits.refusal("push") if limits is not None else None
         if refusal is not None:
-            for draft in drafts:
-                flush.answer(draft, (0, len(draft.owners)), PushOutcome("refused", "", error=refusal))
+            for batch in batches:
+                flight.answer(batch, (0, len(batch.owners)), PushOutcome("refused", "", error=refusal))
             return []
-        parts = [(draft, part) for draft in drafts for part in draft.parts()]
-        results = await self._enqueue([self._push_operation(draft, *part) for draft, part in parts])
-        moved: dict[int, Draft] = {}
-        # From the end, so that dropping some leaves the others of their draft in their places.
-        for (draft, part), (new, result) in reversed(list(zip(parts, results, strict=True))):
+        parts = [(batch, part) for batch in batches for part in batch.operation_ranges()]
+        results = await self._enqueue([self._push_operation(batch, *part) for batch, part in parts])
+        moved: dict[int, PartitionBatch] = {}
+        # From the end, so that the positions of the others in their batch stay valid.
+        for (batch, part), (new, result) in reversed(list(zip(parts, results, strict=True))):
             if isinstance(result, Enqueued | Full):
-                flush.answer(draft, part, self._outcome(new, result, reason))
-            elif isinstance(result, Locked):
-                flush.locked[draft.partition] = draft
+                flight.answer(batch, part, self._outcome(new, result, reason))
+            elif isinstance(result, PartitionLocked):
+                flight.locked[batch.partition] = batch
             else:
-                moved[id(draft)] = draft
-        for partition in flush.locked:
-            flush.drafts.pop(partition, None)
+                moved[id(batch)] = batch
+        for partition in flight.locked:
+            flight.batches.pop(partition, None)
         return list(moved.values())
 
-    def _push_operation(self, draft: Draft, start: int, end: int) -> NewOperation:
-        part = draft.slice
-        tenant, queue, partition = draft.partition
-        minted = zip(part.given[start:end], part.transaction_ids[start:end], draft.message_ids[start:end], strict=True)
+    def _push_operation(self, batch: PartitionBatch, start: int, end: int) -> NewOperation:
+        part = batch.slice
+        tenant, queue, partition = batch.partition
+        minted = zip(part.given[start:end], part.transaction_ids[start:end], batch.message_ids[start:end], strict=True)
         doubt = any(given and transaction_id == message_id for given, transaction_id, message_id in minted)
         return NewOperation(
             id=UUID(self._ids()),
@@ -86,17 +84,16 @@ class Enqueuer:
             outcome.status, outcome.error = "refused", self._capacity.refusal(new.queue_id, result, new.messages)
             return outcome
         if result.depth is not None:
-            self._capacity.saw(new.queue_id, result.depth, new.messages)
+            self._capacity.observe(new.queue_id, result.depth, new.messages)
         outcome.partition, outcome.operation_id, outcome.durability = new.partition, str(new.id), "store"
         outcome.queue_position, outcome.reason = result.position, reason
-        outcome.estimated_wait = self._drain.estimate(result.position)
+        outcome.estimated_wait = self._open_operations.estimate(result.position)
         return outcome
 
     async def acks(
         self, requests: Sequence[AckRequest], reason: OperationReason = "system_busy"
     ) -> list[Sequence[AckOutcome] | Exception]:
-        """Make acks operations, one for what a request says of a lane under one lease. What names no lane is answered
-        at once."""
+        """Turn acks into operations, one per lane and lease of each request. Answers acks of unknown lanes at once."""
         outcomes = [Outcomes(request.items) for request in requests]
         operations: list[NewOperation] = []
         owners: list[tuple[int, Sequence[int]]] = []
@@ -112,17 +109,26 @@ class Enqueuer:
                     operations.append(new)
                     owners.append((number, indexes))
         locked: set[int] = set()
+        enqueued: set[int] = set()
         for (number, indexes), (new, result) in zip(owners, await self._enqueue(operations), strict=True):
-            if isinstance(result, Locked):
+            if isinstance(result, PartitionLocked):
                 locked.add(number)
                 continue
             if not isinstance(result, Enqueued):
                 outcomes[number].add(indexes, UNRESOLVABLE)
                 continue
             outcome = AckOutcome(True, "", operation_id=str(new.id), durability="store", reason=reason)
-            outcome.queue_position, outcome.estimated_wait = result.position, self._drain.estimate(result.position)
+            outcome.queue_position, outcome.estimated_wait = (
+                result.position,
+                self._open_operations.estimate(result.position),
+            )
             outcomes[number].add(indexes, outcome)
-        return [LaneLocked(LOCKED) if number in locked else one for number, one in enumerate(outcomes)]
+            enqueued.add(number)
+        answers: list[Sequence[AckOutcome] | Exception] = list(outcomes)
+        for number in locked:
+            error = LaneLocked(LOCKED)
+            answers[number] = as_outcome_unknown(error) if number in enqueued else error
+        return answers
 
     async def _ack_operation(
         self, tenant: str, group: str, partition: PartitionId, payload: bytes, acks: int, id: UUID
@@ -150,8 +156,10 @@ class Enqueuer:
         )
 
     async def move(self, entries: Sequence[Entry]) -> list[tuple[Entry, FairlaneError | None]]:
-        """Make entries of the journal operations, under their ids: those that were tried, in order, each with what it
-        met, None if it is an operation now. It may be repeated."""
+        """Turn journal entries into operations, under their ids. Repeating it is safe.
+
+        Returns the entries that were tried, in order, each with its error, or None if it is an operation now.
+        """
         refused: Refused = {}
         wanted: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
         for kind, tenant, name, partition in (entry.backlog for entry in entries):
@@ -193,23 +201,25 @@ class Enqueuer:
             operations.append(new)
             tried.append((entry, None))
         results = iter(await self._enqueue(operations, pauses=()))
-        return [(entry, error or self._met(*next(results))) for entry, error in tried]
+        return [(entry, error or self._error_of(*next(results))) for entry, error in tried]
 
-    def _met(self, new: NewOperation, result: EnqueueResult) -> FairlaneError | None:
+    def _error_of(self, new: NewOperation, result: EnqueueResult) -> FairlaneError | None:
         if isinstance(result, Enqueued):
             return None
         if isinstance(result, Full):
             return self._capacity.refusal(new.queue_id, result, new.messages)
-        if isinstance(result, Locked):
+        if isinstance(result, PartitionLocked):
             return LaneLocked(LOCKED)
         self._catalogue.forget(new.queue_id)
         return LaneLocked(f"queue {new.queue!r} is being changed; this is tried again")
 
     async def _enqueue(
-        self, operations: list[NewOperation], pauses: Iterable[float] = UNKNOWN_PAUSES
+        self, operations: list[NewOperation], pauses: Iterable[float] = UNKNOWN_OUTCOME_PAUSES
     ) -> list[tuple[NewOperation, EnqueueResult]]:
-        """Return each with its result. A commit whose outcome is not known is repeated after each of the `pauses`,
-        under the same ids."""
+        """Enqueue operations, and return each with its result.
+
+        A commit with an unknown outcome is retried after each of the `pauses`, under the same ids.
+        """
         if not operations:
             return []
         pauses = iter(pauses)
@@ -217,7 +227,7 @@ class Enqueuer:
         while True:
             try:
                 results = await self._store.operations.enqueue(operations)
-                self._drain.enqueued(sum(isinstance(result, Enqueued) for result in results))
+                self._open_operations.enqueued(sum(isinstance(result, Enqueued) for result in results))
                 return list(zip(operations, results, strict=True))
             except OutcomeUnknown:
                 unknown = True
@@ -227,4 +237,4 @@ class Enqueuer:
             except FairlaneError as error:
                 if not unknown:
                     raise
-                raise still_unknown(error) from error
+                raise as_outcome_unknown(error) from error

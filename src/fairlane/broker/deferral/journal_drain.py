@@ -1,5 +1,7 @@
-"""The drain of the journal: makes its entries operations in the store, under their ids, backlog by backlog in turn. A
-backlog that cannot be had rests, and the others go on."""
+"""The drain of the journal: turns its entries into operations in the store, under their ids, backlog by backlog.
+
+A backlog that cannot be moved rests, and the others continue.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,11 @@ import msgspec
 
 from fairlane.broker.compiled_specs import AllSpecs
 from fairlane.broker.credentials import Credentials
-from fairlane.broker.deferral.drain import OPERATION_BYTES, OperationDrain
+from fairlane.broker.deferral.drain import OPERATION_BYTES
 from fairlane.broker.deferral.enqueue import Enqueuer
-from fairlane.broker.deferral.route import Route
-from fairlane.broker.flags import PUSH_MAINTENANCE, Flags
+from fairlane.broker.deferral.open_operations import OpenOperations
+from fairlane.broker.deferral.write_router import WriteRouter
+from fairlane.broker.flags import PUSHES_PAUSED, Flags
 from fairlane.errors import BrokerFailed, FairlaneError, LaneLocked, Overloaded, SealError, ShuttingDown, Unavailable
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.batch_size import BatchSize
@@ -33,73 +36,75 @@ if TYPE_CHECKING:
 _ENTRIES_MAX = 500
 _BYTES_MIN, _BYTES_MAX = 1024, 4 * 1024 * 1024
 _AHEAD_MAX = 2_000
-"""With so many operations in the store the next stay in the journal for a moment: there each queue has its turn."""
+"""Number of operations in the store above which further entries wait in the journal, where queues take turns."""
 _AHEAD_SECONDS = 1.0
-"""For at most this long: some may wait for what never comes, and the others go on."""
+"""Longest such wait, because some operations may never be applied."""
 _PAUSE_SECONDS = (0.1, 1.0)
-"""Of a backlog that failed, or of all when the journal did: after the first failed try, and at most."""
+"""First and longest pause of a backlog after a failure, or of all backlogs after a failure of the journal."""
 _FLOOR_SECONDS = 1.0
 _POLL_SECONDS = 0.1
-"""How often who drains looks for entries of other processes."""
+"""Interval at which the draining process checks for entries of other processes."""
 _LOAD_SECONDS = 0.25
 """Interval at which a long drain picks up new backlogs."""
 _SNAPSHOT_SECONDS = 30.0
 _ADOPT_SECONDS = 5.0
-"""How often what brokers of this directory left that are gone is looked for."""
+"""Interval of checks for files that dead brokers left in this directory."""
 _STRIKES_MAX = 5
-"""An entry on which the store fails so often, given alone, is failed."""
+"""Number of failures of the store on an entry alone, after which the entry is failed."""
 
 log = logging.getLogger(__name__)
 
 
-class Turns:
-    """The turns of backlogs: those of each queue (of acks: of each group) one after the other, and queues too."""
+class BacklogRotation:
+    """Round-robin over backlogs: queues take turns (for acks: groups), and so do the backlogs of each."""
 
     def __init__(self) -> None:
         self._counts: dict[Backlog, int] = {}
-        self._turns: OrderedDict[tuple[str, str, str], OrderedDict[Backlog, None]] = OrderedDict()
+        self._rotation: OrderedDict[tuple[str, str, str], OrderedDict[Backlog, None]] = OrderedDict()
 
     def __contains__(self, backlog: Backlog) -> bool:
         return backlog in self._counts
 
     def load(self, counts: Mapping[Backlog, int]) -> None:
-        """So many entries are in each, and in no others. Those that were there keep their turn."""
+        """Set the number of entries in each backlog. Backlogs that were there keep their place."""
         for backlog in self._counts.keys() - counts.keys():
             self._end(backlog)
         for backlog in counts:
-            self._turns.setdefault(backlog[:3], OrderedDict()).setdefault(backlog)
+            self._rotation.setdefault(backlog[:3], OrderedDict()).setdefault(backlog)
         self._counts = dict(counts)
 
     def take(self, backlogs: Iterable[Backlog]) -> None:
-        """One entry less is in each."""
+        """Count one entry less in each of these backlogs."""
         for backlog in backlogs:
-            if backlog in self._counts:  # more may be read than there were at the last load
+            if backlog in self._counts:  # more may be read than existed at the last load
                 self._counts[backlog] -= 1
                 if not self._counts[backlog]:
                     del self._counts[backlog]
                     self._end(backlog)
 
     def _end(self, backlog: Backlog) -> None:
-        backlogs = self._turns[backlog[:3]]
+        backlogs = self._rotation[backlog[:3]]
         del backlogs[backlog]
         if not backlogs:
-            del self._turns[backlog[:3]]
+            del self._rotation[backlog[:3]]
 
-    def turn(self, kind: str, most: int, resting: Callable[[Backlog], bool]) -> list[Backlog]:
-        """The backlogs whose turn it is, of each queue one after the other; none twice, and none that rests. It is not
-        their turn again before all others had theirs."""
+    def next_backlogs(self, kind: str, most: int, resting: Callable[[Backlog], bool]) -> list[Backlog]:
+        """Return the next backlogs, queue by queue, up to `most`, without resting ones.
+
+        A backlog comes again only after all others.
+        """
         found: list[Backlog] = []
-        queues = deque((key, len(backlogs)) for key, backlogs in self._turns.items() if key[0] == kind)
+        queues = deque((key, len(backlogs)) for key, backlogs in self._rotation.items() if key[0] == kind)
         while queues and len(found) < most:
             key, left = queues.popleft()
-            backlogs = self._turns[key]
+            backlogs = self._rotation[key]
             while left:
                 left -= 1
                 backlog = next(iter(backlogs))
                 backlogs.move_to_end(backlog)
                 if not resting(backlog):
                     found.append(backlog)
-                    self._turns.move_to_end(key)
+                    self._rotation.move_to_end(key)
                     queues.append((key, left))
                     break
         return found
@@ -109,44 +114,44 @@ class JournalDrain(Service):
     def __init__(
         self,
         journal: Journal,
-        route: Route,
+        write_router: WriteRouter,
         store: Store,
         enqueuer: Enqueuer,
-        operations: OperationDrain,
+        open_operations: OpenOperations,
         flags: Flags,
         specs: AllSpecs,
         credentials: Credentials,
     ) -> None:
-        super().__init__("journal")
-        self._news = route.news
+        super().__init__("journal", write_router.journal_changed)
         self._journal = journal
-        self._route = route
+        self._write_router = write_router
         self._store = store
         self._enqueuer = enqueuer
-        self._operations = operations
+        self._open_operations = open_operations
         self._flags = flags
         self._specs = specs
         self._credentials = credentials
         self._saved_keys: KnownKeys | None = None
-        self._turns = Turns()
+        self._rotation = BacklogRotation()
         self._size = BatchSize(_BYTES_MIN, _BYTES_MAX)
         self._load_at = 0.0
         self._resting: dict[Backlog, tuple[int, float]] = {}
-        """Backlogs that failed: how often, and until when they rest."""
+        """Failed backlogs, with their number of failures and the end of their rest."""
         self._strikes: Counter[int] = Counter()
-        """How often the store failed on an entry that was given alone, by its number."""
+        """Failures of the store on an entry alone, by its number."""
         self._single = 0
-        """So many backlogs go one by one: after a failure, so that an entry which can never be moved fails alone."""
+        """Number of backlogs to move one by one after a failure, so that an entry that can never be moved fails alone.
+        """
         self._snapshot_at = 0.0
         self._adopt_at = monotonic() + _ADOPT_SECONDS
 
     def save_soon(self) -> None:
-        """What is known of queues and specs has changed."""
+        """Save the snapshot of queues and specs soon, because it has changed."""
         self._snapshot_at = 0.0
         self.wake()
 
     async def stop(self) -> None:
-        """At once: what was not removed from the journal is moved by whoever comes next."""
+        """Stop at once. Entries that are still in the journal are moved by the next process."""
         self._stopping = True
         if self._task is not None:
             self._task.cancel()
@@ -156,22 +161,22 @@ class JournalDrain(Service):
         failures = 0
         while not self._stopping:
             try:
-                await self._rest(await self._look())
+                await self._rest(await self._drain_once())
                 failures = 0
             except ShuttingDown:
                 return
             except FairlaneError as error:
                 failures += 1
-                if await self._route.is_there(str(error)):
+                if await self._write_router.check_store(str(error)):
                     log.warning("cannot drain the journal, retrying: %(error)s", {"error": error})
                 await asyncio.sleep(backoff(failures, base=_PAUSE_SECONDS[0], most=_PAUSE_SECONDS[1]))
 
-    async def _look(self) -> float:
-        """Move what can be moved; how long to rest then. Raises what the journal says when it fails, or the store."""
-        route, now = self._route, monotonic()
-        if route.watch.up:
-            self._flags.look_soon()
-        await self._journal.tell(route.patience.unsettled())
+    async def _drain_once(self) -> float:
+        """Move what can be moved, and return how long to pause. Raises the errors of the journal and of the store."""
+        write_router, now = self._write_router, monotonic()
+        if write_router.health.up:
+            self._flags.refresh_soon()
+        await self._journal.publish_abandoned(write_router.timeout.abandoned_backlogs())
         if not self._journal.drains():
             return _FLOOR_SECONDS
         if now >= self._adopt_at:
@@ -179,94 +184,96 @@ class JournalDrain(Service):
             await self._journal.adopt()
         if self._journal.state().entries:
             self._load_at = 0.0
-            route.rate.resume(now)
+            write_router.rate.resume(now)
             await self._drain()
-        elif now - route.rate.at > MEMORY_SECONDS:
+        elif now - write_router.rate.at > MEMORY_SECONDS:
             self._size.forget()
-        self._resting = {backlog: rest for backlog, rest in self._resting.items() if backlog in self._turns}
-        if not route.watch.up:
-            await route.watch.wait_back(_FLOOR_SECONDS)
+        self._resting = {backlog: rest for backlog, rest in self._resting.items() if backlog in self._rotation}
+        if not write_router.health.up:
+            await write_router.health.wait_available(_FLOOR_SECONDS)
             return 0.0
         keys = self._credentials.known
         if monotonic() >= self._snapshot_at or keys is not self._saved_keys:
             specs = self._specs.versions() if self._specs.loaded else None
-            queues = await self._store.queues.list()
-            self._route.catalogue.recollect(queues)
+            queues = await self._store.queues.all()
+            self._write_router.catalogue.recollect(queues)
             await self._journal.save(queues=queues, specs=specs, keys=keys)
             self._saved_keys = keys
             self._snapshot_at = monotonic() + _SNAPSHOT_SECONDS
         soonest = min((until for _, until in self._resting.values()), default=float("inf"))
         return min(_POLL_SECONDS, max(_PAUSE_SECONDS[0] / 2, soonest - monotonic()))
 
-    def _is_maintained(self) -> bool:
-        return PUSH_MAINTENANCE in self._flags.on
+    def _pushes_are_paused(self) -> bool:
+        return PUSHES_PAUSED in self._flags.on
 
     async def _drain(self) -> None:
-        """Move entries until no backlog has any that can be moved now. Acks go first, also those that come while pushes
-        are moved: a lease ends, and its consumer waits."""
+        """Move entries until no backlog has any that can be moved now.
+
+        Acks go first, also those that arrive while pushes are moved, because leases end and consumers wait.
+        """
         put_off: set[Backlog] = set()
 
         def rests(backlog: Backlog) -> bool:
             return backlog in put_off or self._resting.get(backlog, (0, 0.0))[1] > monotonic()
 
-        while self._route.watch.up:
+        while self._write_router.health.up:
             if monotonic() >= self._load_at:
-                self._turns.load(await self._journal.backlogs())
+                self._rotation.load(await self._journal.backlogs())
                 self._load_at = monotonic() + _LOAD_SECONDS
             put_off = self._unsettled()
             alone = self._single > 0
             self._single -= alone
             most = 1 if alone else max(1, min(_ENTRIES_MAX, self._size.bytes // OPERATION_BYTES))
-            backlogs = self._turns.turn("ack", most, rests)
-            if not backlogs and not self._is_maintained():
-                backlogs = self._turns.turn("push", most, rests)
+            backlogs = self._rotation.next_backlogs("ack", most, rests)
+            if not backlogs and not self._pushes_are_paused():
+                backlogs = self._rotation.next_backlogs("push", most, rests)
             if not backlogs:
                 return
             entries = await self._journal.read(backlogs, entries_max=most, bytes_max=self._size.bytes)
-            if not entries:  # somebody else removed them
+            if not entries:  # another process removed them
                 self._load_at = 0.0
-            unsettled = self._unsettled()  # an entry is read after the work that it repeats was noted
+            unsettled = self._unsettled()  # entries are read after the work that they repeat was recorded
             if todo := [entry for entry in entries if entry.backlog not in unsettled]:
                 await self._move(todo)
-            await self._operations.wait_below(_AHEAD_MAX, _AHEAD_SECONDS)
+            await self._open_operations.wait_below(_AHEAD_MAX, _AHEAD_SECONDS)
 
     def _unsettled(self) -> set[Backlog]:
         """Return the backlogs of abandoned work: moved before that has ended, its messages could be stored twice."""
-        return self._route.patience.unsettled() | self._journal.unsettled()
+        return self._write_router.timeout.abandoned_backlogs() | self._journal.unsettled()
 
     async def _move(self, entries: list[Entry]) -> None:
-        """Into the store together. Each entry is removed or failed, or its backlog rests."""
+        """Move entries into the store together. Each entry is removed or failed, or its backlog rests."""
         found: Sequence[tuple[Entry, FairlaneError | None]]
         entries = [opened for entry in entries if (opened := await self._opened(entry)) is not None]
         began = monotonic()
         try:
             found = await self._enqueuer.move(entries)
             if size := _size_of(entry for entry, error in found if error is None):
-                self._size.took(size, monotonic() - began)  # refused entries are answered at once, at any speed
+                self._size.record(size, monotonic() - began)  # refused entries are answered at once, at any speed
         except ShuttingDown:
             raise
         except FairlaneError as failure:
             found = [(entry, failure) for entry in entries]
             if _is_of_the_store(failure):
-                self._size.failed(_size_of(entries))
+                self._size.record_failure(_size_of(entries))
         await self._moved([entry for entry, error in found if error is None])
         failed: dict[Backlog, tuple[Entry, FairlaneError]] = {}
         for entry, error in found:
-            if error is not None:  # what follows it in its backlog was not tried, or in vain
+            if error is not None:  # later entries of its backlog were not tried, or in vain
                 failed.setdefault(entry.backlog, (entry, error))
         doubts = [error for _, error in failed.values() if _is_of_the_store(error)]
         blame = len(failed) == 1
         if doubts:
-            there = await self._route.is_there(str(doubts[0]))
+            there = await self._write_router.check_store(str(doubts[0]))
             blame = blame and there
             self._single = len(failed) if there and not blame else 0
         for entry, error in failed.values():
             await self._refused(entry, error, blame=blame)
 
     async def _opened(self, entry: Entry) -> Entry | None:
-        """The entry in clear; one whose key is not here fails."""
+        """Return the decrypted entry. An entry without a key here fails, and None is returned."""
         try:
-            return msgspec.structs.replace(entry, body=self._journal.opened(entry))
+            return msgspec.structs.replace(entry, body=self._journal.open_body(entry))
         except SealError as error:
             await self._fail(entry, error)
             return None
@@ -275,16 +282,18 @@ class JournalDrain(Service):
         if not entries:
             return
         await self._journal.remove(entries)
-        self._turns.take(entry.backlog for entry in entries)
+        self._rotation.take(entry.backlog for entry in entries)
         for entry in entries:
             self._resting.pop(entry.backlog, None)
             self._strikes.pop(entry.seq, None)
         count = sum(entry.messages for entry in entries)
-        self._route.rate.did(count, monotonic())
+        self._write_router.rate.record(count, monotonic())
 
     async def _refused(self, entry: Entry, error: FairlaneError, *, blame: bool) -> None:
-        """Fail an entry if it can never be applied; otherwise it is tried again when its backlog has rested. `blame`:
-        the store is there, and was given nothing else."""
+        """Fail an entry if it can never be applied. Otherwise it is retried when its backlog has rested.
+
+        `blame` is True if the store is available and was given nothing else.
+        """
         if not isinstance(error, Unavailable | BrokerFailed | Overloaded):
             await self._fail(entry, error)
             return
@@ -302,15 +311,15 @@ class JournalDrain(Service):
         text = "journal entry failed: a %(verb)s of %(queue)r, partition %(partition)r, cannot be applied: %(error)s"
         log.error(text, fields)
         await self._journal.fail(entry, str(error))
-        self._turns.take([entry.backlog])
+        self._rotation.take([entry.backlog])
         self._strikes.pop(entry.seq, None)
 
 
 def _size_of(entries: Iterable[Entry]) -> int:
-    """Return about how many bytes it takes to move these."""
+    """Return the approximate size of these entries in bytes."""
     return sum(len(entry.body) + OPERATION_BYTES for entry in entries)
 
 
 def _is_of_the_store(error: FairlaneError) -> bool:
-    """Whether it may be that the store is away, or that it cannot take what it was given."""
+    """Return True if the store may be unavailable, or may be unable to take these entries."""
     return isinstance(error, BrokerFailed) or (isinstance(error, Unavailable) and not isinstance(error, LaneLocked))

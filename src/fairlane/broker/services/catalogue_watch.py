@@ -1,7 +1,6 @@
-"""The catalogue watch: notices that another broker changed queues, which are then forgotten, or applied a spec or
-changed a key, which are then read anew.
+"""The catalogue watch: notices changes of queues, specs and keys by other brokers, and refreshes the caches.
 
-The truth is a version in the store; a hint says that it rose, and twice a second it is looked at anyway.
+A version in the store is authoritative. A hint announces a change, and the version is also polled twice a second.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class CatalogueWatch(Service):
         credentials: Credentials,
         trouble: Callable[[str], Awaitable[object]],
     ) -> None:
-        """Call `trouble` with every error of the store, so that an idle broker notices an outage too."""
+        """Create the watch. It calls `trouble` with every store error, so that an idle broker notices an outage."""
         super().__init__("catalogue")
         self._store = store
         self._catalogue = catalogue
@@ -48,7 +47,7 @@ class CatalogueWatch(Service):
 
     async def _run(self) -> None:
         while not self._stopping:
-            looking = asyncio.create_task(self.look(), name="fairlane catalogue look")
+            looking = asyncio.create_task(self.refresh(), name="fairlane catalogue look")
             while not (await asyncio.wait({looking}, timeout=SILENT_SECONDS))[0]:
                 await self._trouble("the catalogue could not be read in time")
             try:
@@ -56,11 +55,11 @@ class CatalogueWatch(Service):
             except FairlaneError as error:
                 await self._trouble(str(error))
                 log.debug("cannot read the catalogue: %(error)s", {"error": error})
-            await self._credentials.look()
+            await self._credentials.refresh()
             await self._rest(LOOK_SECONDS)
 
-    async def look(self) -> None:
-        """Forget what changed since the last look, all of it when that is not known."""
+    async def refresh(self) -> None:
+        """Drop what changed since the last check, or everything if that is not known."""
         version, queue_ids = await self._store.queues.changes(self._version or 0)
         if self._version is None or queue_ids is None:
             self._catalogue.forget_all()

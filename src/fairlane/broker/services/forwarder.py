@@ -1,4 +1,4 @@
-"""The forwarder: appends dead letters to the queues that are named for them. Every broker does it, and none leads."""
+"""The forwarder: appends dead letters to the queues that are named for them. Every broker runs it, without a leader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlane.store.contract.store import Store
 _STEP = 100
 """Letters appended in one transaction: each holds a whole message."""
 _FLOOR_SECONDS = 2.0
-"""A pop or an expiry may give messages up, and another broker may have died after it did: so each looks this often."""
+"""Longest pause between checks, because another broker may have died after dead-lettering messages."""
 _CHAIN_MAX = 16
 
 log = logging.getLogger(__name__)
@@ -46,15 +46,17 @@ class Forwarder(Service):
                 away = True
 
     async def forward(self) -> int:
-        """One step; how many letters were appended."""
+        """Forward some letters. Returns their number."""
         forwarded = await self._store.dead_letters.forward(limit=_STEP, allow=self._catalogue.allow)
         for queue_id, count in forwarded.queues.items():
             self._announcer.appended(queue_id, count)
         return sum(forwarded.queues.values())
 
     async def prepare(self, tenant: str, queue: str, options: QueueOptions) -> None:
-        """Make the queue that these options name for dead letters if it is missing. InvalidRequest if a letter that
-        fails there, and where that sends it, would come back to `queue`."""
+        """Create the queue that these options name for dead letters, if it is missing.
+
+        Raises InvalidRequest if letters could return to `queue` through a chain of dead letter queues.
+        """
         target = options.dead_letter_queue
         if not isinstance(target, str):
             return

@@ -1,4 +1,4 @@
-// Calls of the broker's API. What is not a 2xx is thrown as a Problem with the broker's own sentence.
+// Calls of the broker's API. A status other than 2xx is thrown as a Problem with the broker's message.
 
 export class Problem extends Error {
   constructor(status, code, message) {
@@ -7,10 +7,10 @@ export class Problem extends Error {
   }
 }
 
-/** Called when the broker asks for a credential, or does not take the one of this browser any more. */
+/** Called when the broker requires a credential, or no longer accepts the one of this browser. */
 export const asked = { onlogin: () => {}, quiet: false };
 
-const AWAY = "The broker does not answer. Is it running, and does the network reach it?";
+const AWAY = "The broker does not answer. Is it running, and is it reachable?";
 
 const call = async (method, path, body) => {
   let answer;
@@ -34,7 +34,7 @@ export const problem = (status, text) => {
   try {
     said = typeof text === "string" ? JSON.parse(text) : text;
   } catch {
-    // Not JSON: something between here and the broker answered.
+    // Not JSON: a proxy answered instead of the broker.
   }
   if (status === 401 && !asked.quiet) asked.onlogin();
   return new Problem(status, said?.code ?? "", said?.error ?? said?.message ?? `The broker answered with ${status}.`);
@@ -48,5 +48,5 @@ export const post = async (path, body = {}) => parsed(await call("POST", path, b
 export const patch = async (path, body) => parsed(await call("PATCH", path, body));
 export const del = async (path) => parsed(await call("DELETE", path));
 
-/** Any method, for actions that the broker names itself. */
+/** A request with any method, for actions that the broker names. */
 export const send = async (method, path, body) => parsed(await call(method, path, method === "GET" ? undefined : body));

@@ -1,11 +1,11 @@
-// Charts in SVG: a spark of one series, and areas and lines over time with an axis and values under the pointer.
+// Charts in SVG: sparklines, and areas and lines over time with an axis and values at the pointer.
 
 import { h } from "./dom.js";
 import { clock } from "./format.js";
 
 const known = (value) => value !== null && value !== undefined;
 
-// What is not known is a gap, or is passed over if the points belong together.
+// Unknown values are gaps, or are skipped if the points belong together.
 const path = (points, x, y, joined = false) => {
   let text = "";
   let pen = "M";
@@ -19,13 +19,13 @@ const path = (points, x, y, joined = false) => {
   return text;
 };
 
-/** A small line without axis: spark([1, 2, 3], { kind: "info" }). */
+/** A sparkline: spark([1, 2, 3], { kind: "info" }). */
 export const spark = (points, { width = 96, height = 24, kind = "accent", label = "" } = {}) => {
   const values = points ?? [];
   const first = values.findIndex(known);
   const last = values.findLastIndex(known);
   const max = Math.max(0, ...values.filter(known));
-  if (last - first < 1 || max === 0) return h("svg.spark.is-flat", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label || "nothing happened" }, h("path.line", { d: `M0 ${height - 1.5}H${width}` }));
+  if (last - first < 1 || max === 0) return h("svg.spark.is-flat", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label || "no activity" }, h("path.line", { d: `M0 ${height - 1.5}H${width}` }));
   const x = (i) => (i / (values.length - 1)) * width;
   const y = (value) => height - 1.5 - (value / max) * (height - 4);
   const line = path(values, x, y, true);
@@ -33,7 +33,7 @@ export const spark = (points, { width = 96, height = 24, kind = "accent", label 
     h("path.area", { d: `${line}L${x(last)} ${height}L${x(first)} ${height}Z` }), h("path.line", { d: line }));
 };
 
-// Steps at which an axis reads well.
+// Readable steps of an axis.
 const niceMax = (value) => {
   if (value <= 0) return 1;
   const size = 10 ** Math.floor(Math.log10(value));
@@ -59,7 +59,7 @@ export const chart = ({ times, series, format = String, height = 160, label = ""
           const line = path(one.points, x, y, one.joined);
           return h("g", { class: `is-${one.kind}` }, one.area && line && h("path.area", { d: `${line}L${x(one.points.findLastIndex(known))} ${height}L${x(one.points.findIndex(known))} ${height}Z` }), h("path.line", { d: line }));
         })),
-      marks, !series.some((one) => one.points.some((value) => value > 0)) && h("p.empty", h("span", "Nothing in this time")), h("div.cursor", { static: true }), h("div.tip", { static: true })),
+      marks, !series.some((one) => one.points.some((value) => value > 0)) && h("p.empty", h("span", "No data in this period")), h("div.cursor", { static: true }), h("div.tip", { static: true })),
     h("div.axis-x", n > 1 ? ticks(times) : null));
 };
 
@@ -88,6 +88,6 @@ const point = (event, { times, series, format }) => {
   figure.classList.add("is-pointed");
 };
 
-/** The names of a chart's series with their colours and, if given, their last values. */
+/** The legend of a chart: names and colours of its series and, if given, their last values. */
 export const legend = (series) =>
   h("div.legend", series.map((one) => h("span", { key: one.name, class: `is-${one.kind}` }, h("i"), one.name, one.value !== undefined && h("b", one.value))));

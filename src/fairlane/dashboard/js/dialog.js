@@ -1,4 +1,4 @@
-// Questions before something is done, and short news after it.
+// Dialogs before an action, and short messages after it.
 
 import { draw, h } from "./dom.js";
 import { icon } from "./icons.js";
@@ -35,11 +35,11 @@ const frame = (title, { close, submit, label, kind, ready = true }, ...inside) =
 
 const sentences = (text) => [text].flat().map((one) => (typeof one === "string" ? h("p", one) : one));
 
-/** Whether to go on. Resolves to true or null. */
+/** A confirmation. Resolves to true or null. */
 export const confirm = ({ title, text, label, kind = "primary" }) =>
   show(({ close }) => frame(title, { close, submit: () => close(true), label, kind }, sentences(text)));
 
-/** Before something is destroyed: the name must be typed. Resolves to true or null. */
+/** A confirmation of something destructive: the name must be typed. Resolves to true or null. */
 export const confirmByName = ({ title, text, name, label }) =>
   show(({ close, redraw, state }) =>
     frame(title, { close, submit: () => close(true), label, kind: "danger", ready: state.typed === name }, sentences(text),
@@ -47,8 +47,8 @@ export const confirmByName = ({ title, text, name, label }) =>
         h("input", { type: "text", autocomplete: "off", spellcheck: "false", autofocus: true, oninput: (event) => { state.typed = event.currentTarget.value; redraw(); } }))));
 
 /**
- * Some values. fields: [{ name, label, type: "text" | "number" | "select" | "checkbox" | "textarea" | "datetime-local", value, options, hint, required, when: (values) => bool }]
- * Resolves to the values by name, or null. `preview(values, redraw)` may return a tree that stands below.
+ * Ask for values. fields: [{ name, label, type: "text" | "number" | "select" | "checkbox" | "textarea" | "datetime-local", value, options, hint, required, when: (values) => bool }]
+ * Resolves to the values by name, or null. `preview(values, redraw)` may return a tree to show below the fields.
  */
 export const ask = ({ title, text = [], fields, label, kind = "primary", preview }) =>
   show(({ close, redraw, state }) => {
@@ -73,10 +73,10 @@ const field = (one, value, set) => {
   return h("label.field", { key: one.name, class: one.type === "checkbox" ? "is-check" : "" }, h("span", one.label), control, one.hint && h("small", one.hint));
 };
 
-/** Something to read. */
-export const tell = ({ title, text }) => show(({ close }) => frame(title, { close, submit: () => close(true) }, sentences(text)));
+/** A dialog with text to read. */
+export const showMessage = ({ title, text }) => show(({ close }) => frame(title, { close, submit: () => close(true) }, sentences(text)));
 
-/** Short news at the edge of the page. Kinds: good, critical. */
+/** A short message at the edge of the page. Kinds: good, critical. */
 export const toast = (text, kind = "good") => {
   const box = document.createElement("div");
   box.className = `toast is-${kind}`;

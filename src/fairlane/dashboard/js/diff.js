@@ -1,7 +1,7 @@
-// The difference of two texts, line by line: the longest run of lines that both have stays.
+// Line diff of two texts, based on their longest common subsequence.
 
 const AROUND = 3;
-const MOST = 4_000_000; // cells of the table; beyond that all is shown as replaced
+const MOST = 4_000_000; // cells of the table; larger texts are shown as replaced
 
 const common = (a, b) => {
   const rows = Array.from({ length: a.length + 1 }, () => new Uint32Array(b.length + 1));
@@ -11,7 +11,7 @@ const common = (a, b) => {
   return rows;
 };
 
-/** Lines of all: { sign: " " | "+" | "-", text }. */
+/** All lines: { sign: " " | "+" | "-", text }. */
 const whole = (a, b) => {
   if (a.length * b.length > MOST) return [...a.map((text) => ({ sign: "-", text })), ...b.map((text) => ({ sign: "+", text }))];
   const rows = common(a, b);
@@ -29,7 +29,7 @@ const whole = (a, b) => {
   return found;
 };
 
-/** What changed with a few lines around it; "…" stands for what is the same and left out. */
+/** The changed lines with some context. "…" marks unchanged lines that are left out. */
 export const difference = (before, after) => {
   const lines = (text) => (text === "" ? [] : text.replace(/\n$/, "").split("\n"));
   const all = whole(lines(before), lines(after));

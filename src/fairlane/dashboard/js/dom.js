@@ -1,19 +1,19 @@
-// Trees of plain objects, and the one function that makes the document look like them.
+// A virtual DOM: trees of plain objects, and a function that updates the document to match them.
 //
 //   h("td.number", { title: "exact" }, "12 k")      an element; classes may follow the tag
-//   draw(root, [tree, tree])                         the first time makes, later changes only what differs
+//   draw(root, [tree, tree])                         creates elements at first, and later changes only what differs
 //
-// Text becomes text nodes, never markup. Attributes of note:
-//   key      which sibling of the last drawing this is, for lists whose order changes
-//   onclick  and all other `on...`: listeners
-//   style    an object of properties; custom ones too
-//   mount    called once with the element when it is made
-//   static   what `mount` put inside is left alone by later drawings
+// Text becomes text nodes, never markup. Special attributes:
+//   key      identity among siblings between drawings, for lists whose order changes
+//   on...    listeners, like onclick
+//   style    an object of properties, including custom ones
+//   mount    called once with the new element
+//   static   later drawings do not touch what `mount` put inside
 
 const SVG = "http://www.w3.org/2000/svg";
 const PROPERTIES = new Set(["value", "checked", "indeterminate"]);
 
-// Characters that turn the direction of text or hide in it: a name must look like what it is.
+// Characters that change the direction of text or are invisible. They are shown, so that names cannot deceive.
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 export const visible = (text) => String(text).replace(HIDDEN, (one) => `⟨U+${one.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 
@@ -23,7 +23,7 @@ const flat = (children, into = []) => {
   for (const one of children) {
     if (Array.isArray(one)) flat(one, into);
     else if (isTree(one)) into.push(one);
-    // Nothing is an empty text, so that the siblings after it stay where they are.
+    // Nothing becomes an empty text, so that the siblings after it keep their places.
     else into.push({ tag: null, text: one === null || one === undefined || one === false || one === true ? "" : visible(one) });
   }
   return into;
@@ -61,7 +61,7 @@ const setProp = (el, name, was, now) => {
     return;
   }
   if (was === now) return;
-  // What somebody types now is ahead of what was asked for by it a moment ago.
+  // A field that has the focus keeps its text, which is newer than the drawn value.
   if (name === "value" && el === document.activeElement) return;
   if (PROPERTIES.has(name)) el[name] = now ?? "";
   else if (now === false || now === null || now === undefined) el.removeAttribute(name);
@@ -111,7 +111,7 @@ const arrange = (parent, was, now, space) => {
 
 const drawn = new WeakMap();
 
-/** Make the children of an element look like these trees. */
+/** Update the children of an element to match these trees. */
 export const draw = (root, ...trees) => {
   const now = flat(trees);
   const was = drawn.get(root);

@@ -1,11 +1,11 @@
-// What is worth acting on: sentences of the broker, each with the page that shows it and the act that mends it.
+// Findings: problems that the broker reports, each with the page that shows it and the action that may fix it.
 
 import { send } from "./api.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
 import { time } from "./format.js";
 import { icon } from "./icons.js";
-import { button } from "./parts.js";
+import { button } from "./components.js";
 
 const KINDS = { critical: "critical", warning: "warning", notice: "muted" };
 

@@ -1,4 +1,4 @@
-// Numbers, sizes, rates, durations and times as people read them. What is absent is "–".
+// Readable numbers, sizes, rates, durations and times. Absent values become "–".
 
 import { h } from "./dom.js";
 
@@ -16,14 +16,14 @@ const scaled = (value, base, units) => {
   return [value.toFixed(digits), units[step]];
 };
 
-/** 12,345 and from a hundred thousand on 123 k, 1.24 M. */
+/** A count: 12,345, and from a hundred thousand on 123 k or 1.24 M. */
 export const count = (value) => {
   if (absent(value)) return NONE;
   if (Math.abs(value) < 100_000) return whole.format(value);
   return scaled(value, 1000, ["", " k", " M", " G", " T"]).join("");
 };
 
-/** Every digit: a position is not nearly another one. */
+/** A position with every digit. */
 export const exact = (value) => (absent(value) ? NONE : whole.format(value));
 
 export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
@@ -33,7 +33,7 @@ export const bytes = (value) => {
   return scaled(value, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]).join(" ");
 };
 
-/** A rate by second. */
+/** A rate per second. */
 export const rate = (value) => {
   if (absent(value)) return NONE;
   if (value > 0 && value < 0.01) return "<0.01/s";
@@ -43,7 +43,7 @@ export const rate = (value) => {
 
 export const percent = (value) => (absent(value) ? NONE : `${(value * 100).toFixed(value < 0.1 && value > 0 ? 1 : 0)} %`);
 
-/** A latency, from seconds: 850 µs, 1.4 ms, 2.1 s. */
+/** A latency in seconds: 850 µs, 1.4 ms, 2.1 s. */
 export const latency = (seconds) => {
   if (absent(seconds)) return NONE;
   if (seconds === 0) return "0 ms";
@@ -52,7 +52,7 @@ export const latency = (seconds) => {
 
 const SPANS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
-/** A duration, from seconds, by its two largest units: 3 min 12 s. */
+/** A duration in seconds, in its two largest units: 3 min 12 s. */
 export const duration = (seconds) => {
   if (absent(seconds)) return NONE;
   if (seconds < 1) return seconds <= 0 ? "0 s" : seconds < 0.001 ? "<1 ms" : `${Math.round(seconds * 1000)} ms`;
@@ -69,7 +69,7 @@ export const duration = (seconds) => {
   return shown.join(" ");
 };
 
-// The broker's clock counts, not that of this machine; below two seconds the difference is that of the way.
+// Ages use the clock of the broker. A difference of less than two seconds is network latency.
 let skew = 0;
 export const setSkew = (server) => {
   const off = server - Date.now();
@@ -77,7 +77,7 @@ export const setSkew = (server) => {
 };
 export const now = () => Date.now() + skew;
 
-/** Milliseconds since 1970, of a text in ISO 8601 or of a number in seconds or milliseconds. */
+/** Milliseconds since 1970 from ISO 8601 text, or from a number of seconds or milliseconds. */
 export const millis = (value) => {
   if (absent(value) || value === "") return null;
   if (typeof value === "number") return value > 1e11 ? value : value * 1000;
@@ -87,7 +87,7 @@ export const millis = (value) => {
 
 const pad = (n, width = 2) => String(n).padStart(width, "0");
 
-/** 2026-11-17 06:31:04 in this machine's time zone. */
+/** A time like 2026-11-17 06:31:04, in the time zone of this machine. */
 export const stamp = (value) => {
   const at = millis(value);
   if (at === null) return NONE;
@@ -109,19 +109,19 @@ export const relative = (value) => {
   return seconds > 0 ? `${span} ago` : `in ${span}`;
 };
 
-/** "3 min ago", with the whole time on hover. */
+/** "3 min ago", with the full time on hover. */
 export const time = (value) => {
   const at = millis(value);
   return at === null ? NONE : h("time", { datetime: new Date(at).toISOString(), title: stamp(at) }, relative(at));
 };
 
-/** "3 min", the age of what happened then. */
+/** "3 min": the time since then. */
 export const age = (value) => {
   const at = millis(value);
   return at === null ? NONE : h("time", { datetime: new Date(at).toISOString(), title: stamp(at) }, duration(Math.max(0, (now() - at) / 1000)));
 };
 
-/** An id by its first and last characters, whole on hover. */
+/** An id, shortened to its first and last characters, complete on hover. */
 export const short = (id, head = 8, tail = 4) => {
   if (!id) return NONE;
   return id.length <= head + tail + 1 ? id : h("span", { title: id }, `${id.slice(0, head)}…${id.slice(-tail)}`);

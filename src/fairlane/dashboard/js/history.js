@@ -1,9 +1,9 @@
-// What the broker counted over time, as charts: of all queues, or of one.
+// Charts of the broker's history, for all queues or one.
 
 import { chart, legend } from "./chart.js";
 import { h } from "./dom.js";
 import { count, latency, millis, rate } from "./format.js";
-import { card, tabs } from "./parts.js";
+import { card, tabs } from "./components.js";
 import { here, link, where } from "./router.js";
 
 const SPANS = { 5: "5 min", 60: "1 h", 1440: "24 h" };
@@ -12,16 +12,16 @@ const minutes = (ctx) => (ctx.query.minutes in SPANS ? ctx.query.minutes : "5");
 
 export const historyPath = (ctx, queue, group) => where("/api/v1/history", { queue, group, minutes: minutes(ctx) });
 
-/** The choice of how far back. */
+/** The choice of the time range. */
 export const spans = (ctx) =>
-  tabs(["5", "60", "1440"], minutes(ctx), (one) => link(here().path, { ...ctx.query, minutes: one === "5" ? "" : one }), SPANS, "How far back");
+  tabs(["5", "60", "1440"], minutes(ctx), (one) => link(here().path, { ...ctx.query, minutes: one === "5" ? "" : one }), SPANS, "Period");
 
 const times = ({ from, stepSeconds, pushed }) => pushed.map((_, i) => millis(from) + i * stepSeconds * 1000);
 
-/** The last value that is known. */
+/** The last known value. */
 export const last = (points) => points?.findLast((one) => one !== null && one !== undefined);
 
-/** The mean over the last seconds: one second alone flickers. */
+/** The mean over the last seconds, because single seconds flicker. */
 export const lately = ({ stepSeconds }, points, seconds = 10) => {
   const some = (points ?? []).slice(-Math.max(1, Math.round(seconds / stepSeconds)) - 1, -1).filter((one) => one !== null);
   return some.length ? some.reduce((sum, one) => sum + one, 0) / some.length : undefined;
@@ -29,7 +29,7 @@ export const lately = ({ stepSeconds }, points, seconds = 10) => {
 
 const LEAST = 60;
 
-/** From the first point that is known on: a broker that started a minute ago shows that minute. */
+/** The points from the first known one on, so that a broker that just started shows only its own time. */
 export const trimmed = (body) => {
   const from = Math.max(0, Math.min(body.pushed.findIndex((one) => one !== null), body.pushed.length - LEAST));
   if (!from) return body;
@@ -57,13 +57,13 @@ export const latencies = (body) =>
 export const depths = (body) =>
   figure("Waiting", body, [{ name: "messages", kind: "warning", points: body.depth ?? [], area: true, joined: true, value: count(last(body.depth)) }], count);
 
-/** Of one group: how far behind it is. */
+/** The lag of one group. */
 export const lag = (ctx, whole) => {
   const body = trimmed(whole);
   return h("div.stack", h("div.bar", spans(ctx)), figure("Messages to read", body, [{ name: "to read", kind: "accent", points: body.lag, area: true, joined: true, value: count(last(body.lag)) }], (value) => count(Math.round(value))));
 };
 
-/** The three of them, in one row where there is room. */
+/** The three charts, in one row if they fit. */
 export const charts = (ctx, whole) => {
   const body = trimmed(whole);
   return h("div.stack", h("div.bar", spans(ctx)), h("div.charts", throughput(body), some(body.depth) && depths(body), some(body.pushP99Ms) && latencies(body)));

@@ -1,4 +1,4 @@
-// Icons drawn for this page, as paths in a square of 24.
+// Icons as SVG paths in a 24 by 24 square.
 
 import { h } from "./dom.js";
 
@@ -46,7 +46,7 @@ const PATHS = {
 export const icon = (name, attributes = {}) =>
   h("svg.icon", { viewBox: "0 0 24 24", "aria-hidden": "true", ...attributes }, h("path", { d: PATHS[name] ?? PATHS.info }));
 
-/** The mark of the product: three lanes, each as far as it is. */
+/** The logo: three lanes with different progress. */
 export const mark = () =>
   h("svg.mark", { viewBox: "0 0 32 32", "aria-hidden": "true" },
     h("rect", { width: 32, height: 32, rx: 8 }),

@@ -1,4 +1,4 @@
-// A payload as a tree that folds. Text only: nothing of it is ever markup. What is folded is not in the document.
+// A payload as a folding tree. It is shown as text, never as markup. Folded parts are not in the document.
 
 import { h, visible } from "./dom.js";
 import { plural } from "./format.js";
@@ -68,7 +68,7 @@ const add = (parent, entries, from, depth) => {
   parent.append(more);
 };
 
-/** A number that a double would change, as it was written. */
+/** A number as it was written, if a double would change it. */
 export class Exact {
   constructor(source) {
     this.source = source;
@@ -79,10 +79,10 @@ export class Exact {
   }
 }
 
-/** Parse without losing digits: browsers that tell the source of a number give it back as written. */
+/** Parse without losing digits, in browsers that report the source text of numbers. */
 export const parse = (json) =>
   JSON.parse(json, (key, value, context) =>
     typeof value === "number" && context?.source !== undefined && !Number.isSafeInteger(value) && String(value) !== context.source ? new Exact(context.source) : value);
 
-/** A value as a folding tree. `key` says when it is another value. */
+/** A value as a collapsible tree. `key` changes with the value. */
 export const jsonTree = (value, key) => h("div.json", { key, static: true, mount: (el) => el.append(line(null, value, 0)) });

@@ -1,7 +1,7 @@
-// The keyboard: / searches, g and a letter goes to a page, j and k walk through rows, ? shows this.
+// Keyboard shortcuts: / searches, g and a letter open a page, j and k move through rows, ? shows the list.
 
 import { h } from "./dom.js";
-import { tell } from "./dialog.js";
+import { showMessage } from "./dialog.js";
 import { nav } from "./routes.js";
 import { go } from "./router.js";
 
@@ -10,7 +10,7 @@ let waitsForLetter = 0;
 
 const help = () => {
   const row = (keys, text) => h("div", h("dt", keys.map((one) => h("kbd", one))), h("dd", text));
-  return tell({
+  return showMessage({
     title: "Keyboard",
     text: [
       h("dl.keys", row(["/"], "Search this page"), row(["j", "k"], "Next and previous row"), row(["Enter"], "Open the row"), row(["Esc"], "Leave a field or dialog"),

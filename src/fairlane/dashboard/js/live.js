@@ -1,10 +1,9 @@
-// Data that stays up to date: one event stream for all paths that a page watches.
+// Live data: one event stream for all paths that a page watches.
 //
 //   const stop = watch({ queue: "/api/v1/..." }, (name, body, problem) => ...)
 //
-// The broker sends a snapshot, then differences (JSON merge patch). While no stream can be opened, every path is asked
-// for by GET every two seconds. A hidden tab has no stream: browsers open few
-// connections to one host, and nobody looks.
+// The broker sends a snapshot, then differences (JSON merge patch). If no stream can be opened, every path is
+// polled by GET every two seconds. A hidden tab has no stream, because browsers open few connections to one host.
 
 import { get, problem } from "./api.js";
 
@@ -23,7 +22,7 @@ export const merge = (was, patch) => {
 /** "live" while a stream is open, "polling" without one, "away" while the broker does not answer. */
 export const connection = { state: "connecting", onchange: () => {} };
 
-const tell = (state) => {
+const setState = (state) => {
   if (connection.state === state) return;
   connection.state = state;
   connection.onchange(state);
@@ -52,27 +51,27 @@ export const watch = (paths, onChange) => {
       if (!stopped) put(path, body);
     } catch (error) {
       if (!stopped) fail(path, error);
-      if (error.status === 0) tell("away");
+      if (error.status === 0) setState("away");
     }
   };
   const poll = async () => {
     if (timer || stopped || document.hidden) return;
     timer = setTimeout(() => { timer = null; poll(); }, POLL);
     await Promise.all([...polled].map(ask));
-    if (!source && !stopped && connection.state !== "away") tell("polling");
-    if (!source && connection.state === "away") tell(await get("/livez").then(() => "polling", () => "away"));
+    if (!source && !stopped && connection.state !== "away") setState("polling");
+    if (!source && connection.state === "away") setState(await get("/livez").then(() => "polling", () => "away"));
   };
 
   const open = () => {
     if (stopped || source || document.hidden || !names.size) return;
     source = new EventSource(`/api/v1/live?${[...names.keys()].map((path) => `watch=${encodeURIComponent(path)}`).join("&")}`);
     const on = (type, handle) => source.addEventListener(type, (event) => handle(JSON.parse(event.data)));
-    source.onopen = () => { polled.clear(); tell("live"); };
+    source.onopen = () => { polled.clear(); setState("live"); };
     on("snapshot", ({ path, body }) => put(path, body));
     on("change", ({ path, patch }) => put(path, merge(bodies.get(path), patch)));
     on("problem", ({ path, status, body }) => fail(path, problem(status, body)));
     source.onerror = () => {
-      if (source?.readyState !== EventSource.CLOSED) return tell("away");
+      if (source?.readyState !== EventSource.CLOSED) return setState("away");
       source = null; // refused: no such route, or too many streams
       for (const path of names.keys()) polled.add(path);
       poll();

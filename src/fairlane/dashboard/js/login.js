@@ -1,4 +1,4 @@
-// Login: a key or token goes to the broker once, which leaves the id of a session in a cookie that no script reads.
+// Login: sends a key or token to the broker once, which sets a session cookie that scripts cannot read.
 
 import { post } from "./api.js";
 import { draw, h } from "./dom.js";
@@ -6,7 +6,7 @@ import { mark } from "./icons.js";
 
 let shown = false;
 
-/** Ask for a credential in place of the page; the page is loaded anew with it. */
+/** Ask for a credential instead of showing the page, then reload. */
 export const login = () => {
   if (shown) return;
   shown = true;
@@ -18,9 +18,9 @@ export const login = () => {
   const redraw = () => draw(box,
     h("form", { onsubmit: submit, "aria-labelledby": "login-title" },
       h("header", mark(), h("h1", { id: "login-title" }, "Fairlane")),
-      h("label.field", h("span", "This broker asks for a key, or a token"),
+      h("label.field", h("span", "This broker requires a key or a token"),
         h("input", { type: "password", name: "key", autocomplete: "current-password", spellcheck: "false", autofocus: true, "aria-invalid": state.problem ? "true" : undefined, "aria-describedby": "login-problem", oninput: (event) => { state.key = event.currentTarget.value; redraw(); } }),
-        h("small", "An administrator makes one: ", h("code", "fairlane key create NAME --role read-only"))),
+        h("small", "An administrator creates one: ", h("code", "fairlane key create NAME --role read-only"))),
       h("p.problem.is-critical", { id: "login-problem", role: "alert" }, state.problem),
       h("button.button.is-primary", { type: "submit", disabled: state.busy || !state.key.trim() }, "Log in")));
   const submit = async (event) => {

@@ -1,42 +1,42 @@
-// The frame of the dashboard: it finds the page that the address names, gives it data that stay up to date, and draws.
+// The entry point of the dashboard: finds the page of the current address, keeps its data up to date, and draws it.
 //
 // How a page is written. A module in pages/ exports one object, and routes.js has a line for it:
 //
 //   export default {
-//     title: (ctx) => ctx.params.queue,                      also the document's
-//     crumbs: (ctx) => [["Queues", link(["queues"])]],       optional: the way there
+//     title: (ctx) => ctx.params.queue,                      also the title of the document
+//     crumbs: (ctx) => [["Queues", link(["queues"])]],       optional: breadcrumbs
 //     watch: (ctx) => ({ queue: api`/api/v1/…/${ctx.params.queue}` }),   optional: names and GET paths, live
-//     load: (ctx) => ({ message: "/api/v1/…" }),             optional: the same, asked once and by ctx.reload();
-//                                                            { path, parse } for a parser of its own
-//     actions: (ctx) => [button("Pause", { onclick })],      optional: at the right of the title
-//     view: (ctx) => [tree, tree],                           drawn at each change; trees are made by h() of dom.js
+//     load: (ctx) => ({ message: "/api/v1/…" }),             optional: fetched once, and again by ctx.reload();
+//                                                            { path, parse } for a custom parser
+//     actions: (ctx) => [button("Pause", { onclick })],      optional: to the right of the title
+//     view: (ctx) => [tree, tree],                           drawn on each change; h() of dom.js builds trees
 //   };
 //
-//   ctx.params, ctx.query   of the address: "/queues/:queue" and "?group=…"
-//   ctx.data, ctx.problems  by name, of what is watched and loaded; undefined until it is there
-//   ctx.part(name, view)    view(body) once it is there; before that, or if it failed, what stands for it
-//   ctx.setQuery({ sort })  changes the address, and with it what is watched
-//   ctx.state, ctx.set({})  what the page remembers while it is open; set draws again
-//   ctx.act(call, done)     runs an async call, then says `done` (or done(answer)); a refusal is shown in its own words
-//   ctx.reload()            asks again for what `load` names
+//   ctx.params, ctx.query   from the address: "/queues/:queue" and "?group=…"
+//   ctx.data, ctx.problems  results of watch and load by name; undefined until they arrive
+//   ctx.part(name, view)    view(body) once it has arrived; before that a placeholder, or the problem
+//   ctx.setQuery({ sort })  changes the address, and with it the watched paths
+//   ctx.state, ctx.set({})  state of the page while it is open; set redraws
+//   ctx.act(call, done)     runs an async call, then shows `done` (or done(answer)), or the broker's refusal
+//   ctx.reload()            repeats the requests of `load`
 //
-// Pieces: parts.js (card, stat, badge, state, button, facts, meter, empty, tabs), table.js (table, paged, searchBox,
-// chooser), dialog.js (confirm, confirmByName, ask, tell, toast), chart.js (spark, chart, legend), json.js, format.js.
+// Pieces: components.js (card, stat, badge, state, button, facts, meter, empty, tabs), table.js (table, paged, searchBox,
+// chooser), dialog.js (confirm, confirmByName, ask, showMessage, toast), chart.js (spark, chart, legend), json.js, format.js.
 
 import { asked, get, getText } from "./api.js";
 import { toast } from "./dialog.js";
 import { draw, h } from "./dom.js";
-import { frame } from "./frame.js";
+import { shell } from "./shell.js";
 import { keys } from "./keys.js";
 import { connection, watch } from "./live.js";
 import { login } from "./login.js";
-import { failed, waiting } from "./parts.js";
+import { failed, waiting } from "./components.js";
 import { here, match, setQuery } from "./router.js";
 import { routes } from "./routes.js";
 
 const main = document.getElementById("main");
-const FINDINGS = "frame findings"; // watched on every page
-let now = null; // the visit of a page: { route, page, ctx, paths, awaited (names whose data is not that of the address yet), stop }
+const FINDINGS = "shell findings"; // watched on every page
+let now = null; // the visit of a page: { route, page, ctx, paths, awaited (names whose data is not for this address yet), stop }
 let due = false;
 let turn = 0;
 
@@ -45,13 +45,13 @@ const redraw = () => {
   due = true;
   requestAnimationFrame(() => {
     due = false;
-    drawFrame();
+    drawShell();
     if (now?.page) drawPage(now);
   });
 };
 
-const shared = {}; // what the frame shows: findings, and who is logged in
-const drawFrame = () => frame(now?.route.section, shared);
+const shared = {}; // data of the shell: findings, and the login
+const drawShell = () => shell(now?.route.section, shared);
 
 const drawPage = ({ page, ctx, hash, awaited }) => {
   const title = page.title(ctx);
@@ -61,7 +61,7 @@ const drawPage = ({ page, ctx, hash, awaited }) => {
     body = page.view(ctx);
   } catch (error) {
     console.error(error);
-    body = failed({ message: "This page cannot be drawn; that is a mistake in the dashboard.", code: String(error) });
+    body = failed({ message: "This page cannot be shown because of a bug in the dashboard.", code: String(error) });
   }
   draw(main,
     h("header.page-head",
@@ -70,7 +70,7 @@ const drawPage = ({ page, ctx, hash, awaited }) => {
       page.actions && h("div.actions", ...page.actions(ctx))),
     h("div.page", { key: now.route.path }, body));
   main.setAttribute("aria-busy", String(awaited.size > 0));
-  if (!awaited.size) main.dataset.shown = hash; // of which address this is
+  if (!awaited.size) main.dataset.shown = hash; // the address that is shown completely
 };
 
 const context = (params, query) => {
@@ -120,9 +120,9 @@ const put = (visit) => (name, body, problem) => {
     delete visit.ctx.problems[name];
     visit.ctx.data[name] = body;
   }
-  // What is gone is not shown any more; what only cannot be read now is.
+  // Data of a deleted resource is removed. Data that only cannot be read now stays.
   if (problem && problem.status >= 400 && problem.status < 500) delete visit.ctx.data[name];
-  if (visit === now) follow(visit); // what is watched may follow from what came
+  if (visit === now) follow(visit); // the watched paths may depend on the data
   redraw();
 };
 
@@ -133,7 +133,7 @@ const load = async (visit) => {
   await Promise.all(Object.entries(paths).map(([name, path]) => ask(path).then((body) => set(name, body, null), (error) => set(name, undefined, error))));
 };
 
-// Watch what the page asks for now; data of names that stay is shown until the new is there.
+// Watch the current paths of the page. Data of unchanged names stays until new data arrives.
 const follow = (visit) => {
   const paths = { ...visit.page.watch?.(visit.ctx), [FINDINGS]: "/api/v1/findings" };
   const text = JSON.stringify(paths);
@@ -168,7 +168,7 @@ const visit = async () => {
   now = { route: found?.route ?? { path: "", section: "" }, ctx: context(found?.params ?? {}, query), hash: location.hash, awaited: new Set() };
   const visited = now;
   try {
-    if (!found) throw Object.assign(new Error("There is no such page."), { code: `#/${path.join("/")}` });
+    if (!found) throw Object.assign(new Error("This page does not exist."), { code: `#/${path.join("/")}` });
     const { default: page } = await import(`./pages/${found.route.module}.js`);
     if (mine !== turn) return;
     visited.page = page;
@@ -190,8 +190,8 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 connection.onchange = redraw;
 asked.onlogin = login;
 addEventListener("hashchange", visit);
-setInterval(redraw, 1000); // "3 s ago" is "4 s ago" then
+setInterval(redraw, 1000); // updates texts like "3 s ago"
 keys();
-// First of all, so that whoever has to log in is refused once and not for everything on the page.
+// This request comes first, so that a browser without a login is refused once and not for every part of the page.
 get("/api/v1/whoami").then((me) => { shared.me = me; visit(); }, (error) => error.status === 401 || visit());
-drawFrame();
+drawShell();

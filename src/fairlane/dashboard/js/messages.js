@@ -1,14 +1,14 @@
-// Stored messages in a table.
+// A table of stored messages.
 
 import { h } from "./dom.js";
 import { exact, time } from "./format.js";
-import { empty, state } from "./parts.js";
+import { empty, state } from "./components.js";
 import { link } from "./router.js";
 import { chooser, table } from "./table.js";
 
 const STATUS = { pending: "waiting", processing: "leased", completed: "finished", dead_letter: "dead" };
 
-/** A message's status in the words of a lane. */
+/** The status of a message, in the words for lanes. */
 export const statusOf = (status) => STATUS[status] ?? status;
 
 export const messageTable = (ctx, { messages, next }, { partition = true, status = true } = {}) =>
@@ -16,7 +16,7 @@ export const messageTable = (ctx, { messages, next }, { partition = true, status
     label: "Messages", rows: messages, next, key: (one) => `${one.partitionId} ${one.position}`,
     href: (one) => link(["messages", one.partitionId, one.transactionId]),
     tools: status && chooser(ctx, "status", [["", "any"], ...Object.entries(STATUS)], "State"),
-    empty: empty("There is no such message."),
+    empty: empty("No matching messages."),
     columns: [
       { title: "Transaction", clip: true, cell: (one) => h("span.mono", { title: one.transactionId }, one.transactionId) },
       partition && { title: "Partition", cell: (one) => one.partition },

@@ -1,18 +1,18 @@
-// Replays of many dead letters: some at a time, so that there is progress to show and a place to stop. A replay goes on
-// while other pages are looked at.
+// Replays of many dead letters, in steps, so that there is progress to show and a replay can be stopped. A replay
+// continues while other pages are shown.
 
 import { post } from "./api.js";
 import { h } from "./dom.js";
 import { count, plural } from "./format.js";
 import { icon } from "./icons.js";
-import { button } from "./parts.js";
+import { button } from "./components.js";
 
 const STEP = 50;
 
-/** The replay that runs, or the last one: { label, total, done, running, stopped, problem }. */
+/** The current or last replay: { label, total, done, running, stopped, problem }. */
 export const current = { run: null };
 
-/** Replay what each of `targets` chooses ({ queue, consumerGroup, error }); `changed` is called after each step. */
+/** Replay the dead letters of `targets` ({ queue, consumerGroup, error }). Calls `changed` after each step. */
 export const replayAll = async (label, targets, total, changed) => {
   const run = { label, total, done: 0, running: true, stopped: false, problem: null };
   current.run = run;
@@ -36,10 +36,10 @@ export const replayAll = async (label, targets, total, changed) => {
 const sentence = ({ done, total, running, stopped, problem, label }) => {
   if (problem) return `Stopped after ${plural(done, "message")}: ${problem}`;
   if (running) return `Replaying ${label}: ${count(done)} of ${count(total)}`;
-  return stopped ? `Stopped: ${plural(done, "message was", "messages were")} replayed, the others are where they were.` : `Replayed ${plural(done, "message")}: ${label}${/[.…]$/.test(label) ? "" : "."}`;
+  return stopped ? `Stopped: ${plural(done, "message was", "messages were")} replayed, the others are unchanged.` : `Replayed ${plural(done, "message")}: ${label}${/[.…]$/.test(label) ? "" : "."}`;
 };
 
-/** The bar of the replay; nothing before the first. */
+/** The progress bar of the replay. Nothing before the first one. */
 export const progress = (changed) => {
   const { run } = current;
   if (!run) return null;

@@ -1,4 +1,4 @@
-// Hash routes: "#/queues/orders?group=billing". Names of any characters are encoded, each part by itself.
+// Hash routes: "#/queues/orders?group=billing". Each part is encoded, so that names may have any characters.
 
 const parts = (path) => path.split("/").filter(Boolean);
 
@@ -10,13 +10,13 @@ const query = (values) => {
 /** The address of a page, for href: link(["queues", name], { group }). */
 export const link = (path, values = {}) => `#/${path.map(encodeURIComponent).join("/")}${query(values)}`;
 
-/** A path of the API: api`/api/v1/explain/${queue}/${partition}`, with a query by `where`. */
+/** A path of the API: api`/api/v1/explain/${queue}/${partition}`. `where` adds a query. */
 export const api = (texts, ...values) => texts.reduce((path, text, i) => path + encodeURIComponent(values[i - 1]) + text);
 
-/** The same with a query; what is undefined, null or empty is left out. */
+/** A path with a query. Undefined, null and empty values are left out. */
 export const where = (path, values) => path + query(values);
 
-/** What the location asks for: the parts of the path, and the query as an object. */
+/** The current location: the parts of the path, and the query as an object. */
 export const here = (hash = location.hash) => {
   const [path, text = ""] = hash.replace(/^#/, "").split(/\?(.*)/s);
   try {
@@ -26,7 +26,7 @@ export const here = (hash = location.hash) => {
   }
 };
 
-/** The first route whose pattern fits ("/queues/:queue"), with the names in it. */
+/** The first route whose pattern ("/queues/:queue") matches, with its parameters. */
 export const match = (routes, path) => {
   for (const route of routes) {
     const pattern = parts(route.path);
@@ -38,7 +38,7 @@ export const match = (routes, path) => {
   return null;
 };
 
-/** Change the query of this page; a value of undefined or "" leaves it. The history gets no entry for it. */
+/** Change the query of this page, without a history entry. A value of undefined or "" is removed. */
 export const setQuery = (values) => {
   const { path, query: was } = here();
   history.replaceState(null, "", link(path, { ...was, ...values }));

@@ -1,4 +1,4 @@
-// Every page: its path, the module in pages/ that has it, and the entry of the navigation that it belongs to.
+// All pages: path, module in pages/, and entry in the navigation.
 
 export const routes = [
   { path: "/", module: "overview", section: "/" },
@@ -22,7 +22,7 @@ export const routes = [
   { path: "/audit", module: "audit", section: "/audit" },
 ];
 
-/** The navigation, in groups; `key` follows g on the keyboard. */
+/** The navigation, in groups. `key` follows g on the keyboard. */
 export const nav = [
   { items: [{ path: "/", label: "Overview", icon: "overview", key: "o" }] },
   { label: "Messages", items: [

@@ -1,4 +1,4 @@
-// Sending a group elsewhere in a queue, or in one partition of it, with a look at what that would do.
+// Seek dialog: moves a group in a queue or in one partition, after a preview of the effect.
 
 import { get, post } from "./api.js";
 import { ask } from "./dialog.js";
@@ -14,7 +14,7 @@ const ready = ({ to, time, position }) => (to === "time" ? time !== "" : to === 
 const path = (queue, group, partition) =>
   partition === undefined ? api`/api/v1/consumer-groups/${group}/queues/${queue}/seek` : api`/api/v1/consumer-groups/${group}/queues/${queue}/partitions/${partition}/seek`;
 
-/** Ask where to, show what comes again, and seek. */
+/** Ask for the target, show the preview, and seek. */
 export const seek = async (ctx, queue, group, partition) => {
   let asked = "";
   let found = null;
@@ -27,18 +27,18 @@ export const seek = async (ctx, queue, group, partition) => {
       get(wanted).then((body) => { if (asked === wanted) { found = body; again(); } }, () => {});
     }
     if (!found) return h("p.note", "Counting …");
-    return h("p", `${plural(found.again, "message")} would come again, ${count(found.skipped)} would be skipped${found.complete ? "." : `; counted in the first ${plural(found.partitions, "partition")}.`}`);
+    return h("p", `${plural(found.again, "message")} would be delivered again, ${count(found.skipped)} would be skipped${found.complete ? "." : `; counted in the first ${plural(found.partitions, "partition")}.`}`);
   };
   const given = await ask({
     title: partition === undefined ? `Seek ${group} in ${queue}` : `Seek ${group} in ${partition}`,
-    text: "The group goes on from there. What it has leased now is given back.",
+    text: "The group continues from there. Its current leases are released.",
     label: "Seek",
     fields: [
-      { name: "to", label: "To", type: "select", value: "time", options: [["time", "A time"], ["beginning", "The beginning: everything comes again"], ["end", "The end: everything waiting is skipped"], ...(partition === undefined ? [] : [["position", "A position"]])] },
-      { name: "time", label: "Messages that came at or after", type: "datetime-local", step: 1, value: stamp(Date.now() - 3600_000).replace(" ", "T"), required: true, when: ({ to }) => to === "time" },
+      { name: "to", label: "To", type: "select", value: "time", options: [["time", "A time"], ["beginning", "The beginning: all messages are delivered again"], ["end", "The end: all waiting messages are skipped"], ...(partition === undefined ? [] : [["position", "A position"]])] },
+      { name: "time", label: "Messages pushed at or after", type: "datetime-local", step: 1, value: stamp(Date.now() - 3600_000).replace(" ", "T"), required: true, when: ({ to }) => to === "time" },
       { name: "position", label: "Position", type: "number", min: 0, required: true, when: ({ to }) => to === "position" },
     ],
     preview: look,
   });
-  if (given) ctx.act(() => post(path(queue, group, partition), target(given)), (answer) => `${group} goes on from there${answer.partitionsUpdated === undefined ? "" : ` in ${plural(answer.partitionsUpdated, "partition")}`}.`);
+  if (given) ctx.act(() => post(path(queue, group, partition), target(given)), (answer) => `${group} continues from there${answer.partitionsUpdated === undefined ? "" : ` in ${plural(answer.partitionsUpdated, "partition")}`}.`);
 };

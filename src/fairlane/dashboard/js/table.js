@@ -1,4 +1,4 @@
-// Tables that the broker pages, sorts and searches. What is chosen stands in the address, so that it can be sent on.
+// Tables that the broker pages, sorts and searches. The choice is in the address, so that it can be shared.
 //
 //   watch: (ctx) => ({ queues: paged("/api/v1/resources/queues", ctx, { sort: "name" }) })
 //   view:  (ctx) => table(ctx, { name: "queues", columns, rows, total, empty, search: "Search queues" })
@@ -10,16 +10,16 @@ import { where } from "./router.js";
 
 const LIMIT = 50;
 
-/** The path of a page of a list, by what the address asks for: search, sort, order, and offset or after. */
+/** The path of a page of a list, from the address: search, sort, order, and offset or after. */
 export const paged = (path, { query }, { limit = LIMIT, ...others } = {}) => {
   const { search, sort, order, offset, after } = query;
   return where(path, { limit, ...others, ...(search && { search }), ...(sort && { sort }), ...(order && { order }), ...(offset && { offset }), ...(after && { after }) });
 };
 
 /**
- * columns: [{ title, cell: (row) => tree, sort?: "name", order?: "desc" first, number?: true, grow?: true (takes what is left), clip?: true (cut off there), hide?: "narrow" }]
- * rows, key: (row) => text, href: (row) => address; total or next (a cursor) or more (whether a page follows), or whole (all there are), or part (others are there, and no page has them)
- * search: placeholder; tools: what stands at the right of it; empty: tree; sorted: { sort, order } by default
+ * columns: [{ title, cell: (row) => tree, sort?: "name", order?: "desc" first, number?: true, grow?: true (takes the remaining width), clip?: true (truncates), hide?: "narrow" }]
+ * rows, key: (row) => text, href: (row) => address; total, next (a cursor), more (another page follows), whole (these are all), or part (there are more, but no further page)
+ * search: placeholder; tools: controls to its right; empty: tree; sorted: default { sort, order }
  */
 export const table = (ctx, { columns, rows, key, href, total, next, more, whole, part, limit = LIMIT, search, tools, empty, sorted = {}, label }) =>
   h("div.table-box",
@@ -38,7 +38,7 @@ const line = (columns, row, key, href) =>
 
 const cellClass = ({ number, grow, clip, hide }) => [number && "number", grow && "grow", clip && "clip", hide && `hide-${hide}`].filter(Boolean).join(" ");
 
-// The whole row leads on, unless something in it was meant or text was selected.
+// The whole row is a link, unless a control in it was clicked or text was selected.
 const follow = (event, href) => {
   if (event.target.closest("a, button, input, label") || String(getSelection())) return;
   if (event.metaKey || event.ctrlKey) open(href);
@@ -59,7 +59,7 @@ const head = (ctx, column, sorted) => {
 
 let typing;
 
-/** A field whose text goes to the address as `search` (or another name), a moment after the last key. */
+/** A search field. Its text becomes `search` (or another name) in the address, shortly after the last key. */
 export const searchBox = (ctx, placeholder, name = "search") =>
   h("label.search", icon("search"),
     h("input", {
@@ -71,19 +71,19 @@ export const searchBox = (ctx, placeholder, name = "search") =>
       },
     }), h("kbd", "/"));
 
-/** A choice whose value goes to the address. options: [[value, label], ...] */
+/** A select whose value goes into the address. options: [[value, label], ...] */
 export const chooser = (ctx, name, options, label) =>
   h("label.chooser", h("span", label),
     h("select", { onchange: (event) => ctx.setQuery({ [name]: event.currentTarget.value, offset: "", after: "" }) },
       options.map(([value, text]) => h("option", { key: value, value, selected: (ctx.query[name] ?? "") === value }, text))));
 
-/** What is shown of how many, and the way to other pages; for what is no table too. */
+/** The range that is shown, the total, and links to other pages. Also for lists that are not tables. */
 export const pager = (ctx, { rows, total, next, more, part, limit = LIMIT }) => {
   const offset = Number(ctx.query.offset ?? 0);
   const last = offset + rows.length;
   const follows = total === undefined ? Boolean(next) || Boolean(more) : last < total;
   const precedes = offset > 0 || Boolean(ctx.query.after);
-  if (!follows && !precedes && (total === undefined || total <= limit)) return rows.length > 8 ? h("footer.pager", h("span", `${count(rows.length)} shown${part ? "" : ", all there are"}`)) : null;
+  if (!follows && !precedes && (total === undefined || total <= limit)) return rows.length > 8 ? h("footer.pager", h("span", `${count(rows.length)} shown${part ? "" : ", no more"}`)) : null;
   const range = ctx.query.after ? `${count(rows.length)} shown` : rows.length ? `${count(offset + 1)} to ${count(last)}` : "none";
   const turn = (label, name, to, on) => h("button.button", { type: "button", disabled: !on, onclick: () => ctx.setQuery(to) }, name === "previous" && icon(name), h("span", label), name === "next" && icon(name));
   return h("footer.pager",

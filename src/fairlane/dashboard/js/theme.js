@@ -1,7 +1,7 @@
-// Before the first paint: the theme that was chosen here, if it is not that of the system.
+// Applies the chosen theme before the first paint, if it differs from the system theme.
 try {
   const theme = localStorage.getItem("theme");
   if (theme) document.documentElement.dataset.theme = theme;
 } catch {
-  // Storage may be forbidden; the system's theme stays.
+  // Storage may be forbidden. The system theme is used then.
 }

@@ -1,2 +1,5 @@
-"""Metrics of the broker: `families` writes them, `process` has those of one process, `store` those that all brokers
-share, `exposition` is the answer to a scrape."""
+"""Metrics of the broker.
+
+`families` writes them, `process` has those of one process, `store` those of all brokers on a store, and `exposition`
+answers scrapes.
+"""

@@ -1,4 +1,4 @@
-"""Families of metrics, as Prometheus text and as one process sends them to another. Written by prometheus-client."""
+"""Families of metrics, as Prometheus text and as processes exchange them. Written by prometheus-client."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ __all__ = ["CONTENT_TYPE", "OTHER", "SERIES_MAX", "Families", "Flat", "Labels", 
 
 SERIES_MAX: Final = 1000
 OTHER: Final = "__other__"
-"""The name under which all are added up that come after the last one shown by its own name."""
+"""Name that sums up all names beyond the limit."""
 Labels = dict[str, str]
 Samples = Iterable[tuple[Labels, float]]
 Flat = tuple[str, str, str, list[tuple[str, Labels, int | float]]]
-"""Name, help, kind and samples of a family, as one process sends it to another."""
+"""Name, help, kind and samples of a family, as processes exchange it."""
 
 
 def capped(names: Iterable[str], most: int = SERIES_MAX) -> dict[str, str]:
-    """The label of each name: its own for the first ones, and one for all the others."""
+    """Return the label of each name: its own for the first `most` names, and a common one for the rest."""
     return {name: name if number < most else OTHER for number, name in enumerate(names)}
 
 
 class Families(Collector):
-    """Families of metrics, collected in the order in which they come. Samples of a family whose labels are alike become
-    one: a sum, unless `join` says otherwise."""
+    """Families of metrics, in the order in which they are added.
+
+    Samples of a family with equal labels are combined: summed, unless `join` says otherwise.
+    """
 
     def __init__(self) -> None:
         self._found: dict[str, Metric] = {}
@@ -70,7 +72,7 @@ class Families(Collector):
             samples += [Sample(f"{name}_sum", labels, of.seconds), Sample(f"{name}_count", labels, of.count)]
 
     def add(self, families: Iterable[Flat], labels: Labels) -> None:
-        """What another process counted, each sample with these labels too."""
+        """Add the metrics of another process, with these labels added to each sample."""
         for name, help, kind, samples in families:
             self._samples(name, help, kind).extend(
                 [Sample(one, {**labels, **own}, value) for one, own, value in samples]
@@ -86,7 +88,7 @@ class Families(Collector):
         return generate_latest(self)
 
     async def written(self) -> bytes:
-        """The text, with a pause after each family: a thousand queues take ten milliseconds."""
+        """Return the text. Yields to other tasks after each family, because a thousand queues take ten milliseconds."""
         parts = []
         for name, metric in self._found.items():
             one = Families()
@@ -96,5 +98,5 @@ class Families(Collector):
         return b"".join(parts)
 
     def _samples(self, name: str, help: str, kind: str) -> list[Sample]:
-        name = name.removesuffix("_total")  # which a counter gets again when it is written
+        name = name.removesuffix("_total")  # written counters get the suffix again
         return self._found.setdefault(name, Metric(name, help, kind)).samples

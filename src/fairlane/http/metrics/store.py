@@ -1,4 +1,4 @@
-"""Metrics of the store, which are those of all brokers on it: what queues hold, how far groups are, what waits."""
+"""Metrics of the store, which all brokers on it share: queues, groups and operations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.counting import serves_seconds
+from fairlane.broker.count_cache import cache_seconds
 from fairlane.broker.statistics import counts
 from fairlane.errors import FairlaneError
 from fairlane.http.metrics.families import OTHER, SERIES_MAX, Families, Labels, capped
@@ -19,13 +19,15 @@ from fairlane.model.queue import Queue
 STUCK_SECONDS: Final = 60
 OVERDUE_SECONDS: Final = 60
 COUNT_SECONDS: Final = 5.0
-"""Counting that takes longer goes on, and what was counted before is shown meanwhile."""
+"""Time after which a scrape shows the previous counts, while counting continues."""
 
 
 class StoreMetrics:
-    """Metrics of the store, counted once for all that ask at the same time, and as seldom as `Statistics` where it is
-    dear. The first `series_max` queues, and groups, are shown by name, in the order in which they were made: so no
-    series ends because others came. The rest is added up."""
+    """Metrics of the store, counted once for all concurrent scrapes, and as rarely as `Statistics` if counting is slow.
+
+    The first `series_max` queues and groups are shown by name, in the order of their creation, so that new ones never
+    end a series. The rest is summed up.
+    """
 
     def __init__(self, broker: Broker, series_max: int = SERIES_MAX) -> None:
         self._broker = broker
@@ -36,23 +38,23 @@ class StoreMetrics:
         self._counted_at: float | None = None
 
     async def text(self) -> bytes | None:
-        """None while the store does not answer."""
+        """Return the text. None while the store does not answer."""
         if not await self.count():
             return None
         out = Families()
         if self._counted_at is not None:
             age = time.monotonic() - self._counted_at
-            out.gauge("store_metrics_age_seconds", "Time since the metrics that come from the store were counted.", age)
+            out.gauge("store_metrics_age_seconds", "Age of the metrics that are read from the store.", age)
         return out.text() + self._last
 
     async def count(self) -> bool:
-        """Count what was not counted lately. Whether the store answers."""
+        """Update counts that are outdated. Returns True if the store answers."""
         if not await self._broker.status.healthy():
             return False
         if time.monotonic() >= self._serves_until:
             if self._counting is None or self._counting.done():
                 self._counting = asyncio.create_task(self._count(), name="fairlane metrics")
-                # Whoever waited for it may have gone before it failed.
+                # The callers may have gone before it failed.
                 self._counting.add_done_callback(lambda task: task.cancelled() or task.exception())
             await asyncio.wait({self._counting}, timeout=COUNT_SECONDS)
             try:
@@ -70,27 +72,25 @@ class StoreMetrics:
         await self._workers(out)
         await self._spec(out)
         self._last, self.counted = await out.written(), out
-        now, statistics = time.monotonic(), self._broker.statistics
+        now, statistics = time.monotonic(), self._broker.queues.statistics
         self._counted_at = began - max(statistics.age_seconds(), statistics.groups_age_seconds())
-        self._serves_until = now + serves_seconds(now - began)
+        self._serves_until = now + cache_seconds(now - began)
 
     async def _operations(self, out: Families) -> None:
         depth, failed, stuck = await self._broker.status.operations(stuck_seconds=STUCK_SECONDS)
         standing = [({"state": "waiting"}, depth), ({"state": "failed"}, failed)]
-        help = "Operations accepted and not applied yet, or failed until somebody decides, of all brokers."
+        help = "Operations of all brokers that wait to be applied, or that failed and need a decision."
         out.gauge("operations", help, standing)
-        out.gauge(
-            "operation_backlogs_stuck", f"Backlogs of operations that have not moved for {STUCK_SECONDS} s.", stuck
-        )
+        out.gauge("operation_backlogs_stuck", f"Backlogs of operations without progress for {STUCK_SECONDS} s.", stuck)
 
     async def _queues(self, out: Families) -> None:
-        statistics = self._broker.all_statistics
+        statistics = self._broker.process.statistics
         now = await statistics.now()
         newest_first = await statistics.queues()
         groups = sorted(await statistics.groups(), key=lambda entry: entry[1].group_id)
         oldest = await statistics.oldest(newest_first, [found for _, found in groups])
         counted = sorted(newest_first, key=lambda entry: entry[0].id)
-        out.gauge("queues", "Queues, those beyond the bound included.", len(counted))
+        out.gauge("queues", "Number of queues, including those without a series of their own.", len(counted))
         shown = {queue.id for queue, _ in counted[: self._series_max]}
         queues = [(_label(queue, shown), queue, found, counts(found)) for queue, found in counted]
         standing = [
@@ -102,12 +102,12 @@ class StoreMetrics:
             "queue_messages", "Retained messages of a queue: pending, processing (leased) or completed.", standing
         )
         limits = [(name, queue.options.max_size) for name, queue, _, _ in queues if queue.options.max_size]
-        out.gauge("queue_max_messages", "Messages that a limited queue takes at most.", limits)
+        out.gauge("queue_max_messages", "Limit of messages in a queue with `max_size`.", limits)
         dead = [(name, found.dead) for name, _, found, _ in queues]
-        out.gauge("queue_dead_letters", "Dead letters of a queue that were not replayed.", dead)
+        out.gauge("queue_dead_letters", "Dead letters of a queue that have not been replayed.", dead)
         partitions = [(name, found.partitions) for name, _, found, _ in queues]
         out.gauge("queue_partitions", "Partitions of a queue.", partitions)
-        age = "Age of the oldest message that some group has not finished; 0 if there is none."
+        age = "Age of the oldest message that at least one group has not finished, or 0."
         ages = [(name, max(0.0, (now - oldest.get(queue.id, now)) / 1e6)) for name, queue, _, _ in queues]
         out.gauge("queue_oldest_age_seconds", age, ages, max)
         lags = [
@@ -123,61 +123,57 @@ class StoreMetrics:
         delays = [(at, 0.0 if one.oldest_at is None else max(0.0, (now - one.oldest_at) / 1e6)) for at, one in lags]
         out.gauge(
             "group_lag_seconds",
-            "Age of the oldest message that a group has not finished; 0 if there is none.",
+            "Age of the oldest message that a group has not finished, or 0.",
             delays,
             max,
         )
+        out.gauge("group_leases", "Partitions with a live lease of a group.", [(at, one.leases) for at, one in lags])
         out.gauge(
-            "group_leases", "Partitions of which a group has a live lease.", [(at, one.leases) for at, one in lags]
-        )
-        out.gauge(
-            "group_leased_messages", "Messages under a live lease of a group.", [(at, one.leased) for at, one in lags]
+            "group_leased_messages", "Messages in the live leases of a group.", [(at, one.leased) for at, one in lags]
         )
 
     async def _workers(self, out: Families) -> None:
-        """As the workers that are alive told it last."""
-        workers = await self._broker.workers.list()
+        """Add metrics from the latest report of each live worker."""
+        workers = await self._broker.workers.all()
         label = capped(dict.fromkeys(one.app for one in workers), self._series_max)
         apps = Counter(label[one.app] for one in workers)
-        out.gauge("workers", "Workers that are alive.", [({"app": name}, count) for name, count in apps.items()])
+        out.gauge("workers", "Live workers.", [({"app": name}, count) for name, count in apps.items()])
         parts: list[tuple[Labels, Any]] = [
             ({"app": one.app, "host": one.hostname, "pid": str(one.pid), "queue": own.queue, "group": own.group}, own)
             for one in workers
             for own in one.queues
-        ][: self._series_max]  # no others are added up: that counter would fall when one of them ends
+        ][: self._series_max]  # the rest is not summed up: that counter would fall when one of them ends
         out.gauge(
             "worker_concurrency",
-            "Messages that a worker handles at once.",
+            "Maximum number of messages that a worker handles concurrently.",
             [(at, own.concurrency) for at, own in parts],
         )
         out.gauge(
-            "worker_messages_in_hand", "Messages that a worker has in hand.", [(at, own.in_hand) for at, own in parts]
+            "worker_messages_in_hand",
+            "Messages that a worker currently holds.",
+            [(at, own.in_hand) for at, own in parts],
         )
-        out.counter(
-            "worker_messages_total", "Messages that a worker handled.", [(at, own.handled) for at, own in parts]
-        )
+        out.counter("worker_messages_total", "Messages handled by a worker.", [(at, own.handled) for at, own in parts])
         failed = [(at, own.failed) for at, own in parts]
-        out.counter("worker_messages_failed_total", "Messages that a worker handled and that failed.", failed)
+        out.counter("worker_messages_failed_total", "Messages that failed in a worker.", failed)
 
     async def _spec(self, out: Families) -> None:
-        late_before = await self._broker.statistics.now() - OVERDUE_SECONDS * 1_000_000
+        late_before = await self._broker.queues.statistics.now() - OVERDUE_SECONDS * 1_000_000
         active, paused, overdue = await self._broker.schedules.standing(late_before)
         by_state = [({"state": "active"}, active), ({"state": "paused"}, paused)]
         out.gauge("schedules", "Schedules, active or paused.", by_state)
-        out.gauge(
-            "schedules_overdue", f"Schedules that should have pushed {OVERDUE_SECONDS} s ago and did not.", overdue
-        )
-        sources = await self._broker.sources.list()
+        out.gauge("schedules_overdue", f"Schedules that are overdue by more than {OVERDUE_SECONDS} s.", overdue)
+        sources = await self._broker.sources.all()
         label = capped((one.name for one in sources), self._series_max)
         records = [({"source": label[one.name]}, one.records) for one in sources]
-        out.gauge("source_records", "Records of a source that are known.", records)
+        out.gauge("source_records", "Known records of a source.", records)
         read = [({"source": label[one.name]}, (one.committed_at or 0) / 1e6) for one in sources]
-        help = "When something new was last read of a source, in seconds since 1970; 0: never."
+        help = "Time of the last commit of a source, in seconds since 1970, or 0."
         out.gauge("source_last_commit_timestamp_seconds", help, read, min)
 
 
 def _label(queue: Queue, shown: Collection[int]) -> Labels:
-    """Of a queue, with its tenant if that is not the default one; those that are not shown have one for all."""
+    """Return the labels of a queue, with its tenant if that is not the default one. Hidden queues share one label."""
     if queue.id not in shown:
         return {"queue": OTHER}
     return {"queue": queue.name} if queue.tenant == DEFAULT_TENANT else {"queue": queue.name, "tenant": queue.tenant}

@@ -13,42 +13,42 @@ import msgspec
 
 from fairlane.broker.ack import AckRequest
 from fairlane.errors import InvalidRequest
-from fairlane.http import scopes
-from fairlane.http.decode import COUNTED_BYTES, check_counts, decode
+from fairlane.http.auth import scopes
+from fairlane.http.request_body import COUNTED_BYTES, check_counts, decode
 from fairlane.http.router import Routes
 from fairlane.http.server import Request, Response
-from fairlane.model.access import ANYBODY
 from fairlane.model.ids import PartitionId, known_partition
 from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, NAME_CHARS_MAX, REQUEST_BYTES_MAX
 from fairlane.model.names import QUEUE_MODE, check_count, check_name, is_its_own_json
-from fairlane.model.outcome import COMPLETED, CUMULATIVE, AckItem, AckOutcome, Alike, Outcomes
+from fairlane.model.outcome import COMPLETED, CUMULATIVE, AckItem, AckOutcome, Outcomes, UniformAcks
+from fairlane.model.principal import ANYBODY
 from fairlane.model.segment import encode
-from fairlane.wire.ack import Ack, AckBatch, PlainAck, PlainAcks
+from fairlane.wire.ack import Ack, AckBatch, UniformAckBatch, UniformAckBody
 from fairlane.wire.base import decoder
 
 if TYPE_CHECKING:
     from fairlane.broker.broker import Broker
-    from fairlane.http.app import App
+    from fairlane.http.app import HttpApp
 
 Names = tuple[str | None, str | None]
-Acks = list[Ack] | list[PlainAck]
+Acks = list[Ack] | list[UniformAckBody]
 routes = Routes("messages")
 _decode = decoder(Ack).decode
-_decode_plain = decoder(PlainAcks).decode
+_decode_uniform = decoder(UniformAckBatch).decode
 
 
 @routes.post("/api/v1/ack", needs="pop", each=True, audited=False, body=Ack, statuses=(200, 202))
-async def ack(app: App, request: Request) -> Response:
-    """Say what became of one message, and of its lease's earlier ones, unless `cumulative` is false."""
+async def ack(app: HttpApp, request: Request) -> Response:
+    """Ack one message, and earlier ones of its lease unless `cumulative` is false."""
     try:
         body = _decode(request.body) if request.body.isascii() else decode(request.body, Ack)
     except (msgspec.MsgspecError, RecursionError):
-        body = decode(request.body, Ack)  # which takes some of these, and says what is wrong with others
+        body = decode(request.body, Ack)  # accepts some of these, and explains the errors of others
     if body.count is not None:
         raise InvalidRequest("`count` is for acks of a batch")
     if body.cumulative is None:
-        body.cumulative = True  # as the published clients' own tests have it
-    return await _ack(app, request, [body], body.consumer_group, _alike([body]))
+        body.cumulative = True  # expected by the test suite of the published clients
+    return await _ack(app, request, [body], body.consumer_group, _uniform_acks([body]))
 
 
 @routes.post(
@@ -60,27 +60,27 @@ async def ack(app: App, request: Request) -> Response:
     body_bytes_max=REQUEST_BYTES_MAX,
     statuses=(200, 202),
 )
-async def ack_batch(app: App, request: Request) -> Response:
-    """Say what became of many messages of one group, of exactly those."""
-    plain: PlainAcks | None = None
+async def ack_batch(app: HttpApp, request: Request) -> Response:
+    """Ack many messages of one group, and only those."""
+    uniform: UniformAckBatch | None = None
     if len(request.body) > COUNTED_BYTES:
         check_counts(request.body, AckBatch)
     if request.body.isascii():
         with suppress(msgspec.MsgspecError, RecursionError):
-            plain = _decode_plain(request.body)
-    if plain is not None and (items := _rows(plain.acknowledgments)) is not None:
-        return await _ack(app, request, plain.acknowledgments, plain.consumer_group, items)
+            uniform = _decode_uniform(request.body)
+    if uniform is not None and (items := _rows(uniform.acknowledgments)) is not None:
+        return await _ack(app, request, uniform.acknowledgments, uniform.consumer_group, items)
     body = decode(request.body, AckBatch)
-    return await _ack(app, request, body.acknowledgments, body.consumer_group, _alike(body.acknowledgments))
+    return await _ack(app, request, body.acknowledgments, body.consumer_group, _uniform_acks(body.acknowledgments))
 
 
 _checked_group = lru_cache(maxsize=1000)(partial(check_name, "consumerGroup"))
 
 
 async def _ack(
-    app: App, request: Request, bodies: Acks, group: str | None, items: Sequence[AckItem] | None
+    app: HttpApp, request: Request, bodies: Acks, group: str | None, items: Sequence[AckItem] | None
 ) -> Response:
-    """Carry out what `bodies` say, which are `items` if they are alike."""
+    """Apply acks. `items` has them as columns if they are uniform."""
     broker = app.broker_of(request)
     if items is None:
         items = ack_items(cast(list[Ack], bodies))
@@ -88,24 +88,28 @@ async def _ack(
         ids = {body.partition_id for body in bodies}
         await scopes.check_partitions(broker, request.caller, "pop", ids)
     outcomes = await broker.ack_request(AckRequest(broker.tenant, _checked_group(group or QUEUE_MODE), items))
-    if type(items) is Alike and type(outcomes) is Outcomes and (answer := _all_done(broker, bodies, items, outcomes)):
+    if (
+        type(items) is UniformAcks
+        and type(outcomes) is Outcomes
+        and (answer := _all_done(broker, bodies, items, outcomes))
+    ):
         return Response(200, answer)
-    names = await broker.partition_names([item.partition for item in items])
+    names = await broker.queues.partition_names([item.partition for item in items])
     elements = map(ack_element, range(len(items)), items, outcomes, [names[item.partition] for item in items])
     deferred = any(outcome.durability is not None for outcome in outcomes)
     return Response(202 if deferred else 200, f"[{','.join(elements)}]".encode())
 
 
-def _all_done(broker: Broker, bodies: Acks, items: Alike, outcomes: Outcomes) -> bytes | None:
+def _all_done(broker: Broker, bodies: Acks, items: UniformAcks, outcomes: Outcomes) -> bytes | None:
     """Return the answer to acks that are all done, one element for each ack. None if they need a closer look."""
     lanes = outcomes.by_lane()
     if lanes is None:
         return None
     elements: list[str] = []
-    rows = len(bodies) < len(items)
-    following, index = cast(Iterator[Ack | PlainAck], iter(bodies)), 0
+    rows = len(bodies) < items.size
+    following, index = cast(Iterator[Ack | UniformAckBody], iter(bodies)), 0
     for ((partition, _), indexes), outcome in zip(items.lanes.items(), lanes, strict=True):
-        queue, name = broker.known_names(partition)
+        queue, name = broker.queues.known_names(partition)
         if name is None or not outcome.success or outcome.noop or outcome.durability is not None:
             return None
         end = _done_json(queue, name, outcome.lease_released)
@@ -123,9 +127,11 @@ def _all_done(broker: Broker, bodies: Acks, items: Alike, outcomes: Outcomes) ->
     return f"[{','.join(elements)}]".encode()
 
 
-def _alike(bodies: list[Ack]) -> Alike | None:
-    """The acks as columns, if they say of messages that they are done and no more, one lane after the other; None
-    otherwise, and where their ids need a closer look."""
+def _uniform_acks(bodies: list[Ack]) -> UniformAcks | None:
+    """Return the acks as columns if all only complete messages, lane after lane.
+
+    Returns None otherwise, and if ids have to be looked up.
+    """
     if not bodies:
         return None
     for body in bodies:
@@ -136,8 +142,8 @@ def _alike(bodies: list[Ack]) -> Alike | None:
     return _rows(bodies, CUMULATIVE if bodies[0].cumulative else COMPLETED)
 
 
-def _rows(bodies: Acks, verdict: AckItem = COMPLETED) -> Alike | None:
-    """The same of acks of which that is known."""
+def _rows(bodies: Acks, verdict: AckItem = COMPLETED) -> UniformAcks | None:
+    """Return acks that only complete messages as columns, or None if their ids have to be looked up."""
     _check_size(bodies)
     if not bodies:
         return None
@@ -161,7 +167,7 @@ def _rows(bodies: Acks, verdict: AckItem = COMPLETED) -> Alike | None:
         stop = start + (len(positions[where, lease]) if positions else len(acks))
         lanes[where, lease] = range(start, stop)
         start = stop
-    return Alike(lanes, positions or None, lambda: _ids(bodies), verdict)
+    return UniformAcks(lanes, positions or None, lambda: _ids(bodies), verdict)
 
 
 def _check_size(bodies: Acks) -> None:
@@ -171,7 +177,7 @@ def _check_size(bodies: Acks) -> None:
 
 
 def _positions(bodies: Sequence[Any]) -> Sequence[int]:
-    """Of the messages that acks of a lane are about."""
+    """Return the positions of the messages of one lane's acks."""
     if len(bodies) == 1:
         first = bodies[0].position or 0
         return range(first, first + (bodies[0].count or 1))
@@ -179,12 +185,12 @@ def _positions(bodies: Sequence[Any]) -> Sequence[int]:
 
 
 def _ids(bodies: Acks) -> list[str]:
-    """The transactionIds of the messages; those of messages in a row are not known here."""
+    """Return the transactionIds of the messages. They are empty for acks of consecutive messages."""
     return [id for body in bodies for id in ([body.transaction_id] if body.count is None else [""] * body.count)]
 
 
 def ack_items(bodies: list[Ack]) -> list[AckItem]:
-    """Checked items; InvalidRequest names the index."""
+    """Return checked items. Raises InvalidRequest with the index of a bad one."""
     _check_size(bodies)
     partitions: dict[str, PartitionId] = {}
     items = []
@@ -216,7 +222,7 @@ def ack_items(bodies: list[Ack]) -> list[AckItem]:
 
 
 def _in_a_row(body: Ack, partition: PartitionId, count: int) -> list[AckItem]:
-    """The acks of messages in a row, whose ids nobody says."""
+    """Return the acks of consecutive messages, whose ids are not given."""
     if body.position is None or not body.lease_id:
         raise InvalidRequest("`count` needs the position of the first message, and the leaseId")
     if body.status != "completed" or body.error is not None or body.delay_ms is not None or body.result:
@@ -230,13 +236,13 @@ def _in_a_row(body: Ack, partition: PartitionId, count: int) -> list[AckItem]:
 
 @lru_cache(maxsize=10_000)
 def _done_json(queue: str | None, partition: str | None, released: bool) -> str:
-    """What is said of a message that is done, behind its id."""
+    """Return the part of the JSON of a completed message after its id."""
     names = f'"queueName":{encode(queue).decode()},"partitionName":{encode(partition).decode()}'
     return f'"success":true,"error":null,{names},"leaseReleased":{encode(released).decode()},"dlq":false}}'
 
 
 def ack_element(index: int, item: AckItem, outcome: AckOutcome, names: Names) -> str:
-    """What became of one item, whose lane has these names."""
+    """Encode the outcome of one item, with the names of its lane."""
     head = f'{{"index":{index},"transactionId":{encode(item.transaction_id).decode()},'
     if outcome.success and not outcome.noop and not outcome.dead_lettered and outcome.durability is None:
         return head + _done_json(*names, outcome.lease_released)

@@ -1,4 +1,4 @@
-"""The admin API: how queues are, and what becomes of dead letters."""
+"""The admin API: the state of queues, and actions on dead letters."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from fairlane.broker.broker import Broker
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.http.preview import preview_of
 from fairlane.http.router import Routes
-from fairlane.model.access import Caller
 from fairlane.model.limits import MESSAGE_BYTES_MAX
 from fairlane.model.moment import MICROS_MAX, Moment
 from fairlane.model.names import check_name, name_or_none
+from fairlane.model.principal import Principal
 from fairlane.store.contract.values import DeadFilter
 from fairlane.wire import admin as wire
-from fairlane.wire.base import made
 from fairlane.wire.dead_letters import DeadLetter, ReplayBody
 
 routes = Routes("admin")
@@ -22,17 +21,17 @@ _LETTERS = "/admin/queues/{queue}/dlq"
 
 
 @routes.get("/admin/queues", needs="status", each=True)
-async def list_queues(broker: Broker, caller: Caller) -> wire.AdminQueues:
-    """Every queue with its depth, age, rate and dead letters."""
-    statistics = broker.statistics
+async def list_queues(broker: Broker, caller: Principal) -> wire.AdminQueues:
+    """List all queues with depth, age, rate and dead letters."""
+    statistics = broker.queues.statistics
     return wire.AdminQueues(queues=await statistics.admin_queues(caller), stats_age=statistics.age_seconds())
 
 
 @routes.get(_LETTERS, needs="browse", live=True)
 async def list_letters(broker: Broker, queue: str, query: wire.AdminLettersQuery) -> wire.AdminLetters:
-    """Dead letters of a queue, latest failure first, page by page."""
+    """List dead letters of a queue, latest failure first, page by page."""
     where = _choice(queue, query)
-    page = await broker.dead_letters.list(queue, where, limit=query.limit + 1, before=_before(query.cursor))
+    page = await broker.dead_letters.page(queue, where, limit=query.limit + 1, before=_before(query.cursor))
     last = page[query.limit - 1] if len(page) > query.limit else None
     return wire.AdminLetters(
         dead_letters=[_letter(one) for one in page[: query.limit]],
@@ -50,19 +49,29 @@ def _before(cursor: str | None) -> tuple[int, str] | None:
 
 
 def _letter(letter: DeadLetter) -> wire.AdminLetter:
-    return made(wire.AdminLetter, letter, failed_at=letter.failed_at / 1e6, preview=preview_of(letter.raw))
+    return wire.AdminLetter(
+        id=letter.id,
+        failed_at=letter.failed_at / 1e6,
+        error=letter.error,
+        attempts=letter.attempts,
+        preview=preview_of(letter.raw),
+    )
 
 
 @routes.get(f"{_LETTERS}/{{id}}", needs="browse", live=True)
 async def show_letter(broker: Broker, queue: str, id: str) -> wire.AdminLetterDetail:
-    """One dead letter with its message, whole."""
+    """Show one dead letter with its complete message."""
     letter = await broker.dead_letters.get(queue, id)
-    return made(
-        wire.AdminLetterDetail,
-        letter,
+    return wire.AdminLetterDetail(
+        id=letter.id,
         failed_at=letter.failed_at / 1e6,
+        error=letter.error,
+        attempts=letter.attempts,
         first_failed_at=letter.first_failed_at / 1e6,
+        partition=letter.partition,
         consumer_group=letter.group,
+        message_id=letter.message_id,
+        transaction_id=letter.transaction_id,
         data=letter.raw,
         created_at=letter.created_at / 1e6,
         replayed_at=None if letter.replayed_at is None else letter.replayed_at / 1e6,
@@ -84,7 +93,7 @@ async def _replay_result(broker: Broker, letter: DeadLetter) -> wire.AdminReplay
 
 @routes.post(f"{_LETTERS}/{{id}}/replay", needs="replay")
 async def replay_letter(broker: Broker, queue: str, id: str) -> wire.AdminReplayed:
-    """Push a dead letter again, once: asked again, the answer is the same."""
+    """Replay a dead letter once. Repeated calls return the same answer."""
     letter = await broker.dead_letters.get(queue, id)
     replayed = dict(await broker.dead_letters.replay(queue, DeadFilter(ids=[id])))
     new = replayed.get(id) or letter.replayed_as or (await broker.dead_letters.get(queue, id)).replayed_as
@@ -95,7 +104,7 @@ async def replay_letter(broker: Broker, queue: str, id: str) -> wire.AdminReplay
 
 @routes.post(f"{_LETTERS}/replay", needs="replay", body_bytes_max=2 * MESSAGE_BYTES_MAX)
 async def replay_letters(broker: Broker, queue: str, body: wire.AdminFilter) -> wire.AdminReplayedMany:
-    """Push all dead letters again that match and were not replayed yet."""
+    """Replay all matching dead letters that were not replayed yet."""
     replayed = await broker.dead_letters.replay(queue, _choice(queue, body, body.ids))
     return wire.AdminReplayedMany(replayed=[wire.AdminReplayedOne(id=id, new_message_id=new) for id, new in replayed])
 
@@ -110,7 +119,7 @@ async def delete_letter(broker: Broker, queue: str, id: str) -> wire.AdminDone:
 
 @routes.delete(_LETTERS, needs="purge")
 async def purge_letters(broker: Broker, queue: str, query: wire.AdminChoice) -> wire.AdminPurged:
-    """Delete all dead letters that match for good."""
+    """Delete all matching dead letters for good."""
     return wire.AdminPurged(purged=await broker.dead_letters.purge(queue, _choice(queue, query)))
 
 

@@ -1,11 +1,11 @@
-"""Browsing: pages of messages, one with all that is known of it, delete, retry, give up."""
+"""Browsing: pages of messages, one message in detail, and actions on it."""
 
 from __future__ import annotations
 
 from fairlane.broker.broker import Broker
-from fairlane.http import scopes
+from fairlane.http.auth import scopes
 from fairlane.http.router import Routes
-from fairlane.model.access import Caller
+from fairlane.model.principal import Principal
 from fairlane.wire import browse as wire
 
 routes = Routes("browse")
@@ -14,24 +14,24 @@ _ALL_GROUPS = wire.DeadLetterBody()
 
 
 @routes.get("/api/v1/messages", needs="browse", each=True, live=True)
-async def list_messages(broker: Broker, caller: Caller, query: wire.MessageQuery) -> wire.MessagePage:
-    """Messages without their payload, newest first."""
+async def list_messages(broker: Broker, caller: Principal, query: wire.MessageQuery) -> wire.MessagePage:
+    """List messages without their payload, newest first."""
     scopes.check(caller, "browse", query.queue)
-    return await broker.browse.page(query)
+    return await broker.messages.browse.page(query)
 
 
 @routes.get(_ONE, needs="browse", each=True, live=True)
-async def show(broker: Broker, caller: Caller, partitionId: str, transactionId: str) -> wire.BrowsedMessage:
-    """One message with its payload and how far each group is with it."""
+async def show(broker: Broker, caller: Principal, partitionId: str, transactionId: str) -> wire.BrowsedMessage:
+    """Show one message with its payload and its status for each group."""
     await scopes.check_partitions(broker, caller, "browse", [partitionId])
     return await broker.messages.get(partitionId, transactionId)
 
 
 @routes.get(f"{_ONE}/result", needs="browse push", each=True, long=True)
 async def result(
-    broker: Broker, caller: Caller, partitionId: str, transactionId: str, query: wire.ResultQuery
+    broker: Broker, caller: Principal, partitionId: str, transactionId: str, query: wire.ResultQuery
 ) -> wire.MessageResult:
-    """What became of a message for a group, and the result that its ack carried; waiting for it if asked to."""
+    """Show the outcome of a message for a group, with the result of its ack. Can wait for it."""
     await scopes.check_partitions(broker, caller, "browse push", [partitionId])
     return await broker.results.at(partitionId, transactionId, group=query.consumer_group, wait=query.wait_seconds)
 
@@ -40,22 +40,22 @@ async def result(
 async def result_by_name(
     broker: Broker, queue: str, transactionId: str, query: wire.NamedResultQuery
 ) -> wire.MessageResult:
-    """The same by the names of queue and partition; also of a message that was accepted and is not stored yet."""
+    """Show the outcome of a message by queue and transactionId, also if it is accepted but not stored yet."""
     group, wait = query.consumer_group, query.wait_seconds
     return await broker.results.get(queue, transactionId, partition=query.partition, group=group, wait=wait)
 
 
 @routes.delete(_ONE, needs="purge", each=True)
-async def delete(broker: Broker, caller: Caller, partitionId: str, transactionId: str) -> wire.DeletedMessage:
-    """Delete a message: no group gets it any more."""
+async def delete(broker: Broker, caller: Principal, partitionId: str, transactionId: str) -> wire.DeletedMessage:
+    """Delete a message, so that no group gets it."""
     await scopes.check_partitions(broker, caller, "purge", [partitionId])
     await broker.messages.delete(partitionId, transactionId)
     return wire.DeletedMessage(partition_id=partitionId, transaction_id=transactionId)
 
 
 @routes.post(f"{_ONE}/retry", needs="replay", each=True)
-async def retry(broker: Broker, caller: Caller, partitionId: str, transactionId: str) -> wire.RetriedMessage:
-    """Push a dead or finished message again, as a copy that names it."""
+async def retry(broker: Broker, caller: Principal, partitionId: str, transactionId: str) -> wire.RetriedMessage:
+    """Push a copy of a dead or finished message."""
     await scopes.check_partitions(broker, caller, "replay", [partitionId])
     message_id = await broker.messages.retry(partitionId, transactionId)
     return wire.RetriedMessage(partition_id=partitionId, transaction_id=transactionId, message_id=message_id)
@@ -63,9 +63,9 @@ async def retry(broker: Broker, caller: Caller, partitionId: str, transactionId:
 
 @routes.post(f"{_ONE}/dlq", needs="replay", each=True)
 async def dead_letter(
-    broker: Broker, caller: Caller, partitionId: str, transactionId: str, body: wire.DeadLetterBody = _ALL_GROUPS
+    broker: Broker, caller: Principal, partitionId: str, transactionId: str, body: wire.DeadLetterBody = _ALL_GROUPS
 ) -> wire.DeadLetteredMessage:
-    """Give a message up for a group, or for all that have not finished it."""
+    """Dead-letter a message for a group, or for all groups that have not finished it."""
     await scopes.check_partitions(broker, caller, "replay", [partitionId])
     groups = await broker.messages.dead_letter(partitionId, transactionId, group=body.consumer_group, error=body.error)
     return wire.DeadLetteredMessage(partition_id=partitionId, transaction_id=transactionId, consumer_groups=groups)

@@ -1,6 +1,7 @@
-"""The dashboard: a page at /, and the files that it loads.
+"""The dashboard: a page at / and the files that it loads.
 
-All are read into memory once, and found by their names in a table: no path of a request reaches the file system."""
+All files are read into memory once and looked up by name, so no request path reaches the file system.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ from fairlane.http.server import Request, Response
 routes = Routes("dashboard")
 _INDEX = "index.html"
 _TYPES = {"html": HTML, "css": CSS, "js": SCRIPT, "svg": "image/svg+xml"}
-"""By the end of a name. What ends otherwise is not served."""
+"""Content types by file extension. Other files are not served."""
 
 
 class _File(NamedTuple):
-    """A file as it is answered: as it is, compressed, and to whoever has it."""
+    """A file as it is served: plain, compressed, or as 304."""
 
     plain: Response
     compressed: Response
@@ -34,7 +35,7 @@ class _File(NamedTuple):
 
 @cache
 def served() -> dict[str, _File]:
-    """What there is, by name."""
+    """Return all files by name."""
     return {name: _read(name, body) for name, body in _below(files("fairlane") / "dashboard")}
 
 
@@ -48,7 +49,8 @@ def _below(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]
 
 def _read(name: str, body: bytes) -> _File:
     kind = _TYPES[name.rpartition(".")[2]].encode()
-    tag = b'W/"%b"' % hashlib.sha256(body).hexdigest()[:32].encode()  # weak: compressed it is the same
+    # Weak, because the compressed file has the same tag.
+    tag = b'W/"%b"' % hashlib.sha256(body).hexdigest()[:32].encode()
     headers = ((b"etag", tag), (b"vary", b"accept-encoding"), *POLICY)
     compressed = Response(200, gzip.compress(body, mtime=0), kind, ((b"content-encoding", b"gzip"), *headers))
     found = Response(200, body, kind, headers), compressed, Response(304, b"", kind, headers)
@@ -68,11 +70,11 @@ def _answer(request: Request, name: str) -> Response:
 
 @routes.get("/", needs="public", content_type=HTML)
 async def index(request: Request) -> Response:
-    """The dashboard."""
+    """Serve the dashboard."""
     return _answer(request, _INDEX)
 
 
 @routes.get("/dashboard/{path}", needs="public", rest=True, content_type="*/*")
 async def file(request: Request, path: str) -> Response:
-    """A file of the dashboard."""
+    """Serve a file of the dashboard."""
     return _answer(request, path)

@@ -1,13 +1,13 @@
-"""Consumer groups: how far they are, where they are sent, and their end."""
+"""Consumer groups: their lag, seeks and deletion."""
 
 from __future__ import annotations
 
 from fairlane.broker.broker import Broker
 from fairlane.errors import InvalidRequest
 from fairlane.http.router import Routes
-from fairlane.model.access import Caller
 from fairlane.model.group import Seek
 from fairlane.model.moment import Moment, moment_or_none
+from fairlane.model.principal import Principal
 from fairlane.wire import groups as wire
 
 routes = Routes("groups")
@@ -16,47 +16,47 @@ _NOWHERE = wire.SeekBody()
 
 
 @routes.get("/api/v1/consumer-groups", needs="status", each=True, live=True)
-async def list_groups(broker: Broker, caller: Caller) -> list[wire.GroupSummary]:
-    """Every group of every queue, with how far it lags."""
+async def list_groups(broker: Broker, caller: Principal) -> list[wire.GroupSummary]:
+    """List the groups of all queues with their lag."""
     return [one for one in await broker.groups.summaries() if caller.allows("status", one.queue)]
 
 
 @routes.get("/api/v1/resources/groups", needs="status", each=True, live=True)
-async def page(broker: Broker, caller: Caller, query: wire.GroupListQuery) -> wire.GroupPage:
-    """A page of the groups of all queues, or of one, with how far each lags."""
+async def page(broker: Broker, caller: Principal, query: wire.GroupListQuery) -> wire.GroupPage:
+    """List a page of groups, of all queues or one, with their lag."""
     return await broker.groups.page(query, caller)
 
 
 @routes.get("/api/v1/consumer-groups/lagging", needs="status", each=True, live=True)
-async def lagging(broker: Broker, caller: Caller, query: wire.LaggingQuery) -> list[wire.LaggingEntry]:
-    """Lanes whose oldest unfinished message waits too long, worst first."""
+async def lagging(broker: Broker, caller: Principal, query: wire.LaggingQuery) -> list[wire.LaggingEntry]:
+    """List lanes whose oldest unfinished message is too old, oldest first."""
     lanes = await broker.groups.lagging(query.min_lag_seconds)
     return [lane for lane in lanes if caller.allows("status", lane.queue_name)]
 
 
 @routes.get(_GROUP, needs="status", each=True, live=True)
-async def show(broker: Broker, caller: Caller, group: str) -> dict[str, wire.QueueLanes]:
-    """The lanes of a group, by queue."""
+async def show(broker: Broker, caller: Principal, group: str) -> dict[str, wire.QueueLanes]:
+    """Show the lanes of a group, by queue."""
     shown = await broker.groups.show(group)
     return {queue: lanes for queue, lanes in shown.items() if caller.allows("status", queue)}
 
 
 @routes.delete(_GROUP, needs="seek")
 async def delete(broker: Broker, group: str, query: wire.DeleteGroupQuery) -> wire.DeletedGroup:
-    """Forget a group in every queue."""
+    """Delete a group in every queue."""
     deleted = await broker.groups.forget(group, keep_subscription=not query.delete_metadata)
     return wire.DeletedGroup(consumer_group=group, deleted_partitions=deleted, metadata_deleted=query.delete_metadata)
 
 
 @routes.get(f"{_GROUP}/queues/{{queue}}", needs="status", live=True)
 async def show_of_queue(broker: Broker, group: str, queue: str) -> wire.GroupSummary:
-    """A group of one queue, with how far it lags."""
+    """Show a group of one queue with its lag."""
     return await broker.groups.summary(queue, group)
 
 
 @routes.delete(f"{_GROUP}/queues/{{queue}}", needs="seek")
 async def delete_of_queue(broker: Broker, group: str, queue: str, query: wire.DeleteGroupQuery) -> wire.DeletedGroup:
-    """Forget a group of one queue."""
+    """Delete a group of one queue."""
     deleted = await broker.groups.forget(group, queue=queue, keep_subscription=not query.delete_metadata)
     return wire.DeletedGroup(
         consumer_group=group, deleted_partitions=deleted, metadata_deleted=query.delete_metadata, queue_name=queue
@@ -65,7 +65,7 @@ async def delete_of_queue(broker: Broker, group: str, queue: str, query: wire.De
 
 @routes.post(f"{_GROUP}/subscription", needs="seek")
 async def resubscribe(broker: Broker, group: str, body: wire.SubscriptionBody) -> wire.UpdatedSubscription:
-    """Change where a group begins in partitions that it has not met yet."""
+    """Change where a group starts in partitions that it has not read yet."""
     updated = await broker.groups.resubscribe(group, body.subscription_timestamp)
     return wire.UpdatedSubscription(
         consumer_group=group, new_timestamp=body.subscription_timestamp, rows_updated=updated
@@ -74,13 +74,13 @@ async def resubscribe(broker: Broker, group: str, body: wire.SubscriptionBody) -
 
 @routes.get(f"{_GROUP}/queues/{{queue}}/seek", needs="status")
 async def preview_seek(broker: Broker, group: str, queue: str, query: wire.SeekQuery) -> wire.SeekPreview:
-    """What a seek would do: how many messages come again, and how many are skipped."""
+    """Preview a seek: how many messages are delivered again, and how many are skipped."""
     return await broker.groups.preview_seek(queue, group, _target(query))
 
 
 @routes.post(f"{_GROUP}/queues/{{queue}}/seek", needs="seek")
 async def seek(broker: Broker, group: str, queue: str, body: wire.SeekBody) -> wire.SoughtGroup:
-    """Send a group to the beginning, the end, a time or a position of a queue."""
+    """Seek a group to the beginning, the end, a time or a position of a queue."""
     target = _target(body)
     return wire.SoughtGroup(
         consumer_group=group,
@@ -95,7 +95,7 @@ async def seek(broker: Broker, group: str, queue: str, body: wire.SeekBody) -> w
 async def seek_partition(
     broker: Broker, group: str, queue: str, partition: str, body: wire.SeekBody = _NOWHERE
 ) -> wire.SoughtPartition:
-    """Send a group elsewhere in one partition; to its end if nothing else is said."""
+    """Seek a group in one partition, by default to its end."""
     target = Seek("end") if body == _NOWHERE else _target(body)
     moved = await broker.groups.seek(queue, group, target, partition=partition)
     lane = await broker.groups.lane(queue, group, partition)

@@ -1,12 +1,12 @@
-"""API keys: make, list, look at, rotate, revoke; and who is asking."""
+"""API keys: create, list, show, rotate, revoke; and the identity of the caller."""
 
 from __future__ import annotations
 
 from fairlane.broker.broker import Broker
 from fairlane.http.router import Routes
 from fairlane.http.server import Response
-from fairlane.model.access import ANYBODY, Caller
 from fairlane.model.moment import moment_or_none
+from fairlane.model.principal import ANYBODY, Principal
 from fairlane.wire import keys as wire
 from fairlane.wire.base import encode
 
@@ -18,13 +18,13 @@ _ROTATE = wire.RotateBody()
 
 @routes.get(_ALL, needs="keys", live=True)
 async def list_keys(broker: Broker) -> wire.Keys:
-    """All keys, oldest first; never their secrets."""
-    return wire.Keys(keys=await broker.keys.list())
+    """List all keys without their secrets, oldest first."""
+    return wire.Keys(keys=await broker.keys.all())
 
 
 @routes.post(_ALL, needs="keys", answer=wire.NewKey, statuses=(201,))
-async def create(broker: Broker, caller: Caller, body: wire.KeyOptions) -> Response:
-    """Make a key, which may do no more than the caller. Its secret is in the answer, and is never shown again."""
+async def create(broker: Broker, caller: Principal, body: wire.KeyOptions) -> Response:
+    """Create a key that may do no more than the caller. The answer has its secret, which is never shown again."""
     made = await broker.keys.create(
         body.name, role=body.role, scopes=body.scopes, expires_at=body.expires_at, caller=caller
     )
@@ -33,29 +33,29 @@ async def create(broker: Broker, caller: Caller, body: wire.KeyOptions) -> Respo
 
 @routes.get(_ONE, needs="keys", live=True)
 async def show(broker: Broker, key: str) -> wire.Key:
-    """One key, by its id or its name."""
+    """Show one key, by its id or its name."""
     return await broker.keys.get(key)
 
 
 @routes.delete(_ONE, needs="keys")
-async def revoke(broker: Broker, caller: Caller, key: str) -> wire.Key:
-    """Refuse a key from now on, at every broker within a second."""
+async def revoke(broker: Broker, caller: Principal, key: str) -> wire.Key:
+    """Revoke a key. Every broker refuses it within a second."""
     return await broker.keys.revoke(key, caller=caller)
 
 
 @routes.post(f"{_ONE}/rotate", needs="keys")
-async def rotate(broker: Broker, caller: Caller, key: str, body: wire.RotateBody = _ROTATE) -> wire.NewKey:
-    """Give a key another secret; the one before is good for a while too."""
+async def rotate(broker: Broker, caller: Principal, key: str, body: wire.RotateBody = _ROTATE) -> wire.NewKey:
+    """Rotate the secret of a key. The previous secret stays valid for a while."""
     return await broker.keys.rotate(key, grace_seconds=body.grace_seconds, caller=caller)
 
 
 @routes.get("/api/v1/whoami", needs="known")
-async def whoami(caller: Caller) -> wire.Whoami:
-    """The caller: its name, its tenant and its scopes."""
+async def whoami(caller: Principal) -> wire.Whoami:
+    """Show the caller: its name, its tenant and its scopes."""
     return of_caller(caller)
 
 
-def of_caller(caller: Caller) -> wire.Whoami:
+def of_caller(caller: Principal) -> wire.Whoami:
     grants = caller.grants
     narrow = [f"{scope}:{name}" for scope, name in grants.exact]
     narrow += [f"{scope}:{prefix}*" for scope, prefix in grants.prefixes]

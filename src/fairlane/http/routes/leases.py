@@ -1,14 +1,14 @@
-"""Leases: keep one, give one back, see who holds what."""
+"""Leases: renew, release and list."""
 
 from __future__ import annotations
 
 import msgspec
 
 from fairlane.broker.broker import Broker
-from fairlane.http import scopes
+from fairlane.http.auth import scopes
 from fairlane.http.router import Routes
-from fairlane.model.access import Caller
 from fairlane.model.moment import moment_or_none
+from fairlane.model.principal import Principal
 from fairlane.wire.leases import ExtendBody, LeaseList, LeaseQuery, Released, Renewed, Utilisation
 
 routes = Routes("queues")
@@ -16,8 +16,8 @@ _EXTEND = ExtendBody()
 
 
 @routes.get("/api/v1/leases", needs="status", each=True, live=True)
-async def active(broker: Broker, caller: Caller, query: LeaseQuery) -> LeaseList:
-    """Live leases, the next to end first: who holds what, since when, for how long."""
+async def active(broker: Broker, caller: Principal, query: LeaseQuery) -> LeaseList:
+    """List live leases with their holders, next to expire first."""
     scopes.check(caller, "status", query.queue)
     return LeaseList(
         leases=await broker.queues.leases(
@@ -28,13 +28,13 @@ async def active(broker: Broker, caller: Caller, query: LeaseQuery) -> LeaseList
 
 @routes.get("/api/v1/queues/{queue}/utilisation", needs="status", live=True)
 async def utilisation(broker: Broker, queue: str) -> Utilisation:
-    """How much of a queue its consumers hold, its depth, and what room is left."""
+    """Show how much of a queue its consumers hold, its depth, and its free capacity."""
     return await broker.queues.utilisation(queue)
 
 
 @routes.post("/api/v1/lease/{leaseId}/extend", needs="pop", each=True, audited=False, tag="messages")
-async def extend(broker: Broker, caller: Caller, leaseId: str, body: ExtendBody = _EXTEND) -> Renewed:
-    """Keep a lease longer."""
+async def extend(broker: Broker, caller: Principal, leaseId: str, body: ExtendBody = _EXTEND) -> Renewed:
+    """Renew a lease."""
     await scopes.check_lease(broker, caller, leaseId)
     outcome = await broker.renew(leaseId, seconds=body.seconds)
     ends_at = moment_or_none(outcome.expires_at)
@@ -50,7 +50,7 @@ async def extend(broker: Broker, caller: Caller, leaseId: str, body: ExtendBody 
 
 
 @routes.post("/api/v1/lease/{leaseId}/release", needs="pop", each=True, audited=False, tag="messages")
-async def release(broker: Broker, caller: Caller, leaseId: str) -> Released:
-    """Give a lease back at once, without a charge."""
+async def release(broker: Broker, caller: Principal, leaseId: str) -> Released:
+    """Release a lease at once, without counting an attempt."""
     await scopes.check_lease(broker, caller, leaseId)
     return Released(lease_id=leaseId, released=await broker.release(leaseId))

@@ -1,4 +1,4 @@
-"""Operations: what became of them, how many there are, and those that failed."""
+"""Operations: their outcomes, their numbers, and failed ones."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from uuid import UUID
 import msgspec
 
 from fairlane.broker.broker import Broker
-from fairlane.broker.deferral.failed import Verb
+from fairlane.broker.deferral.operations import Verb
 from fairlane.errors import InvalidRequest
-from fairlane.http import scopes
+from fairlane.http.auth import scopes
 from fairlane.http.problems import public_text
 from fairlane.http.router import Routes
-from fairlane.model.access import Caller
 from fairlane.model.ids import parse_uuid
-from fairlane.model.moment import moment_or_none
+from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import name_or_none
 from fairlane.model.operation import Operation
+from fairlane.model.principal import Principal
 from fairlane.store.contract.operations import FIRST
 from fairlane.wire import operations as wire
-from fairlane.wire.base import made
 
 routes = Routes("operations")
 _ALL = "/api/v1/operations"
@@ -27,8 +26,8 @@ _ONE = f"{_ALL}/{{operationId}}"
 
 
 @routes.get(_ALL, needs="status", each=True, live=True)
-async def list_operations(broker: Broker, caller: Caller, query: wire.OperationsQuery) -> wire.OperationPage:
-    """Operations by the order of their acceptance, page by page: those of a status, of a queue, or all."""
+async def list_operations(broker: Broker, caller: Principal, query: wire.OperationsQuery) -> wire.OperationPage:
+    """List operations in the order of their acceptance, page by page, optionally by status or queue."""
     scopes.check(caller, "status", query.queue)
     page = await broker.operations.page(
         status=query.status,
@@ -43,15 +42,15 @@ async def list_operations(broker: Broker, caller: Caller, query: wire.Operations
 
 
 @routes.post(f"{_ALL}/retry", needs="replay", each=True)
-async def retry_failed(broker: Broker, caller: Caller, body: wire.SettleBody) -> wire.SettledPage:
-    """Let failed operations wait again: those named, of a queue, or all."""
+async def retry_failed(broker: Broker, caller: Principal, body: wire.SettleBody) -> wire.SettledPage:
+    """Retry failed operations: by id, by queue, or all."""
     scopes.check(caller, "replay", body.queue)
     return await _settle(broker, body, "retry")
 
 
 @routes.post(f"{_ALL}/discard", needs="purge", each=True)
-async def discard_failed(broker: Broker, caller: Caller, body: wire.SettleBody) -> wire.SettledPage:
-    """Give up failed operations for good: those named, of a queue, or all."""
+async def discard_failed(broker: Broker, caller: Principal, body: wire.SettleBody) -> wire.SettledPage:
+    """Discard failed operations for good: by id, by queue, or all."""
     scopes.check(caller, "purge", body.queue)
     return await _settle(broker, body, "discard")
 
@@ -77,31 +76,31 @@ async def _settle(broker: Broker, body: wire.SettleBody, verb: Verb) -> wire.Set
 
 @routes.get(f"{_ALL}/stats", needs="status", live=True)
 async def stats(broker: Broker) -> wire.OperationStats:
-    """Operations by kind and status, and the deepest lanes."""
+    """Count operations by kind and status, and list the deepest lanes."""
     return await broker.status.operation_stats()
 
 
 @routes.get(_ONE, needs="status push pop", each=True, live=True)
-async def show(broker: Broker, caller: Caller, operationId: str) -> wire.OperationState:
-    """What became of an operation."""
+async def show(broker: Broker, caller: Principal, operationId: str) -> wire.OperationState:
+    """Show the state of an operation."""
     return _shown(await _found(broker, caller, "status push pop", operationId))
 
 
 @routes.post(f"{_ONE}/retry", needs="replay", each=True)
-async def retry(broker: Broker, caller: Caller, operationId: str) -> wire.OperationState:
-    """Let a failed operation wait again, at the end of its lane."""
+async def retry(broker: Broker, caller: Principal, operationId: str) -> wire.OperationState:
+    """Retry a failed operation, at the end of its lane."""
     found = await _found(broker, caller, "replay", operationId)
     return _shown(await broker.operations.retry(found.id))
 
 
 @routes.post(f"{_ONE}/discard", needs="purge", each=True)
-async def discard(broker: Broker, caller: Caller, operationId: str) -> wire.OperationState:
-    """Give up a pending or failed operation for good."""
+async def discard(broker: Broker, caller: Principal, operationId: str) -> wire.OperationState:
+    """Discard a pending or failed operation for good."""
     found = await _found(broker, caller, "purge", operationId)
     return _shown(await broker.operations.discard(found.id))
 
 
-async def _found(broker: Broker, caller: Caller, needs: str, id: str) -> Operation:
+async def _found(broker: Broker, caller: Principal, needs: str, id: str) -> Operation:
     found = await broker.operations.get(id)
     scopes.check(caller, needs, found.queue)
     return found
@@ -116,15 +115,23 @@ def _cursor(text: str | None) -> UUID:
 
 def _shown(one: Operation) -> wire.OperationState:
     ended = one.processed_at
-    return made(
-        wire.OperationState,
-        one,
+    return wire.OperationState(
+        id=str(one.id),
         operation_type=one.type,
+        status=one.status,
+        priority=one.priority,
+        queue=one.queue,
         partition=one.partition_name,
         consumer_group=one.group or None,
+        created_at=Moment(one.created_at),
         processing_started_at=moment_or_none(one.started_at),
+        processed_at=moment_or_none(one.processed_at),
+        worker=one.worker,
         retry_count=one.retries,
         error_message=one.error,
+        failed_at=moment_or_none(one.failed_at),
         latency_seconds=None if ended is None else (ended - one.created_at) / 1e6,
+        messages=one.messages,
+        durability=one.durability,
         raw_result=msgspec.Raw(one.result or b"null"),
     )

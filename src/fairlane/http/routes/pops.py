@@ -1,4 +1,4 @@
-"""GET /api/v1/pop/...: lease messages, waiting for them if asked to."""
+"""GET /api/v1/pop/...: leases messages, and can wait for them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlane.broker.delivery import Popped, Taken
+from fairlane.broker.pop_outcome import PopOutcome, PoppedLane
 from fairlane.errors import InvalidRequest
-from fairlane.http import scopes
-from fairlane.http.decode import read
+from fairlane.http.auth import scopes
+from fairlane.http.request_body import read_query
 from fairlane.http.router import Routes
 from fairlane.http.server import Request, Response
-from fairlane.model.access import ANYBODY
 from fairlane.model.group import Mode, Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import PopRequest
 from fairlane.model.moment import Moment, second_text
-from fairlane.model.segment import TRACE, UNSAID, encode, unsaid
+from fairlane.model.principal import ANYBODY
+from fairlane.model.segment import NULL_FIELDS, TRACE, encode, null_fields
 from fairlane.wire.pop import PopAnyQuery, PopQuery
 
 if TYPE_CHECKING:
-    from fairlane.http.app import App
+    from fairlane.http.app import HttpApp
 
 routes = Routes("messages")
 _AUTOPILOT_BATCH = 200
@@ -31,16 +31,16 @@ _STATUSES = (200, 204)
 
 
 class _Question(msgspec.Struct, frozen=True):
-    """A pop as it is asked for, checked."""
+    """A checked pop."""
 
     request: PopRequest
     more: str
-    """Further keys of the answer."""
+    """Additional fields of the answer, as JSON."""
     by_lane: bool
 
 
 _questions: dict[tuple[str, bytes, bytes], _Question] = {}
-"""By tenant, path and query: clients ask the same few again and again."""
+"""Cache of pops by tenant, path and query, because clients repeat the same few."""
 _QUESTIONS_MAX = 1000
 _QUESTION_BYTES_MAX = 400
 
@@ -54,8 +54,8 @@ _QUESTION_BYTES_MAX = 400
     safe=False,
     statuses=_STATUSES,
 )
-async def pop(app: App, request: Request) -> Response:
-    """Lease messages of any partition, or of one."""
+async def pop(app: HttpApp, request: Request) -> Response:
+    """Pop messages of any partition, or of one."""
     broker = app.broker_of(request)
     asked = (broker.tenant, request.path, request.query_string)
     question = _questions.get(asked)
@@ -71,8 +71,8 @@ async def pop(app: App, request: Request) -> Response:
 
 
 @routes.get("/api/v1/pop", needs="pop", each=True, long=True, query=PopAnyQuery, safe=False, statuses=_STATUSES)
-async def pop_any(app: App, request: Request) -> Response:
-    """Lease messages of any queue with a namespace, a task or both; each message names its queue."""
+async def pop_any(app: HttpApp, request: Request) -> Response:
+    """Pop messages of any queue with a namespace, a task or both. Each message names its queue."""
     namespace, task = request.query.get("namespace") or None, request.query.get("task") or None
     if namespace is None and task is None:
         raise InvalidRequest("a pop without a queue needs a namespace or a task")
@@ -83,7 +83,7 @@ async def pop_any(app: App, request: Request) -> Response:
 
 
 def _question(tenant: str, request: Request, queue: str) -> _Question:
-    query: PopQuery = read(request.query, PopQuery)
+    query: PopQuery = read_query(request.query, PopQuery)
     batch, partitions = (_AUTOPILOT_BATCH, 10) if query.autopilot else (1, 1)
     asked = PopRequest(
         tenant=tenant,
@@ -102,7 +102,7 @@ def _question(tenant: str, request: Request, queue: str) -> _Question:
 
 
 def _subscription(query: PopQuery) -> Subscription:
-    """`new` or from `now`: only what comes; a time: from then; otherwise everything."""
+    """Return the subscription: `new` or from `now` for new messages only, from a time, or everything."""
     start = query.subscription_from
     if not start or start == "now":
         mode: Mode = "new" if query.subscription_mode == "new" or start else "all"
@@ -117,7 +117,7 @@ def _subscription(query: PopQuery) -> Subscription:
 
 @lru_cache(maxsize=10_000)
 def _lane_json(partition: PartitionId, name: str) -> tuple[str, str]:
-    """A lane as its messages name it, and as the answer does."""
+    """Return the JSON of a lane for its messages, and for the answer."""
     quoted = encode(name).decode()
     return f'"partitionId":"{partition}","partition":{quoted}', f'"partition":{quoted},"partitionId":"{partition}"'
 
@@ -127,15 +127,15 @@ def _names_json(queue: str, group: str) -> tuple[str, str]:
     return encode(queue).decode(), encode(group).decode()
 
 
-def _answer(app: App, question: _Question, popped: Popped, *, named: bool = False) -> Response:
-    """The answer in pieces of stored bytes; if `named` each message tells its queue."""
+def _answer(app: HttpApp, question: _Question, popped: PopOutcome, *, named: bool = False) -> Response:
+    """Build the answer from stored bytes. With `named`, each message names its queue."""
     lanes, asked = popped.lanes, question.request
     wanted = asked.subscription.conflation
     if not lanes and not wanted:
         return Response(204)
     queue, group = _names_json(popped.queue, popped.group)
     more = ""
-    if wanted or popped.conflation:  # who asks for it must see in every answer that it was understood
+    if wanted or popped.conflation:  # confirms in every answer that conflation was understood
         more = ',"conflation":true' if popped.conflation else ""
         more += ',"conflationConflict":true' if wanted != popped.conflation else ""
     more += question.more
@@ -145,7 +145,7 @@ def _answer(app: App, question: _Question, popped: Popped, *, named: bool = Fals
         more += f',"retryDelay":{popped.retry_delay_ms}'
     if popped.ordered:
         more += ',"ordered":true'
-    unsent = partial(app.broker.give_back, popped.lease) if popped.lease is not None else None
+    unsent = partial(app.broker.messages.give_back, popped.lease) if popped.lease is not None else None
     if question.by_lane:
         head = f'{{"success":true,"queue":{queue},"leaseId":"{popped.lease_id}","consumerGroup":{group}{more},"lanes":['
         return Response(200, head.encode(), parts=_lane_parts(lanes), unsent=unsent)
@@ -162,8 +162,8 @@ def _answer(app: App, question: _Question, popped: Popped, *, named: bool = Fals
     return Response(200, head.encode(), parts=parts, unsent=unsent)
 
 
-def _lane_parts(lanes: Sequence[Taken]) -> list[bytes]:
-    """The lanes of an answer, each with its messages as they are stored."""
+def _lane_parts(lanes: Sequence[PoppedLane]) -> list[bytes]:
+    """Return the lanes of an answer, each with its messages as they are stored."""
     parts: list[bytes] = []
     for taken in lanes:
         lane = taken.lane
@@ -175,28 +175,28 @@ def _lane_parts(lanes: Sequence[Taken]) -> list[bytes]:
     return parts
 
 
-def _message_parts(lanes: Sequence[Taken], end: bytes) -> list[bytes]:
-    """The messages of an answer, each its fragment and what only this pop knows."""
+def _message_parts(lanes: Sequence[PoppedLane], end: bytes) -> list[bytes]:
+    """Return the messages of an answer, each with its fragment and the fields of this pop."""
     parts: list[bytes] = []
     for taken in lanes:
         lane = taken.lane
         number = len(parts) if lane.attempts else 0
         where, position = _lane_json(lane.partition, lane.name)[0].encode(), lane.first
-        tail = b'Z",%b,%b%b' % (where, UNSAID, end)
+        tail = b'Z",%b,%b%b' % (where, NULL_FIELDS, end)
         for segment in lane.segments:
             second, micros = divmod(segment.created_at, 1_000_000)
             created = b',"createdAt":"%b.%06d' % (second_text(second).encode(), micros)
             fragments = segment.cut(position, lane.upto)
-            if TRACE in segment.body:  # some may name what the others do not
+            if TRACE in segment.body:  # some messages may have fields that others lack
                 parts += [
-                    b'%b%bZ",%b,%b%b%d},' % (fragment, created, where, unsaid(fragment), end, at)
+                    b'%b%bZ",%b,%b%b%d},' % (fragment, created, where, null_fields(fragment), end, at)
                     for at, fragment in enumerate(fragments, position)
                 ]
             else:
                 created += tail
                 parts += [b"%b%b%d}," % (fragment, created, at) for at, fragment in enumerate(fragments, position)]
             position += len(fragments)
-        if lane.attempts:  # only the first one of a lane can have failed before
+        if lane.attempts:  # only the first message of a lane can have failed before
             before, _, after = parts[number].rpartition(b'"retryCount":0')
             parts[number] = b'%b"retryCount":%d%b' % (before, lane.attempts, after)
     text = b"".join(parts)

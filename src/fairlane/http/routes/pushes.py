@@ -9,32 +9,40 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from fairlane import tracing
 from fairlane.broker.push_batch import PushRequest
 from fairlane.errors import InvalidRequest, Overloaded, QueueFull
-from fairlane.http import scopes
-from fairlane.http.decode import COUNTED_BYTES, SHALLOW_BYTES, Nested, check_counts, check_depths, decode, read
+from fairlane.http.auth import scopes
 from fairlane.http.problems import problem, public_text
+from fairlane.http.request_body import (
+    COUNTED_BYTES,
+    SHALLOW_BYTES,
+    Nested,
+    check_counts,
+    check_depths,
+    decode,
+    read_query,
+)
 from fairlane.http.router import Routes
 from fairlane.http.server import Request, Response
-from fairlane.model.access import ANYBODY
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, REQUEST_BYTES_MAX
 from fairlane.model.moment import timestamp
 from fairlane.model.names import DEFAULT_PARTITION, are_plain, is_its_own_json, is_plain, known_names
 from fairlane.model.outcome import PushOutcome
+from fairlane.model.principal import ANYBODY
 from fairlane.model.segment import encode
+from fairlane.otel import tracing
 from fairlane.wire.base import decoder
-from fairlane.wire.push import Item, PlainBody, PushBody, PushQuery
+from fairlane.wire.push import Item, PushBody, PushQuery, UniformPushBody
 
 if TYPE_CHECKING:
     from fairlane.broker.broker import Broker
-    from fairlane.http.app import App
+    from fairlane.http.app import HttpApp
 
 
 routes = Routes("messages")
 _decode = decoder(PushBody).decode
-_decode_plain = decoder(PlainBody).decode
+_decode_uniform = decoder(UniformPushBody).decode
 
 
 @routes.post(
@@ -47,40 +55,40 @@ _decode_plain = decoder(PlainBody).decode
     body_bytes_max=REQUEST_BYTES_MAX,
     statuses=(201, 202, 422, 429),
 )
-async def push(app: App, request: Request) -> Response:
-    """Store messages; queues and partitions are made when first named."""
+async def push(app: HttpApp, request: Request) -> Response:
+    """Push messages. Queues and partitions are created on first use."""
     broker = app.broker_of(request)
-    deferred = broker.admission.defers("push")  # before the body is looked at
-    as_is = request.caller is ANYBODY and broker.intake.takes_as_is and b"traceparent" not in request.headers
+    deferred, as_is = broker.admit_push()  # decided before the body is decoded
+    as_is = as_is and request.caller is ANYBODY and b"traceparent" not in request.headers
     if len(request.body) > COUNTED_BYTES:
         check_counts(request.body, PushBody)
-    items = _plain_items(request.body) if as_is else None
+    items = _uniform_items(request.body) if as_is else None
     if items is not None:
         pushed = PushRequest(broker.tenant, items, plain=True)
     else:
-        pushed = await _pushed(broker, request)
+        pushed = await _read_push(broker, request)
         items = cast(list[Item], pushed.items)
-    outcomes = await broker.intake.push(pushed, deferred)
+    outcomes = await broker.push_request(pushed, deferred)
     if (
         len(items) == 1 and not request.query_string and outcomes[0].status == "queued"
-    ):  # as of producers that push when something happens
+    ):  # the common case of producers that push single messages
         return Response(201, f"[{push_element(0, items[0], outcomes[0])}]".encode())
     statuses = {outcome.status for outcome in outcomes}
-    if statuses == {"queued"} and _is_bare(items, outcomes):
-        brief = request.query_string != b"" and read(request.query, PushQuery).brief
-        return Response(201, _pushed_ids(outcomes) if brief else _bare_elements(items, outcomes))
+    if statuses == {"queued"} and _fits_fast_encoder(items, outcomes):
+        brief = request.query_string != b"" and read_query(request.query, PushQuery).brief
+        return Response(201, _brief_answer(outcomes) if brief else _fast_elements(items, outcomes))
     elements = f"[{','.join(map(push_element, range(len(items)), items, outcomes))}]".encode()
     if "refused" in statuses:
         return _refusal(outcomes, elements, whole=len(statuses) == 1)
     return Response(202 if "buffered" in statuses else 201, elements)
 
 
-def _plain_items(body: bytes) -> list[Item] | None:
-    """The items of a push to which nothing is to be added, if they need no closer look; None if some of them do."""
+def _uniform_items(body: bytes) -> list[Item] | None:
+    """Decode a push with `UniformItem`. Returns None if some items need the full checks."""
     if not body.isascii():
         return None
     try:
-        items = _decode_plain(body).items
+        items = _decode_uniform(body).items
     except (msgspec.MsgspecError, RecursionError):
         return None
     if not 0 < len(items) <= BATCH_ITEMS_MAX:
@@ -98,14 +106,14 @@ def _plain_items(body: bytes) -> list[Item] | None:
     return cast(list[Item], items) if not ids or are_plain(ids) else None
 
 
-async def _pushed(broker: Broker, request: Request) -> PushRequest:
-    """What a request brings, whatever it is, checked."""
+async def _read_push(broker: Broker, request: Request) -> PushRequest:
+    """Decode and check the items of any push."""
     try:
         if not request.body.isascii():
             request.body.decode()
         items = _decode(request.body).items
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        items = decode(request.body, PushBody).items  # which takes some of these, and says what is wrong with others
+        items = decode(request.body, PushBody).items  # accepts some of these, and explains the errors of others
     nested: list[Nested] = []
     special = check_wire_items(items, nested, request.caller.subject)
     if nested:
@@ -113,12 +121,12 @@ async def _pushed(broker: Broker, request: Request) -> PushRequest:
     if request.caller is not ANYBODY:
         await scopes.check_pushes(broker, request.caller, [item.queue for item in items])
     if b"traceparent" in request.headers:
-        tracing.give(items, tracing.of_request(request.headers))
+        tracing.add_context(items, tracing.context_of_request(request.headers))
     return PushRequest(broker.tenant, items, special)
 
 
 def _refusal(outcomes: list[PushOutcome], elements: bytes, *, whole: bool) -> Response:
-    """The answer when items were refused, `whole` if nothing else happened."""
+    """Return the answer to a push with refused items. `whole` means that all were refused."""
     refused = next(outcome.error for outcome in outcomes if outcome.error is not None)
     if not whole:
         if not isinstance(refused, Overloaded):
@@ -131,9 +139,11 @@ def _refusal(outcomes: list[PushOutcome], elements: bytes, *, whole: bool) -> Re
 
 
 def check_wire_items(items: list[Item], nested: list[Nested], subject: str | None, where: str = "items") -> bool:
-    """Whether some have a time to deliver them. InvalidRequest names the item's index; nothing was stored. What may be
-    nested too deeply is left in `nested`, for `check_depths`; `where` are the items in the request. They are the
-    `subject`'s, whatever they say of themselves."""
+    """Check items and return True if some have a delivery time or priority. InvalidRequest names the index.
+
+    Payloads that may be nested too deeply are added to `nested`, for `check_depths`, under the name `where`. The items
+    get `subject` as their producer.
+    """
     special = False
     if len(items) > BATCH_ITEMS_MAX:
         raise InvalidRequest(f"a push may have {BATCH_ITEMS_MAX} items, not {len(items)}")
@@ -143,7 +153,7 @@ def check_wire_items(items: list[Item], nested: list[Nested], subject: str | Non
     ids = [item.transaction_id for item in items if item.transaction_id is not None]
     plain = not ids or are_plain(ids)
     for index, item in enumerate(items):
-        if (  # as nearly all items are; the others get the long look
+        if (  # the common case; other items are checked in full
             (plain or item.transaction_id is None)
             and item.queue in known_names
             and item.partition in known_names
@@ -161,7 +171,7 @@ def check_wire_items(items: list[Item], nested: list[Nested], subject: str | Non
         item.producer_sub = subject
         try:
             _check(item)
-            special = special or item.special
+            special = special or item.has_options
         except InvalidRequest as error:
             raise InvalidRequest(f"items[{index}]: {error}") from None
         if len(item.payload) > SHALLOW_BYTES:
@@ -175,8 +185,8 @@ def _check(item: Item) -> None:
     item.check()
 
 
-def _is_bare(items: list[Item], outcomes: list[PushOutcome]) -> bool:
-    """Whether few items went to queues without a limit, with no id that would have to be quoted."""
+def _fits_fast_encoder(items: list[Item], outcomes: list[PushOutcome]) -> bool:
+    """Return True if `_fast_elements` can encode the outcomes: no limits, no ids to quote."""
     given = "".join([item.transaction_id for item in items if item.transaction_id is not None])
     fields: list[object] = [item.trace_id for item in items]
     fields += [outcome.capacity for outcome in outcomes]
@@ -192,15 +202,15 @@ _HEADS = [f'{{"index":{index},"transaction_id":"' for index in range(1000)]
 _tails: dict[tuple[PartitionId | None, str], str] = {}
 
 
-def _pushed_ids(outcomes: list[PushOutcome]) -> bytes:
+def _brief_answer(outcomes: list[PushOutcome]) -> bytes:
     ids = '","'.join([outcome.message_id or "" for outcome in outcomes])
     rows = groupby([outcome.partition for outcome in outcomes])
     partitions = ",".join([f'["{partition}",{len(list(some))}]' for partition, some in rows])
     return f'{{"messageIds":["{ids}"],"partitions":[{partitions}]}}'.encode()
 
 
-def _bare_elements(items: list[Item], outcomes: list[PushOutcome]) -> bytes:
-    """`push_element` of each, joined, in less than half the time."""
+def _fast_elements(items: list[Item], outcomes: list[PushOutcome]) -> bytes:
+    """Encode the outcomes like `push_element`, in less than half the time."""
     elements = [
         f'{head}{outcome.transaction_id}","status":"queued","message_id":"{outcome.message_id}'
         f"{_tails.get((outcome.partition, item.queue)) or _tail(outcome.partition, item.queue)}"
@@ -221,7 +231,7 @@ _names: dict[str | None, str] = {}
 
 
 def name_json(name: str | None) -> str:
-    """A name as JSON; the same few names come again and again."""
+    """Return a name as JSON, cached."""
     known = _names.get(name)
     if known is None:
         if len(_names) > 10_000:
@@ -231,7 +241,7 @@ def name_json(name: str | None) -> str:
 
 
 def push_element(index: int, item: Item, outcome: PushOutcome) -> str:
-    """What became of one item."""
+    """Encode the outcome of one item."""
     where, given = outcome.partition, item.transaction_id
     if outcome.status != "queued" or where is None:
         return _other_element(index, item, outcome)
@@ -256,7 +266,7 @@ def _operation_element(index: int, item: Item, outcome: PushOutcome) -> str:
 
 @lru_cache(maxsize=16)
 def _operation_tail(queue: str, *why: Any) -> str:
-    """What is said alike of all that wait together."""
+    """Encode the fields that all items of one operation share."""
     operation, position, reason, wait, durability = why
     fields = {"status": "buffered", "operationId": operation, "queuePosition": position, "reason": reason}
     fields |= {"estimatedWait": wait, "durability": durability, "queueName": queue}
@@ -299,5 +309,5 @@ def _room(outcome: PushOutcome) -> int:
 
 
 def _pressure(outcome: PushOutcome) -> float:
-    """0 for an empty queue, 1 for a full one."""
+    """Return the fill level of a queue: 0 if it is empty, 1 if it is full."""
     return round(min(1.0, (outcome.depth or 0) / (outcome.capacity or 1)), 4)

@@ -1,10 +1,10 @@
-"""Retention: what its rules deleted, and deleting now."""
+"""Retention: the history of deletions, and running the rules now."""
 
 from __future__ import annotations
 
 from fairlane.broker.broker import Broker
 from fairlane.http.router import Routes
-from fairlane.model.access import Caller
+from fairlane.model.principal import Principal
 from fairlane.wire.retention import RetentionHistory, RetentionRun
 from fairlane.wire.status import SpanQuery
 
@@ -13,13 +13,13 @@ routes = Routes("retention")
 
 @routes.post("/api/v1/retention/run", needs="system", operator=True)
 async def run(broker: Broker) -> RetentionRun:
-    """Delete what the rules of all queues cover, now. 409 while another broker is at it for too long."""
+    """Apply the retention rules of all queues now. Answers 409 if another broker is busy with it for too long."""
     return RetentionRun(deleted=await broker.retention.run())
 
 
 @routes.get("/api/v1/retention/history", needs="status", each=True, live=True)
-async def history(broker: Broker, caller: Caller, query: SpanQuery) -> RetentionHistory:
-    """What rules deleted, by minute, oldest first; the last day unless asked otherwise."""
+async def history(broker: Broker, caller: Principal, query: SpanQuery) -> RetentionHistory:
+    """Show the deletions by retention rules, by minute, oldest first, by default of the last day."""
     found = await broker.retention.history(query)
     seen = [one for one in found.history if caller.allows("status", one.queue)]
     return RetentionHistory(time_range=found.time_range, history=seen)

@@ -12,15 +12,15 @@ _ONE = "/api/v1/scheduled/{queue}/{partition}/{transactionId}"
 
 @routes.get("/api/v1/scheduled/{queue}", needs="browse", live=True)
 async def list_scheduled(broker: Broker, queue: str, query: ScheduledQuery) -> ScheduledPage:
-    """Messages of a queue that wait for their time, next due first."""
-    return await broker.scheduled.list(queue, after=query.after, limit=query.limit)
+    """List the scheduled messages of a queue, next due first."""
+    return await broker.scheduled.page(queue, after=query.after, limit=query.limit)
 
 
 @routes.post(_ONE, needs="push")
 async def reschedule(
     broker: Broker, queue: str, partition: str, transactionId: str, body: RescheduleBody
 ) -> Rescheduled:
-    """Let a scheduled message be due at another time."""
+    """Change the delivery time of a scheduled message."""
     due_at = await broker.scheduled.reschedule(
         queue, transactionId, partition=partition, deliver_at=body.deliver_at, delay_ms=body.delay_ms
     )
@@ -35,6 +35,6 @@ async def reschedule(
 
 @routes.delete(_ONE, needs="push")
 async def cancel(broker: Broker, queue: str, partition: str, transactionId: str) -> Cancelled:
-    """Forget a scheduled message."""
+    """Cancel a scheduled message."""
     cancelled = await broker.scheduled.cancel(queue, transactionId, partition=partition)
     return Cancelled(queue=queue, partition=partition, transaction_id=transactionId, cancelled=cancelled)

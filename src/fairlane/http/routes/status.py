@@ -9,11 +9,10 @@ from fairlane.http.metrics.exposition import exposition
 from fairlane.http.metrics.families import CONTENT_TYPE
 from fairlane.http.router import Routes, respond
 from fairlane.http.server import Request, Response
-from fairlane.wire.queen import Health, Worker
-from fairlane.wire.status import Alive, EngineStatus, JournalReport, Metrics, Ready
+from fairlane.wire.status import Alive, EngineStatus, Health, HealthWorker, JournalReport, Metrics, Ready
 
 if TYPE_CHECKING:
-    from fairlane.http.app import App
+    from fairlane.http.app import HttpApp
 
 routes = Routes("status")
 health = Routes("health")
@@ -21,27 +20,29 @@ health = Routes("health")
 
 @routes.get("/api/v1/status/engine", needs="status", live=True, operator=True)
 async def engine(broker: Broker) -> EngineStatus:
-    """Counts and latencies of each verb, connections, what waits."""
+    """Show counts and latencies of each verb, connections and waiting requests."""
     return broker.status.engine()
 
 
 @routes.get("/api/v1/status/buffers", needs="status", live=True, operator=True)
 async def journal_report(broker: Broker) -> JournalReport:
-    """Operations outside the store, in the journal of this process, and those that failed there."""
+    """Show the journal of this process: its pending and failed operations."""
     return await broker.status.journal_report()
 
 
 @health.get("/livez", needs="public")
 async def livez() -> Alive:
-    """200 while the broker runs."""
-    return Alive()  # as long as it answers: a store that is away is no reason to restart the broker
+    """Answer 200 while the broker runs."""
+    return Alive()  # even if the store is down, which is no reason to restart the broker
 
 
 @health.get("/readyz", needs="public", statuses=(200, 503), answer=Ready)
-async def readyz(app: App, request: Request) -> Response:
-    """200 while the broker can work: its store answers and it is not stopping. The journal is shown to callers with the
-    scope `status` for some queue."""
-    caller = app.access.caller_or_nobody(request)
+async def readyz(app: HttpApp, request: Request) -> Response:
+    """Answer 200 while the store answers and the broker is not stopping.
+
+    Callers with the scope `status` for some queue also see the journal.
+    """
+    caller = app.authenticator.principal_or_nobody(request)
     connected = await app.broker.status.healthy()
     ready = connected and not app.draining
     answer = Ready(
@@ -53,8 +54,8 @@ async def readyz(app: App, request: Request) -> Response:
 
 
 @health.get("/health", needs="status", statuses=(200, 503), answer=Health, live=True)
-async def show_health(app: App, broker: Broker) -> Response:
-    """Whether the store answers, and what runs here."""
+async def show_health(app: HttpApp, broker: Broker) -> Response:
+    """Show if the store answers, and what runs in this broker."""
     connected = await broker.status.healthy()
     answer = Health(
         status="healthy" if connected else "unhealthy",
@@ -63,21 +64,23 @@ async def show_health(app: App, broker: Broker) -> Response:
         version=app.version,
         store=broker.status.store_kind,
         uptime_seconds=broker.status.uptime_seconds(),
-        queen=Worker(worker_id=app.worker_id),
+        queen=HealthWorker(worker_id=app.worker_id),
     )
     return respond(answer, 200 if connected else 503)
 
 
 @health.get("/metrics", needs="status", answer=Metrics, content_type=CONTENT_TYPE, operator=True)
-async def metrics(app: App, broker: Broker, request: Request) -> Response:
-    """Metrics as Prometheus text, of all processes of this broker, or as JSON, of the one that answers, if `Accept`
-    asks for that. While the store is away what it would say is left out."""
+async def metrics(app: HttpApp, broker: Broker, request: Request) -> Response:
+    """Show metrics as Prometheus text for all processes of this broker.
+
+    With an `Accept` header for JSON, shows the process that answers. Leaves out the store's metrics while it is down.
+    """
     if b"application/json" in request.headers.get(b"accept", b""):
         return respond(broker.status.metrics())
     return await prometheus(app)
 
 
 @health.get("/metrics/prometheus", needs="status", content_type=CONTENT_TYPE, operator=True)
-async def prometheus(app: App) -> Response:
-    """Metrics as Prometheus text."""
+async def prometheus(app: HttpApp) -> Response:
+    """Show metrics as Prometheus text."""
     return Response(200, await exposition(app), content_type=CONTENT_TYPE.encode())

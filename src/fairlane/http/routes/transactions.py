@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from fairlane import tracing
 from fairlane.broker.broker import Broker
 from fairlane.broker.transact import AckStep, Step
 from fairlane.errors import AlreadyApplied, InvalidRequest, TransactionRefused
-from fairlane.http import scopes
-from fairlane.http.decode import Nested, check_depths
+from fairlane.http.auth import scopes
+from fairlane.http.request_body import Nested, check_depths
 from fairlane.http.router import Routes, respond
 from fairlane.http.routes.acks import ack_items
 from fairlane.http.routes.pushes import check_wire_items
 from fairlane.http.server import Request, Response
-from fairlane.model.access import Caller
 from fairlane.model.ids import uuid7
 from fairlane.model.limits import REQUEST_BYTES_MAX
 from fairlane.model.message import PushItem
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckOutcome, PushOutcome, check_isolation
+from fairlane.model.principal import Principal
+from fairlane.otel import tracing
 from fairlane.wire.ack import Ack
 from fairlane.wire.base import NULL
 from fairlane.wire.push import Item
@@ -34,8 +34,8 @@ routes = Routes("messages")
     answer=TransactionAnswer,
     body_bytes_max=REQUEST_BYTES_MAX,
 )
-async def transaction(broker: Broker, caller: Caller, body: TransactionBody, request: Request) -> Response:
-    """Acks and pushes over any queues, all or nothing."""
+async def transaction(broker: Broker, caller: Principal, body: TransactionBody, request: Request) -> Response:
+    """Apply acks and pushes over any queues in one transaction."""
     foreign = [name for name, some in (("kv", body.kv), ("timers", body.timers)) if some]
     if not body.operations and not foreign:
         raise InvalidRequest("operations array cannot be empty")
@@ -46,7 +46,9 @@ async def transaction(broker: Broker, caller: Caller, body: TransactionBody, req
     await scopes.check_pushes(broker, caller, [step.queue for step in steps if isinstance(step, PushItem)])
     acked = [step.item.partition for step in steps if isinstance(step, AckStep)]
     await scopes.check_partitions(broker, caller, "pop", acked)
-    tracing.give([step for step in steps if isinstance(step, PushItem)], tracing.of_request(request.headers))
+    tracing.add_context(
+        [step for step in steps if isinstance(step, PushItem)], tracing.context_of_request(request.headers)
+    )
     answer = TransactionAnswer(transaction_id=uuid7(), success=True, isolation="serializable", results=[])
     try:
         if foreign:
@@ -54,7 +56,7 @@ async def transaction(broker: Broker, caller: Caller, body: TransactionBody, req
                 f"rolled back: this broker has no {' and no '.join(foreign)}; a transaction is pushes and acks",
                 index=len(steps),
             )
-        outcomes = await broker.transact_checked(steps)
+        outcomes = await broker.transact_request(steps)
     except TransactionRefused as error:
         answer.success, answer.error, answer.code, answer.failed_index = False, str(error), error.code, error.index
         return respond(answer, 409 if isinstance(error, AlreadyApplied) else 200)
@@ -66,9 +68,9 @@ async def transaction(broker: Broker, caller: Caller, body: TransactionBody, req
 
 
 def _steps(body: TransactionBody, nested: list[Nested], subject: str | None) -> list[Step]:
-    """The operations flattened: each pushed item and each ack is a step."""
+    """Flatten the operations, so that each pushed item and each ack is a step."""
     steps: list[Step] = []
-    # A lease that the whole transaction requires is lent to acks without one, if it is unmistakable which.
+    # If the transaction requires exactly one lease, acks without one use it.
     leases = set(body.required_leases or ())
     lent = leases.pop() if len(leases) == 1 else None
     for index, step in enumerate(body.operations):

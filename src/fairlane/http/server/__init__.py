@@ -1,7 +1,8 @@
 """The HTTP/1.1 server: sockets, parsing, connections, deadlines and answers. It knows nothing of queues.
 
-It is our own because no other Python server closes a silent connection, a slow header and a slow body, cancels the
-handler of a client that left, and takes back an answer that nobody got; docs/http-server.md has the figures."""
+No other Python server closes silent connections, slow headers and slow bodies, cancels the handler of a client that
+disconnects, and takes back an answer that was not delivered. docs/http-server.md has the figures.
+"""
 
 from fairlane.http.server.message import (
     Limits,
@@ -14,20 +15,20 @@ from fairlane.http.server.message import (
     overloaded,
     too_large,
 )
-from fairlane.http.server.server import Door, Handler, OpenDoor, Server
-from fairlane.http.server.shares import Proxies, network_of
+from fairlane.http.server.peer_limits import Proxies, network_of
+from fairlane.http.server.server import AcceptAll, Handler, RequestPolicy, Server
 from fairlane.http.server.sockets import BACKLOG, open_sockets, open_unix_socket
 from fairlane.http.server.tls import Tls
 
 __all__ = [
     "BACKLOG",
-    "Door",
+    "AcceptAll",
     "Handler",
     "Limits",
-    "OpenDoor",
     "Proxies",
     "Refused",
     "Request",
+    "RequestPolicy",
     "Response",
     "Server",
     "Tls",

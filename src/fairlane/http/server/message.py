@@ -1,4 +1,4 @@
-"""Requests as handlers see them, their responses, their limits, and the answers past them."""
+"""Requests and responses, the limits of connections, and the error responses beyond them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ TEXT = b"text/plain; charset=utf-8"
 _QUERY_FIELDS_MAX = 100
 _KNOWN_BYTES_MAX = 256
 SOON_BYTES_MAX = 16 * 1024
-"""Shorter answers are written together at the end of the loop's turn: a client with many connections is then woken
-once for all of them, which costs more than writing one."""
-# No answer is for a browser to guess at, or, unless it says so, to keep: a pop from a cache gives the same messages
-# twice.
+"""Size below which answers are written together at the end of the loop iteration.
+
+A client with many connections is then woken once for all of them, which saves more than it delays.
+"""
+# Browsers must not guess content types, nor cache answers unless they say so: a cached pop would repeat messages.
 _HEADS, _CACHED_HEADS = (
     {
         status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\nx-content-type-options: nosniff\r\n"
@@ -33,9 +34,11 @@ _HEADS, _CACHED_HEADS = (
 
 
 class Request(msgspec.Struct):
-    """One request, whole. `path` is raw, as it was sent. `headers` may be those of other requests too, and are not
-    changed. `found`, `params` and `caller` are the application's own: its route, the decoded parts that the route
-    names, and who asks."""
+    """One complete request.
+
+    `path` is raw, as it was sent. `headers` may be shared with other requests and must not be changed. The application
+    sets `found`, `params` and `caller`: the route, its decoded parameters, and the caller.
+    """
 
     method: str
     path: bytes
@@ -46,21 +49,21 @@ class Request(msgspec.Struct):
     keep_alive: bool = True
     found: Any = None
     refusal: Response | None = None
-    """The answer, if the header alone decided it."""
+    """Response, if the headers alone decided it."""
     params: dict[str, str] = {}
     caller: Any = None
     outside: bool = False
-    """It came where strangers ask: what vouches for it must be in it."""
+    """True if it came from a public listener, where every request must authenticate itself."""
 
     @property
     def query(self) -> dict[str, str]:
-        """Query parameters, decoded, not to be changed; of one that is given twice the last counts."""
+        """Return the decoded query parameters, which must not be changed. The last of repeated ones counts."""
         query = self.query_string
         return _known_query(query) if len(query) <= _KNOWN_BYTES_MAX else _query(query)
 
     @property
     def repeated(self) -> list[str]:
-        """Names of the query parameters that are given more than once."""
+        """Return the names of repeated query parameters."""
         names = [name for name, _ in _pairs(self.query_string)]
         return [name for name in dict.fromkeys(names) if names.count(name) > 1]
 
@@ -78,7 +81,7 @@ def _query(query: bytes) -> dict[str, str]:
 
 
 _known_query = lru_cache(maxsize=1000)(_query)
-"""Clients ask the same few questions again and again, and decoding one takes longer than all else of its request."""
+"""Cached decoder: clients repeat the same few queries, and decoding one takes longer than the rest of the request."""
 
 
 class Response(msgspec.Struct):
@@ -90,23 +93,25 @@ class Response(msgspec.Struct):
     headers: tuple[tuple[bytes, bytes], ...] = ()
     close: bool = False
     parts: Sequence[bytes] = ()
-    """They follow the body: what is long already is not copied to be one piece."""
+    """Parts that follow the body, so that long parts need not be copied together."""
     unsent: Callable[[], None] | None = None
-    """Called if the client went away before the first byte: what the answer gives out can be taken back."""
+    """Called if the client disconnects before the first byte, so that the work behind the answer can be undone."""
 
     stream: AsyncGenerator[bytes] | None = None
-    """An answer without an end of its own: what it gives follows until the client leaves or the server drains. It is
-    the last of its connection, whose end is its own; whoever asks by HEAD does not begin it."""
+    """Parts of an endless answer, until the client disconnects or the server drains.
+
+    It is the last answer of its connection. A HEAD request does not start it.
+    """
     cached: bool = False
-    """A client may keep it, and asks each time whether it is still the same."""
+    """True if clients may cache the answer, and revalidate it each time."""
 
     def plus(self, *headers: tuple[bytes, bytes]) -> Response:
-        """The same with more headers."""
+        """Return a copy with more headers."""
         return msgspec.structs.replace(self, headers=(*self.headers, *headers))
 
 
 def serialise(response: Response, *, head_only: bool, close: bool) -> list[bytes]:
-    """The bytes of a response; one piece, unless it is long."""
+    """Return the bytes of a response, in one piece unless it is long."""
     head = [_CACHED_HEADS[response.status] if response.cached else _HEADS[response.status]]
     size = len(response.body)
     if response.parts:
@@ -143,42 +148,43 @@ def error_response(
     close: bool = False,
     **more: Any,
 ) -> Response:
-    """Every error looks like this: a sentence for people, a code for programs."""
+    """Return an error response: a sentence for people, and a code for programs."""
     body = _encode({"error": error, "code": code, **more})
     return Response(status, body, headers=headers, close=close)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of one connection, and of all together."""
+    """Limits of one connection, and of all connections together."""
 
     header_bytes_max: int = 16 * 1024
     target_bytes_max: int = 8 * 1024
     body_bytes_max: int = 32 * 1024 * 1024
     header_seconds: float = 10.0
-    """From the connection's first moment, or a request's first byte, to the end of its header."""
+    """Timeout from the start of the connection, or the first byte of a request, to the end of its header."""
     body_seconds: float = 30.0
     body_rate_min: int = 1024
-    """Bytes a second, after the grace: a body that comes slower is cut off before its time is up."""
+    """Smallest rate of a body in bytes per second, after the grace period. A slower body is cut off."""
     body_grace_seconds: float = 5.0
     idle_seconds: float = 75.0
     write_seconds: float = 60.0
     connections_max: int = 10_000
     peer_connections_max: int = sys.maxsize
-    """Of one address."""
+    """Largest number of connections of one address."""
     peer_requests_max: int = sys.maxsize
-    """That are answered at once: those that wait for messages among them."""
+    """Largest number of requests in flight of one address, long polls included."""
     peer_bytes_max: int = sys.maxsize
     inflight_bytes_max: int = 256 * 1024 * 1024
-    """Of the bodies of all requests that are being received or answered, and of all answers that wait to be read; past
-    it a body is refused unread."""
+    """Largest size of all request bodies in flight and all unread answers. Beyond it bodies are refused unread."""
     pipelined_max: int = 16
     pipelined_bytes_max: int = 64 * 1024
-    """Of a body whose request waits for an earlier one of its connection: that may be a poll, and last."""
+    """Largest body of a request that waits for an earlier one of its connection, which may be a long poll."""
 
 
 class Refused(Exception):
-    """A request is answered by this, and its connection closed. With `linger` the client may first finish what it is
-    sending."""
+    """The response to a request whose connection is closed.
+
+    With `linger` the client may first finish sending.
+    """
 
     def __init__(self, response: Response, *, linger: bool = False) -> None:
         self.response = response
@@ -215,7 +221,7 @@ def too_many_connections() -> Response:
     )
 
 
-def share_used() -> Response:
+def peer_limit_reached() -> Response:
     return error_response(
         429,
         "overloaded",

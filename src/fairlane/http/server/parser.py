@@ -1,4 +1,4 @@
-"""The parser: bytes of one connection become requests. Parsing is llhttp's, through httptools."""
+"""The parser: turns the bytes of one connection into requests, with llhttp through httptools."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ END = b"\r\n\r\n"
 _KNOWN_MAX = 1000
 KNOWN_BYTES_MAX = 1024
 _FRAMING_BYTES_MAX = 16 * 1024
-"""Of sizes of chunks, their extensions and trailers, beside half of what the chunks hold: so a chunk has about twelve
-bytes or more, for each costs as much as a header does."""
+"""Largest size of chunk headers, extensions and trailers, besides half of the content of the chunks.
+
+So chunks have about twelve bytes or more, because each costs as much as a header.
+"""
 _LENGTH_DIGITS_MAX = 20
 _PACKED = error_response(
     415,
@@ -24,11 +26,11 @@ _PACKED = error_response(
 _ONCE = (b"host", b"content-length", b"authorization")
 
 Refusal = tuple[Response, bool]
-"""The last answer of a connection, and whether to linger then."""
+"""The last answer of a connection, and True to linger after it."""
 
 
-class Known(NamedTuple):
-    """A header that llhttp read, with a body of `length` bytes behind it."""
+class KnownHeader(NamedTuple):
+    """A parsed header of a request whose body has `length` bytes."""
 
     method: str
     path: bytes
@@ -38,28 +40,30 @@ class Known(NamedTuple):
     keep_alive: bool
 
 
-KnownHeaders = dict[bytes, Known]
+KnownHeaders = dict[bytes, KnownHeader]
 
 
 class Sink(Protocol):
-    """Takes what the parser finds. `begin` and `grow` may raise Refused."""
+    """Receives what the parser finds. `begin` and `grow` may raise Refused."""
 
-    def begin(self, request: Request, length: int | None, came: int = 0) -> None:
-        """The header of a request is whole. Its body has `length` bytes, of which `came` came already; None: only its
-        chunks will tell."""
+    def begin(self, request: Request, length: int | None, received: int = 0) -> None:
+        """Handle the complete header of a request. `received` bytes of its body are here already.
+
+        The body has `length` bytes. None means that it is chunked.
+        """
 
     def grow(self, request: Request, size: int, more: int) -> None:
-        """The body has `size` bytes by now, of which `more` just came."""
+        """Handle `more` bytes of a body, which has `size` bytes so far."""
 
     def may_continue(self) -> None:
-        """The client waits to be told that it may send its body."""
+        """Handle a client that waits for 100 Continue."""
 
     def complete(self, request: Request) -> None:
-        """The request is whole."""
+        """Handle a complete request."""
 
 
 class Parser:
-    """One connection's. llhttp calls the `on_` methods."""
+    """The HTTP parser of one connection. llhttp calls the `on_` methods."""
 
     def __init__(self, sink: Sink, limits: Limits, known: KnownHeaders, peer: str) -> None:
         self._sink = sink
@@ -75,23 +79,23 @@ class Parser:
         self._head_bytes = 0
         self._header_bytes = 0
         self._fed_bytes = 0
-        """What came since the header: the body, and what frames it."""
+        """Bytes since the header: the body and its framing."""
         self._ends = 0
-        """Requests that ended in what is being fed."""
-        self._found: Known | None = None
-        """The first of them, if it can be known by its header."""
+        """Number of requests that ended in the current data."""
+        self._found: KnownHeader | None = None
+        """Header of the first of them, if it can be cached."""
         self.ended = False
-        """A request was to be the last: nothing behind it is looked at."""
+        """True after the last request of the connection. Later bytes are ignored."""
         self.in_head = False
         self.in_body = False
         self.body_bytes = 0
 
     def feed(self, data: bytes) -> Refusal | None:
-        """Parse what came. The answer, if that cannot be served: then nothing more may be fed."""
+        """Parse received bytes. Returns the refusal if they cannot be served, after which nothing may be fed."""
         between = not (self.in_head or self.in_body)
         refusal = self._parse(data)
         if between and refusal is None:
-            self._learn(data[: data.find(END, 0, KNOWN_BYTES_MAX) + 4], len(data))
+            self._remember(data[: data.find(END, 0, KNOWN_BYTES_MAX) + 4], len(data))
         return refusal
 
     def _parse(self, data: bytes) -> Refusal | None:
@@ -109,7 +113,7 @@ class Parser:
                     self._llhttp.feed_data(rest)
                     break
                 except httptools.HttpParserUpgrade as upgrade:
-                    # It stops behind a request that asks for another protocol; that is not had, and it goes on.
+                    # llhttp stops after a request to upgrade. Upgrades are not supported, so parsing continues.
                     rest = memoryview(rest)[upgrade.args[0] :]
                     self._found = None
         except httptools.HttpParserError as error:
@@ -121,8 +125,8 @@ class Parser:
             return long_header(self._limits), False
         return None
 
-    def _learn(self, head: bytes, size: int) -> None:
-        """Know this header, if all that came was one request: then the rest is its body."""
+    def _remember(self, head: bytes, size: int) -> None:
+        """Cache this header, if the data was exactly one request, so that the rest is its body."""
         found, self._found = self._found, None
         if found is None or self._ends != 1 or self.in_head or self.in_body or size != len(head) + found.length:
             return
@@ -131,12 +135,12 @@ class Parser:
         self._known[head] = found
 
     def close(self) -> None:
-        """Forget what came. llhttp knows this parser: nothing else would part them for a long time."""
+        """Drop the state. llhttp refers to this parser, which would otherwise form a cycle that lives long."""
         self._llhttp = self._request = None
         self._body = b""
         self.in_head = self.in_body = False
 
-    # llhttp's calls.
+    # Calls by llhttp.
 
     def on_message_begin(self) -> None:
         self.in_head = True
@@ -155,7 +159,7 @@ class Parser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.in_body:
-            return  # a trailer is no header: what a proxy looks at must not come behind its back
+            return  # a trailer is not a header: a proxy in front would not have seen it
         self._header_bytes += len(name) + len(value) + 4
         if self._header_bytes > self._limits.header_bytes_max:
             raise Refused(long_header(self._limits))
@@ -212,12 +216,12 @@ class Parser:
         self._ends += 1
         if self._ends == 1 and self._length is not None and b"expect" not in request.headers:
             start = request.method, request.path, request.headers, request.query_string
-            self._found = Known(*start, self._length, request.keep_alive)
+            self._found = KnownHeader(*start, self._length, request.keep_alive)
         self._sink.complete(request)
 
 
 def body_length(headers: dict[bytes, bytes], version: str) -> int | None:
-    """The length of the body that follows; None if its chunks will tell. Refused if it cannot be told for sure."""
+    """Return the length of the body. None if it is chunked. Raises Refused if the length is ambiguous."""
     if b"transfer-encoding" not in headers:
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > _LENGTH_DIGITS_MAX:
@@ -231,8 +235,10 @@ def body_length(headers: dict[bytes, bytes], version: str) -> int | None:
 
 
 def _refusal(error: httptools.HttpParserError) -> Refusal:
-    """The answer to what one of our calls refused, or llhttp itself. The cause is in a frame of its own here: it knows
-    the one it was raised from, and both would know each other."""
+    """Return the response to an error of our callbacks or of llhttp.
+
+    The cause is fetched in this frame of its own, to avoid a reference cycle between the two exceptions.
+    """
     cause = error.__context__
     if isinstance(cause, Refused):
         return cause.response, cause.linger

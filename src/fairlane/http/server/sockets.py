@@ -1,4 +1,4 @@
-"""Listening sockets: of a host and port, and of a path."""
+"""Listening sockets for a host and port, or for a path."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ BACKLOG = 4096
 
 
 def open_sockets(host: str, port: int, option: str = "--port") -> list[socket.socket]:
-    """One listening socket for each address of `host`, all on one port, which is chosen if `port` is 0."""
+    """Return a listening socket for each address of `host`, all on one port. The system chooses it if `port` is 0."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError) as error:
-        raise InvalidRequest(f"{host!r:.200} is no address to listen on: {error}") from None
+        raise InvalidRequest(f"{host!r:.200} is not an address to listen on: {error}") from None
     except OverflowError:
         raise InvalidRequest(f"port is {port}; it must be 0 to 65535") from None
     opened: list[socket.socket] = []
@@ -44,8 +44,10 @@ def open_sockets(host: str, port: int, option: str = "--port") -> list[socket.so
 
 @contextlib.contextmanager
 def open_unix_socket(path: str) -> Iterator[socket.socket]:
-    """A listening socket at a path, for its owner alone (mode 0600), removed at the end. One that a killed process left
-    is replaced; nothing else is."""
+    """Open a listening socket at a path, only for its owner (mode 0600), and remove it at the end.
+
+    A socket that a killed process left behind is replaced. Any other file is not.
+    """
     try:
         lock = LockFile(f"{path}.lock")
     except BlockingIOError:
@@ -74,10 +76,10 @@ def _remove_own(path: str, made: int) -> None:
 
 
 def _remove_stale(path: str) -> None:
-    """Remove a socket on which nobody listens. Who holds the lock is the only broker that does so."""
+    """Remove a socket without a listener. Only the broker that holds the lock does this."""
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
-            raise InvalidRequest(f"cannot listen at {path}: there is a file that is no socket")
+            raise InvalidRequest(f"cannot listen at {path}: there is a file that is not a socket")
     except FileNotFoundError:
         return
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:

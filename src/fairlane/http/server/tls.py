@@ -1,4 +1,4 @@
-"""TLS: certificates from files, which are read again when asked, and the connection while it is being agreed on."""
+"""TLS: certificates from files, which can be reloaded, and handshakes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fairlane.errors import InvalidRequest
 from fairlane.http.server.connection import Connection
 
 if TYPE_CHECKING:
-    from fairlane.http.server.server import Door, Server
+    from fairlane.http.server.server import RequestPolicy, Server
 
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Of TLS 1.2: those with forward secrecy and authenticated encryption. TLS 1.3 has no others."""
+"""Ciphers of TLS 1.2 with forward secrecy and authenticated encryption. TLS 1.3 has no others."""
 _SHUTDOWN_SECONDS = 5.0
 _ACCEPTED_AT_ONCE = 100
 _PAUSE_SECONDS = 1.0
@@ -25,16 +25,18 @@ log = logging.getLogger("fairlane")
 
 
 class Tls:
-    """The certificate of a listener, and the authority of its clients' if they must have one."""
+    """The certificate of a listener, and the CA of client certificates if they are required."""
 
     def __init__(self, cert: str, key: str, client_ca: str | None = None) -> None:
-        """InvalidRequest if the files cannot be used."""
+        """Load the files. Raises InvalidRequest if they cannot be used."""
         self._files = cert, key, client_ca
         self.context = _context(cert, key, client_ca)
 
     def reload(self) -> None:
-        """Read the files again, for connections from now on. InvalidRequest if they cannot be used; then those go on
-        that were read before."""
+        """Reload the files, for new connections.
+
+        Raises InvalidRequest if they cannot be used; the previous certificate stays in use then.
+        """
         self.context = _context(*self._files)
 
 
@@ -48,7 +50,7 @@ def _context(cert: str, key: str, client_ca: str | None) -> ssl.SSLContext:
     try:
         with open(cert, "rb"), open(named := key, "rb"):
             named = f"{cert} with the key {key}"
-        context.load_cert_chain(cert, key, password="")  # nobody is there to be asked for one
+        context.load_cert_chain(cert, key, password="")  # nobody can enter a password here
         if client_ca is not None:
             named = client_ca
             context.load_verify_locations(client_ca)
@@ -60,13 +62,15 @@ def _context(cert: str, key: str, client_ca: str | None) -> ssl.SSLContext:
 
 
 class TlsListener:
-    """A listening socket whose connections speak TLS. It accepts by itself: a loop that does both tells nobody of a
-    connection before it is agreed on."""
+    """A listening socket whose connections use TLS.
 
-    def __init__(self, server: Server, listening: socket.socket, door: Door, tls: Tls) -> None:
+    It accepts connections itself, because the event loop reports a TLS connection only after its handshake.
+    """
+
+    def __init__(self, server: Server, listening: socket.socket, policy: RequestPolicy, tls: Tls) -> None:
         self._server = server
         self._listening = listening
-        self._door = door
+        self._policy = policy
         self._tls = tls
         self._open()
 
@@ -86,28 +90,28 @@ class TlsListener:
                 self._server.loop.call_later(_PAUSE_SECONDS, self._open)
                 return
             accepted.setblocking(False)
-            Handshake(self._server, accepted, peer[0], self._door, self._tls)
+            Handshake(self._server, accepted, peer[0], self._policy, self._tls)
 
     def close(self) -> None:
-        """Asked again, as other listeners may be, it does nothing."""
+        """Close the socket. A second call is a no-op."""
         if self._listening.fileno() >= 0:
             self._server.loop.remove_reader(self._listening)
             self._listening.close()
 
 
 class Handshake:
-    """A connection whose TLS is being agreed on. It counts as any other, and the time for a header runs."""
+    """A TLS handshake in progress. It counts as a connection, and its time counts towards the header timeout."""
 
-    def __init__(self, server: Server, accepted: socket.socket, peer: str, door: Door, tls: Tls) -> None:
+    def __init__(self, server: Server, accepted: socket.socket, peer: str, policy: RequestPolicy, tls: Tls) -> None:
         self._server = server
         self._accepted = accepted
-        self._door = door
+        self._policy = policy
         self.deadline = server.loop.time() + server.limits.header_seconds
-        share = self._share = server.shares.of(peer)
-        share.connections += 1
+        limit = self._peer_limit = server.peer_limits.of(peer)
+        limit.connections += 1
         server.connections.add(self)
-        if share.connections > share.connections_max or len(server.connections) > server.limits.connections_max:
-            accepted.close()  # an answer would need the agreement
+        if limit.connections > limit.connections_max or len(server.connections) > server.limits.connections_max:
+            accepted.close()  # an answer would need the handshake
             self.end()
         else:
             self._task = server.loop.create_task(self._agree(tls.context))
@@ -115,25 +119,25 @@ class Handshake:
     async def _agree(self, context: ssl.SSLContext) -> None:
         try:
             await self._server.loop.connect_accepted_socket(
-                lambda: TlsConnection(self._server, self._door, self),
+                lambda: TlsConnection(self._server, self._policy, self),
                 self._accepted,
                 ssl=context,
                 ssl_handshake_timeout=self._server.limits.header_seconds,
                 ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
             )
         except (OSError, asyncio.CancelledError):
-            pass  # not agreed, hung up on, or out of time
+            pass  # failed, closed, or timed out
         finally:
             self.end()
 
     def end(self) -> None:
         if self in self._server.connections:
             self._server.connections.discard(self)
-            self._server.shares.leave(self._share)
+            self._server.peer_limits.disconnect(self._peer_limit)
 
-    # The server's calls, as of a connection.
+    # Calls by the server, as for a connection.
 
-    def overdue(self, now: float) -> None:
+    def check_deadlines(self, now: float) -> None:
         if now > self.deadline:
             self.hang_up()
 
@@ -144,10 +148,10 @@ class Handshake:
 
 
 class TlsConnection(Connection):
-    """The connection that follows its handshake."""
+    """The connection after its handshake."""
 
-    def __init__(self, server: Server, door: Door, handshake: Handshake) -> None:
-        super().__init__(server, door)
+    def __init__(self, server: Server, policy: RequestPolicy, handshake: Handshake) -> None:
+        super().__init__(server, policy)
         self._handshake: Handshake | None = handshake
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -158,8 +162,10 @@ class TlsConnection(Connection):
         self.deadline = handshake.deadline
 
     def write_large(self, transport: asyncio.Transport, pieces: list[bytes]) -> None:
-        """Piece by piece: TLS does not see what lies with the socket before it is asked to write more, and an answer in
-        one piece would count as read."""
+        """Write piece by piece.
+
+        TLS notices unsent data of the socket only when it writes more, so an answer in one piece would count as read.
+        """
         for piece in pieces:
             view = memoryview(piece)
             for at in range(0, len(view), _PIECE_BYTES):

@@ -1,1 +1,1 @@
-"""Expressions, a typed subset of CEL: their types, and functions made of them."""
+"""Expressions, a typed subset of CEL: type inference and compilation."""

@@ -1,9 +1,8 @@
-"""Expressions, each part of them with its type and made into a function once, which is called for each message.
+"""Compiles expressions: infers the type of each part and builds one function, which is called for each message.
 
-The type is known without a message in sight, and with it everything that is wrong. What a `json` holds is not known
-before a message comes, so nothing that is done with one is an error here. Nothing is interpreted per message: each node
-is a closure over those of its parts, and a path like `payload.incident.id` is one loop over keys. No text is ever given
-to Python to evaluate.
+Type errors are found without a message. The content of `json` is only known at run time, so no operation on it is an
+error here. Nothing is interpreted per message: each node is a closure over its parts, and a path such as
+`payload.incident.id` is one loop over keys. No text is ever evaluated by Python.
 """
 
 from __future__ import annotations
@@ -16,29 +15,39 @@ import msgspec
 from fairlane.errors import ExpressionFailed, ExpressionTooCostly
 from fairlane.spec import ir
 from fairlane.spec.expression import operators
-from fairlane.spec.expression.operators import BINARY, FUNCTIONS, ITEM, METHODS, Mismatch, TooCostly, begin, kind, truth
+from fairlane.spec.expression.operators import (
+    BINARY,
+    FUNCTIONS,
+    ITEM,
+    METHODS,
+    Mismatch,
+    TooCostly,
+    kind,
+    reset_budget,
+    truth,
+)
 from fairlane.spec.text import tree
 from fairlane.spec.text.parser import parse_expression
-from fairlane.spec.text.source import Source, suggestion
+from fairlane.spec.text.source import SourceText, suggestion
 from fairlane.spec.types import BOOL, FLOAT, INT, JSON, STRING, common, family, misfit, named
 
 Message: TypeAlias = dict[str, Any]
 Evaluate: TypeAlias = Callable[[Message], Any]
 MACROS: Final = ("exists", "all", "filter", "map")
-"""`tags.exists(tag, tag == "urgent")` asks of each item of a list, or key of a map."""
+"""Macros such as `tags.exists(tag, tag == "urgent")` run over the items of a list or the keys of a map."""
 _WRONG = (Mismatch, KeyError, OverflowError, ValueError, RecursionError)
 
 
 def compile_expression(text: str) -> Evaluate:
-    """A function of a message, from an expression that `infer` found nothing wrong with.
+    """Compile an expression that passed `infer` to a function of a message.
 
-    It raises ExpressionFailed, with the expression's text, where a message has not what is needed, and
-    ExpressionTooCostly where it would take too much.
+    The function raises ExpressionFailed, with the expression's text, if the message lacks something, and
+    ExpressionTooCostly if it exceeds the budget.
     """
     evaluate = _compile(text)
 
     def expression(message: Message) -> Any:
-        begin()
+        reset_budget()
         try:
             return evaluate(message)
         except _WRONG as error:
@@ -50,13 +59,13 @@ def compile_expression(text: str) -> Evaluate:
 
 
 def compile_mapping(mapping: ir.Mapping) -> Callable[[Message], dict[str, Any]]:
-    """A function from a message to the input of its command; raises ExpressionFailed as an expression does."""
+    """Return a function from a message to the input of its command. It raises like a compiled expression."""
     parts = [(name, _compile(text)) for name, text in mapping.fields.items()]
 
     def mapped(message: Message) -> dict[str, Any]:
         built = {}
         name = ""
-        begin()
+        reset_budget()
         try:
             for name, evaluate in parts:
                 built[name] = evaluate(message)
@@ -71,7 +80,7 @@ def compile_mapping(mapping: ir.Mapping) -> Callable[[Message], dict[str, Any]]:
 
 
 def _compile(text: str) -> Evaluate:
-    return _Compiler(None).compile(parse_expression(Source("expression", text))).evaluate
+    return _Compiler(None).compile(parse_expression(SourceText("expression", text))).evaluate
 
 
 def _reason(error: Exception) -> str:
@@ -83,13 +92,16 @@ def _reason(error: Exception) -> str:
 
 
 class Fault(NamedTuple):
-    node: tree.Node
+    node: tree.SyntaxNode
     message: str
     hint: str | None = None
 
 
 def infer(node: tree.Expression, scope: ir.RecordType | None) -> tuple[ir.Type, list[Fault]]:
-    """The type of an expression over a message of type `scope`; of one without a type, any name may be there."""
+    """Return the type of an expression over messages of type `scope`, and its faults.
+
+    Without a scope any name is allowed.
+    """
     compiler = _Compiler(scope)
     return compiler.compile(node).type, compiler.faults
 
@@ -103,11 +115,11 @@ class _Compiler:
     def __init__(self, scope: ir.RecordType | None) -> None:
         self._scope = scope
         self._items: dict[str, ir.Type] = {}
-        """What macros name, inside them."""
+        """Types of the variables of the surrounding macros."""
         self.faults: list[Fault] = []
 
-    def _fault(self, node: tree.Node, message: str, hint: str | None = None) -> ir.Type:
-        """Noted once; `json` stands for what is wrong, about which nothing more is said."""
+    def _fault(self, node: tree.SyntaxNode, message: str, hint: str | None = None) -> ir.Type:
+        """Record a fault and return `json`, so that the fault causes no further ones."""
         self.faults.append(Fault(node, message, hint or None))
         return JSON
 
@@ -161,14 +173,14 @@ class _Compiler:
     def _literal(self, node: tree.Literal) -> ir.Type:
         value = node.value
         if node.unit:
-            return self._fault(node, "a duration is for settings; in an expression write the number")
+            return self._fault(node, "durations are only for settings; write the number in an expression")
         if value is None:
             return JSON
         if isinstance(value, str):
             return ir.EnumType(choices=(value,))
         return BOOL if isinstance(value, bool) else INT if isinstance(value, int) else FLOAT
 
-    def _name(self, node: tree.Node, name: str) -> ir.Type:
+    def _name(self, node: tree.SyntaxNode, name: str) -> ir.Type:
         if name in self._items:
             return self._items[name]
         if self._scope is None:
@@ -210,7 +222,7 @@ class _Compiler:
             of = self.compile(value)
             fields[str(key.value) if isinstance(key, tree.Literal) and isinstance(key.value, str) else ""] = of.type
             made.append((self._must_be(key, "string").evaluate, of.evaluate))
-        # A key that is not known before a message comes stands as the empty one.
+        # A key that is only known at run time is replaced by an empty one.
         type_ = ir.MapType(values=JSON) if "" in fields else ir.RecordType(fields=fields)
         return _Typed(type_, lambda message: {operators.map_key(key(message)): value(message) for key, value in made})
 
@@ -240,9 +252,9 @@ class _Compiler:
         return _Typed(gives, lambda message: call(*[part(message) for part in parts]))
 
     def _has(self, node: tree.Function) -> _Typed:
-        """Whether the last part of a path is there; the parts before it must be."""
+        """Compile `has`: the last member of a path may be missing, but not the members before it."""
         if len(node.arguments) != 1 or not isinstance(member := node.arguments[0], tree.Member):
-            self._fault(node, "`has` asks for a part of something: `has(payload.title)`")
+            self._fault(node, "`has` needs the member of something: `has(payload.title)`")
             return _Typed(BOOL, _never)
         container, name = self.compile(member.of), member.name.text
         self._member(container.type, member.name)
@@ -258,7 +270,7 @@ class _Compiler:
     def _macro(self, node: tree.Function, over: _Typed) -> _Typed:
         name = node.name.text
         if len(node.arguments) != 2 or not isinstance(variable := node.arguments[0], tree.Name):
-            message = f"`{name}` names each item and says what of it: `tags.{name}(tag, ...)`"
+            message = f"`{name}` needs a variable and an expression: `tags.{name}(tag, ...)`"
             return _Typed(self._fault(node.name, message), _never)
         of = over.type
         item = of.items if isinstance(of, ir.ListType) else STRING if family(of) == "map" else JSON
@@ -281,7 +293,7 @@ class _Compiler:
             type_ = self._alike(node, left.type, right.type)
         one, other = left.evaluate, right.evaluate
         if node.operator == "==" and isinstance(node.right, tree.Literal) and isinstance(node.right.value, str):
-            # By far the most frequent comparison; nothing but the same text equals a text.
+            # The most frequent comparison by far: a string equals only the same string.
             wanted = node.right.value
             return _Typed(type_, lambda message: one(message) == wanted)
         return _Typed(type_, lambda message: act(one(message), other(message)))
@@ -290,15 +302,15 @@ class _Compiler:
         if isinstance(left, ir.EnumType) and isinstance(right, ir.EnumType):
             if not set(left.choices) & set(right.choices):
                 hint = suggestion(right.choices[0], left.choices)
-                self._fault(node.right, f'"{right.choices[0]}" is none of {named(left)}', hint)
+                self._fault(node.right, f'"{right.choices[0]}" is not one of {named(left)}', hint)
         elif misfit(left, right) and misfit(right, left):
             self._fault(node, f"{named(left)} and {named(right)} are never equal")
 
     def _alike(self, node: tree.Binary, left: ir.Type, right: ir.Type) -> ir.Type:
-        """The type of a comparison by order, or of arithmetic: of two numbers, two strings, two lists."""
+        """Return the type of an ordering or of arithmetic on two numbers, two strings or two lists."""
         kinds = {family(left), family(right)}
         if len(kinds - {"json"}) == 2 and kinds != {"int", "float"}:
-            self._fault(node, f"`{node.operator}` is not for {named(left)} and {named(right)}")
+            self._fault(node, f"`{node.operator}` does not work on {named(left)} and {named(right)}")
             kinds = {"json"}
         if node.operator in ("<", "<=", ">", ">="):
             return BOOL
@@ -324,7 +336,7 @@ def _choice(test: Evaluate, then: Evaluate, otherwise: Evaluate) -> Evaluate:
 
 
 def _logic(node: tree.Binary, left: Evaluate, right: Evaluate) -> Evaluate:
-    """In CEL the side that decides, decides: an error on the other one does not matter, whichever comes first."""
+    """Compile `&&` or `||`. As in CEL, an error on one side does not matter if the other side decides."""
     deciding = node.operator == "||"
 
     def decide(message: Message) -> bool:
@@ -341,15 +353,15 @@ def _logic(node: tree.Binary, left: Evaluate, right: Evaluate) -> Evaluate:
 
 
 def _each(node: tree.Function, name: str, over: Evaluate, part: Evaluate) -> Evaluate:
-    """A macro: `over` gives the items, and `part` is evaluated with each of them by its name."""
+    """Compile a macro: `over` yields the items, and `part` is evaluated for each of them."""
     macro, deciding = node.name.text, node.name.text == "exists"
-    # An item costs what its part does, so that no nesting of macros takes longer than one.
+    # Each item is charged for its part, so nested macros have the same budget as one.
     cost = ITEM * _nodes(node.arguments[1])
 
     def each(message: Message) -> Iterator[tuple[Any, Message]]:
         items = over(message)
         if type(items) is not list and type(items) is not dict:
-            raise Mismatch(f"{macro} is of a list or a map, not {kind(items)}")
+            raise Mismatch(f"{macro} needs a list or a map, not {kind(items)}")
         operators.spend(operators.size_of(message))
         scope = dict(message)
         for item in items:
@@ -358,7 +370,7 @@ def _each(node: tree.Function, name: str, over: Evaluate, part: Evaluate) -> Eva
             yield item, scope
 
     def decide(message: Message) -> bool:
-        """As `||` or `&&` between all of them: an error does not matter where another one decides."""
+        """Combine all results like `||` or `&&`: an error does not matter if another result decides."""
         failed: Exception | None = None
         for _, scope in each(message):
             try:
@@ -380,4 +392,4 @@ def _each(node: tree.Function, name: str, over: Evaluate, part: Evaluate) -> Eva
 def _nodes(node: Any) -> int:
     if isinstance(node, tuple):
         return sum(map(_nodes, node))
-    return 1 + sum(map(_nodes, msgspec.structs.astuple(node))) if isinstance(node, tree.Node) else 0
+    return 1 + sum(map(_nodes, msgspec.structs.astuple(node))) if isinstance(node, tree.SyntaxNode) else 0

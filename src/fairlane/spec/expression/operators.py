@@ -1,11 +1,11 @@
-"""Operators and functions of expressions on values, as CEL has it, and the budget of an evaluation.
+"""Operators and functions of expressions with the semantics of CEL, and the budget of an evaluation.
 
-The values are those of JSON. A wrong operand is a `Mismatch`, never a conversion: `1 + "a"` and `true < 2` are errors,
-and so is a number that leaves 64 bits. Python would be more generous, and `True == 1` there.
+Values are JSON values. A wrong operand is a `Mismatch` and is never converted: `1 + "a"` and `true < 2` are errors, and
+so is a number beyond 64 bits. Python is more lenient, for example `True == 1`.
 
-Expressions run on the broker's event loop and are written by whoever may apply a spec: one that repeats a large payload
-a hundred times must fail for its message, not hold up everybody. The unit of the budget is about a byte that is copied
-or compared.
+Expressions run on the broker's event loop, and any user who may apply a spec can write them. An expression that copies
+a large payload a hundred times must fail for its message and not block the broker. One unit of the budget is about one
+byte copied or compared.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from fairlane.spec.types import BOOL, FLOAT, INT, STRING
 
 WORK_MAX = 4 * MESSAGE_BYTES_MAX
 SIZE_MAX = MESSAGE_BYTES_MAX
-"""Of what a mapping makes of a message: about as much as a message may have."""
+"""Maximum size of the result of a mapping, about the maximum size of a message."""
 ITEM = 16
-"""An item of a list or map, in these units."""
+"""Cost of an item of a list or map."""
 _SMALL = (int, float, bool, type(None))
 _INT_MAX = 2**63
 
 
 class TooCostly(Exception):
-    """The budget is used up."""
+    """The evaluation exceeded its budget."""
 
 
 class _Budget(threading.local):
-    """Of the evaluation that runs in this thread: none is ever interrupted by another."""
+    """The budget of the evaluation in this thread. Evaluations do not interrupt each other."""
 
     left = WORK_MAX
 
@@ -42,8 +42,8 @@ class _Budget(threading.local):
 _budget = _Budget()
 
 
-def begin() -> None:
-    """Once for each evaluation, before it."""
+def reset_budget() -> None:
+    """Reset the budget before an evaluation."""
     _budget.left = WORK_MAX
 
 
@@ -53,18 +53,18 @@ def spend(units: int) -> None:
         raise TooCostly("this takes too much work for one message")
 
 
-def spent() -> int:
-    """Since the evaluation began that was the last in this thread."""
+def used_budget() -> int:
+    """Return the units that the last evaluation in this thread has used."""
     return WORK_MAX - _budget.left
 
 
 def size_of(value: Any) -> int:
-    """What to copy or to compare a value costs, without what is inside its items."""
+    """Return the cost of copying or comparing a value, without the content of its items."""
     return len(value) if type(value) is str else ITEM * len(value) if isinstance(value, list | dict) else 1
 
 
 def check_size(built: dict[str, Any]) -> None:
-    """TooCostly if the values make more than a message may have. The walk ends where that is known."""
+    """Raise TooCostly if the values exceed the maximum size of a message. Stops as soon as that is known."""
     left = SIZE_MAX
     waiting = []
     for value in built.values():
@@ -81,15 +81,15 @@ def check_size(built: dict[str, Any]) -> None:
         elif type(value) is list:
             waiting.extend(value)
     if left < 0:
-        raise TooCostly(f"this makes more than {SIZE_MAX} bytes of one message")
+        raise TooCostly(f"the result has more than {SIZE_MAX} bytes from one message")
 
 
 class Mismatch(Exception):
-    """The value that a message has here is none that the expression can go on with."""
+    """The message has a value that the expression cannot use."""
 
 
 def kind(value: object) -> str:
-    """The name of a value's type, as the language has it."""
+    """Return the name of a value's type in the language."""
     if value is None:
         return "null"
     return _KINDS.get(type(value), type(value).__name__)
@@ -114,7 +114,7 @@ def _ordering(symbol: str, compare: Callable[[Any, Any], bool]) -> Callable[[Any
     def ordered(left: Any, right: Any) -> bool:
         if (type(left) is str and type(right) is str) or (_is_number(left) and _is_number(right)):
             return compare(left, right)
-        raise Mismatch(f"`{symbol}` is for two numbers or two strings, not {kind(left)} and {kind(right)}")
+        raise Mismatch(f"`{symbol}` needs two numbers or two strings, not {kind(left)} and {kind(right)}")
 
     return ordered
 
@@ -128,9 +128,9 @@ def _arithmetic(symbol: str, compute: Callable[[Any, Any], Any]) -> Callable[[An
         if _is_number(left) and _is_number(right):
             return _bounded(compute(left, right))
         if symbol == "+" and type(left) is type(right) and isinstance(left, str | list):
-            spend(size_of(left) + size_of(right))  # before it is made
+            spend(size_of(left) + size_of(right))  # charge before the copy is made
             return left + right
-        raise Mismatch(f"`{symbol}` is not for {kind(left)} and {kind(right)}")
+        raise Mismatch(f"`{symbol}` does not work on {kind(left)} and {kind(right)}")
 
     return computed
 
@@ -142,7 +142,7 @@ def _bounded(value: Any) -> Any:
 
 
 def _divide(left: Any, right: Any) -> Any:
-    """Whole numbers stay whole, cut towards zero."""
+    """Divide. Whole numbers give a whole number, truncated towards zero."""
     if right == 0:
         raise Mismatch("division by zero")
     if type(left) is int and type(right) is int:
@@ -152,25 +152,25 @@ def _divide(left: Any, right: Any) -> Any:
 
 
 def _remainder(left: Any, right: Any) -> Any:
-    """Has the sign of what was divided."""
+    """Return the remainder, with the sign of the dividend."""
     if type(left) is not int or type(right) is not int:
-        raise Mismatch(f"`%` is for whole numbers, not {kind(left)} and {kind(right)}")
+        raise Mismatch(f"`%` needs whole numbers, not {kind(left)} and {kind(right)}")
     return left - right * _divide(left, right)
 
 
 def contains(item: Any, container: Any) -> bool:
-    """`item in container`: an item of a list, or a key of a map."""
+    """Return `item in container`: an item of a list, or a key of a map."""
     if isinstance(container, list):
         spend(size_of(container))
         return any(equal(item, each) for each in container)
     if isinstance(container, dict):
         return type(item) is str and item in container
-    raise Mismatch(f"`in` looks into a list or a map, not {kind(container)}")
+    raise Mismatch(f"`in` needs a list or a map, not {kind(container)}")
 
 
 _ORDERED = ("int", "float", "string")
 _NUMBERS = ("int", "float")
-# Each operator: what it does, and the families of types that it is for.
+# Each operator with its function and the families of types that it accepts.
 BINARY: dict[str, tuple[Callable[[Any, Any], Any], tuple[str, ...]]] = {
     "==": (equal, ()),
     "!=": (lambda left, right: not equal(left, right), ()),
@@ -190,13 +190,13 @@ BINARY: dict[str, tuple[Callable[[Any, Any], Any], tuple[str, ...]]] = {
 def negative(value: Any) -> Any:
     if _is_number(value):
         return _bounded(-value)
-    raise Mismatch(f"`-` is for numbers, not {kind(value)}")
+    raise Mismatch(f"`-` needs a number, not {kind(value)}")
 
 
 def truth(value: Any) -> bool:
     if type(value) is bool:
         return value
-    raise Mismatch(f"true or false is needed here, not {kind(value)}")
+    raise Mismatch(f"expected true or false, not {kind(value)}")
 
 
 def element(container: Any, key: Any) -> Any:
@@ -212,7 +212,7 @@ def element(container: Any, key: Any) -> Any:
 
 
 def walk(keys: tuple[str, ...]) -> Callable[[Any], Any]:
-    """The way down a message, key by key."""
+    """Return a function that follows the keys into a message."""
 
     def walked(value: Any) -> Any:
         for key in keys:
@@ -233,7 +233,7 @@ def map_key(key: Any) -> str:
 def _size(value: Any) -> int:
     if isinstance(value, str | list | dict):
         return len(value)
-    raise Mismatch(f"size is of a string, a list or a map, not {kind(value)}")
+    raise Mismatch(f"size needs a string, a list or a map, not {kind(value)}")
 
 
 def _string(value: Any) -> str:
@@ -243,7 +243,7 @@ def _string(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
-    raise Mismatch(f"string is of a number, a bool or a string, not {kind(value)}")
+    raise Mismatch(f"string needs a number, a bool or a string, not {kind(value)}")
 
 
 def _int(value: Any) -> int:
@@ -251,10 +251,10 @@ def _int(value: Any) -> int:
         return value
     if type(value) is float:
         return int(_bounded(int(value)))
-    # Python's own reading of numbers is more generous than anybody expects: blanks, underscores, other digits.
+    # Python's int() and float() also accept blanks, underscores and non-ASCII digits.
     if type(value) is str and len(value) < 21 and value.removeprefix("-").isdecimal() and value.isascii():
         return int(_bounded(int(value)))
-    raise Mismatch(f"this {kind(value)} is no whole number")
+    raise Mismatch(f"this {kind(value)} is not a whole number")
 
 
 def _double(value: Any) -> float:
@@ -265,14 +265,14 @@ def _double(value: Any) -> float:
             return float(value)
     except ValueError:
         pass
-    raise Mismatch(f"this {kind(value)} is no number")
+    raise Mismatch(f"this {kind(value)} is not a number")
 
 
 def _on_text(name: str, act: Callable[..., Any]) -> Callable[..., Any]:
     def call(*texts: Any) -> Any:
         for text in texts:
             if type(text) is not str:
-                raise Mismatch(f"{name} is for strings, not {kind(text)}")
+                raise Mismatch(f"{name} needs strings, not {kind(text)}")
             spend(len(text))
         return act(*texts)
 
@@ -280,18 +280,18 @@ def _on_text(name: str, act: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _ascii(text: str, change: Callable[[str], str]) -> str:
-    """Letters beyond ASCII stay as they are."""
+    """Change ASCII letters only."""
     if text.isascii():
         return change(text)
     return "".join(change(letter) if letter.isascii() else letter for letter in text)
 
 
-class Known(NamedTuple):
-    """A function: what it does, the families of types of its operands, and the type that it gives."""
+class KnownFunction(NamedTuple):
+    """A function: its implementation, the type families of its operands, and its result type."""
 
     call: Callable[..., Any]
     takes: tuple[tuple[str, ...], ...]
-    """Of a method the first is what stands before the dot."""
+    """The first operand of a method is the value before the dot."""
     gives: ir.Type
 
 
@@ -299,17 +299,17 @@ _SIZED = ("string", "list", "map")
 _SCALAR = ("string", "int", "float", "bool")
 _TEXT = ("string",)
 FUNCTIONS = {
-    "size": Known(_size, (_SIZED,), INT),
-    "string": Known(_string, (_SCALAR,), STRING),
-    "int": Known(_int, (_SCALAR,), INT),
-    "double": Known(_double, (_SCALAR,), FLOAT),
+    "size": KnownFunction(_size, (_SIZED,), INT),
+    "string": KnownFunction(_string, (_SCALAR,), STRING),
+    "int": KnownFunction(_int, (_SCALAR,), INT),
+    "double": KnownFunction(_double, (_SCALAR,), FLOAT),
 }
 METHODS = {
     "size": FUNCTIONS["size"],
-    "contains": Known(_on_text("contains", str.__contains__), (_TEXT, _TEXT), BOOL),
-    "startsWith": Known(_on_text("startsWith", str.startswith), (_TEXT, _TEXT), BOOL),
-    "endsWith": Known(_on_text("endsWith", str.endswith), (_TEXT, _TEXT), BOOL),
-    "lowerAscii": Known(_on_text("lowerAscii", lambda text: _ascii(text, str.lower)), (_TEXT,), STRING),
-    "upperAscii": Known(_on_text("upperAscii", lambda text: _ascii(text, str.upper)), (_TEXT,), STRING),
-    "trim": Known(_on_text("trim", str.strip), (_TEXT,), STRING),
+    "contains": KnownFunction(_on_text("contains", str.__contains__), (_TEXT, _TEXT), BOOL),
+    "startsWith": KnownFunction(_on_text("startsWith", str.startswith), (_TEXT, _TEXT), BOOL),
+    "endsWith": KnownFunction(_on_text("endsWith", str.endswith), (_TEXT, _TEXT), BOOL),
+    "lowerAscii": KnownFunction(_on_text("lowerAscii", lambda text: _ascii(text, str.lower)), (_TEXT,), STRING),
+    "upperAscii": KnownFunction(_on_text("upperAscii", lambda text: _ascii(text, str.upper)), (_TEXT,), STRING),
+    "trim": KnownFunction(_on_text("trim", str.strip), (_TEXT,), STRING),
 }

@@ -1,7 +1,6 @@
-"""The formatter, one way to write a spec: two blanks of indentation, one entry per line, comments where they were.
+"""The formatter: two spaces of indentation, one entry per line, comments kept in place.
 
-A block that stood on one line stays there while it fits; everything else about the layout is decided here. Formatting
-what was formatted changes nothing.
+A block on one line stays there while it fits; all other layout is decided here. Formatting is idempotent.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import NamedTuple, cast
 
 from fairlane.spec.text import tree
 from fairlane.spec.text.parser import parse
-from fairlane.spec.text.source import Source
+from fairlane.spec.text.source import SourceText
 
 LINE_CHARS_MAX = 100
 _BINDS = {"||": 1, "&&": 2, "in": 3, **dict.fromkeys(("==", "!=", "<=", ">=", "<", ">"), 3)}
@@ -27,15 +26,15 @@ class Comment(NamedTuple):
     text: str
 
 
-def format_spec(source: Source) -> str:
-    """The same spec in its one form. SpecError if it cannot be read."""
+def format_spec(source: SourceText) -> str:
+    """Return the spec in its canonical form. Raises SpecError if it cannot be parsed."""
     formatter = _Formatter(source)
     formatter.items(parse(source).items, indent=0, until=len(source.text))
     return "".join(f"{line}\n" for line in formatter.lines)
 
 
 class _Formatter:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceText) -> None:
         self._text = source.text
         self._source = source
         self._comments = [
@@ -46,7 +45,7 @@ class _Formatter:
         self._next = 0
         self.lines: list[str] = []
         self._end = 0
-        """Where in the text the last printed thing ended, to see blank lines."""
+        """The end of the last printed item in the source, to detect blank lines."""
 
     def items(self, items: Sequence[Item], *, indent: int, until: int) -> None:
         for number, item in enumerate(items):
@@ -76,7 +75,7 @@ class _Formatter:
         self._trailing(following)
 
     def _emit(self, start: int, indent: int, text: str) -> None:
-        """After at most one empty line where there were some, and none at the beginning."""
+        """Append a line. Keeps one blank line where the source had some, but none at the start."""
         if self.lines and self.lines[-1] and self._text.count("\n", self._end, start) > 1:
             self.lines.append("")
         self.lines.append(" " * indent + text)
@@ -95,7 +94,7 @@ class _Formatter:
             self._next += 1
 
     def _trailing(self, following: int) -> None:
-        """A comment behind something on its line stays there."""
+        """Keep a comment at the end of its line."""
         if self._has_comment(following) and self._same_line(self._comments[self._next].start, self._end - 1):
             comment = self._comments[self._next]
             self.lines[-1] += f"  {comment.text}"
@@ -103,12 +102,12 @@ class _Formatter:
             self._next += 1
 
 
-def _members(body: tree.Body | tree.RecordType) -> Sequence[Item]:
-    return body.entries if isinstance(body, tree.Body) else body.fields
+def _members(body: tree.Block | tree.RecordTypeNode) -> Sequence[Item]:
+    return body.entries if isinstance(body, tree.Block) else body.fields
 
 
-def _parts(item: Item) -> tuple[str, tree.Body | tree.RecordType | None, str]:
-    """What stands before the braces of an item, what is in them, and what behind."""
+def _parts(item: Item) -> tuple[str, tree.Block | tree.RecordTypeNode | None, str]:
+    """Return the head of an item, its block if it has one, and the text behind the block."""
     match item:
         case tree.Section(kind=kind, label=None, body=body):
             return kind.text, body, ""
@@ -116,11 +115,11 @@ def _parts(item: Item) -> tuple[str, tree.Body | tree.RecordType | None, str]:
             return f"{kind.text} {_label(label)}", body, ""
         case tree.Types(name=name, body=fields):
             return name.text, fields, ""
-        case tree.Field(name=name, type=tree.RecordType() as fields):
+        case tree.Field(name=name, type=tree.RecordTypeNode() as fields):
             return f"{name.text}:", fields, ""
-        case tree.Field(name=name, type=tree.OptionalType(of=tree.RecordType() as fields)):
+        case tree.Field(name=name, type=tree.OptionalTypeNode(of=tree.RecordTypeNode() as fields)):
             return f"{name.text}:", fields, "?"
-        case tree.Setting(name=name, value=tree.Call() as call):
+        case tree.Assignment(name=name, value=tree.BlockValue() as call):
             head = _label(call.head) if isinstance(call.head, tree.Label) else print_expression(call.head)
             return f"{name.text}: {'command ' if call.command else ''}{head}", call.body, ""
     return "", None, ""
@@ -136,13 +135,13 @@ def _on_one_line(item: Item) -> str:
             return f"import {path.text}"
         case tree.Field(name=name, type=type_):
             return f"{name.text}: {print_type(type_)}"
-        case tree.Setting(name=name, value=tree.Target(queue=queue)):
+        case tree.Assignment(name=name, value=tree.QueueTarget(queue=queue)):
             return f"{name.text}: queue {_label(queue)}"
-        case tree.Setting(name=name, value=tree.Request(method=method, url=url)):
+        case tree.Assignment(name=name, value=tree.HttpTarget(method=method, url=url)):
             return f"{name.text}: http {method.text} {url.text}"
-        case tree.Setting(name=name, value=tree.Header(name=header)):
+        case tree.Assignment(name=name, value=tree.Header(name=header)):
             return f"{name.text}: header {header.text}"
-        case tree.Setting(name=name, value=value):
+        case tree.Assignment(name=name, value=value):
             return f"{name.text}: {print_expression(cast(tree.Expression, value))}"
     raise AssertionError(item)
 
@@ -153,21 +152,21 @@ def _label(label: tree.Label) -> str:
 
 def print_type(node: tree.TypeNode) -> str:
     match node:
-        case tree.NamedType(name=name):
+        case tree.NamedTypeNode(name=name):
             return name.text
-        case tree.GenericType(name=name, of=of):
+        case tree.GenericTypeNode(name=name, of=of):
             return f"{name.text}<{', '.join(map(print_type, of))}>"
-        case tree.EnumType(name=name, choices=choices):
+        case tree.EnumTypeNode(name=name, choices=choices):
             return f"{name.text}({', '.join(choice.text for choice in choices)})"
-        case tree.OptionalType(of=inner):
+        case tree.OptionalTypeNode(of=inner):
             return f"{print_type(inner)}?"
-        case tree.RecordType(fields=fields):
+        case tree.RecordTypeNode(fields=fields):
             inside = "  ".join(f"{field.name.text}: {print_type(field.type)}" for field in fields)
             return f"{{ {inside} }}" if inside else "{}"
 
 
 def print_expression(node: tree.Expression, binding: int = 0) -> str:
-    """`binding` is how strongly its surroundings bind; an expression that binds less is put in brackets."""
+    """Return an expression as text, in parentheses if it binds less strongly than `binding`."""
     own, text = _printed(node)
     return f"({text})" if own < binding else text
 

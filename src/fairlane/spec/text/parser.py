@@ -1,4 +1,4 @@
-"""The parser: text to syntax tree, or an error at a line and column."""
+"""The parser: turns text into a syntax tree, or raises an error with line and column."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from importlib.resources import files
 from typing import Any, cast
 
 import msgspec
-from lark import Lark, Token, Transformer
-from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from fairlane.errors import SpecError
+from fairlane.extras import MissingExtra
 from fairlane.spec.text import tree
-from fairlane.spec.text.source import Source
+from fairlane.spec.text.source import SourceText
+
+try:
+    from lark import Lark, Token, Transformer
+    from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+except ModuleNotFoundError as error:
+    raise MissingExtra("reading a spec", "worker", error.name) from None
 
 EXPRESSION_CHARS_MAX = 10_000
-SOURCE_CHARS_MAX = 1024 * 1024  # a spec is written by people; more is a mistake, or an attack
-DEPTH_MAX = 100  # nodes beneath each other; also operators in a row
+SOURCE_CHARS_MAX = 1024 * 1024  # specs are written by people: a longer text is a mistake or an attack
+DEPTH_MAX = 100  # limits nested nodes, and operators in a row
 _MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 _DURATION_MAX = 2**53
@@ -42,27 +47,27 @@ _HINTS = {
     ",": "entries are separated by white space alone",
     ";": "entries are separated by white space alone",
     "=": "a setting is written `name: value`, a comparison `==`",
-    "'": "strings stand in double quotes",
-    "&": "and is written `&&`",
+    "'": "strings are written in double quotes",
+    "&": "`and` is written `&&`",
     "|": "or is written `||`",
 }
 _BRACES = re.compile(r'"(?:\\.|[^"\\\n])*"|(?://|#)[^\n]*|[{}]')
-"""Those in strings and comments are passed over with them."""
+"""Matches braces, and skips strings and comments."""
 _NAME_BEFORE = re.compile(r"[\w.]*$")
 _DASHED = re.compile(r"[\w.]+(-[\w.]+)+")
 
 
-def parse(source: Source) -> tree.File:
-    """The tree of a file; SpecError at the first place that cannot be read."""
+def parse(source: SourceText) -> tree.File:
+    """Parse a file. Raises SpecError at the first syntax error."""
     return cast(tree.File, _parse(source, "file"))
 
 
-def parse_expression(source: Source) -> tree.Expression:
-    """The tree of one expression alone."""
+def parse_expression(source: SourceText) -> tree.Expression:
+    """Parse a single expression."""
     return cast(tree.Expression, _parse(source, "expr"))
 
 
-def _parse(source: Source, start: str) -> Any:
+def _parse(source: SourceText, start: str) -> Any:
     if len(source.text) > SOURCE_CHARS_MAX:
         raise source.error(f"the text has {len(source.text)} characters; at most {SOURCE_CHARS_MAX} are read", 0)
     try:
@@ -76,7 +81,7 @@ def _parse(source: Source, start: str) -> Any:
 @cache
 def _grammar() -> Lark:
     text = files("fairlane.spec.text").joinpath("grammar.lark").read_text(encoding="utf-8")
-    # The tree is built while the text is read, from the leaves up: no walk over what was nested too deeply.
+    # The tree is built bottom-up while parsing, so text that is nested too deeply is never walked.
     return Lark(
         text,
         parser="lalr",
@@ -88,11 +93,11 @@ def _grammar() -> Lark:
     )
 
 
-def _explained(source: Source, error: UnexpectedInput) -> SpecError:
+def _explained(source: SourceText, error: UnexpectedInput) -> SpecError:
     text = source.text
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
         missing = _missing(error.accepts or error.expected)
-        return source.error(f"the text ends too early{missing}", len(text.rstrip()), hint=_unclosed(text))
+        return source.error(f"unexpected end of the text{missing}", len(text.rstrip()), hint=_unclosed(text))
     offset = error.pos_in_stream if error.pos_in_stream is not None else len(text)
     if isinstance(error, UnexpectedToken):
         shown, end, expected = str(error.token), error.token.end_pos, error.expected
@@ -107,12 +112,12 @@ def _explained(source: Source, error: UnexpectedInput) -> SpecError:
         begin = offset - len(_NAME_BEFORE.search(text[:offset])[0])  # type: ignore[index]  # it may be empty, but is found
         name = _DASHED.match(text, begin)
         if name is not None and name.end() > offset > begin:
-            hint = f'a name with `-` in it stands in quotes: "{name[0]}"'
-    return source.error(f"`{shown}` cannot stand here{_missing(expected)}", offset, end, hint=hint)
+            hint = f'a name with `-` in it must be quoted: "{name[0]}"'
+    return source.error(f"unexpected `{shown}`{_missing(expected)}", offset, end, hint=hint)
 
 
 def _unclosed(text: str) -> str | None:
-    """Which block the end of the text should have closed."""
+    """Return a hint about the block that is still open at the end of the text."""
     opened: list[int] = []
     for found in _BRACES.finditer(text):
         if found[0] == "{":
@@ -126,13 +131,13 @@ def _unclosed(text: str) -> str | None:
 
 
 def _missing(expected: set[str] | None) -> str:
-    """What would have been right, where that is little enough to help."""
+    """Return what was expected, if the list is short enough to help."""
     readable = sorted(_READABLE[name] for name in expected or () if name in _READABLE)
     return f"; expected {' or '.join(readable)}" if 0 < len(readable) <= 4 else ""
 
 
 class Misplaced(Exception):
-    """A syntax error: what was read is wrong in itself."""
+    """A token that is valid for the grammar but wrong in itself."""
 
     def __init__(self, message: str, start: int, end: int, hint: str | None = None) -> None:
         super().__init__(message)
@@ -145,8 +150,10 @@ Children = list[Any]
 
 
 class TreeBuilder(Transformer[Token, Any]):
-    """Builds the tree rule by rule; the rules of `_PLAIN` too. Every child is a token or a node; punctuation is among
-    them, which gives each node its place."""
+    """Builds the tree rule by rule, including the rules of `_PLAIN`.
+
+    Children are tokens or nodes. Punctuation is among them and gives each node its position.
+    """
 
     def file(self, children: Children) -> tree.File:
         return tree.File(items=tuple(children), **_span(children))
@@ -165,27 +172,27 @@ class TreeBuilder(Transformer[Token, Any]):
     def path(self, children: Children) -> tree.Label:
         return tree.Label(text="".join(children), **_span(children))
 
-    def call(self, children: Children) -> tree.Call:
+    def call(self, children: Children) -> tree.BlockValue:
         body = _body(children[1:])
-        return tree.Call(head=children[0], command=False, body=body, **_span([children[0], body]))
+        return tree.BlockValue(head=children[0], command=False, body=body, **_span([children[0], body]))
 
-    def mapping(self, children: Children) -> tree.Call:
+    def mapping(self, children: Children) -> tree.BlockValue:
         body = _body(children[2:])
-        return tree.Call(head=children[1], command=True, body=body, **_span([children[0], body]))
+        return tree.BlockValue(head=children[1], command=True, body=body, **_span([children[0], body]))
 
     def types(self, children: Children) -> tree.Types:
         body = self.record(children[1:])
         return tree.Types(name=_word(children[0]), body=body, **_span([children[0], body]))
 
-    def record(self, children: Children) -> tree.RecordType:
-        return tree.RecordType(fields=_nodes(children), **_span(children))
+    def record(self, children: Children) -> tree.RecordTypeNode:
+        return tree.RecordTypeNode(fields=_nodes(children), **_span(children))
 
-    def generic(self, children: Children) -> tree.GenericType:
-        return tree.GenericType(name=_word(children[0]), of=_nodes(children), **_span(children))
+    def generic(self, children: Children) -> tree.GenericTypeNode:
+        return tree.GenericTypeNode(name=_word(children[0]), of=_nodes(children), **_span(children))
 
-    def enum(self, children: Children) -> tree.EnumType:
+    def enum(self, children: Children) -> tree.EnumTypeNode:
         choices = tuple(_literal(child) for child in children if isinstance(child, Token) and child.type == "STRING")
-        return tree.EnumType(name=_word(children[0]), choices=choices, **_span(children))
+        return tree.EnumTypeNode(name=_word(children[0]), choices=choices, **_span(children))
 
     def literal(self, children: Children) -> tree.Literal:
         return _literal(children[0])
@@ -197,7 +204,7 @@ class TreeBuilder(Transformer[Token, Any]):
         return tree.Name(name=str(token), **_span(children))
 
     def group(self, children: Children) -> tree.Expression:
-        """Brackets are the place of what they hold, and nothing more: the tree itself has the order."""
+        """Return the expression in parentheses, with the position of the parentheses."""
         return cast(tree.Expression, msgspec.structs.replace(children[1], **_span(children)))
 
     def map(self, children: Children) -> tree.MapOf:
@@ -210,16 +217,16 @@ class TreeBuilder(Transformer[Token, Any]):
     pairs = items
 
 
-# Rules whose node has their children for fields, each by its name; None is punctuation.
-_PLAIN: dict[str, tuple[type[tree.Node], tuple[str | None, ...]]] = {
+# Rules whose children are the fields of their node, by name. None is punctuation.
+_PLAIN: dict[str, tuple[type[tree.SyntaxNode], tuple[str | None, ...]]] = {
     "import_": (tree.Import, (None, "path")),
-    "setting": (tree.Setting, ("name", None, "value")),
-    "target": (tree.Target, (None, "queue")),
-    "request": (tree.Request, (None, "method", "url")),
+    "setting": (tree.Assignment, ("name", None, "value")),
+    "target": (tree.QueueTarget, (None, "queue")),
+    "request": (tree.HttpTarget, (None, "method", "url")),
     "header": (tree.Header, (None, "name")),
     "field": (tree.Field, ("name", None, "type")),
-    "optional": (tree.OptionalType, ("of", None)),
-    "named": (tree.NamedType, ("name",)),
+    "optional": (tree.OptionalTypeNode, ("of", None)),
+    "named": (tree.NamedTypeNode, ("name",)),
     "conditional": (tree.Conditional, ("test", None, "then", None, "otherwise")),
     "binary": (tree.Binary, ("left", "operator", "right")),
     "unary": (tree.Unary, ("operator", "of")),
@@ -231,8 +238,10 @@ _PLAIN: dict[str, tuple[type[tree.Node], tuple[str | None, ...]]] = {
 }
 
 
-def _plain(node: type[tree.Node], fields: tuple[str | None, ...]) -> Callable[[TreeBuilder, Children], tree.Node]:
-    def build(builder: TreeBuilder, children: Children) -> tree.Node:
+def _plain(
+    node: type[tree.SyntaxNode], fields: tuple[str | None, ...]
+) -> Callable[[TreeBuilder, Children], tree.SyntaxNode]:
+    def build(builder: TreeBuilder, children: Children) -> tree.SyntaxNode:
         named = {name: _field(child) for name, child in zip(fields, children, strict=True) if name is not None}
         return node(**named, **_span(children))
 
@@ -251,33 +260,33 @@ for _rule, _node in _PLAIN.items():
 
 
 def _nodes(children: Children) -> tuple[Any, ...]:
-    return tuple(child for child in children if isinstance(child, tree.Node))
+    return tuple(child for child in children if isinstance(child, tree.SyntaxNode))
 
 
-def _body(children: Children) -> tree.Body:
-    return tree.Body(entries=_nodes(children), **_span(children))
+def _body(children: Children) -> tree.Block:
+    return tree.Block(entries=_nodes(children), **_span(children))
 
 
 def _span(children: Children) -> Any:
-    """The place of a node, and how deep it is."""
+    """Return the position and depth of a node."""
     if not children:
         return {"start": 0, "end": 0}
     start, end = _start(children[0]), _end(children[-1])
     depth = 0
     for child in children:
         for node in child if isinstance(child, tuple) else (child,):
-            depth = max(depth, node.depth if isinstance(node, tree.Node) else 0)
+            depth = max(depth, node.depth if isinstance(node, tree.SyntaxNode) else 0)
     if depth >= DEPTH_MAX:
         raise Misplaced(f"this is nested more than {DEPTH_MAX} deep", start, start + 1)
     return {"start": start, "end": end, "depth": depth + 1}
 
 
 def _start(child: Any) -> int:
-    return int(child.start if isinstance(child, tree.Node) else child.start_pos)
+    return int(child.start if isinstance(child, tree.SyntaxNode) else child.start_pos)
 
 
 def _end(child: Any) -> int:
-    return int(child.end if isinstance(child, tree.Node) else child.end_pos)
+    return int(child.end if isinstance(child, tree.SyntaxNode) else child.end_pos)
 
 
 def _word(token: Token) -> tree.Word:
@@ -288,11 +297,14 @@ def _literal(token: Token) -> tree.Literal:
     start, end, text = _start(token), _end(token), str(token)
     if token.type == "STRING":
         try:
-            value: Any = json.loads(text, strict=False)  # escapes are those of JSON
+            value: Any = json.loads(text, strict=False)  # the escapes are the same as in JSON
             value.encode()
         except json.JSONDecodeError as error:
-            at, hint = start + error.pos, 'known are \\" \\\\ \\/ \\b \\f \\n \\r \\t and \\u with four hex digits'
-            raise Misplaced("the string has an escape that is none", at, at + 2, hint) from None
+            at, hint = (
+                start + error.pos,
+                'expected one of \\" \\\\ \\/ \\b \\f \\n \\r \\t and \\u with four hex digits',
+            )
+            raise Misplaced("the string has an invalid escape", at, at + 2, hint) from None
         except UnicodeEncodeError:
             raise Misplaced("the string has a lone surrogate, which is not valid text", start, end) from None
         return tree.Literal(value=value, text=text, start=start, end=end)

@@ -1,4 +1,4 @@
-"""A spec's text, and errors that point into it."""
+"""The text of a spec, and errors that point into it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import cached_property
 
 from fairlane.errors import SpecError
 
-EXCERPT_CHARS_MAX = 160  # a longer line is shown around the place
+EXCERPT_CHARS_MAX = 160  # show only a part of a longer line
 
 
-class Source:
-    """One file's text. Places in it are offsets; people get lines and columns, both from 1."""
+class SourceText:
+    """The text of one file. Positions are offsets; errors show lines and columns, both from 1."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -24,12 +24,12 @@ class Source:
         return [0, *(offset + 1 for offset, character in enumerate(self.text) if character == "\n")]
 
     def position(self, offset: int) -> tuple[int, int]:
-        """(line, column) of an offset."""
+        """Return the line and column of an offset."""
         line = bisect_right(self._line_starts, offset)
         return line, offset - self._line_starts[line - 1] + 1
 
     def error(self, message: str, start: int, end: int | None = None, *, hint: str | None = None) -> SpecError:
-        """An error that points at the text from `start` to `end`."""
+        """Return an error that points at the text from `start` to `end`."""
         start = min(start, len(self.text))
         line, column = self.position(start)
         excerpt = self._excerpt(line, column, max((end or start) - start, 1))
@@ -43,7 +43,7 @@ class Source:
         cut = max(0, column - EXCERPT_CHARS_MAX // 2) if len(text) > EXCERPT_CHARS_MAX else 0
         shown = text[cut : cut + EXCERPT_CHARS_MAX]
         before = shown[: column - 1 - cut]
-        # Tabs are kept, so that the mark stands beneath the place however wide they are shown.
+        # Keep tabs, so that the mark is below the right character at any tab width.
         margin = "".join("\t" if character == "\t" else " " for character in before)
         mark = "^" * max(1, min(length, len(shown) - len(before)))
         number = str(line)
@@ -51,9 +51,9 @@ class Source:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """What to say of an unknown word: the one that was probably meant, or all there are."""
+    """Return a hint for an unknown word: the most similar known word, or all of them."""
     choices = sorted(known)
     close = difflib.get_close_matches(word[:80], choices, n=1, cutoff=0.6)
     if close:
         return f"did you mean `{close[0]}`?"
-    return f"known are {', '.join(f'`{choice}`' for choice in choices)}" if choices else ""
+    return f"expected one of {', '.join(f'`{choice}`' for choice in choices)}" if choices else ""

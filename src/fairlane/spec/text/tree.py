@@ -1,4 +1,4 @@
-"""The syntax tree: what a file says, where it says it, and nothing about what it means."""
+"""The syntax tree: the structure of a file and its positions, without meaning."""
 
 from __future__ import annotations
 
@@ -7,48 +7,48 @@ from typing import TypeAlias
 import msgspec
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class SyntaxNode(msgspec.Struct, frozen=True, kw_only=True):
     start: int
     end: int
-    """The node is the text from `start` to `end`."""
+    """The node covers the text from `start` to `end`."""
     depth: int = 1
-    """Nodes beneath each other. The parser bounds it, so that walks over a tree never run out of stack."""
+    """Depth of nested nodes. The parser limits it, so that walks over a tree never overflow the stack."""
 
 
-class Word(Node, frozen=True, kw_only=True):
+class Word(SyntaxNode, frozen=True, kw_only=True):
     text: str
 
 
-class Label(Node, frozen=True, kw_only=True):
-    """The name of what a section declares, and as it was written if that was in quotes."""
+class Label(SyntaxNode, frozen=True, kw_only=True):
+    """The name of a section. `quoted` is its source text if it was written in quotes."""
 
     text: str
     quoted: str | None = None
 
 
-class Literal(Node, frozen=True, kw_only=True):
+class Literal(SyntaxNode, frozen=True, kw_only=True):
     value: str | int | float | bool | None
     text: str
-    """As it was written."""
+    """The source text."""
     unit: bool = False
-    """It is a duration; `value` is in milliseconds."""
+    """True for a duration. `value` is in milliseconds."""
 
 
-class Name(Node, frozen=True, kw_only=True):
+class Name(SyntaxNode, frozen=True, kw_only=True):
     name: str
 
 
-class Member(Node, frozen=True, kw_only=True):
+class Member(SyntaxNode, frozen=True, kw_only=True):
     of: Expression
     name: Word
 
 
-class Index(Node, frozen=True, kw_only=True):
+class Index(SyntaxNode, frozen=True, kw_only=True):
     of: Expression
     key: Expression
 
 
-class Function(Node, frozen=True, kw_only=True):
+class Function(SyntaxNode, frozen=True, kw_only=True):
     """`size(x)`, or with a target `x.startsWith(y)`."""
 
     name: Word
@@ -56,131 +56,131 @@ class Function(Node, frozen=True, kw_only=True):
     arguments: tuple[Expression, ...]
 
 
-class Unary(Node, frozen=True, kw_only=True):
+class Unary(SyntaxNode, frozen=True, kw_only=True):
     operator: str
     of: Expression
 
 
-class Binary(Node, frozen=True, kw_only=True):
+class Binary(SyntaxNode, frozen=True, kw_only=True):
     operator: str
     left: Expression
     right: Expression
 
 
-class Conditional(Node, frozen=True, kw_only=True):
+class Conditional(SyntaxNode, frozen=True, kw_only=True):
     test: Expression
     then: Expression
     otherwise: Expression
 
 
-class ListOf(Node, frozen=True, kw_only=True):
+class ListOf(SyntaxNode, frozen=True, kw_only=True):
     items: tuple[Expression, ...]
 
 
-class MapOf(Node, frozen=True, kw_only=True):
+class MapOf(SyntaxNode, frozen=True, kw_only=True):
     pairs: tuple[tuple[Expression, Expression], ...]
 
 
 Expression: TypeAlias = Literal | Name | Member | Index | Function | Unary | Binary | Conditional | ListOf | MapOf
 
 
-class NamedType(Node, frozen=True, kw_only=True):
+class NamedTypeNode(SyntaxNode, frozen=True, kw_only=True):
     name: Word
 
 
-class GenericType(Node, frozen=True, kw_only=True):
+class GenericTypeNode(SyntaxNode, frozen=True, kw_only=True):
     name: Word
     of: tuple[TypeNode, ...]
 
 
-class EnumType(Node, frozen=True, kw_only=True):
+class EnumTypeNode(SyntaxNode, frozen=True, kw_only=True):
     name: Word
     choices: tuple[Literal, ...]
 
 
-class RecordType(Node, frozen=True, kw_only=True):
+class RecordTypeNode(SyntaxNode, frozen=True, kw_only=True):
     fields: tuple[Field, ...]
 
 
-class OptionalType(Node, frozen=True, kw_only=True):
+class OptionalTypeNode(SyntaxNode, frozen=True, kw_only=True):
     of: TypeNode
 
 
-TypeNode: TypeAlias = NamedType | GenericType | EnumType | RecordType | OptionalType
+TypeNode: TypeAlias = NamedTypeNode | GenericTypeNode | EnumTypeNode | RecordTypeNode | OptionalTypeNode
 
 
-class Field(Node, frozen=True, kw_only=True):
+class Field(SyntaxNode, frozen=True, kw_only=True):
     name: Word
     type: TypeNode
 
 
-class Types(Node, frozen=True, kw_only=True):
+class Types(SyntaxNode, frozen=True, kw_only=True):
     """`message_type { ... }` or `input { ... }`."""
 
     name: Word
-    body: RecordType
+    body: RecordTypeNode
 
 
-class Body(Node, frozen=True, kw_only=True):
-    """Entries between braces, which are its first and last character."""
+class Block(SyntaxNode, frozen=True, kw_only=True):
+    """Entries in braces. The braces are part of the node."""
 
     entries: tuple[Entry, ...]
 
 
-class Call(Node, frozen=True, kw_only=True):
+class BlockValue(SyntaxNode, frozen=True, kw_only=True):
     """`pagerduty { ... }`, or `command Incident.Create { ... }` if `command` is set."""
 
     head: Expression | Label
     command: bool
-    body: Body
+    body: Block
 
 
-class Target(Node, frozen=True, kw_only=True):
-    """`queue Other`"""
+class QueueTarget(SyntaxNode, frozen=True, kw_only=True):
+    """A target queue: `queue Other`."""
 
     queue: Label
 
 
-class Request(Node, frozen=True, kw_only=True):
-    """`http POST "https://..."`"""
+class HttpTarget(SyntaxNode, frozen=True, kw_only=True):
+    """A target URL: `http POST "https://..."`."""
 
     method: Word
     url: Literal
 
 
-class Header(Node, frozen=True, kw_only=True):
-    """`header "X-Webhook-Id"`"""
+class Header(SyntaxNode, frozen=True, kw_only=True):
+    """The name of a header: `header "X-Webhook-Id"`."""
 
     name: Literal
 
 
-Value: TypeAlias = Expression | Call | Target | Request | Header
+Value: TypeAlias = Expression | BlockValue | QueueTarget | HttpTarget | Header
 
 
-class Setting(Node, frozen=True, kw_only=True):
+class Assignment(SyntaxNode, frozen=True, kw_only=True):
     name: Word
     value: Value
 
 
-class Section(Node, frozen=True, kw_only=True):
+class Section(SyntaxNode, frozen=True, kw_only=True):
     kind: Word
     label: Label | None
-    body: Body
+    body: Block
 
 
-Entry: TypeAlias = Setting | Types | Section
+Entry: TypeAlias = Assignment | Types | Section
 
 
-class Import(Node, frozen=True, kw_only=True):
+class Import(SyntaxNode, frozen=True, kw_only=True):
     path: Literal
 
 
-class File(Node, frozen=True, kw_only=True):
+class File(SyntaxNode, frozen=True, kw_only=True):
     items: tuple[Import | Section, ...]
 
 
 def keys_of(node: object, *, index: bool = False) -> tuple[str, ...]:
-    """`a.b.c` as its keys, with `index` also `a["b"]`; none if it is another expression."""
+    """Return the keys of a path such as `a.b.c`, with `index` also of `a["b"]`. Empty for other expressions."""
     match node:
         case Name(name=name):
             return (name,)

@@ -14,7 +14,7 @@ _LIST_POSITION = re.compile(r"(\d{1,18})\.(\d{1,9}-\d{1,18})\.(\d{1,18})", re.AS
 
 
 class ActivePartition(msgspec.Struct, frozen=True):
-    """A partition that holds messages; the last of them came at `last_at`."""
+    """A partition with messages. The last of them was pushed at `last_at`."""
 
     id: PartitionId
     queue_id: int
@@ -22,19 +22,21 @@ class ActivePartition(msgspec.Struct, frozen=True):
     last_at: int
 
 
-class Found(msgspec.Struct, frozen=True):
-    """A found message: where it is, or may be."""
+class FoundMessage(msgspec.Struct, frozen=True):
+    """The partition and position where a message is, or may be."""
 
     partition: PartitionId
     position: int
     queue_id: int
     name: str
-    """Of the partition."""
+    """Name of the partition."""
 
 
 class Upto(msgspec.Struct, frozen=True):
-    """The bound of reading a partition backward: before the first message created at or after `until`, and below
-    `position`."""
+    """The upper bound of reading a partition backwards.
+
+    It ends before the first message created at or after `until`, and below `position`.
+    """
 
     partition: PartitionId
     until: int

@@ -1,6 +1,7 @@
-"""Entries of the journal: operations that a broker accepted while its store could not take them, as they came.
+"""Entries of the journal: operations that a broker accepted while its store was unavailable.
 
-It is not a store: it is read only to be emptied. All processes of a broker append to one file; one of them drains it.
+The journal is not a store: it is read only to be drained. All processes of a broker append to one file, and one of them
+drains it.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from uuid import UUID
 
 import msgspec
 
-ROW_BYTES = 100  # what an entry takes beside its body, about; the triggers of the file count the same
+ROW_BYTES = 100  # approximate overhead of an entry; the triggers of the file count the same
 
 
 class Backlog(NamedTuple):
-    """A backlog: the operations that stay in order, pushes to one partition or acks of one lane."""
+    """Operations that must stay in order: pushes to one partition or acks of one lane."""
 
     kind: Literal["push", "ack"]
     tenant: str
     name: str
-    """Of the queue, or of the group."""
+    """Name of the queue or of the group."""
     partition: str
-    """Its name, or its id for acks."""
+    """Name of the partition, or its id for acks."""
 
 
 class NewEntry(NamedTuple):
@@ -29,34 +30,34 @@ class NewEntry(NamedTuple):
     messages: int
     body: bytes
     id: UUID
-    """The operation that its caller is told."""
+    """Id of the operation, which the caller gets."""
 
     @property
     def size(self) -> int:
-        """Bytes it takes, about."""
+        """Return its approximate size in bytes."""
         return len(self.body) + ROW_BYTES
 
 
 class Entry(msgspec.Struct, frozen=True):
     seq: int
-    """Rises in the order in which entries were accepted."""
+    """Sequence number, in the order of acceptance."""
     backlog: Backlog
     messages: int
     body: bytes
     created_at: int
     error: str | None
-    """Why it failed; such an entry stays until somebody decides."""
+    """Reason why it failed. Failed entries stay until they are retried or discarded."""
     id: UUID
 
 
 class JournalState(msgspec.Struct, frozen=True, kw_only=True):
     entries: int
     messages: int
-    """In those entries; both without the failed ones."""
+    """Messages in pending entries."""
     bytes: int
-    """Of all entries, the failed ones as well."""
+    """Bytes of all entries, including failed ones."""
     bytes_max: int
     failed: int
     oldest_at: int | None
-    """When the oldest pending entry was accepted."""
+    """Time when the oldest pending entry was accepted."""
     backlogs: int

@@ -1,4 +1,4 @@
-"""Values of operations between the broker and a store: new ones, claims of backlogs, and what applying them came to."""
+"""Values of operations between the broker and a store: new ones, claims of backlogs, and results."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import msgspec
 from fairlane.model.ids import PartitionId
 from fairlane.model.operation import Operation, OperationType
 from fairlane.model.queue import QueueOptions
-from fairlane.store.contract.values import AckResult, Full, Gone, LaneAck, Locked, PushResult, Slice, Stored
+from fairlane.store.contract.values import AckResult, Full, Gone, LaneAck, PartitionLocked, PushResult, Slice, Stored
 
 BACKLOGS_MAX = 50
-"""Backlogs of one claim, unless it says otherwise."""
+"""Default number of backlogs in one claim."""
 RUN_MAX = 100
 """Operations of one backlog in one claim."""
 RUN_BYTES_MAX = 256 * 1024
 FIRST = UUID(int=0)
-"""Before all ids."""
+"""Id before all others."""
 
 
 class NewOperation(msgspec.Struct, kw_only=True):
-    """An operation to be made. At most the `messages` of a push that one caller sent to one partition."""
+    """An operation to create: an ack, or messages of a push by one caller to one partition."""
 
     id: UUID
     type: OperationType
@@ -37,23 +37,26 @@ class NewOperation(msgspec.Struct, kw_only=True):
     messages: int = 0
     payload: bytes
     created_at: int | None = None
-    """When it was accepted, if that is some time ago: in a journal, or before it failed."""
+    """Time of acceptance, if it was earlier: in a journal, or before it failed."""
 
 
 class Enqueued(msgspec.Struct, frozen=True):
-    """It is durable and will be applied. `position` counts the open operations of its backlog up to it; `depth` and
-    `capacity` only with a `max_size`."""
+    """A durable operation that will be applied.
+
+    `position` counts the open operations of its backlog up to it. `depth` and `capacity` are set only with a
+    `max_size`.
+    """
 
     position: int
     depth: int | None = None
     capacity: int | None = None
 
 
-EnqueueResult = Enqueued | Full | Gone | Locked
+EnqueueResult = Enqueued | Full | Gone | PartitionLocked
 
 
 class BacklogClaim(msgspec.Struct, frozen=True):
-    """The right to apply the oldest operations of a backlog, until its end or until another takes it after that."""
+    """The right to apply the oldest operations of a backlog. After its end another broker may take it over."""
 
     partition: PartitionId
     group_id: int
@@ -64,24 +67,23 @@ class ClaimedBacklog(msgspec.Struct):
     claim: BacklogClaim
     queue_id: int
     operations: list[Operation]
-    """Oldest first, at least one."""
+    """Operations, oldest first, at least one."""
 
 
 class Application(msgspec.Struct):
-    """The first operations of a claimed backlog, by their sequences, and what they come to: new messages, an ack, or
-    nothing."""
+    """The first operations of a claimed backlog, by their sequences, and their effect: messages, an ack, or nothing."""
 
     claim: BacklogClaim
     sequences: list[int]
     messages: int
-    """Of these operations in all; their places in the queue are free again when they are applied."""
+    """Messages of these operations. Their capacity in the queue is freed when they are applied."""
     results: Callable[[Stored | AckResult | None], list[bytes]]
-    """The result of each operation when they are applied. Called inside the transaction; it must not wait."""
+    """Function that returns the result of each applied operation. It is called in the transaction and must not wait."""
     slice: Slice | None = None
     ack: LaneAck | None = None
 
     def applied_by(self, result: ApplyResult) -> bool:
-        """Whether this result means that the operations are completed."""
+        """Return True if this result completes the operations."""
         if isinstance(result, AckResult):
             nacks = self.ack.nacks if self.ack is not None and not self.ack.unordered else []
             return (result.state == "ok" or result.repeated) and all(nack.position >= result.before for nack in nacks)
@@ -89,11 +91,11 @@ class Application(msgspec.Struct):
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """The claim is another's by now; nothing was applied."""
+    """The claim belongs to another broker now. Nothing was applied."""
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """Operations that came to nothing were completed."""
+    """Operations without an effect were completed."""
 
 
 ApplyResult = PushResult | AckResult | Lost | Closed

@@ -25,12 +25,12 @@ NO_ID_TIME = -1
 
 
 class Slice(msgspec.Struct):
-    """New messages of one partition, in the order they get their positions; at most one slice a partition and call."""
+    """New messages of one partition, in the order of their positions. A call has at most one slice per partition."""
 
     partition: PartitionId
     queue_id: int
     options: QueueOptions
-    """As the broker knows them; the store decides by its own where it matters (`max_size`)."""
+    """Options as the broker knows them. The store uses its own where it matters (`max_size`)."""
     fragments: list[bytes]
     """Stored form of each message, see `model.segment`."""
     transaction_ids: list[str]
@@ -39,10 +39,12 @@ class Slice(msgspec.Struct):
     id_times: list[int]
     """Milliseconds inside each UUIDv7 transaction id, NO_ID_TIME for other ids."""
     given: list[bool]
-    """Whether the id may have been pushed before: the producer gave it, or this is a repeat after an unknown outcome.
-    Ids the broker just made cannot be duplicates and are not looked up."""
+    """True for an id that may have been pushed before: it came from the producer, or this is a retry.
+
+    Ids that the broker just generated cannot be duplicates and are not looked up.
+    """
     traced: bool = True
-    """False if it is known that no message carries a traceId: then the store does not look."""
+    """False if no message has a traceId, so that the store need not check."""
 
     @property
     def has_sibling_ids(self) -> bool:
@@ -50,7 +52,7 @@ class Slice(msgspec.Struct):
         return self.options.ordering == "unordered" and self.options.dedup_seconds > 0 and True in self.given
 
     def add(self, id: str, fragment: bytes) -> None:
-        """Append a message by the id that the store just made for it."""
+        """Append a message with the id that the store generated for it."""
         self.fragments.append(fragment)
         self.transaction_ids.append(id)
         self.keys.append(id_key(id))
@@ -59,22 +61,24 @@ class Slice(msgspec.Struct):
 
 
 class Duplicate(msgspec.Struct, frozen=True):
-    """The message at `index` of the slice has the key of a stored one; the broker compares the ids."""
+    """A message of the slice, at `index`, whose key is stored already. The broker compares the ids."""
 
     index: int
     position: int
-    """NOT_DUE if it has none yet."""
+    """Position of the stored message. NOT_DUE if it has none yet."""
     message_id: str
     transaction_id: str
     due_at: int | None = None
-    """Of a scheduled one."""
+    """Delivery time of a scheduled message."""
     partition: PartitionId | None = None
-    """The lane of another priority that holds it; None if it is in the slice's own partition."""
+    """Lane of another priority that holds it. None if it is in the slice's own partition."""
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """All messages of the slice are durable at `first`, `first` + 1, ... `depth` and `capacity` only with a
-    `max_size`."""
+    """All messages of the slice are durable at `first`, `first` + 1, and so on.
+
+    `depth` and `capacity` are set only with a `max_size`.
+    """
 
     first: int
     created_at: int
@@ -83,45 +87,45 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class Duplicates(msgspec.Struct, frozen=True):
-    """Duplicates: nothing of the slice was stored, for these of its messages may be there already."""
+    """Nothing was stored, because these messages of the slice may be stored already."""
 
     found: list[Duplicate]
 
 
 class Full(msgspec.Struct, frozen=True):
-    """A full queue: nothing of the slice was stored, for the call's messages for its queue do not all fit below
-    `capacity`."""
+    """Nothing was stored, because the messages of this call for the queue do not all fit below `capacity`."""
 
     depth: int
     capacity: int
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """A partition that is gone: nothing of the slice was stored, for the partition or its queue was deleted, or its
-    options changed; look again."""
+    """Nothing was stored, because the partition or its queue was deleted, or its options changed.
+
+    The broker must look it up again.
+    """
 
 
 class OperationsAhead(msgspec.Struct, frozen=True):
-    """Operations before the slice: nothing of it was stored, for its partition has open operations, which come
-    first."""
+    """Nothing was stored, because the partition has open operations, which come first."""
 
 
-class Locked(msgspec.Struct, frozen=True):
-    """A locked partition: nothing of the slice was stored, for somebody else holds its partition for too long. Others
-    of the call are."""
+class PartitionLocked(msgspec.Struct, frozen=True):
+    """Nothing was stored, because the partition is locked for too long. Other slices of the call are."""
 
 
-PushResult = Stored | Duplicates | Full | Gone | OperationsAhead | Locked
+PushResult = Stored | Duplicates | Full | Gone | OperationsAhead | PartitionLocked
 
 
 def repeats(slices: Sequence[Slice]) -> list[int]:
-    """Return the indexes of slices that have an id which an earlier slice of the same unordered queue has.
+    """Return the indexes of slices with an id that an earlier slice of the same unordered queue has.
 
-    Their partitions may be lanes of one partition by priority, so that one must be stored before the next is looked up.
+    Their partitions may be lanes of one partition by priority, so the first must be stored before the next is looked
+    up.
     """
     found: list[int] = []
     known: dict[int, set[int]] = {}
-    for index, part in enumerate(slices if len(slices) > 1 else ()):
+    for index, part in enumerate(slices):
         if part.has_sibling_ids:
             keys = known.setdefault(part.queue_id, set())
             if keys.isdisjoint(part.keys):
@@ -140,15 +144,15 @@ def merged(repeated: Sequence[int], firsts: Sequence[PushResult], rest: Sequence
 
 
 class ScheduledSlice(msgspec.Struct):
-    """Scheduled messages of one partition: `slice` as for a push, and when each is due."""
+    """Scheduled messages of one partition: a slice as for a push, and the time of each message."""
 
     slice: Slice
     partition_name: str
     due_at: list[int | None]
     delay_ms: list[int]
-    """From now on, for those without a `due_at`."""
+    """Delay from now, for messages without a `due_at`."""
     repeated: bool = False
-    """An earlier call with these messages may have been applied, or may be yet."""
+    """True if an earlier call with these messages may have been or may still be applied."""
 
     @property
     def partition(self) -> PartitionId:
@@ -162,41 +166,41 @@ class Added(msgspec.Struct, frozen=True):
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """Messages that were appended, by queue, and how many were looked at: as many as allowed when there may be more."""
+    """Numbers of appended messages by queue, and of checked ones. If it is the limit, there may be more."""
 
     queues: dict[int, int]
     count: int
 
 
-class Claim(msgspec.Struct, frozen=True):
+class PopClaim(msgspec.Struct, frozen=True):
     """One pop: up to `batch` messages in all from up to `partitions` lanes, under one lease token."""
 
     token: UUID
     batch: int
     partitions: int = 1
     wants_due: bool = True
-    """Whether its caller wants to know when a lane is due, if there is none now."""
+    """True if the caller wants the time of the next due lane, if there is none now."""
 
 
 class PopCall(msgspec.Struct, frozen=True, kw_only=True):
-    """Pops that can be answered together: same queue, group and way of taking."""
+    """Pops that can be answered together: same queue, group and options."""
 
     queue_id: int
     group_id: int
-    claims: Sequence[Claim]
+    claims: Sequence[PopClaim]
     auto_ack: bool = False
-    """Finish at delivery; no lease is kept."""
+    """True to finish messages at delivery, without a lease."""
     lease_seconds: int | None = None
-    """Instead of the queue's."""
+    """Length of the lease, instead of the queue's."""
     partition: PartitionId | None = None
-    """Only this lane."""
+    """Lane to read. None for any."""
     forgiving: bool = False
-    """A lease that ran out charges nothing, and what it held is delivered together again."""
+    """True to count no failed attempt for an expired lease, and to deliver its messages together again."""
     bytes_max: int = POP_BYTES_MAX
-    """Of the messages of each claim, about; one message is always delivered."""
+    """Approximate size limit of the messages of each claim. One message is always delivered."""
 
 
-class Lane(msgspec.Struct, kw_only=True):
+class ClaimedLane(msgspec.Struct, kw_only=True):
     """A claimed batch: positions `first` to `upto` - 1 of one partition, inside `segments`."""
 
     partition: PartitionId
@@ -210,39 +214,44 @@ class Lane(msgspec.Struct, kw_only=True):
 
 
 class PopResult(msgspec.Struct):
-    """The lanes of each claim, in the order of the claims; `next_at` is when a lane that sleeps is due, if any was
-    seen and somebody waits for it."""
+    """The lanes of each claim, in the order of the claims.
 
-    lanes: list[list[Lane]]
+    `next_at` is the time when a sleeping lane is due, if one was seen and a caller waits for it.
+    """
+
+    lanes: list[list[ClaimedLane]]
     next_at: int | None = None
     gone: bool = False
-    """The queue or the group is not there any more."""
+    """True if the queue or the group no longer exists."""
     leases_lost: int = 0
-    """Leases that were found to have run out, and charged."""
+    """Expired leases that were found and counted as failed attempts."""
     dead: int = 0
-    """Messages that were dead-lettered on the way."""
+    """Messages that were dead-lettered."""
 
 
-class Roused(msgspec.Struct):
-    """A step of the walk over all lanes. `lanes` counts those woken, by queue; `after` is where the next step goes
-    on, None at the end."""
+class RepairedWakes(msgspec.Struct):
+    """One step of the walk over all lanes.
+
+    `lanes` counts woken lanes by queue. `after` is where the next step continues, None at the end.
+    """
 
     lanes: dict[int, int]
     after: PartitionId | None
 
 
 class Nack(msgspec.Struct, frozen=True):
-    """A message that must come again. In an ordered lane the cursor stops before it and the lease ends."""
+    """A message that must be delivered again. In an ordered lane the cursor stops before it and the lease ends."""
 
     position: int
     charge: bool
-    """A failed attempt; after the last one the message is dead-lettered and the lane goes on behind it."""
+    """True to count a failed attempt. After the last one the message is dead-lettered."""
     error: str
     delay_ms: int | None = None
-    """Sleep of the lane, or of the message in an unordered one; None: by the queue's backoff if charged, else none."""
+    """Delay of the lane, or of the message in an unordered one. None for the backoff if an attempt is counted, else 0.
+    """
 
 
-class Dead(msgspec.Struct, frozen=True):
+class ToDeadLetter(msgspec.Struct, frozen=True):
     """A message to dead-letter at once."""
 
     position: int
@@ -254,50 +263,56 @@ Span = tuple[int, int]
 
 
 class LaneAck(msgspec.Struct, kw_only=True):
-    """The ack of one lane: all verdicts of one call. Of an ordered lane there is at most one in a call of the store; of
-    an unordered one there may be several, under different leases."""
+    """All verdicts of one call on one lane.
+
+    A call has at most one for an ordered lane. For an unordered lane there may be several, with different leases.
+    """
 
     partition: PartitionId
     group_id: int
     token: UUID | None
-    """Of the lease it is fenced by; None: an ack without a lease."""
+    """Token of the lease. None for an ack without a lease."""
     unordered: bool = False
-    """How the lane's queue is: then each message is for itself."""
+    """True if the lane is unordered, so that each message stands alone."""
     done: list[Span] = msgspec.field(default_factory=list)
-    """Finished positions, rising. Of an ordered lane the first may begin at 0: all that lies below its end."""
+    """Finished positions, ascending. In an ordered lane the first may begin at 0, for everything below its end."""
     nacks: list[Nack] = msgspec.field(default_factory=list)
-    """Of an ordered lane one at most, the first message of the call that must come again."""
-    dead_letters: list[Dead] = msgspec.field(default_factory=list)
-    """Of an ordered lane their positions are among the finished ones."""
+    """Messages to deliver again. In an ordered lane at most one: the first of the call."""
+    dead_letters: list[ToDeadLetter] = msgspec.field(default_factory=list)
+    """Messages to dead-letter. In an ordered lane their positions are among the finished ones."""
     results: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
-    """Kept for the acked positions; see `Groups.results`."""
+    """Results of the acked positions; see `Groups.results`."""
     release: bool = False
-    """Of an unordered lane: then give back what the lease still holds of it, without charge."""
+    """True to release the rest of the lease in an unordered lane afterwards, without counting an attempt."""
 
 
 class AckResult(msgspec.Struct, frozen=True):
-    """The result of one lane's ack. `lost`: the lease is not live (any more) and nothing was applied, unless
-    `repeated`: this lease was ended by an ack, nack or release, all that the ack finishes is finished, and it does
-    nothing else. `before` and `after` are the cursor's positions; `gone`: no such lane; `operations_ahead`: acks of the
-    lane wait as operations, so that this one must wait too, unless it is of an unordered lane.
-    `locked`: somebody else holds the lane for too long, and nothing was applied; others of the call are."""
+    """The result of one lane's ack. `before` and `after` are the positions of the cursor.
+
+    `lost`: the lease is not live, and nothing was applied. `repeated`: an ack, nack or release ended this lease before,
+    and everything that the ack finishes is finished. `gone`: there is no such lane. `operations_ahead`: acks of the
+    ordered lane wait as operations, so this one must wait, too. `locked`: the lane is locked for too long, and nothing
+    was applied, unlike other acks of the call.
+    """
 
     state: Literal["ok", "lost", "gone", "operations_ahead", "locked"]
     before: int = 0
     after: int = 0
     dead: bool = False
-    """The nacked message was dead-lettered."""
+    """True if the nacked message was dead-lettered."""
     released: bool = False
     repeated: bool = False
     limit: int = COUNT_MAX
-    """Of an ordered lane: what lies from here on was not handed out, so that nothing was done for it."""
+    """In an ordered lane, the first position that was not delivered. It and later positions were ignored."""
     finished: list[int] = []
-    """Of an unordered lane: positions that were finished before, so that nothing was done for them. Of an ordered one:
-    all that were finished ahead of the cursor."""
+    """Positions that were finished before.
+
+    In an unordered lane they were ignored. In an ordered one these are all that were finished ahead of the cursor.
+    """
     lost: list[int] = []
-    """Of an unordered lane: positions that are not this lease's (any more) and come again, or came to another."""
+    """Positions of an unordered lane that this lease does not hold. They are delivered again."""
     died: list[int] = []
-    """Of an unordered lane: positions that were dead-lettered."""
+    """Positions of an unordered lane that were dead-lettered."""
 
 
 class Renewal(msgspec.Struct, frozen=True):
@@ -333,7 +348,7 @@ class StoredLetter(msgspec.Struct, frozen=True, kw_only=True):
     replayed_at: int | None
     replayed_as: str | None
     history: list[FailedAttempt] = []
-    """Failures before the last one, oldest first; of many the latest nine."""
+    """Failures before the last one, oldest first. Only the latest nine are kept."""
 
     @property
     def id(self) -> str:
@@ -341,18 +356,18 @@ class StoredLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def errors(self) -> list[FailedAttempt]:
-        """Of all these failures."""
+        """Return all these failures, with the last one."""
         return [*self.history, FailedAttempt(at=Moment(self.failed_at), error=self.error)]
 
 
 class LockedLetter(StoredLetter, frozen=True, kw_only=True):
-    """A stored letter whose message is not shown, and why."""
+    """A stored letter whose message is not shown, with the reason."""
 
     locked: str
 
 
 class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter of dead letters of a queue; None means any."""
+    """A filter of dead letters of a queue. None matches any."""
 
     group: str | None = None
     partition: PartitionId | None = None
@@ -361,10 +376,10 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
     failed_until: int | None = None
     replayed: bool | None = None
     error: str | None = None
-    """Part of the last error's text."""
+    """Part of the text of the last error."""
 
     def check(self) -> DeadFilter:
-        """This filter, or InvalidRequest."""
+        """Return this filter. Raises InvalidRequest if it is invalid."""
         if self.group is not None:
             check_name("group", self.group)
         if self.partition is not None and type(self.partition) is not PartitionId:

@@ -1,2 +1,2 @@
-"""Small families, written once for both stores: a module over the port, its statements in each dialect
+"""Small families, written once for both stores: a module over the runner, its statements in each dialect
 beside it."""

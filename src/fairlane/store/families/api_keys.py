@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from builtins import list as List  # the family has a verb of that name
 from collections.abc import Sequence
 
 import msgspec
 
-from fairlane.store.families.port import Family, Transaction, as_json, one, struct, value
+from fairlane.store.families.query import DatabaseTransaction, Family, as_json, one, struct, value
 from fairlane.store.families.queues import KEYS, note_changes
 from fairlane.store.families.sessions import Session
 
@@ -19,7 +18,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str
     name: str
     role: str | None
-    scopes: List[str]
+    scopes: list[str]
     hash: bytes
     """SHA-256 of its secret."""
     old_hash: bytes | None = None
@@ -36,8 +35,8 @@ class KnownKeys(msgspec.Struct, frozen=True):
     """The keys of all tenants that are not revoked, how many there ever were, and the sessions that are not over."""
 
     count: int
-    keys: List[ApiKey]
-    sessions: List[Session] = []
+    keys: list[ApiKey]
+    sessions: list[Session] = []
 
 
 class ApiKeys(Family):
@@ -46,25 +45,25 @@ class ApiKeys(Family):
         revoked has its name."""
         values = {**msgspec.structs.asdict(key), "scopes": as_json(key.scopes)}
 
-        async def work(transaction: Transaction) -> bool:
+        async def work(transaction: DatabaseTransaction) -> bool:
             added = await transaction.run("api_keys.add", **values)
             await note_changes(transaction, [KEYS] if added else [])
             return bool(added)
 
-        return await self._port.transact(work)
+        return await self._runner.transact(work)
 
-    async def known(self) -> KnownKeys:
-        count = value(await self._port.read("api_keys.count"))
-        keys = [struct(ApiKey, row) for row in await self._port.read("api_keys.known")]
-        return KnownKeys(count, keys, [struct(Session, row) for row in await self._port.read("sessions.known")])
+    async def load(self) -> KnownKeys:
+        count = value(await self._runner.read("api_keys.count"))
+        keys = [struct(ApiKey, row) for row in await self._runner.read("api_keys.load")]
+        return KnownKeys(count, keys, [struct(Session, row) for row in await self._runner.read("sessions.load")])
 
-    async def list(self, tenant: str) -> List[ApiKey]:
+    async def all(self, tenant: str) -> list[ApiKey]:
         """All of the tenant, oldest first, those that are revoked too."""
-        return [struct(ApiKey, row) for row in await self._port.read("api_keys.list", tenant=tenant)]
+        return [struct(ApiKey, row) for row in await self._runner.read("api_keys.all", tenant=tenant)]
 
     async def get(self, tenant: str, named: str) -> ApiKey | None:
         """By its id, or by its name if it is not revoked."""
-        return one(ApiKey, await self._port.read("api_keys.get", tenant=tenant, named=named))
+        return one(ApiKey, await self._runner.read("api_keys.get", tenant=tenant, named=named))
 
     async def revoke(self, tenant: str, id: str) -> ApiKey | None:
         """It is good no more; None if it is not there. A second time changes nothing."""
@@ -75,13 +74,13 @@ class ApiKeys(Family):
         return await self._change("api_keys.rotate", tenant=tenant, id=id, hash=hash, seconds=grace_seconds)
 
     async def _change(self, statement: str, /, **values: str | int | bytes) -> ApiKey | None:
-        async def work(transaction: Transaction) -> ApiKey | None:
+        async def work(transaction: DatabaseTransaction) -> ApiKey | None:
             changed = await transaction.run(statement, **values)
             await note_changes(transaction, [KEYS] if changed else [])
             return one(ApiKey, changed)
 
-        return await self._port.transact(work)
+        return await self._runner.transact(work)
 
-    async def used(self, ids: Sequence[str]) -> None:
-        """They were used just now."""
-        await self._port.write("api_keys.used", ids=as_json(ids))
+    async def mark_used(self, ids: Sequence[str]) -> None:
+        """Record that these keys were used just now."""
+        await self._runner.write("api_keys.mark_used", ids=list(ids))

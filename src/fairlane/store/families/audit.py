@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from builtins import list as List  # the family has a verb of that name
 from collections.abc import Sequence
 
 import msgspec
 
 from fairlane.model.audit import AuditAction, AuditEntry
-from fairlane.store.families.port import Family, Transaction, struct
+from fairlane.store.families.query import DatabaseTransaction, Family, struct
 
 
 class Audit(Family):
-    async def add(self, entries: Sequence[AuditEntry]) -> List[int]:
+    async def add(self, entries: Sequence[AuditEntry]) -> list[int]:
         """Add them in their order, with the store's time, all or none; their numbers. An action has one end: the same
         again changes nothing."""
 
-        async def work(transaction: Transaction) -> List[int]:
+        async def work(transaction: DatabaseTransaction) -> list[int]:
             await transaction.lock("audit.lock")
             [[number, hash, at]] = await transaction.run("audit.head")
             numbers = []
@@ -32,23 +31,23 @@ class Audit(Family):
             await transaction.run("audit.set_head", number=number, hash=hash)
             return numbers
 
-        return await self._port.transact(work)
+        return await self._runner.transact(work)
 
-    async def list(self, tenant: str | None, *, before: int, limit: int) -> List[AuditAction]:
+    async def page(self, tenant: str | None, *, before: int, limit: int) -> list[AuditAction]:
         """Entries below a number, newest first, of one tenant or of all; an action and its end are one."""
-        rows = await self._port.read("audit.list", tenant=tenant, before=before, limit=limit)
+        rows = await self._runner.read("audit.page", tenant=tenant, before=before, limit=limit)
         return [struct(AuditAction, row) for row in rows]
 
-    async def after(self, number: int, *, limit: int) -> List[AuditEntry]:
+    async def after(self, number: int, *, limit: int) -> list[AuditEntry]:
         """Entries above a number, oldest first, of all tenants."""
-        return [struct(AuditEntry, row) for row in await self._port.read("audit.after", number=number, limit=limit)]
+        return [struct(AuditEntry, row) for row in await self._runner.read("audit.after", number=number, limit=limit)]
 
     async def head(self) -> tuple[int, bytes]:
         """Number and hash of the last entry, 0 and nothing without one."""
-        [[number, hash, _]] = await self._port.read("audit.head")
+        [[number, hash, _]] = await self._runner.read("audit.head")
         return number, hash
 
     async def forget(self, *, seconds: int, limit: int) -> int:
         """Delete some of the entries that are older, oldest first, and return how many. The newest of them stays: its
         age proves that those before it were not taken out too early. None goes that comes after a younger one."""
-        return len(await self._port.write("audit.forget", seconds=seconds, limit=limit))
+        return len(await self._runner.write("audit.forget", seconds=seconds, limit=limit))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fairlane.store.families.port import Family
+from fairlane.store.families.query import Family
 
 
 class Flags(Family):
-    async def on(self) -> set[str]:
-        """Names of those that are on."""
-        return {name for (name,) in await self._port.read("flags.on")}
+    async def enabled(self) -> set[str]:
+        """Return the names of the flags that are on."""
+        return {name for (name,) in await self._runner.read("flags.enabled")}
 
-    async def turn(self, name: str, on: bool) -> None:
-        await self._port.write("flags.turn", name=name, on=on)
+    async def set(self, name: str, on: bool) -> None:
+        await self._runner.write("flags.set", name=name, on=on)

@@ -18,8 +18,8 @@ from fairlane.model.limits import ERROR_CHARS_MAX
 from fairlane.model.operation import (
     RETRIES_MAX,
     TIMEOUT_SECONDS,
+    BacklogDepth,
     Operation,
-    OperationBacklog,
     OperationCount,
     OperationStatus,
 )
@@ -36,7 +36,7 @@ from fairlane.store.contract.operations import (
     EnqueueResult,
     NewOperation,
 )
-from fairlane.store.families.port import Family, Port, Row, Transaction, Value, View, struct, value
+from fairlane.store.families.query import DatabaseTransaction, Family, Row, Value, View, one, struct, value
 
 PAGES = {
     "pending": "operations.page_open",
@@ -47,10 +47,6 @@ PAGES = {
 
 
 class Operations(Family, ABC):
-    def __init__(self, port: Port) -> None:
-        super().__init__(port)
-        self._turn = 0
-
     @abstractmethod
     async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
         """Append each to its backlog, or say why not; one result each, in order.
@@ -82,72 +78,53 @@ class Operations(Family, ABC):
 
         A claim ends after TIMEOUT_SECONDS, or with `apply`, `postpone` or `fail`. `token` is what all of them are known
         by, also if the answer is lost."""
-        claimed: list[ClaimedBacklog] = []
         token = token or uuid4()
-        limits: dict[str, Value] = {"run": max(1, min(run, RUN_MAX)), "bytes": run_bytes, "timeout": TIMEOUT_SECONDS}
-        self._turn += 1  # each time from another shard, so that none waits for the others
-        shards = self._port.shards
-        for offset in range(len(shards)):
-            wanted = backlogs - len(claimed)
-            if wanted <= 0:
-                break
-            shard = shards[(self._turn + offset) % len(shards)]
-            rows = await self._port.write(
-                "operations.claim", shard=shard, worker=worker, token=token, backlogs=wanted, **limits
-            )
-            claimed += _claimed(rows, token)
-        return await self._port.codec.open_backlogs(claimed, self.postpone)
+        run = max(1, min(run, RUN_MAX))
+        rows = await self._runner.writes.claim_operations(
+            worker, token, backlogs=backlogs, run=run, bytes=run_bytes, seconds=TIMEOUT_SECONDS
+        )
+        return await self._runner.codec.open_backlogs(_claimed(rows, token), self.postpone)
 
-    async def give_back(self, token: UUID) -> int:
-        """Give back the backlogs that are still claimed under a token; they are ready at once. How many."""
-        given = [await self._port.write("operations.give_back", shard=one, token=token) for one in self._port.shards]
-        return sum(map(len, given))
+    async def release(self, token: UUID) -> int:
+        """Release the backlogs that are still claimed under a token and return how many. They are ready at once."""
+        return len(await self._runner.write("operations.release", token=token))
 
     async def postpone(self, claims: Sequence[BacklogClaim], *, delay_ms: int, error: str) -> int:
         """Give backlogs back unapplied; they are ready after the delay. How many were still claimed."""
-        postponed = 0
-        for shard in sorted({claim.partition.shard for claim in claims}):
-            some = [claim for claim in claims if claim.partition.shard == shard]
-            postponed += await self._port.transact(
-                partial(_postpone, shard=shard, claims=some, delay_ms=delay_ms, error=error)
-            )
-        return postponed
+        if not claims:
+            return 0
+        return await self._runner.transact(partial(_postpone, claims=claims, delay_ms=delay_ms, error=error))
 
     async def fail(self, claim: BacklogClaim, sequences: Sequence[int], error: str, *, delay_ms: int) -> int:
         """Charge a permanent error to the first operations of a claimed backlog and give the backlog back; how many
         were given up on. Those are `failed`, stay whole, give their places back, and the backlog goes on after them."""
-        shard, partition_id = claim.partition
-        key: dict[str, Value] = {"shard": shard, "partition_id": partition_id, "group_id": claim.group_id}
+        key: dict[str, Value] = {"partition_id": claim.partition.id, "group_id": claim.group_id}
         error = error[:ERROR_CHARS_MAX]
 
-        async def work(transaction: Transaction) -> int:
+        async def work(transaction: DatabaseTransaction) -> int:
             await transaction.hold([], [claim.partition])
             if not await transaction.run("operations.claimed", token=claim.token, **key):
                 return 0
             rows = await transaction.run("operations.charge", sequences=list(sequences), error=error, **key)
             used_up = sorted(sequence for sequence, retries in rows if retries > RETRIES_MAX)
             if not used_up:
-                await _postpone(transaction, shard=shard, claims=[claim], delay_ms=delay_ms, error=error)
+                await _postpone(transaction, claims=[claim], delay_ms=delay_ms, error=error)
             for sequence in used_up:
                 ended: dict[str, Value] = {"status": "failed", "error": error, "keep_claim": False}
                 await transaction.run("operations.drop", sequence=sequence, **ended, **key)
             if used_up:
-                where: dict[str, Value] = {"partition_ids": [partition_id], "group_ids": [claim.group_id]}
-                await transaction.run("operations.wait_again", shard=shard, error=error, **where)
+                where: dict[str, Value] = {"partition_ids": [claim.partition.id], "group_ids": [claim.group_id]}
+                await transaction.run("operations.wait_again", error=error, **where)
             return len(used_up)
 
-        return await self._port.transact(work)
+        return await self._runner.transact(work)
 
     async def get(self, tenant: str, id: UUID) -> Operation | None:
         found = await self._get(tenant, id)
-        return found and await self._port.codec.open_operation(found)
+        return found and await self._runner.codec.open_operation(found)
 
     async def _get(self, tenant: str, id: UUID) -> Operation | None:
-        for shard in self._port.shards:
-            rows = await self._port.read("operations.get", shard=shard, tenant=tenant, id=id)
-            if rows:
-                return struct(Operation, rows[0])
-        return None
+        return one(Operation, await self._runner.read("operations.get", tenant=tenant, id=id))
 
     async def page(
         self,
@@ -163,20 +140,16 @@ class Operations(Family, ABC):
         where: dict[str, Value] = {"tenant": tenant, "status": status, "queue": queue, "after": after, "limit": limit}
         statement = PAGES.get(status or "", "operations.page")
 
-        async def look(view: View) -> list[Operation]:
-            found: list[Operation] = []
-            for shard in self._port.shards:
-                ids = [id for (id,) in await view.run(statement, shard=shard, **where)]
-                if ids:
-                    rows = await view.run("operations.shown", shard=shard, ids=ids)
-                    found += [struct(Operation, row) for row in rows]
-            return found
+        async def read(view: View) -> list[Operation]:
+            ids = [id for (id,) in await view.run(statement, **where)]
+            rows = await view.run("operations.shown", ids=ids) if ids else []
+            return [struct(Operation, row) for row in rows]
 
-        return sorted(await self._port.view(look), key=lambda one: one.id)[:limit]
+        return sorted(await self._runner.view(read), key=lambda operation: operation.id)
 
     async def failed(self, tenant: str) -> int:
         """How many failed, and nobody decided yet."""
-        return await self._sum("operations.count_failed", tenant=tenant)
+        return int(value(await self._runner.read("operations.count_failed", tenant=tenant)))
 
     async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:
         """Put a failed operation at the end of the backlog that `anew` names, with its id and the time of its
@@ -184,9 +157,9 @@ class Operations(Family, ABC):
         found = await self._get(tenant, id)
         if found is None or found.status != "failed":
             return None
-        sealed = await self._port.codec.seal_operation(msgspec.structs.replace(anew, created_at=found.created_at))
+        sealed = await self._runner.codec.seal_operation(msgspec.structs.replace(anew, created_at=found.created_at))
 
-        async def work(transaction: Transaction) -> EnqueueResult | None:
+        async def work(transaction: DatabaseTransaction) -> EnqueueResult | None:
             await transaction.hold([], [found.partition, anew.partition])
             if value(await transaction.run("operations.lock", **_key(found))) != "failed":
                 return None
@@ -197,7 +170,7 @@ class Operations(Family, ABC):
             return result
 
         try:
-            return await self._port.transact(work)
+            return await self._runner.transact(work)
         except _NotEnqueued as refused:
             return refused.result
 
@@ -208,7 +181,7 @@ class Operations(Family, ABC):
             return False
         key = _key(found)
 
-        async def work(transaction: Transaction) -> bool:
+        async def work(transaction: DatabaseTransaction) -> bool:
             await transaction.hold([], [found.partition])
             await transaction.lock("operations.lock_backlog", **key)
             status = value(await transaction.run("operations.lock", **key))
@@ -218,51 +191,42 @@ class Operations(Family, ABC):
                 await transaction.run("operations.drop", status="discarded", error=None, keep_claim=True, **key)
             return status in ("failed", "pending")
 
-        return await self._port.transact(work)
+        return await self._runner.transact(work)
 
     async def depth(self) -> int:
         """How many are open, from the counters of the backlogs."""
-        return await self._sum("operations.depth")
+        return int(value(await self._runner.read("operations.depth")))
 
     async def acks(self, partition: PartitionId, group_id: int) -> int:
         """Return how many acks of a lane are open."""
-        key: dict[str, Value] = {"shard": partition.shard, "partition_id": partition.id, "group_id": group_id}
-        return value(await self._port.read("operations.acks", **key)) or 0
-
-    async def _sum(self, statement: str, **values: Value) -> int:
-        return sum([value(await self._port.read(statement, shard=shard, **values)) for shard in self._port.shards])
+        key: dict[str, Value] = {"partition_id": partition.id, "group_id": group_id}
+        return value(await self._runner.read("operations.acks", **key)) or 0
 
     async def counts(self, tenant: str) -> list[OperationCount]:
         """By type and status; completed ones as far as they ended in the last five minutes."""
-        return [struct(OperationCount, row) for row in await self._port.read("operations.counts", tenant=tenant)]
+        return [struct(OperationCount, row) for row in await self._runner.read("operations.counts", tenant=tenant)]
 
-    async def backlogs(self, tenant: str, *, limit: int = 100) -> list[OperationBacklog]:
+    async def backlogs(self, tenant: str, *, limit: int = 100) -> list[BacklogDepth]:
         """Backlogs with open operations, deepest first."""
-        where: dict[str, Value] = {"shards": self._port.shards, "tenant": tenant, "limit": limit}
-        return [struct(OperationBacklog, row) for row in await self._port.read("operations.backlogs", **where)]
+        where: dict[str, Value] = {"tenant": tenant, "limit": limit}
+        return [struct(BacklogDepth, row) for row in await self._runner.read("operations.backlogs", **where)]
 
     async def clean(self, *, older_than_seconds: int, failed_seconds: int = 0, limit: int = 10_000) -> int:
         """Remove up to `limit` that were completed or discarded so long ago, and as many that failed so long ago
         (0: none of those); how many."""
-        now = value(await self._port.read("operations.now"))
+        now = value(await self._runner.read("operations.now"))
         old: dict[str, Value] = {"seconds": older_than_seconds}
         # Ids are made before operations end, so that those which begin with a later time need no look.
         old |= {"newest": least_uuid7(now // 1000 - older_than_seconds * 1000)}
-        cleaned = 0
-        for shard in self._port.shards:
-            cleaned += len(await self._port.write("operations.clean", shard=shard, limit=limit - cleaned, **old))
-            if cleaned >= limit:
-                break
-        for shard in self._port.shards if failed_seconds else ():
-            gone = await self._port.write("operations.clean_failed", shard=shard, seconds=failed_seconds, limit=limit)
-            cleaned += len(gone)
-        return cleaned
+        cleaned = await self._runner.write("operations.clean", limit=limit, **old)
+        if failed_seconds:
+            cleaned += await self._runner.write("operations.clean_failed", seconds=failed_seconds, limit=limit)
+        return len(cleaned)
 
 
 def _key(operation: Operation) -> dict[str, Value]:
-    shard, partition_id = operation.partition
-    where: dict[str, Value] = {"shard": shard, "partition_id": partition_id}
-    return where | {"group_id": operation.group_id, "sequence": operation.sequence}
+    where: dict[str, Value] = {"partition_id": operation.partition.id, "group_id": operation.group_id}
+    return where | {"sequence": operation.sequence}
 
 
 def _claimed(rows: Sequence[Row], token: UUID) -> list[ClaimedBacklog]:
@@ -280,16 +244,16 @@ def _claimed(rows: Sequence[Row], token: UUID) -> list[ClaimedBacklog]:
 
 
 async def _postpone(
-    transaction: Transaction, *, shard: int, claims: Sequence[BacklogClaim], delay_ms: int, error: str
+    transaction: DatabaseTransaction, *, claims: Sequence[BacklogClaim], delay_ms: int, error: str
 ) -> int:
     columns: dict[str, Value] = {
         "partition_ids": [claim.partition.id for claim in claims],
         "group_ids": [claim.group_id for claim in claims],
         "tokens": [claim.token for claim in claims],
     }
-    rows = await transaction.run("operations.postpone", shard=shard, delay_ms=delay_ms, **columns)
+    rows = await transaction.run("operations.postpone", delay_ms=delay_ms, **columns)
     where: dict[str, Value] = {"partition_ids": [id for id, _ in rows], "group_ids": [group for _, group in rows]}
-    await transaction.run("operations.wait_again", shard=shard, error=error[:ERROR_CHARS_MAX], **where)
+    await transaction.run("operations.wait_again", error=error[:ERROR_CHARS_MAX], **where)
     return len(rows)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.queue import Paused
-from fairlane.store.families.port import Family, Transaction, Value, View, value
+from fairlane.store.families.query import DatabaseTransaction, Family, Value, View, value
 
 
 class Pauses(Family):
@@ -21,54 +21,46 @@ class Pauses(Family):
             statement = "pauses.pause_partition" if group_id is None else "pauses.park_lane"
         else:
             statement = "pauses.pause_queue" if group_id is None else "pauses.pause_group"
-        return bool(await self._port.write(statement, **values))
+        return bool(await self._runner.write(statement, **values))
 
     async def resume(self, queue_id: int, *, group_id: int | None = None, partition: PartitionId | None = None) -> bool:
         """Undo the pause of just this thing; False if it was not paused. A lane that is blocked or parked is resumed
         too, and its message's attempts begin anew."""
         values = _values(queue_id, group_id, partition)
 
-        async def resume_partition(transaction: Transaction) -> bool:
+        async def resume_partition(transaction: DatabaseTransaction) -> bool:
             await transaction.lock("pauses.lock_partition", **values)
             await transaction.lock("pauses.lock_cursors", **values)
             await transaction.run("pauses.wake_partition", **values)
             return bool(await transaction.run("pauses.resume_partition", **values))
 
         if partition is not None and group_id is not None:
-            return bool(value(await self._port.write("pauses.resume_lanes", **values)))
+            return bool(await self._runner.writes.resume_lanes(group_id, partition.id))
         if partition is not None:
-            return await self._port.transact(resume_partition)
+            return await self._runner.transact(resume_partition)
         statement = "pauses.resume_queue" if group_id is None else "pauses.resume_group"
-        return bool(await self._port.write(statement, **values))
+        return bool(await self._runner.write(statement, **values))
 
     async def resume_lanes(self, group_id: int) -> int:
         """Resume every blocked or parked lane of a group; how many."""
-        resumed = [
-            await self._port.write("pauses.resume_lanes", shard=shard, group_id=group_id, partition_id=0)
-            for shard in self._port.shards
-        ]
-        return sum(map(value, resumed))
+        return await self._runner.writes.resume_lanes(group_id, 0)
 
     async def queues(self, queue_ids: Sequence[int]) -> set[int]:
         """Those of the queues that are paused."""
-        return {id for (id,) in await self._port.read("pauses.queues", queue_ids=queue_ids)}
+        return {id for (id,) in await self._runner.read("pauses.queues", queue_ids=queue_ids)}
 
     async def paused(self, queue_id: int) -> Paused:
-        """What is paused of a queue; of its partitions the first thousand of each shard."""
+        """What is paused of a queue; of its partitions the first thousand."""
 
-        async def look(view: View) -> Paused:
-            partitions: dict[str, int] = {}
-            for shard in self._port.shards:
-                partitions |= dict(await view.run("pauses.partitions", shard=shard, queue_id=queue_id))
+        async def read(view: View) -> Paused:
             return Paused(
                 queue_at=value(await view.run("pauses.queue", queue_id=queue_id)),
                 groups=dict(await view.run("pauses.groups", queue_id=queue_id)),
-                partitions=dict(sorted(partitions.items())),
+                partitions=dict(await view.run("pauses.partitions", queue_id=queue_id)),
             )
 
-        return await self._port.view(look)
+        return await self._runner.view(read)
 
 
 def _values(queue_id: int, group_id: int | None, partition: PartitionId | None) -> dict[str, Value]:
-    shard, partition_id = partition or (None, None)
-    return {"queue_id": queue_id, "group_id": group_id, "shard": shard, "partition_id": partition_id}
+    return {"queue_id": queue_id, "group_id": group_id, "partition_id": partition and partition.id}

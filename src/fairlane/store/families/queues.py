@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from builtins import list as List  # the family has a verb of that name
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -12,8 +10,17 @@ import msgspec
 
 from fairlane.errors import Conflict, NotFound, OptionsChanged, Unavailable
 from fairlane.model.ids import PartitionId
-from fairlane.model.queue import PRIORITY_SECONDS, TURNED, Partition, Queue, QueueOptions, eases, labels_of, turns
-from fairlane.store.families.port import Family, Port, Transaction, Value, View, as_json, one, struct, value
+from fairlane.model.queue import (
+    PRIORITY_SECONDS,
+    TURNED,
+    Partition,
+    Queue,
+    QueueOptions,
+    changes_ordering,
+    labels_of,
+    may_ready_lanes,
+)
+from fairlane.store.families.query import DatabaseTransaction, Family, Value, View, as_json, one, struct, value
 
 if TYPE_CHECKING:
     from fairlane.store.families.specs import SpecChange
@@ -46,18 +53,20 @@ class DeclaredQueue(NamedTuple):
 
 class Queues(Family):
     async def get(self, tenant: str, name: str) -> Queue | None:
-        return one(Queue, await self._port.read("queues.get", tenant=tenant, name=name))
+        return one(Queue, await self._runner.read("queues.get", tenant=tenant, name=name))
 
-    async def list(self, tenant: str | None = None) -> List[Queue]:
+    async def all(self, tenant: str | None = None) -> list[Queue]:
         """All queues of the tenant, or of all tenants, newest first."""
         rows = await (
-            self._port.read("queues.all") if tenant is None else self._port.read("queues.list", tenant=tenant)
+            self._runner.read("queues.of_all_tenants")
+            if tenant is None
+            else self._runner.read("queues.all", tenant=tenant)
         )
         return [struct(Queue, row) for row in rows]
 
     async def stamp(self, tenant: str | None) -> object:
         """Another one whenever a queue of the tenant, or of any, was made, configured or deleted."""
-        [row] = await self._port.read("queues.stamp", tenant=tenant)
+        [row] = await self._runner.read("queues.stamp", tenant=tenant)
         return tuple(row)
 
     async def ensure(self, tenant: str, name: str, options: QueueOptions = DEFAULTS) -> Queue:
@@ -71,7 +80,7 @@ class Queues(Family):
 
     async def ensure_all(
         self, tenant: str, names: Sequence[str], *, make: bool = True, options: QueueOptions = DEFAULTS
-    ) -> List[Queue]:
+    ) -> list[Queue]:
         """Return the queues of these names, each once, in one step. Missing ones are made as `ensure` makes them, or
         left out."""
         found: dict[str, Queue] = {}
@@ -83,13 +92,13 @@ class Queues(Family):
                     "tasks": tasks,
                     "options": as_json(options),
                 }
-                rows = await self._port.write("queues.ensure", tenant=tenant, names=missing, **labels)
+                rows = await self._runner.write("queues.ensure", tenant=tenant, names=missing, **labels)
             else:
-                rows = await self._port.read("queues.found", tenant=tenant, names=missing)
+                rows = await self._runner.read("queues.found", tenant=tenant, names=missing)
             found |= {queue.name: queue for queue in (struct(Queue, row) for row in rows)}
             if not make:
                 break
-            if not rows and not await self._port.read("queues.tenant_id", tenant=tenant):
+            if not rows and not await self._runner.read("queues.tenant_id", tenant=tenant):
                 raise NotFound(f"there is no tenant {tenant!r}")
         return [found[name] for name in dict.fromkeys(names) if name in found]
 
@@ -111,7 +120,7 @@ class Queues(Family):
         Conflict if a spec in force declares the queue encrypted and the options do not encrypt it.
         """
 
-        async def work(transaction: Transaction) -> Queue | None:
+        async def work(transaction: DatabaseTransaction) -> Queue | None:
             found = [struct(Queue, row) for row in await transaction.run("queues.lock", tenant=tenant, names=[name])]
             if before is not None and [queue.options for queue in found] != [before]:
                 raise OptionsChanged(name)
@@ -127,39 +136,35 @@ class Queues(Family):
             await note_changes(transaction, [queue.id for queue in changed])
             return changed[0] if changed else None
 
-        while (queue := await self._port.transact(work)) is None:
+        while (queue := await self._runner.transact(work)) is None:
             await self.ensure(tenant, name, options)
         return queue
 
     async def declared(self, tenant: str, name: str) -> QueueOptions | None:
         """Return the options that a spec in force declares for the queue, or None if none declares it."""
-        found = one(DeclaredQueue, await self._port.read("queues.declared", tenant=tenant, name=name))
+        found = one(DeclaredQueue, await self._runner.read("queues.declared", tenant=tenant, name=name))
         return found.options if found else None
 
-    async def _reconfigure(self, transaction: Transaction, changes: Sequence[tuple[Queue, Queue]]) -> None:
+    async def _reconfigure(self, transaction: DatabaseTransaction, changes: Sequence[tuple[Queue, Queue]]) -> None:
         """Give queues, whose rows the caller holds, other options and labels. Conflict if one has partitions that
         cannot be what they would have to."""
-        shards = self._port.shards
         for before, after in changes:
-            if turns(before.options, after.options):
-                for shard in shards:
-                    if await transaction.run("queues.any_partition", shard=shard, queue_id=before.id):
-                        raise Conflict(TURNED)
+            turned = changes_ordering(before.options, after.options)
+            if turned and await transaction.run("queues.any_partition", queue_id=before.id):
+                raise Conflict(TURNED)
             values = {"options": as_json(after.options), "namespace": after.namespace, "task": after.task}
             await transaction.run("queues.configure", queue_id=before.id, **values)
         limited = [queue.id for queue, after in changes if after.options.max_size > 0 and queue.options.max_size == 0]
-        eased = [queue for queue, after in changes if eases(queue.options, after.options)]
+        eased = [queue for queue, after in changes if may_ready_lanes(queue.options, after.options)]
         # Partitions of all of them before any cursor, as everybody takes them.
         if touched := [*limited, *(queue.id for queue in eased)]:
             for lock in ("queues.lock_partitions", "queues.lock_cursors"):
-                for shard in shards:
-                    await transaction.lock(lock, shard=shard, queue_ids=touched)
+                await transaction.lock(lock, queue_ids=touched)
         for queue_id in limited:
-            await recount(self._port, transaction, queue_id)
+            await recount(transaction, queue_id)
         for queue in eased:
             slept = {"delay_seconds": queue.options.delay_seconds, "window_seconds": queue.options.window_seconds}
-            for shard in shards:
-                await transaction.run("queues.wake", shard=shard, queue_id=queue.id, **slept)
+            await transaction.run("queues.wake", queue_id=queue.id, **slept)
 
     async def delete(self, tenant: str, name: str) -> bool:
         """Remove the queue with its partitions, messages, groups and dead letters; False if it was not there.
@@ -168,18 +173,18 @@ class Queues(Family):
         same name made later is another one, and empty.
         """
 
-        async def work(transaction: Transaction) -> bool:
+        async def work(transaction: DatabaseTransaction) -> bool:
             ids = [row[0] for row in await transaction.run("queues.lock", tenant=tenant, names=[name])]
             for id in ids:
                 await transaction.run("queues.drop", queue_id=id)
             await note_changes(transaction, ids)
             return bool(ids)
 
-        deleted = await self._port.transact(work)
+        deleted = await self._runner.transact(work)
         await self.purge()
         return deleted
 
-    async def declare(self, transaction: Transaction, change: SpecChange) -> dict[str, int]:
+    async def declare(self, transaction: DatabaseTransaction, change: SpecChange) -> dict[str, int]:
         """Make, configure and delete the queues of a spec. Returns the ids of all queues that the change names, by
         name, for `note_changes`. Rows are locked by id, as everybody locks them."""
         tenant = change.tenant
@@ -187,17 +192,17 @@ class Queues(Family):
         for name in sorted(name for name, queue in wanted.items() if queue.before is None):
             # Its options are those that it is to have: nothing of it has to be counted or woken.
             if not await _make(transaction, tenant, name, wanted[name].after, labels_of(name)):
-                raise changed_meanwhile(name)
+                raise changed_concurrently(name)
         rows = await transaction.run(
             "queues.lock", tenant=tenant, names=[*wanted, *change.queues_gone, *change.mapped, *change.unmapped]
         )
         found = [struct(Queue, row) for row in rows]
         if missing := wanted.keys() - {queue.name for queue in found}:
-            raise changed_meanwhile(min(missing))
+            raise changed_concurrently(min(missing))
         old = [queue for queue in found if queue.name in wanted and wanted[queue.name].before is not None]
         for queue in old:
             if queue.options != wanted[queue.name].before:
-                raise changed_meanwhile(queue.name)
+                raise changed_concurrently(queue.name)
         configured = [msgspec.structs.replace(queue, options=wanted[queue.name].after) for queue in old]
         await self._reconfigure(transaction, [*zip(old, configured, strict=True)])
         for queue in found:
@@ -208,96 +213,88 @@ class Queues(Family):
     async def purge(self) -> None:
         """Remove the rows of deleted queues, also of those that a broker which died was removing."""
         try:
-            for (queue_id,) in await self._port.read("queues.purges"):
-                for shard in self._port.shards:
-                    while value(await self._port.write("queues.purge", shard=shard, queue_id=queue_id)):
-                        pass
-                await self._port.write("queues.delete_purge", queue_id=queue_id)
+            for (queue_id,) in await self._runner.read("queues.purges"):
+                while await self._runner.writes.purge_queue(queue_id):
+                    pass
+                await self._runner.write("queues.delete_purge", queue_id=queue_id)
         except Unavailable as error:
             _log.warning("cannot delete rows of deleted queues before the next start: %s", error)
 
-    async def born(self, queue_id: int, names: Sequence[str]) -> List[Partition]:
-        """The named partitions in the order asked, made empty where missing, each with a cursor for every group.
+    async def ensure_partitions(self, queue_id: int, names: Sequence[str]) -> list[Partition]:
+        """Return the named partitions in the given order. Creates the missing ones, with a cursor for every group.
 
-        NotFound if the queue is gone.
+        Raises NotFound if the queue does not exist.
         """
-        found = {partition.name: partition for partition in await self.born_all({queue_id: names})}
+        found = {partition.name: partition for partition in await self.ensure_partitions_of({queue_id: names})}
         if len(found) < len(set(names)):
-            raise gone(queue_id)
+            raise no_such_queue(queue_id)
         return [found[name] for name in names]
 
-    async def born_all(self, wanted: Mapping[int, Collection[str]], *, make: bool = True) -> List[Partition]:
-        """Partitions by the ids of their queues, in one step for each shard; those that are missing made, or left out.
-        Of a queue that is gone there is none."""
-        by_shard: dict[int, set[tuple[int, str]]] = defaultdict(set)
-        for queue_id, names in wanted.items():
-            by_shard[self._shard_of(queue_id)].update((queue_id, name) for name in names)
-        run = self._port.write if make else self._port.read
-        found: List[Partition] = []
-        for shard, pairs in sorted(by_shard.items()):
-            queue_ids, names = (list(column) for column in zip(*sorted(pairs), strict=True)) if pairs else ([], [])
-            rows = await run("queues.born", shard=shard, queue_ids=queue_ids, names=names, make=make)
-            found += [struct(Partition, row) for row in rows]
-        return found
+    async def ensure_partitions_of(
+        self, wanted: Mapping[int, Collection[str]], *, make: bool = True
+    ) -> list[Partition]:
+        """Return partitions of several queues. Missing ones are created if `make`, or else left out. An unknown queue
+        has none."""
+        pairs = sorted({(queue_id, name) for queue_id, names in wanted.items() for name in names})
+        dialect = self._runner.writes if make else self._runner.reads
+        rows = await dialect.ensure_partitions([id for id, _ in pairs], [name for _, name in pairs], make=make)
+        return [struct(Partition, row) for row in rows]
 
     async def set_priority(self, partition: PartitionId, priority: int) -> bool:
         """From now on serve the lanes of a partition as if they had waited PRIORITY_SECONDS longer for each level of
         priority (0 to 9), those that are ready now too; False if it is not there. So the higher priority comes first,
         among equals who is ready longest, and nobody waits for ever."""
-        where = {"shard": partition.shard, "partition_id": partition.id}
-        return bool(value(await self._port.write("queues.set_priority", seconds=priority * PRIORITY_SECONDS, **where)))
+        lead: dict[str, Value] = {"partition_id": partition.id, "seconds": priority * PRIORITY_SECONDS}
+        return bool(value(await self._runner.write("queues.set_priority", **lead)))
 
     async def partition(self, id: PartitionId, tenant: str | None = None) -> Partition | None:
         """By an id; with a `tenant`, as of every id that a client names, None also of another tenant's."""
-        where: dict[str, Value] = {"shard": id.shard, "partition_id": id.id}
-        return one(Partition, await self._port.read("queues.partition", tenant=tenant, **where))
+        return one(Partition, await self._runner.read("queues.partition", tenant=tenant, partition_id=id.id))
 
     async def named(self, queue_id: int, name: str) -> Partition | None:
         """The partition of this name, not made if it is missing."""
-        shard = self._shard_of(queue_id)
-        return one(Partition, await self._port.read("queues.named", shard=shard, queue_id=queue_id, name=name))
+        return one(Partition, await self._runner.read("queues.named", queue_id=queue_id, name=name))
 
-    async def changes(self, since: int) -> tuple[int, List[int] | None]:
+    async def changes(self, since: int) -> tuple[int, list[int] | None]:
         """The version of the catalogue, which rises when a queue is configured or deleted, and the queues that changed
         after version `since`; None when that is too long ago to know."""
-        [row] = await self._port.read("queues.changes", since=since)
+        [row] = await self._runner.read("queues.changes", since=since)
         version, found = struct(_Changes, row)
         return version, found if len(found) == version - since else None
 
     async def depth(self, queue_id: int) -> int:
         """Messages not yet finished by every group; all retained ones while there is no group."""
 
-        async def look(view: View) -> int:
+        async def read(view: View) -> int:
             found = await view.run("queues.depth", queue_id=queue_id)
             if not found:
-                raise gone(queue_id)
+                raise no_such_queue(queue_id)
             [[depth, limit]] = found
-            return int(depth) if limit else await _count(self._port, view, queue_id)
+            return int(depth) if limit else await _count(view, queue_id)
 
-        return await self._port.view(look)
+        return await self._runner.view(read)
 
 
-async def recount(port: Port, transaction: Transaction, queue_id: int) -> None:
+async def recount(transaction: DatabaseTransaction, queue_id: int) -> None:
     """Count a limited queue's depth anew. The caller holds the queue's row, so that no push or ack moves it
     meanwhile."""
-    depth = await _count(port, transaction, queue_id)
+    depth = await _count(transaction, queue_id)
     await transaction.run("queues.set_depth", queue_id=queue_id, depth=depth)
 
 
-async def _count(port: Port, view: View, queue_id: int) -> int:
-    found = [await view.run("queues.unfinished", shard=shard, queue_id=queue_id) for shard in port.shards]
-    return sum(map(value, found))
+async def _count(view: View, queue_id: int) -> int:
+    return await view.dialect.count_unfinished(queue_id)
 
 
 async def _make(
-    transaction: Transaction, tenant: str, name: str, options: QueueOptions, labels: tuple[str, str]
-) -> List[Queue]:
+    transaction: DatabaseTransaction, tenant: str, name: str, options: QueueOptions, labels: tuple[str, str]
+) -> list[Queue]:
     """The queue, or nothing if it was there."""
     values = {"tenant": tenant, "name": name, "namespace": labels[0], "task": labels[1], "options": as_json(options)}
     return [struct(Queue, row) for row in await transaction.run("queues.make", **values)]
 
 
-async def note_changes(transaction: Transaction, queue_ids: Sequence[int]) -> None:
+async def note_changes(transaction: DatabaseTransaction, queue_ids: Sequence[int]) -> None:
     """Last in a transaction: until its commit other changes wait, so that versions rise in commit order."""
     version = 0
     for queue_id in queue_ids:
@@ -307,9 +304,9 @@ async def note_changes(transaction: Transaction, queue_ids: Sequence[int]) -> No
         await transaction.run("queues.forget_changes", version=version - CHANGES_MAX)
 
 
-def gone(queue_id: int) -> NotFound:
+def no_such_queue(queue_id: int) -> NotFound:
     return NotFound(f"queue {queue_id} is not there (any more)")
 
 
-def changed_meanwhile(name: str) -> Conflict:
+def changed_concurrently(name: str) -> Conflict:
     return Conflict(f"queue {name!r:.80} was changed meanwhile; plan again")

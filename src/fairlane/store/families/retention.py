@@ -13,9 +13,17 @@ from functools import partial
 from typing import Final, TypeVar
 
 from fairlane.errors import LeaseLost
-from fairlane.model.retention import HISTORY_SECONDS, PARTITION_HISTORY_SECONDS, Expired, Retained, Step
+from fairlane.model.retention import HISTORY_SECONDS, PARTITION_HISTORY_SECONDS, Expired, Retained, RetentionStep
 from fairlane.store.families.browse import YEAR_9999, Browse
-from fairlane.store.families.port import Family, Port, Row, Transaction, Value, Work, struct, value
+from fairlane.store.families.query import (
+    DatabaseTransaction,
+    Family,
+    QueryRunner,
+    TransactionBody,
+    Value,
+    struct,
+    value,
+)
 
 _COVER: Final = 1000
 _LETTERS: Final = 500
@@ -26,8 +34,8 @@ T = TypeVar("T")
 
 
 class Retention(Family):
-    def __init__(self, port: Port, browse: Browse) -> None:
-        super().__init__(port)
+    def __init__(self, runner: QueryRunner, browse: Browse) -> None:
+        super().__init__(runner)
         self._browse = browse
         self._surveyed = 0
         self._letters: list[tuple[int, int]] = []
@@ -35,73 +43,62 @@ class Retention(Family):
 
     async def due(self) -> bool:
         """Whether any queue has a rule or had one lately: otherwise a step would find nothing."""
-        return bool(value(await self._port.read("retention.due")))
+        return bool(value(await self._runner.read("retention.due")))
 
-    async def step(self, token: int, *, limit: int = 50) -> Step:
+    async def step(self, token: int, *, limit: int = 50) -> RetentionStep:
         """Look at up to `limit` partitions that are due and delete what may go. LeaseLost unless the token is that of
         the leader of RETENTION. What it costs depends on what is due, not on how many partitions there are."""
         if token != self._surveyed:
             self._letters = await self._fenced(token, self._survey)
             self._surveyed = token
-        more = await self._fenced(token, self._cover)
-        expired: list[Expired] = []
-        for shard in self._port.shards:
-            rows = await self._fenced(token, partial(_look, shard=shard, limit=limit))
-            for queue_id, rule, messages, unread in rows:
-                if rule == "looked":
-                    more = more or messages == limit
-                else:
-                    expired.append(Expired(queue_id, rule, messages, unread))
-            for queue_id, seconds in self._letters:
-                work = partial(_expire_letters, shard=shard, queue_id=queue_id, seconds=seconds)
-                gone = await self._fenced(token, work)
-                expired += [gone] if gone.messages else []
-                more = more or gone.messages == _LETTERS
-        return Step(expired, await self._browse.trim_some(_TRIMS) or more)
+        more = await self._fenced(token, self._schedule_partitions)
+        expired, checked = await self._fenced(token, partial(_expire_due, limit=limit))
+        more = more or checked == limit
+        for queue_id, seconds in self._letters:
+            gone = await self._fenced(token, partial(_expire_letters, queue_id=queue_id, seconds=seconds))
+            expired += [gone] if gone.messages else []
+            more = more or gone.messages == _LETTERS
+        return RetentionStep(expired, await self._browse.trim_some(_TRIMS) or more)
 
-    async def _fenced(self, token: int, work: Work[T]) -> T:
+    async def _fenced(self, token: int, work: TransactionBody[T]) -> T:
         """Do work as the leader: nobody else can become it before this is committed."""
 
-        async def fenced(transaction: Transaction) -> T:
+        async def fenced(transaction: DatabaseTransaction) -> T:
             if not await transaction.run("retention.fence", token=token):
                 raise LeaseLost("another broker leads retention now, or may")
             return await work(transaction)
 
-        return await self._port.transact(fenced)
+        return await self._runner.transact(fenced)
 
-    async def _survey(self, transaction: Transaction) -> list[tuple[int, int]]:
+    async def _survey(self, transaction: DatabaseTransaction) -> list[tuple[int, int]]:
         """Find queues whose rules changed; those with a rule for dead letters, with its seconds."""
         await transaction.run("retention.rules_gone")
-        await transaction.run("retention.rules_changed", shard=self._port.shards[0])
-        for shard in self._port.shards:
-            await transaction.run("retention.forget_minutes", shard=shard, seconds=HISTORY_SECONDS)
-            await transaction.run("retention.forget_hours", shard=shard, seconds=PARTITION_HISTORY_SECONDS)
+        await transaction.run("retention.rules_changed")
+        await transaction.run("retention.forget_minutes", seconds=HISTORY_SECONDS)
+        await transaction.run("retention.forget_hours", seconds=PARTITION_HISTORY_SECONDS)
         return [(id, seconds) for id, seconds in await transaction.run("retention.letters_ruled")]
 
-    async def _cover(self, transaction: Transaction) -> bool:
-        """Let partitions of a queue whose rules changed be looked at, some of them; whether more may be left."""
+    async def _schedule_partitions(self, transaction: DatabaseTransaction) -> bool:
+        """Make some partitions of a queue whose rules changed due. Returns True if more may be left."""
         found = await transaction.run("retention.next_cover")
-        for queue_id, shard, after in found:
-            where: dict[str, Value] = {"shard": shard, "queue_id": queue_id}
-            last = value(await transaction.run("retention.cover", after=after, limit=_COVER, **where))
-            if last is None:
-                shard = next((one for one in self._port.shards if one > shard), None)
-            await transaction.run("retention.covered", **where | {"shard": shard, "after": last or ""})
+        for queue_id, after in found:
+            last = value(await transaction.run("retention.cover", queue_id=queue_id, after=after, limit=_COVER))
+            await transaction.run("retention.covered", queue_id=queue_id, after=last)
         return bool(found)
 
     async def history(self, queue_ids: Sequence[int], *, since: int, until: int) -> list[Retained]:
         """What went in this time, oldest first; kept for HISTORY_SECONDS."""
         bounds = {"since": since // _MINUTE * _MINUTE, "until": min(until, YEAR_9999)}
-        rows = await self._port.read("retention.history", shards=self._port.shards, queue_ids=queue_ids, **bounds)
+        rows = await self._runner.read("retention.history", queue_ids=queue_ids, **bounds)
         return [struct(Retained, row) for row in rows]
 
 
-async def _look(transaction: Transaction, *, shard: int, limit: int) -> list[Row]:
-    return await transaction.run("retention.expire", shard=shard, limit=limit)
+async def _expire_due(transaction: DatabaseTransaction, *, limit: int) -> tuple[list[Expired], int]:
+    return await transaction.dialect.expire_messages(limit)
 
 
-async def _expire_letters(transaction: Transaction, *, shard: int, queue_id: int, seconds: int) -> Expired:
-    where: dict[str, Value] = {"shard": shard, "queue_id": queue_id}
+async def _expire_letters(transaction: DatabaseTransaction, *, queue_id: int, seconds: int) -> Expired:
+    where: dict[str, Value] = {"queue_id": queue_id}
     rows = await transaction.run("retention.expire_letters", seconds=seconds, limit=_LETTERS, **where)
     letters = Counter(name for name, _ in rows)
     unread = Counter(name for name, replayed_at in rows if replayed_at is None)

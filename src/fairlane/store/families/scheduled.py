@@ -8,7 +8,6 @@ order in which they are due.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from builtins import list as List  # the family has a verb of that name
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -31,14 +30,14 @@ from fairlane.store.contract.values import (
     Duplicates,
     Full,
     Gone,
-    Locked,
     OperationsAhead,
+    PartitionLocked,
     PushResult,
     ScheduledSlice,
     Slice,
     Stored,
 )
-from fairlane.store.families.port import Family, Value, value
+from fairlane.store.families.query import Family, Value
 from fairlane.wire.scheduled import ScheduledMessage
 
 MESSAGES_MAX: Final = 100
@@ -52,7 +51,7 @@ Id = TypeVar("Id")
 
 class ScheduledMessages(Family, ABC):
     @abstractmethod
-    async def add(self, parts: Sequence[ScheduledSlice]) -> List[Added | Duplicates | Gone]:
+    async def add(self, parts: Sequence[ScheduledSlice]) -> list[Added | Duplicates | Gone]:
         """Store each part, all of it or nothing, and say which, in order; at most one part a partition and call. A
         given id that waits in the partition already makes its part `Duplicates`, and so does one that is stored there
         and younger than `dedup_seconds`. `Gone`: look again."""
@@ -65,7 +64,7 @@ class ScheduledMessages(Family, ABC):
 
     async def cancel(self, partition: PartitionId, transaction_id: str) -> bool:
         """Forget the message; False if it does not wait (any more)."""
-        return await self._change(partition, transaction_id, move=False, due_at=None, delay_ms=0) is not None
+        return await self._change(partition, transaction_id, move=False) is not None
 
     async def reschedule(
         self, partition: PartitionId, transaction_id: str, *, due_at: int | None = None, delay_ms: int = 0
@@ -74,41 +73,46 @@ class ScheduledMessages(Family, ABC):
         (any more)."""
         return await self._change(partition, transaction_id, move=True, due_at=due_at, delay_ms=delay_ms)
 
-    async def _change(self, partition: PartitionId, transaction_id: str, **change: Value) -> int | None:
+    async def _change(
+        self, partition: PartitionId, transaction_id: str, *, move: bool, due_at: int | None = None, delay_ms: int = 0
+    ) -> int | None:
         key, id_ms = id_facts(transaction_id)
-        change |= {"keys": [key, id_key(transaction_id, salt=1)], "id_ms": NO_ID_TIME if id_ms is None else id_ms}
-        change |= {"transaction_id": encode(transaction_id), "new_id": UUID(uuid7())}
-        found: int | None = value(
-            await self._port.write("scheduled.change", shard=partition.shard, partition_id=partition.id, **change)
+        return await self._runner.writes.change_scheduled(
+            partition.id,
+            encode(transaction_id),
+            [key, id_key(transaction_id, salt=1)],
+            NO_ID_TIME if id_ms is None else id_ms,
+            UUID(uuid7()),
+            move=move,
+            due_at=due_at,
+            delay_ms=delay_ms,
         )
-        return found
 
-    async def list(
+    async def page(
         self, queue: Queue, *, after: tuple[int, str] | None = None, limit: int = 100
-    ) -> List[ScheduledMessage]:
+    ) -> list[ScheduledMessage]:
         """What waits, next due first; `after` is (deliver_at, id) of the last one seen."""
         at, id = after or (-1, "")
         page: dict[str, Value] = {"queue_id": queue.id, "after_at": at, "after_id": id, "limit": limit}
         found = []
-        for shard in self._port.shards:
-            for partition_id, name, head, due_at in await self._port.read("scheduled.list", shard=shard, **page):
-                message_id, transaction_id = ids_of(head)
-                found.append(
-                    ScheduledMessage(
-                        id=message_id,
-                        transaction_id=transaction_id,
-                        queue=queue.name,
-                        partition=name,
-                        partition_id=str(PartitionId(shard, partition_id)),
-                        deliver_at=Moment(due_at),
-                    )
+        for partition_id, name, head, due_at in await self._runner.read("scheduled.page", **page):
+            message_id, transaction_id = ids_of(head)
+            found.append(
+                ScheduledMessage(
+                    id=message_id,
+                    transaction_id=transaction_id,
+                    queue=queue.name,
+                    partition=name,
+                    partition_id=str(PartitionId(0, partition_id)),
+                    deliver_at=Moment(due_at),
                 )
-        return sorted(found, key=lambda one: (one.deliver_at, one.id))[:limit]
+            )
+        return found
 
     async def next_in(self) -> int | None:
         """Microseconds until the next message of any queue is due, below 0 if it is late; None if none waits."""
-        found = [await self._port.read("scheduled.next_at", shard=shard) for shard in self._port.shards]
-        return min((next_at - now for [[next_at, now]] in found if next_at is not None), default=None)
+        [[next_at, now]] = await self._runner.read("scheduled.next_at")
+        return None if next_at is None else next_at - now
 
 
 class ScheduledSegment(msgspec.Struct):
@@ -131,8 +135,8 @@ def segments_of(part: ScheduledSlice) -> Iterator[ScheduledSegment]:
         yield from _cut(part, True, delayed, [part.delay_ms[index] * 1000 for index in delayed])
 
 
-def twins(part: Slice) -> list[Duplicate]:
-    """Messages whose given id another one before them has."""
+def repeated_ids(part: Slice) -> list[Duplicate]:
+    """Return the messages whose given id an earlier message of the slice has."""
     if True not in part.given or len(set(part.keys)) == len(part.keys):
         return []
     seen: dict[int, int] = {}
@@ -162,7 +166,7 @@ def _cut(part: ScheduledSlice, relative: bool, items: list[int], due: list[int])
         yield ScheduledSegment(relative, [items[one] for one in some], [due[one] for one in some])
 
 
-class Opened(msgspec.Struct, Generic[Id]):
+class OpenedSegment(msgspec.Struct, Generic[Id]):
     """A segment of which some messages are due."""
 
     id: Id
@@ -202,17 +206,19 @@ class Opened(msgspec.Struct, Generic[Id]):
             low = high
 
 
-def oldest(opened: Sequence[Opened[Id]], cut: int | None) -> list[Due]:
+def oldest(opened: Sequence[OpenedSegment[Id]], cut: int | None) -> list[Due]:
     """Messages that are due, in that order. Nothing behind `cut`, where a segment that was not opened begins."""
     messages = [message for segment in opened for message in segment.messages() if cut is None or message.due_at <= cut]
     return sorted(messages, key=lambda one: (one.due_at, one.message_id))
 
 
-class Progress(msgspec.Struct, Generic[Id]):
-    """Progress of a segment some of whose messages were appended: `gone` messages, from the first that was not taken;
-    the segment is over, or `next_at` is when to look at it again, None after a pause."""
+class SegmentProgress(msgspec.Struct, Generic[Id]):
+    """Progress of a segment after some of its messages were appended.
 
-    segment: Opened[Id]
+    `gone` counts messages from the first that was not taken. Unless the segment is finished, `next_at` is when to read
+    it again, None after a pause."""
+
+    segment: OpenedSegment[Id]
     gone: int
     next_at: int | None
     holes: list[int]
@@ -221,11 +227,13 @@ class Progress(msgspec.Struct, Generic[Id]):
     """Of all that are gone."""
 
     @property
-    def over(self) -> bool:
+    def is_finished(self) -> bool:
         return self.segment.taken + self.gone + len(self.holes) == self.segment.n
 
 
-def progress_of(opened: Sequence[Opened[Id]], done: Sequence[Due], postponed: Sequence[Due]) -> list[Progress[Id]]:
+def progress_of(
+    opened: Sequence[OpenedSegment[Id]], done: Sequence[Due], postponed: Sequence[Due]
+) -> list[SegmentProgress[Id]]:
     gone: dict[object, set[int]] = {}
     for message in done:
         gone.setdefault(message.segment, set()).add(message.index)
@@ -239,7 +247,7 @@ def progress_of(opened: Sequence[Opened[Id]], done: Sequence[Due], postponed: Se
         holes = sorted(index for index in indexes if index >= segment.taken + many)
         next_at = None if segment.id in paused else ([*segment.due, segment.next_due])[many]
         keys = [segment.keys[index - segment.taken] for index in sorted(indexes)]
-        found.append(Progress(segment, many, next_at, holes, keys))
+        found.append(SegmentProgress(segment, many, next_at, holes, keys))
     return found
 
 
@@ -268,8 +276,7 @@ class Appending:
     """Due messages on their way into the log, in the order they are due: which become which slices, and what to do with
     those that a push refused."""
 
-    def __init__(self, shard: int, rows: Sequence[Due]) -> None:
-        self._shard = shard
+    def __init__(self, rows: Sequence[Due]) -> None:
         self.left: dict[int, list[Due]] = defaultdict(list)
         """By partition."""
         for row in rows:
@@ -288,7 +295,7 @@ class Appending:
                 self.done += self.left.pop(partition_id)
         return [
             Slice(
-                partition=PartitionId(self._shard, partition_id),
+                partition=PartitionId(0, partition_id),
                 queue_id=rows[0].queue_id,
                 options=options[rows[0].queue_id],
                 fragments=[row.message for row in rows],
@@ -310,15 +317,15 @@ class Appending:
                 self.appended[part.queue_id] += len(part.fragments)
                 self.done += self.left.pop(id)
             elif isinstance(result, Duplicates):
-                self._known(id, result)
+                self._drop_known(id, result)
             elif isinstance(result, Full):
                 full.setdefault(part.queue_id, (result, []))[1].append(id)
-            elif isinstance(result, OperationsAhead | Locked):
+            elif isinstance(result, OperationsAhead | PartitionLocked):
                 self.postponed += self.left.pop(id)
             else:
                 gone.append((part.queue_id, self.left[id][0].partition_name))
         for refusal, ids in full.values():
-            self._make_room(refusal, ids)
+            self._keep_what_fits(refusal, ids)
         return gone
 
     def move(self, name: str, queue_id: int, partition_id: int) -> None:
@@ -327,7 +334,7 @@ class Appending:
             if id != partition_id and (rows[0].queue_id, rows[0].partition_name) == (queue_id, name):
                 self.left[partition_id] += self.left.pop(id)
 
-    def _known(self, partition_id: int, result: Duplicates) -> None:
+    def _drop_known(self, partition_id: int, result: Duplicates) -> None:
         rows = self.left.pop(partition_id)
         same = {one.index for one in result.found if one.transaction_id == rows[one.index].transaction_id}
         for one in result.found:
@@ -337,8 +344,8 @@ class Appending:
         if left := [row for index, row in enumerate(rows) if index not in same]:
             self.left[partition_id] = left
 
-    def _make_room(self, refusal: Full, ids: list[int]) -> None:
-        """The first of a full queue's messages that fit go on, the others wait."""
+    def _keep_what_fits(self, refusal: Full, ids: list[int]) -> None:
+        """Keep the first messages of a full queue that fit, and postpone the others."""
         rows = sorted((row for id in ids for row in self.left.pop(id)), key=lambda row: (row.due_at, row.message_id))
         room = max(0, refusal.capacity - refusal.depth)
         self.postponed += rows[room:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlane.store.families.port import Family, Transaction
+from fairlane.store.families.query import DatabaseTransaction, Family
 from fairlane.store.families.queues import KEYS, note_changes
 
 SESSIONS_MAX = 100
@@ -31,18 +31,18 @@ class Sessions(Family):
     async def add(self, session: Session) -> None:
         """Store a session, and delete those that are over and those that are too many of its owner."""
 
-        async def work(transaction: Transaction) -> None:
+        async def work(transaction: DatabaseTransaction) -> None:
             await transaction.run("sessions.forget", tenant=session.tenant, owner=session.owner, keep=SESSIONS_MAX - 1)
             await transaction.run("sessions.add", **msgspec.structs.asdict(session))
             await note_changes(transaction, [KEYS])
 
-        await self._port.transact(work)
+        await self._runner.transact(work)
 
     async def end(self, hash: bytes) -> None:
         """Delete a session. A second time changes nothing."""
 
-        async def work(transaction: Transaction) -> None:
+        async def work(transaction: DatabaseTransaction) -> None:
             ended = await transaction.run("sessions.end", hash=hash)
             await note_changes(transaction, [KEYS] if ended else [])
 
-        await self._port.transact(work)
+        await self._runner.transact(work)

@@ -5,7 +5,6 @@ as long as it has the revision that it had then."""
 
 from __future__ import annotations
 
-from builtins import list as List  # the family has a verb of that name
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,14 +13,14 @@ import msgspec
 from fairlane.errors import Conflict, LeaseLost, SealError
 from fairlane.model.ids import PartitionId
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
-from fairlane.store.families.port import Family, Transaction, Value, as_json, one, struct
+from fairlane.store.families.query import DatabaseTransaction, Family, Value, as_json, one, struct
 from fairlane.wire.sources import SourceView
 
 _NOWHERE = PartitionId(0, 0)
 """Records belong to no partition."""
 
 
-class Source(SourceView):
+class StoredSource(SourceView):
     """A source, as it is stored."""
 
     id: int
@@ -61,63 +60,64 @@ class SourceStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sources(Family):
-    async def lease(self, tenant: str, name: str, *, seconds: int) -> Source | None:
+    async def lease(self, tenant: str, name: str, *, seconds: int) -> StoredSource | None:
         """The source, made if it is not there, under a lease with a token greater than every token before it; None
         while another has a lease."""
-        return one(Source, await self._port.write("sources.lease", tenant=tenant, name=name, seconds=seconds))
+        return one(StoredSource, await self._runner.write("sources.lease", tenant=tenant, name=name, seconds=seconds))
 
-    async def keep(self, tenant: str, name: str, token: int, *, seconds: int) -> Source | None:
+    async def keep(self, tenant: str, name: str, token: int, *, seconds: int) -> StoredSource | None:
         """Let the lease end so many seconds from now; None if it ended, or there is a newer one."""
         return one(
-            Source, await self._port.write("sources.keep", tenant=tenant, name=name, token=token, seconds=seconds)
+            StoredSource,
+            await self._runner.write("sources.keep", tenant=tenant, name=name, token=token, seconds=seconds),
         )
 
     async def release(self, tenant: str, name: str, token: int) -> bool:
         """Let the lease end now; False if it ended before."""
-        return bool(await self._port.write("sources.release", tenant=tenant, name=name, token=token))
+        return bool(await self._runner.write("sources.release", tenant=tenant, name=name, token=token))
 
-    async def get(self, tenant: str, name: str) -> Source | None:
-        return one(Source, await self._port.read("sources.get", tenant=tenant, name=name))
+    async def get(self, tenant: str, name: str) -> StoredSource | None:
+        return one(StoredSource, await self._runner.read("sources.get", tenant=tenant, name=name))
 
-    async def list(self, tenant: str) -> List[Source]:
+    async def all(self, tenant: str) -> list[StoredSource]:
         """By name."""
-        return [struct(Source, row) for row in await self._port.read("sources.list", tenant=tenant)]
+        return [struct(StoredSource, row) for row in await self._runner.read("sources.all", tenant=tenant)]
 
     async def delete(self, tenant: str, name: str) -> bool:
         """Forget it with all that is known of its records; False if it was not there."""
 
-        async def work(transaction: Transaction) -> bool:
+        async def work(transaction: DatabaseTransaction) -> bool:
             found = await transaction.run("sources.delete", tenant=tenant, name=name)
             for (id,) in found:
                 await transaction.run("sources.delete_records", source_id=id)
                 await transaction.run("sources.delete_copies", source_id=id)
             return bool(found)
 
-        return await self._port.transact(work)
+        return await self._runner.transact(work)
 
-    async def known(self, source_id: int, keys: Sequence[str]) -> dict[str, str]:
-        """The hashes of those of these records that are known."""
-        return dict(await self._port.read("sources.known", source_id=source_id, keys=as_json(keys)))
+    async def hashes(self, source_id: int, keys: Sequence[str]) -> dict[str, str]:
+        """Return the hashes of the records that are known, by key."""
+        return dict(await self._runner.read("sources.hashes", source_id=source_id, keys=list(keys)))
 
-    async def unseen(self, source_id: int, sweep: int, *, limit: int) -> List[tuple[str, int]]:
+    async def not_seen_since(self, source_id: int, sweep: int, *, limit: int) -> list[tuple[str, int]]:
         """Return the key and the size of records that were last seen before this sweep."""
-        found = await self._port.read("sources.unseen", source_id=source_id, sweep=sweep, limit=limit)
+        found = await self._runner.read("sources.not_seen_since", source_id=source_id, sweep=sweep, limit=limit)
         return [(key, size) for key, size in found]
 
     async def copies(self, source_id: int, keys: Sequence[str]) -> dict[str, Copy]:
         """Return the contents of records by key; null for one that is sealed under a key that this broker has not."""
-        found = await self._port.read("sources.copies", source_id=source_id, keys=as_json(keys))
+        found = await self._runner.read("sources.copies", source_id=source_id, keys=list(keys))
         return {key: Copy(key, partition, await self._opened(source_id, key, data)) for key, partition, data in found}
 
     async def _opened(self, source_id: int, key: str, data: bytes) -> bytes:
         try:
-            return await self._port.codec.open(_NOWHERE, bytes(data), _bound_to(source_id, key))
+            return await self._runner.codec.open(_NOWHERE, bytes(data), _bound_to(source_id, key))
         except SealError:  # the key may have gone with its queue, and the event is due all the same
             return b"null"
 
     async def commit(
         self, step: SourceStep, acks: Sequence[LaneAck], slices: Sequence[Slice]
-    ) -> tuple[List[AckResult], List[PushResult]]:
+    ) -> tuple[list[AckResult], list[PushResult]]:
         """`Messages.transact` and the step in the same transaction: all of it, or nothing. Conflict if the source has
         another revision by now, LeaseLost if the token is not that of a live lease."""
         copies: dict[str, Value] = {
@@ -127,12 +127,12 @@ class Sources(Family):
             "data": await self._sealed(step, slices),
         }
         values: dict[str, Value] = msgspec.structs.asdict(step)
-        values |= {"seen": as_json(dict(step.seen)), "gone": as_json(step.gone)}
+        values |= {"seen": as_json(dict(step.seen)), "gone": list(step.gone)}
 
-        async def begin(transaction: Transaction) -> None:
+        async def begin(transaction: DatabaseTransaction) -> None:
             if not await transaction.run("sources.step", **values):
                 raise _refusal(
-                    step, one(Source, await transaction.run("sources.get", tenant=step.tenant, name=step.name))
+                    step, one(StoredSource, await transaction.run("sources.get", tenant=step.tenant, name=step.name))
                 )
             await transaction.run("sources.see", **values)
             if step.copies:
@@ -141,11 +141,11 @@ class Sources(Family):
                 await transaction.run("sources.forget", **values)
                 await transaction.run("sources.forget_copies", **values)
 
-        return await self._port.transact_messages(acks, slices, begin=begin)
+        return await self._runner.transact_messages(acks, slices, begin=begin)
 
-    async def _sealed(self, step: SourceStep, slices: Sequence[Slice]) -> List[bytes]:
+    async def _sealed(self, step: SourceStep, slices: Sequence[Slice]) -> list[bytes]:
         """Return the contents as they are stored: sealed if the messages about them are."""
-        codec = self._port.codec
+        codec = self._runner.codec
         for part in slices:  # all are of one queue
             if step.copies and await codec.seals(part.queue_id, part.options):
                 return [
@@ -160,7 +160,7 @@ def _bound_to(source_id: int, key: str) -> str:
     return f"record {source_id} {key}"
 
 
-def _refusal(step: SourceStep, source: Source | None) -> Conflict:
+def _refusal(step: SourceStep, source: StoredSource | None) -> Conflict:
     if source is None or source.id != step.source_id or source.revision != step.before:
         return Conflict(f"source {step.name!r:.80} is not at this revision any more")
     return LeaseLost(f"the lease of source {step.name!r:.80} ended")

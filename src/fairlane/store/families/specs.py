@@ -12,8 +12,8 @@ from fairlane.model.moment import Moment
 from fairlane.model.names import COMMANDS
 from fairlane.model.queue import QueueOptions
 from fairlane.store.families.groups import Groups
-from fairlane.store.families.port import Family, Port, Transaction, Value, as_json, one, struct
-from fairlane.store.families.queues import SPECS, Queues, changed_meanwhile, note_changes
+from fairlane.store.families.query import DatabaseTransaction, Family, QueryRunner, Value, as_json, one, struct
+from fairlane.store.families.queues import SPECS, Queues, changed_concurrently, note_changes
 from fairlane.store.families.schedules import Schedule, put_values
 from fairlane.wire.specs import SpecDetail, SpecHead
 
@@ -46,8 +46,8 @@ class SpecChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Specs(Family):
-    def __init__(self, port: Port, queues: Queues, groups: Groups) -> None:
-        super().__init__(port)
+    def __init__(self, runner: QueryRunner, queues: Queues, groups: Groups) -> None:
+        super().__init__(runner)
         self._queues = queues
         self._groups = groups
 
@@ -60,7 +60,7 @@ class Specs(Family):
         values: dict[str, Value] = {"tenant": change.tenant, **msgspec.structs.asdict(change.spec)}
         values["document"] = bytes(change.spec.raw).decode()
 
-        async def work(transaction: Transaction) -> SpecDetail:
+        async def work(transaction: DatabaseTransaction) -> SpecDetail:
             recorded = await transaction.run("specs.record", **values)
             if not recorded:
                 raise Conflict("another spec was applied meanwhile; plan again")
@@ -76,36 +76,36 @@ class Specs(Family):
             ids = await self._queues.declare(transaction, change)
             for name in change.mapped:
                 if name not in ids:
-                    raise changed_meanwhile(name)
-                await self._groups.begin(transaction, ids[name], COMMANDS, Subscription())
+                    raise changed_concurrently(name)
+                await self._groups.subscribe_in(transaction, ids[name], COMMANDS, Subscription())
             for name in change.unmapped:
                 if name in ids:
                     await self._groups.end(transaction, ids[name], COMMANDS)
             await note_changes(transaction, [*ids.values(), SPECS])
             return msgspec.structs.replace(change.spec, applied_at=Moment(recorded[0][0]))
 
-        applied = await self._port.transact(work)
+        applied = await self._runner.transact(work)
         if change.queues_gone:
             await self._queues.purge()
         return applied
 
     async def in_force(self, tenant: str) -> list[SpecDetail]:
         """The latest version of each app, by name."""
-        return [struct(SpecDetail, row) for row in await self._port.read("specs.in_force", tenant=tenant)]
+        return [struct(SpecDetail, row) for row in await self._runner.read("specs.in_force", tenant=tenant)]
 
     async def heads(self) -> dict[str, set[int]]:
         """The versions in force, by tenant."""
         found: dict[str, set[int]] = {}
-        for tenant, version in await self._port.read("specs.heads"):
+        for tenant, version in await self._runner.read("specs.heads"):
             found.setdefault(tenant, set()).add(version)
         return found
 
     async def get(self, tenant: str, version: int) -> SpecDetail | None:
-        return one(SpecDetail, await self._port.read("specs.get", tenant=tenant, version=version))
+        return one(SpecDetail, await self._runner.read("specs.get", tenant=tenant, version=version))
 
     async def versions(
         self, tenant: str, *, apps: Sequence[str] | None = None, before: int | None = None, limit: int = 100
     ) -> list[SpecHead]:
         """Of some apps or of all, newest first, without their texts; `before` is the last one seen."""
-        rows = await self._port.read("specs.versions", tenant=tenant, apps=apps, before=before, limit=limit)
+        rows = await self._runner.read("specs.versions", tenant=tenant, apps=apps, before=before, limit=limit)
         return [struct(SpecHead, row) for row in rows]

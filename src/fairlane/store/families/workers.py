@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from builtins import list as List  # the family has a verb of that name
 from typing import NamedTuple
 
-from fairlane.store.families.port import Family
+from fairlane.store.families.query import Family
 
 
 class Seen(NamedTuple):
@@ -19,13 +18,13 @@ class Seen(NamedTuple):
 class Workers(Family):
     async def beat(self, tenant: str, id: str, facts: str, *, keep_seconds: int) -> None:
         """A worker is alive and does this; those that were not for so long are forgotten."""
-        await self._port.write("workers.beat", tenant=tenant, id=id, facts=facts)
-        await self._port.write("workers.forget", seconds=keep_seconds)
+        await self._runner.write("workers.beat", tenant=tenant, id=id, facts=facts)
+        await self._runner.write("workers.forget", seconds=keep_seconds)
 
-    async def list(self, tenant: str, *, seconds: int) -> List[Seen]:
+    async def all(self, tenant: str, *, seconds: int) -> list[Seen]:
         """Those that were alive in the last seconds, by id."""
-        return [Seen(*row) for row in await self._port.read("workers.list", tenant=tenant, seconds=seconds)]
+        return [Seen(*row) for row in await self._runner.read("workers.all", tenant=tenant, seconds=seconds)]
 
-    async def leave(self, tenant: str, id: str) -> bool:
+    async def deregister(self, tenant: str, id: str) -> bool:
         """A worker ended; False if it was not known."""
-        return bool(await self._port.write("workers.leave", tenant=tenant, id=id))
+        return bool(await self._runner.write("workers.deregister", tenant=tenant, id=id))

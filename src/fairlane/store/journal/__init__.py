@@ -1,1 +1,1 @@
-"""The journal: one file of the broker, to which all its processes append, and which one of them drains."""
+"""The journal: a file to which all processes of a broker append, and which one of them drains."""

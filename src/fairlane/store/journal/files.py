@@ -1,7 +1,8 @@
-"""The journal files of a directory: which one a broker uses, and what others left.
+"""The journal files of a directory: the one that a broker uses, and leftovers of others.
 
-All processes of a broker use one file, known by their store; a broker of another store uses another. So brokers of
-different stores may lie in one directory. A file that nobody uses is anybody's: the URL of a store may change."""
+All processes of a broker use one file, identified by their store. Brokers of different stores use different files, so
+they may share a directory. Any broker may adopt an unused file, because the URL of a store may change.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +26,21 @@ from fairlane.store.statements import load
 
 SQL: Final = load("fairlane.store.journal", "journal.sql")
 CHOOSE_SECONDS: Final = 10.0
-"""For which a process waits while another of the directory chooses its file."""
+"""Timeout while another process of the directory chooses its file."""
 BUSY_SECONDS: Final = 5.0
-"""For which a writer waits for another process's commit."""
-_STEP: Final = 100  # entries that are moved at once: each may be as large as a request
+"""Timeout of a writer for the commit of another process."""
+_STEP: Final = 100  # entries moved at once; each may be as large as a request
 
 
 class Use:
-    """A file of the directory in use: shared by the processes of one store, or by one alone that adopts it."""
+    """A file of the directory in use: shared by the processes of one store, or exclusive to adopt it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def alone(self) -> bool:
-        """Whether nobody else uses it; then nobody can."""
+    def try_exclusive(self) -> bool:
+        """Take the file for this process alone. Returns False if another process uses it."""
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -48,12 +49,12 @@ class Use:
         return True
 
     def share(self, store: bytes) -> None:
-        """Let processes of this store use it as well."""
+        """Let other processes of this store use it as well."""
         os.pwrite(self._fd, store, 0)
         fcntl.flock(self._fd, fcntl.LOCK_SH)
 
-    def joins(self, store: bytes) -> bool:
-        """Whether those who use it are of this store; then this process is one of them."""
+    def try_join(self, store: bytes) -> bool:
+        """Share the file with its users if they belong to this store. Returns False otherwise."""
         if os.pread(self._fd, len(store) + 1, 0) != store:
             return False
         with contextlib.suppress(BlockingIOError):
@@ -66,7 +67,7 @@ class Use:
 
 
 def choose(directory: Path, store: str) -> Use:
-    """The file that processes of this store use already, or the first that nobody uses."""
+    """Return the file that processes of this store use, or the first unused one."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _one_by_one(directory):
@@ -98,11 +99,11 @@ def _choose(directory: Path, store: bytes) -> Use:
     free: Use | None = None
     for number in (*there, anew):
         use = Use(directory / f"journal-{number}.db")
-        if use.alone():
+        if use.try_exclusive():
             if free is None:
                 free = use
                 continue
-        elif use.joins(store):
+        elif use.try_join(store):
             if free is not None:
                 free.end()
             return use
@@ -114,16 +115,16 @@ def _choose(directory: Path, store: bytes) -> Use:
 
 
 def connect(path: Path) -> apsw.Connection:
-    """The writing connection of a process. Others may write and check point the same file."""
+    """Open the writing connection of a process. Other processes may write and checkpoint the same file."""
     with contextlib.suppress(FileExistsError):
-        # Never opened and closed by hand once it is there: that would end the locks SQLite has on it.
+        # Never opened and closed directly once it exists: closing would drop the locks that SQLite holds on it.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     db = apsw.Connection(str(path))
     try:
         db.set_busy_handler(_wait)
         make_durable(db)
         with contextlib.suppress(apsw.BusyError):
-            # What a process whose disk failed left in the log may be in the page cache only: write it anew.
+            # A process whose disk failed may have left pages of the log only in the page cache, so write them again.
             db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         db.execute("begin immediate")
         db.execute(SQL["schema"])
@@ -136,13 +137,13 @@ def connect(path: Path) -> apsw.Connection:
 
 
 def _wait(tries: int) -> bool:
-    """SQLite itself waits longer each time, up to a tenth of a second: far longer than a commit takes."""
+    """Wait before the next attempt. SQLite's own waits grow up to a tenth of a second, far longer than a commit."""
     time.sleep(0.001)
     return tries < BUSY_SECONDS * 1000
 
 
 def _sync(directory: Path) -> None:
-    """A file that was made is durable only once its directory is."""
+    """Sync a directory, because a new file is durable only when its directory is."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -151,12 +152,12 @@ def _sync(directory: Path) -> None:
 
 
 def member_lock(directory: Path, number: int) -> LockFile:
-    """The lock of a process of the directory, which it has as long as it lives."""
+    """Return the lock that a process of the directory holds while it lives."""
     return LockFile(str(directory / f"process-{number}.lock"))
 
 
 def join(directory: Path) -> tuple[int, LockFile]:
-    """A number that no other process of the directory has."""
+    """Return a number that no other process of the directory has, with its lock."""
     for number in count():
         with contextlib.suppress(BlockingIOError):
             return number, member_lock(directory, number)
@@ -164,8 +165,11 @@ def join(directory: Path) -> tuple[int, LockFile]:
 
 
 class Leftover:
-    """A file that nobody uses, with entries in it. An entry is dropped here only when it is durable elsewhere: a
-    crash in between leaves it in both files, and a replay is harmless."""
+    """An unused file with entries.
+
+    An entry is removed here only when it is durable elsewhere. A crash in between leaves it in both files, and
+    replaying it is harmless.
+    """
 
     def __init__(self, use: Use) -> None:
         self._use = use
@@ -173,10 +177,10 @@ class Leftover:
 
     @classmethod
     def open(cls, path: Path) -> Leftover | None:
-        """None if somebody uses it."""
+        """Open a leftover file. None if it is in use."""
         use = Use(path)
         try:
-            if use.alone():
+            if use.try_exclusive():
                 return cls(use)
         except BaseException:
             use.end()
@@ -185,7 +189,7 @@ class Leftover:
         return None
 
     def read(self) -> list[tuple[Any, ...]]:
-        """The next entries, each after its sequence number."""
+        """Return the next entries, each after its sequence number."""
         return rows(self._db, SQL["next"], _STEP)
 
     def drop(self, entries: list[tuple[Any, ...]]) -> None:

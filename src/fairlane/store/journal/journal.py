@@ -1,7 +1,8 @@
-"""The journal of a broker on an SQLite file of its own: one fsync for all that is to be written, like the store.
+"""The journal of a broker on its own SQLite file, with one fsync for all pending writes.
 
-Each process appends to the file by itself, so that what is accepted anywhere is durable, in one order, and seen by all
-before its caller is answered. One process drains it; when it goes away, the next that looks takes its place."""
+Each process appends to the file itself. So an accepted entry is durable, ordered, and visible to all processes before
+its caller gets the answer. One process drains the file. When it ends, another takes over.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ from fairlane.store.contract.journal import Backlog, Entry, JournalState, NewEnt
 from fairlane.store.families.api_keys import KnownKeys
 from fairlane.store.journal.files import SQL, Leftover, Use, choose, connect, join, member_lock
 from fairlane.store.keyring import Keyring
-from fairlane.store.sqlite.checkpoints import Checkpointer
 from fairlane.store.sqlite.connection import CHECKPOINT_PAGES, is_safe, open_reader
-from fairlane.store.sqlite.faults import translate
+from fairlane.store.sqlite.error_mapping import translate
 from fairlane.store.sqlite.rows import first, rows, value, write_rows
+from fairlane.store.sqlite.wal_checkpoints import Checkpointer
 from fairlane.store.sqlite.writer import Writer
 from fairlane.wire.base import decoder, encode
 from fairlane.wire.specs import SpecDetail
@@ -37,13 +38,15 @@ from fairlane.wire.specs import SpecDetail
 RETRY_SECONDS: Final = 5.0
 _LOG_PAGES_MAX: Final = 100_000  # 400 MB
 _SEALED: Final = b"\xc1sealed"
-"""What begins so is no MessagePack, as bodies in clear are."""
+"""Prefix of sealed bodies. It is not valid MessagePack, which plain bodies are."""
 _log = logging.getLogger(__name__)
 
 
 class Journal:
-    """The journal of a broker, as one of its processes has it. What is not async answers at once, for all processes: an
-    entry that anybody was told of is seen."""
+    """The journal of a broker in one of its processes.
+
+    Methods that are not async answer at once, for all processes: an acknowledged entry is always visible.
+    """
 
     def __init__(
         self, db: apsw.Connection, use: Use, member: tuple[int, LockFile], bytes_max: int, keyring: Keyring | None
@@ -53,24 +56,26 @@ class Journal:
         self._number, self._alive = member
         self._reader = open_reader(str(use.path))
         self.version: Callable[[], int] = partial(self._reader.pragma, "data_version")
-        """A number that is another whenever the journal was changed, by whichever process."""
+        """Function that returns a number which changes with every write of any process."""
         self._checkpoints: Checkpointer | None = None
         if is_safe():
             self._checkpoints = Checkpointer(db, pages=CHECKPOINT_PAGES, pages_max=_LOG_PAGES_MAX)
         self._writer = Writer(db, steady_clock())
         self._seal = keyring.local() if keyring is not None else None
         self.sealed = keyring is not None
-        """Whether its entries cannot be read in its file."""
+        """True if its entries are encrypted in the file."""
         self._draining: LockFile | None = None
         self._unsettled: Collection[Backlog] | None = set()
-        """The backlogs that were told as abandoned; None when that is not known."""
+        """Backlogs that were last published as abandoned. None if that is not known."""
         self._bytes_max = bytes_max
         self._closed = False
 
     @classmethod
     async def open(cls, directory: str, *, bytes_max: int, store: str, keyring: Keyring | None = None) -> Journal:
-        """For what is to go to `store`; sealed with a `keyring`, so that which queues are encrypted need not be known.
-        StoreUnavailable if no file there can be had, StoreUnsafe if it would not be durable."""
+        """Open the journal for `store`. With a `keyring` all entries are sealed, whatever their queue.
+
+        Raises StoreUnavailable if no file can be used, StoreUnsafe if it would not be durable.
+        """
         use = await asyncio.to_thread(choose, Path(directory), store)
         try:
             member = await asyncio.to_thread(join, Path(directory))
@@ -82,7 +87,7 @@ class Journal:
             use.end()
             raise
         journal = cls(db, use, member, bytes_max, keyring)
-        # Who had the number before is gone.
+        # The previous owner of the number has ended.
         await journal._writer.run(lambda db, _: rows(db, SQL["settle"], journal._number))
         if journal.drains():
             await journal.adopt()
@@ -101,11 +106,11 @@ class Journal:
         )
 
     def room(self) -> int:
-        """Bytes that `append` would still take."""
+        """Return the bytes that `append` can still take."""
         return self._bytes_max - int(value(self._reader, SQL["bytes"]))
 
     def holds(self, backlogs: Iterable[Backlog]) -> set[Backlog]:
-        """Those that have pending entries."""
+        """Return the backlogs with pending entries."""
         return set(_counts(self._reader, list(backlogs)))
 
     def count(self, backlog: Backlog) -> int:
@@ -113,7 +118,7 @@ class Journal:
         return _counts(self._reader, [backlog]).get(backlog, 0)
 
     def drains(self) -> bool:
-        """Whether this is the process that drains the journal. It is, from now on, if no other does."""
+        """Return True if this process drains the journal. It takes over if no other process does."""
         if self._draining is None:
             try:
                 self._draining = LockFile(f"{self._path}.drain.lock")
@@ -122,22 +127,24 @@ class Journal:
         return True
 
     def unsettled(self) -> set[Backlog]:
-        """The backlogs in which other processes have work under way that may yet be applied: from before an entry of
-        theirs is read until they said that it ended, or are gone."""
+        """Return the backlogs in which other processes have work in progress that may still be applied.
+
+        It starts before an entry is read, and lasts until the process reports its end or dies.
+        """
         found: dict[int, set[Backlog]] = {}
         for member, *backlog in rows(self._reader, SQL["abandoned"], self._number):
             found.setdefault(member, set()).add(Backlog(*backlog))
-        return set().union(*[backlogs for member, backlogs in found.items() if self._lives(member)])
+        return set().union(*[backlogs for member, backlogs in found.items() if self._is_alive(member)])
 
-    def _lives(self, member: int) -> bool:
+    def _is_alive(self, member: int) -> bool:
         try:
             member_lock(self._path.parent, member).release()
         except BlockingIOError:
             return True
         return False
 
-    def opened(self, entry: Entry) -> bytes:
-        """The body of an entry that was read, in clear. SealError if it was sealed by a key that is not here."""
+    def open_body(self, entry: Entry) -> bytes:
+        """Return the body of an entry in clear. Raises SealError if this broker lacks the key that sealed it."""
         if not entry.body.startswith(_SEALED):
             return entry.body
         if self._seal is None:
@@ -150,11 +157,11 @@ class Journal:
         return _SEALED + self._seal.seal(entry.body, _context(entry.backlog, entry.id))
 
     async def append(self, entries: Sequence[NewEntry], abandoned: Collection[Backlog] = ()) -> dict[Backlog, int]:
-        """Append the entries, all or none; durable when it returns, and in the order of the calls. How many are now in
-        each of their backlogs. `abandoned`: see `tell`.
+        """Append all entries or none. They are durable when it returns, and in the order of the calls.
 
-        JournalFull if they do not fit, on the disk or below the limit; StoreUnavailable if the file cannot be
-        written."""
+        Returns the number of entries in each of their backlogs. For `abandoned` see `publish_abandoned`. Raises
+        JournalFull if they do not fit on the disk or below the limit, StoreUnavailable if the file cannot be written.
+        """
         values = [(*entry.backlog, entry.messages, self._body(entry), entry.id.bytes) for entry in entries]
         before, self._unsettled = self._unsettled, abandoned
         try:
@@ -182,40 +189,42 @@ class Journal:
                 retry_after=RETRY_SECONDS,
             )
         if tell:
-            self._tell(db, abandoned)
+            self._write_abandoned(db, abandoned)
         return _counts(db, list({Backlog(*some[:4]) for some in values}))
 
-    def _tell(self, db: apsw.Connection, abandoned: Collection[Backlog]) -> None:
+    def _write_abandoned(self, db: apsw.Connection, abandoned: Collection[Backlog]) -> None:
         rows(db, SQL["settle"], self._number)
         write_rows(db, SQL["abandon"], [(self._number, *backlog) for backlog in abandoned])
 
-    async def tell(self, abandoned: Collection[Backlog]) -> None:
-        """Tell who drains in which backlogs this process has abandoned work that may yet be applied."""
+    async def publish_abandoned(self, abandoned: Collection[Backlog]) -> None:
+        """Publish the backlogs in which this process abandoned work that may yet be applied."""
         if abandoned == self._unsettled:
             return
         self._unsettled = abandoned
         try:
-            await self._writer.run(lambda db, _: self._tell(db, abandoned))
+            await self._writer.run(lambda db, _: self._write_abandoned(db, abandoned))
         except BaseException:
             self._unsettled = None
             raise
 
     async def backlogs(self) -> dict[Backlog, int]:
-        """How many pending entries each backlog has."""
+        """Return the number of pending entries of each backlog."""
         found = await self._writer.run(lambda db, _: rows(db, SQL["backlogs"]))
         return {Backlog(*backlog): count for *backlog, count in found}
 
     async def read(self, backlogs: Sequence[Backlog], *, entries_max: int, bytes_max: int) -> list[Entry]:
-        """The next entries of these backlogs, each backlog's from its first on, in the order they were accepted; at
-        least one if there is any. Each backlog has one before any has two."""
+        """Return the next entries of these backlogs, in the order of acceptance, at least one if there is any.
+
+        Each backlog contributes one entry before any contributes two.
+        """
         return await self._writer.run(lambda db, _: _read(db, backlogs, entries_max, bytes_max))
 
     async def remove(self, entries: Sequence[Entry]) -> None:
-        """They are applied, or somebody gave them up."""
+        """Remove entries that were applied or discarded."""
         await self._writer.run(lambda db, _: rows(db, SQL["remove"], _json([entry.seq for entry in entries])))
 
     async def fail(self, entry: Entry, error: str) -> None:
-        """Mark one as failed, with the reason."""
+        """Mark an entry as failed, with the reason."""
 
         def fail(db: apsw.Connection, now: int) -> None:
             for *some, _, id in rows(db, SQL["take"], entry.seq):
@@ -224,18 +233,20 @@ class Journal:
         await self._writer.run(fail)
 
     async def find(self, id: UUID) -> Entry | None:
-        """The entry of an operation, pending or failed; None if it is not there (any more)."""
+        """Return the pending or failed entry of an operation. None if there is none."""
         found = await self._writer.run(lambda db, _: rows(db, SQL["find"], id.bytes))
         return _entry(found[0]) if found else None
 
     async def page(self, after: UUID, *, failed: bool | None, limit: int) -> list[Entry]:
-        """Entries whose operation is greater than `after`, by it, without their bodies: those that failed,
-        those that are pending, or both."""
+        """Return entries with an operation id above `after`, in order, without their bodies.
+
+        Returns failed entries, pending entries, or both.
+        """
         found = await self._writer.run(lambda db, _: rows(db, SQL["page"], after.bytes, failed, limit))
         return [_entry(row) for row in found]
 
     async def retry(self, id: UUID) -> bool:
-        """Let a failed operation wait again, at the end of its backlog; False if there is none."""
+        """Retry a failed operation, at the end of its backlog. Returns False if there is none."""
 
         def retry(db: apsw.Connection, now: int) -> bool:
             found = rows(db, SQL["take_failed"], id.bytes)
@@ -245,24 +256,26 @@ class Journal:
         return await self._writer.run(retry)
 
     async def discard(self, id: UUID) -> bool:
-        """Give up a failed operation for good; False if there is none."""
+        """Discard a failed operation for good. Returns False if there is none."""
         return bool(await self._writer.run(lambda db, _: rows(db, SQL["take_failed"], id.bytes)))
 
     async def adopt(self) -> None:
-        """Take in what brokers that are gone left in other files of the directory, after the entries here. What cannot
-        be had now is left for the next time."""
+        """Take over the entries that ended brokers left in other files of the directory, after the entries here.
+
+        Files that cannot be opened are left for the next time.
+        """
         for path in sorted(self._path.parent.glob("journal-*.db")):
             if path == self._path:
                 continue
             try:
                 left = await asyncio.to_thread(Leftover.open, path)
                 if left is not None:
-                    await self._take_in(left, path)
+                    await self._import_leftover(left, path)
             except (FairlaneError, OSError, apsw.Error) as error:
                 reason = translate(error) if isinstance(error, apsw.Error) else error
                 _log.error("cannot adopt the journal file %s: %s", path, reason)
 
-    async def _take_in(self, left: Leftover, path: Path) -> None:
+    async def _import_leftover(self, left: Leftover, path: Path) -> None:
         count = 0
         try:
             while found := await asyncio.to_thread(left.read):
@@ -282,7 +295,7 @@ class Journal:
         specs: Mapping[str, Sequence[SpecDetail]] | None = None,
         keys: KnownKeys | None = None,
     ) -> None:
-        """Save what is known of queues, the specs in force by tenant and the keys, for a start without the store."""
+        """Save queues, specs in force by tenant, and keys, for a start without the store."""
         known: list[tuple[str, object]] = [("queues", queues), ("specs", specs), ("keys", keys)]
         texts = [(key, encode(some)) for key, some in known if some is not None]
         await self._writer.run(lambda db, _: [rows(db, SQL["save"], *text) for text in texts])
@@ -292,7 +305,7 @@ class Journal:
         return msgspec.json.decode(text, type=list[Queue]) if text else []
 
     async def specs(self) -> dict[str, list[SpecDetail]]:
-        """By tenant; a list is what a version before tenants saved."""
+        """Return the saved specs by tenant. Versions without tenants saved a list."""
         text = await self._writer.run(lambda db, _: value(db, SQL["saved"], "specs"))
         found = decoder(dict[str, list[SpecDetail]] | list[SpecDetail]).decode(text) if text else {}
         return found if isinstance(found, dict) else {DEFAULT_TENANT: found}
@@ -302,7 +315,7 @@ class Journal:
         return msgspec.json.decode(text, type=KnownKeys) if text else None
 
     async def close(self) -> None:
-        """Idempotent."""
+        """Close the journal. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -333,7 +346,7 @@ def _read(db: apsw.Connection, backlogs: Sequence[Backlog], entries_max: int, by
         found[backlog] += 1
     taken: list[int] = []
     size = 0
-    for _, seq, length in sorted(sizes)[:entries_max]:  # each backlog's first, then each backlog's second
+    for _, seq, length in sorted(sizes)[:entries_max]:  # the first entry of each backlog, then the second of each
         size += length
         if taken and size > bytes_max:
             break
@@ -351,5 +364,5 @@ def _entry(row: tuple[Any, ...]) -> Entry:
 
 
 def _context(backlog: Backlog, id: UUID) -> bytes:
-    """Sealed for one operation of one backlog: an entry in another's stead cannot be opened."""
+    """Return the context of an entry, so that it cannot be opened in place of another."""
     return msgspec.msgpack.encode(["journal", *backlog, id.bytes])

@@ -1,6 +1,6 @@
 -- Only here: the journal is an SQLite file of the broker, whatever its store is.
 
--- The journal's file. Not a store: entries are appended, read in order and removed, by all processes of a broker.
+-- The journal file. It is not a store: all processes of a broker append entries, read them in order and remove them.
 
 -- name: schema
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -83,7 +83,7 @@ FROM json_each(?) l JOIN backlogs b
 SELECT kind, tenant, name, partition, entries FROM backlogs;
 
 -- name: sizes
--- Of the first entries of each backlog.
+-- The first entries of each backlog.
 SELECT l.key, e.seq, length(e.body)
 FROM json_each(?) l JOIN entries e ON e.seq IN (
     SELECT x.seq FROM entries x

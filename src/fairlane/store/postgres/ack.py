@@ -12,22 +12,17 @@ from fairlane.store.contract.values import AckResult, LaneAck, Nack
 
 _NO_TOKEN = UUID(int=0)
 _NO_NACK = Nack(-1, False, "")
-_STATES: dict[bytes, Literal["ok", "lost", "gone", "operations_ahead"]] = {
-    b"o": "ok",
-    b"l": "lost",
-    b"g": "gone",
-    b"b": "operations_ahead",
-}
+Verdict = Literal["done", "failed", "retry", "dead_letter"]
+"""The verdict on a message of an unordered lane, as `fairlane.ack_unordered` takes it."""
 
 
-def arguments(shard: int, acks: Sequence[LaneAck], now: int | None) -> tuple[object, ...]:
-    """`acks` are of ordered lanes of one shard and sorted by (partition, group)."""
+def arguments(acks: Sequence[LaneAck], now: int | None) -> tuple[object, ...]:
+    """Return the arguments of `fairlane.ack` for acks of ordered lanes, sorted by partition and group."""
     nacks = [ack.nacks[0] if ack.nacks else _NO_NACK for ack in acks]
     done = [ack.done[0] if ack.done else (0, 0) for ack in acks]
     dead_letters = [(lane, dead) for lane, ack in enumerate(acks, 1) for dead in ack.dead_letters]
     ahead = [(lane, *span) for lane, ack in enumerate(acks, 1) for span in ack.done[1:]]
     return (
-        shard,
         [ack.partition.id for ack in acks],
         [ack.group_id for ack in acks],
         [ack.token is not None for ack in acks],
@@ -50,17 +45,16 @@ def arguments(shard: int, acks: Sequence[LaneAck], now: int | None) -> tuple[obj
 
 
 def results(rows: Sequence[asyncpg.Record], count: int) -> list[AckResult]:
-    """The result of each of `count` acks."""
+    """Return the result of each of `count` acks."""
     found = [AckResult("gone")] * count
     for lane, state, before, after, dead, released, repeated, limit, finished in rows:
-        found[lane - 1] = AckResult(_STATES[state], before, after, dead, released, repeated, limit, finished)
+        found[lane - 1] = AckResult(state, before, after, dead, released, repeated, limit, finished)
     return found
 
 
-def unordered_arguments(shard: int, acks: Sequence[LaneAck], now: int | None) -> tuple[object, ...]:
+def unordered_arguments(acks: Sequence[LaneAck], now: int | None) -> tuple[object, ...]:
     items = [item for lane, ack in enumerate(acks, 1) for item in _items(lane, ack)]
     return (
-        shard,
         [ack.partition.id for ack in acks],
         [ack.group_id for ack in acks],
         [ack.token for ack in acks],
@@ -75,10 +69,10 @@ def unordered_results(rows: Sequence[asyncpg.Record], count: int) -> list[AckRes
     found = [AckResult("gone")] * count
     for lane, state, before, released, finished, lost, died in rows:
         found[lane - 1] = AckResult(
-            _STATES[state],
+            state,
             before=before,
             after=before,
-            released=released and state == b"o",
+            released=released and state == "ok",
             finished=finished,
             lost=lost,
             died=died,
@@ -86,13 +80,13 @@ def unordered_results(rows: Sequence[asyncpg.Record], count: int) -> list[AckRes
     return found
 
 
-def _items(lane: int, ack: LaneAck) -> Iterator[tuple[int, str, int, int, int, str]]:
+def _items(lane: int, ack: LaneAck) -> Iterator[tuple[int, Verdict, int, int, int, str]]:
     for first, upto in ack.done:
-        yield lane, "d", first, upto, -1, ""
+        yield lane, "done", first, upto, -1, ""
     for nack in ack.nacks:
-        yield lane, "n" if nack.charge else "r", nack.position, nack.position + 1, _delay_ms(nack), nack.error
+        yield lane, "failed" if nack.charge else "retry", nack.position, nack.position + 1, _delay_ms(nack), nack.error
     for dead in ack.dead_letters:
-        yield lane, "b", dead.position, dead.position + 1, -1, dead.error
+        yield lane, "dead_letter", dead.position, dead.position + 1, -1, dead.error
 
 
 def _delay_ms(nack: Nack) -> int:
@@ -100,6 +94,6 @@ def _delay_ms(nack: Nack) -> int:
 
 
 def _results(acks: Sequence[LaneAck]) -> tuple[list[int], list[int], list[bytes]]:
-    """What is kept with acked messages: lane, position, and the result."""
+    """Return the results of acked messages as columns: lane, position, result."""
     rows = [(lane, *result) for lane, ack in enumerate(acks, 1) for result in ack.results]
     return [lane for lane, _, _ in rows], [position for _, position, _ in rows], [result for _, _, result in rows]

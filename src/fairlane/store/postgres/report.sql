@@ -1,4 +1,4 @@
--- Only here: what PostgreSQL tells of itself; SQLite tells it by pragmas.
+-- Only here: statistics of PostgreSQL; SQLite reports them by pragmas.
 
 -- name: database
 SELECT current_setting('server_version') AS version, pg_database_size(current_database()) AS bytes, d.numbackends AS connections,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from builtins import list as List  # the family has a verb of that name
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -20,26 +18,26 @@ from fairlane.store.contract.values import (
     Duplicate,
     Duplicates,
     Gone,
-    Locked,
+    PartitionLocked,
     ScheduledSlice,
     Slice,
 )
 from fairlane.store.families import scheduled
-from fairlane.store.families.port import Port
+from fairlane.store.families.query import QueryRunner
 from fairlane.store.families.scheduled import (
     APPEND_BYTES_MAX,
     ROUNDS_MAX,
     Appending,
-    Opened,
+    OpenedSegment,
     ScheduledSegment,
     ends_of,
     oldest,
     progress_of,
+    repeated_ids,
     segments_of,
-    twins,
 )
 from fairlane.store.postgres.connection import Database
-from fairlane.store.postgres.messages import LOCK_PARTITIONS, Messages, by_shard
+from fairlane.store.postgres.messages import LOCK_PARTITIONS, Messages, in_lock_order
 from fairlane.store.statements import load
 
 SQL = load("fairlane.store.postgres", "scheduled.sql")
@@ -47,58 +45,49 @@ _decode_options = msgspec.json.Decoder(QueueOptions).decode
 
 
 class ScheduledMessages(scheduled.ScheduledMessages):
-    def __init__(self, port: Port, database: Database, messages: Messages) -> None:
-        super().__init__(port)
+    def __init__(self, runner: QueryRunner, database: Database, messages: Messages) -> None:
+        super().__init__(runner)
         self._database = database
         self._messages = messages
 
-    async def add(self, parts: Sequence[ScheduledSlice]) -> List[Added | Duplicates | Gone]:
+    async def add(self, parts: Sequence[ScheduledSlice]) -> list[Added | Duplicates | Gone]:
         parts = await self._database.codec.seal_scheduled(parts)
-        found = [twins(part.slice) for part in parts]
+        found = [repeated_ids(part.slice) for part in parts]
         alone = [part for part, repeated in zip(parts, found, strict=True) if not repeated]
-        added = iter(await by_shard(alone, lambda part: (part.partition.id, 0), self._add))
+        added = iter(await in_lock_order(alone, _partition, self._add))
         return [Duplicates(repeated) if repeated else next(added) for repeated in found]
 
-    async def _add(self, shard: int, parts: List[ScheduledSlice]) -> List[Added | Duplicates | Gone]:
+    async def _add(self, parts: list[ScheduledSlice]) -> list[Added | Duplicates | Gone]:
         now = self._database.time()
-        arguments, orders = _arguments(shard, parts, now)
+        arguments, orders = _arguments(parts, now)
 
-        async def doubting(connection: asyncpg.Connection[Any]) -> List[asyncpg.Record]:
+        async def add_after_recheck(connection: asyncpg.Connection[Any]) -> list[asyncpg.Record]:
             ids = [part.partition.id for part in parts]
-            await connection.execute(LOCK_PARTITIONS, shard, ids)
-            await connection.execute(SQL["doubt"], shard, ids, [max(part.slice.id_times) for part in parts], now)
-            rows: List[asyncpg.Record] = await connection.fetch(SQL["add"], *arguments)
+            await connection.execute(LOCK_PARTITIONS, ids)
+            await connection.execute(SQL["doubt"], ids, [max(part.slice.id_times) for part in parts], now)
+            rows: list[asyncpg.Record] = await connection.fetch(SQL["add"], *arguments)
             return rows
 
         if any(part.repeated for part in parts):
-            rows = await self._database.transact(doubting)
+            rows = await self._database.transact(add_after_recheck)
         else:
             rows = await self._database.write(SQL["add"], *arguments)
         return _results(rows, parts, orders)
 
     async def append_due(self, *, limit: int = 1000) -> Appended:
-        queues: dict[int, int] = defaultdict(int)
-        count = 0
-        for shard in self._port.shards:
-            appending = await self._append_due(shard, limit - count)
-            count += len(appending.done) + len(appending.postponed)
-            for queue_id, many in appending.appended.items():
-                queues[queue_id] += many
-            if count >= limit:
-                break
-        return Appended(dict(queues), count)
+        appending = await self._append_due(limit)
+        return Appended(dict(appending.appended), len(appending.done) + len(appending.postponed))
 
-    async def _append_due(self, shard: int, limit: int) -> Appending:
-        """What is due in one shard is appended and forgotten in one transaction, so that it comes once. What is for a
-        locked partition waits."""
+    async def _append_due(self, limit: int) -> Appending:
+        """Append due messages and delete their rows in one transaction. Messages for a locked partition wait."""
         locked = await self._messages.locked.partitions()
-        tried: List[Slice] = []
+        tried: list[Slice] = []
 
         async def work(connection: asyncpg.Connection[Any]) -> Appending:
             now = self._database.time()
-            rows = await connection.fetch(SQL["due"], shard, limit, APPEND_BYTES_MAX, now)
-            opened: List[Opened[UUID]] = [Opened(*row) for row in rows if row[0] is not None]
-            appending = Appending(shard, oldest(opened, rows[-1]["next_due"] if len(rows) > len(opened) else None))
+            rows = await connection.fetch(SQL["due"], limit, APPEND_BYTES_MAX, now)
+            opened: list[OpenedSegment[UUID]] = [OpenedSegment(*row) for row in rows if row[0] is not None]
+            appending = Appending(oldest(opened, rows[-1]["next_due"] if len(rows) > len(opened) else None))
             for _ in range(ROUNDS_MAX):
                 queue_ids = sorted({some[0].queue_id for some in appending.left.values()})
                 found = await connection.fetch(SQL["options"], queue_ids) if queue_ids else []
@@ -106,14 +95,14 @@ class ScheduledMessages(scheduled.ScheduledMessages):
                 if not slices:
                     break
                 tried[:] = [part for part in slices if part.partition not in locked]
-                pushed = iter(await self._messages.push_shard(connection.fetch, shard, tried) if tried else [])
-                results = [Locked() if part.partition in locked else next(pushed) for part in slices]
+                pushed = iter(await self._messages.push_on(connection.fetch, tried) if tried else [])
+                results = [PartitionLocked() if part.partition in locked else next(pushed) for part in slices]
                 for queue_id, name in appending.apply(slices, results):
-                    for id, _ in await connection.fetch(SQL["born"], shard, queue_id, name, now):
+                    for id, _ in await connection.fetch(SQL["ensure_partition"], queue_id, name, now):
                         appending.move(name, queue_id, id)
             appending.postponed += [row for some in appending.left.values() for row in some]
             if opened:
-                await connection.execute(SQL["proceed"], shard, *_progress(opened, appending), now)
+                await connection.execute(SQL["proceed"], *_progress(opened, appending), now)
             return appending
 
         while True:
@@ -126,11 +115,12 @@ class ScheduledMessages(scheduled.ScheduledMessages):
                 locked |= found
 
 
-def _arguments(
-    shard: int, parts: Sequence[ScheduledSlice], now: int | None
-) -> tuple[tuple[object, ...], list[list[int]]]:
-    """Arguments of `fairlane.add_scheduled`, and for each part which of its messages stands where: those of a segment
-    go together."""
+def _partition(part: ScheduledSlice) -> tuple[int, int]:
+    return part.partition.id, 0
+
+
+def _arguments(parts: Sequence[ScheduledSlice], now: int | None) -> tuple[tuple[object, ...], list[list[int]]]:
+    """Return the arguments of `fairlane.add_scheduled`, and the indexes of each part's messages, grouped by segment."""
     cut = [list(segments_of(part)) for part in parts]
     orders = [[index for segment in segments for index in segment.items] for segments in cut]
     upto: list[int] = []
@@ -144,7 +134,6 @@ def _arguments(
         upto.append(len(keys))
     slices = [part.slice for part in parts]
     return (
-        shard,
         [part.partition.id for part in slices],
         [part.queue_id for part in slices],
         [part.partition_name for part in parts],
@@ -170,7 +159,7 @@ def _columns(parts: Sequence[ScheduledSlice], cut: Sequence[Sequence[ScheduledSe
     for number, (part, segments) in enumerate(zip(parts, cut, strict=True), 1):
         for segment in segments:
             fragments = [part.slice.fragments[index] for index in segment.items]
-            # That of its first message: a call that comes after its own repeat finds the segment there.
+            # The time of its first message, so that a call that arrives after its own retry finds the segment.
             ids.append(UUID(fragments[0][7:43].decode()))
             numbers.append(number)
             relative.append(segment.relative)
@@ -183,7 +172,7 @@ def _columns(parts: Sequence[ScheduledSlice], cut: Sequence[Sequence[ScheduledSe
 
 
 def _array(numbers: list[int]) -> str:
-    """A PostgreSQL array literal; JSON writes the numbers several times as fast as `str` does."""
+    """Return a PostgreSQL array literal. JSON encodes numbers several times faster than `str`."""
     return f"{{{encode(numbers)[1:-1].decode()}}}"
 
 
@@ -192,17 +181,17 @@ def _results(
 ) -> list[Added | Duplicates | Gone]:
     found: list[Added | Duplicates | Gone] = [Gone()] * len(parts)
     known: dict[int, dict[int, Duplicate]] = {}
-    for kind, number, item, at, position, due, head, message_id, transaction_id in rows:
+    for state, number, item, at, position, due, head, message_id, transaction_id in rows:
         part = parts[number - 1]
-        if kind == b"k":
+        if state == "added":
             delays = zip(part.due_at, part.delay_ms, strict=True)
             found[number - 1] = Added([at + delay * 1000 if time is None else time for time, delay in delays])
-        elif kind == b"d":
+        elif state == "duplicate":
             index = orders[number - 1][item - 1]
             if head is not None:
                 message_id, transaction_id = ids_of(head)
             one = Duplicate(index, position, message_id, transaction_id, due)
-            # Rather the one with the same text.
+            # Prefer the message with the same text.
             if transaction_id == part.slice.transaction_ids[index] or index not in known.setdefault(number, {}):
                 known.setdefault(number, {})[index] = one
     for number, duplicates in known.items():
@@ -210,17 +199,17 @@ def _results(
     return found
 
 
-def _progress(opened: Sequence[Opened[UUID]], appending: Appending) -> tuple[object, ...]:
-    """What `fairlane.proceed_scheduled` takes."""
+def _progress(opened: Sequence[OpenedSegment[UUID]], appending: Appending) -> tuple[object, ...]:
+    """Return the arguments of `fairlane.proceed_scheduled`."""
     steps = progress_of(opened, appending.done, appending.postponed)
-    left = [step for step in steps if not step.over]
+    left = [step for step in steps if not step.is_finished]
     keys = [(step.segment.partition_id, key, step.segment.id) for step in steps for key in step.keys]
     holes = [(step.segment.id, index + 1) for step in left for index in step.holes]
     return (
         [step.segment.id for step in left],
         [step.segment.taken + step.gone for step in left],
         [step.next_at for step in left],
-        [step.segment.id for step in steps if step.over],
+        [step.segment.id for step in steps if step.is_finished],
         *([key[column] for key in keys] for column in range(3)),
         *([hole[column] for hole in holes] for column in range(2)),
     )

@@ -9,20 +9,19 @@ from typing import Any
 
 import asyncpg
 
-from fairlane.errors import InvalidRequest, StoreUnsafe
+from fairlane.errors import StoreUnsafe
 from fairlane.runtime.clock import Clock
 from fairlane.store.codec import Codec
 from fairlane.store.contract.store import Store
-from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, connect, not_opened, open_database
-from fairlane.store.postgres.examine import SAFE
-from fairlane.store.postgres.hints import Hints
+from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, connect, connect_error, open_database
+from fairlane.store.postgres.doctor import SAFE
+from fairlane.store.postgres.health import HealthCheck
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.migrate import migrate
+from fairlane.store.postgres.notify import Notifier
 from fairlane.store.postgres.operations import Operations
-from fairlane.store.postgres.port import Port
-from fairlane.store.postgres.question import Question
+from fairlane.store.postgres.query import QueryRunner
 from fairlane.store.postgres.scheduled import ScheduledMessages
-from fairlane.store.postgres.shards import SHARDS_MAX
 from fairlane.store.statements import load
 
 REPORT = load("fairlane.store.postgres", "report.sql")
@@ -30,21 +29,21 @@ log = logging.getLogger(__name__)
 
 
 class PostgresStore(Store):
-    """The store on PostgreSQL: `open` connects, migrates and checks that the server keeps what it commits."""
+    """The store on PostgreSQL. `open` connects, migrates, and checks that commits are durable."""
 
     kind = "postgresql"
 
-    def __init__(self, database: Database, hints: Hints, question: Question, shards: list[int]) -> None:
+    def __init__(self, database: Database, notifier: Notifier, health: HealthCheck) -> None:
         self._database = database
-        self._hints = hints
-        self._question = question
+        self._notifier = notifier
+        self._health = health
         self.id_time = self._ahead = IdClock(database)
-        self.messages = Messages(database, shards, self._ahead.saw)
-        port = Port(database, shards, self.messages)
-        super().__init__(port, self.messages)
-        self.operations = Operations(port, database, self.messages)
-        self.codec = database.codec = Codec(self.keys, self.queues, self.id_time)
-        self.scheduled = ScheduledMessages(port, database, self.messages)
+        self.messages = Messages(database, self._ahead.set_clock)
+        runner = QueryRunner(database, self.messages)
+        super().__init__(runner, self.messages)
+        self.operations = Operations(runner, database, self.messages)
+        self.codec = database.codec = Codec(self.data_keys, self.queues, self.id_time)
+        self.scheduled = ScheduledMessages(runner, database, self.messages)
 
     @classmethod
     async def open(
@@ -52,23 +51,22 @@ class PostgresStore(Store):
         url: str,
         *,
         clock: Clock | None = None,
-        shards: int = 1,
         connections: int = 8,
         statement_cache: bool = True,
         listen_url: str | None = None,
         allow_unsafe: bool = False,
     ) -> PostgresStore:
-        """`shards` counts only for a database that is empty; `statement_cache` is off for a pooler that cannot keep
-        prepared statements; `listen_url` reaches the server itself when `url` leads to a pooler. `allow_unsafe`
-        accepts a server that may lose what it committed."""
-        if not 1 <= shards <= SHARDS_MAX:
-            raise InvalidRequest(f"shards is {shards}; it must be between 1 and {SHARDS_MAX}")
-        values = await _prepare(listen_url or url, shards=shards, allow_unsafe=allow_unsafe)
+        """Connect and migrate.
+
+        Turn `statement_cache` off for a pooler without support for prepared statements. `listen_url` reaches the server
+        itself if `url` leads to a pooler. `allow_unsafe` accepts a server that may lose commits.
+        """
+        await _prepare(listen_url or url, allow_unsafe=allow_unsafe)
         database = await open_database(url, connections=connections, statement_cache=statement_cache, clock=clock)
-        store = cls(database, Hints(listen_url or url), Question(url), values)
+        store = cls(database, Notifier(listen_url or url), HealthCheck(url))
         try:
-            await store.answer()
-            store._ahead.saw(await store.now())
+            await store.check_health()
+            store._ahead.set_clock(await store.now())
             await store.queues.purge()
             await store.browse.trim()
         except BaseException:
@@ -80,8 +78,8 @@ class PostgresStore(Store):
         [[at]] = await self._database.read("SELECT coalesce($1, clock_timestamp())", self._database.time())
         return int(at)
 
-    async def answer(self) -> None:
-        await self._question.ask()
+    async def check_health(self) -> None:
+        await self._health.run()
 
     def flushes(self) -> int:
         return max(1, self._database.connections // 4)
@@ -103,33 +101,33 @@ class PostgresStore(Store):
         }
 
     @property
-    def alone(self) -> bool:
-        return self._hints.alone
+    def sole_broker(self) -> bool:
+        return self._notifier.sole_broker
 
     def listen(self, wake: Callable[[int], None]) -> None:
-        self._hints.listen(wake)
+        self._notifier.listen(wake)
 
     def hint(self, queue_id: int) -> None:
-        self._hints.send(queue_id)
+        self._notifier.send(queue_id)
 
     async def close(self) -> None:
-        await self._hints.close()
-        self._question.close()
+        await self._notifier.close()
+        self._health.close()
         await self._database.close()
 
 
 class IdClock:
-    """Milliseconds for new ids, at or a little before the database's clock: the last time it told us, plus what
-    passed since.
+    """A clock for new ids: at or slightly before the database's clock.
 
-    An id that lay ahead of the database's clock would have to go into the keys table.
+    It is the last known time of the database plus the time since. An id ahead of the database's clock would need a row
+    in the keys table.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._offset = 0
 
-    def saw(self, at: int) -> None:
+    def set_clock(self, at: int) -> None:
         self._offset = at - time.monotonic_ns() // 1000
 
     def __call__(self) -> int:
@@ -137,8 +135,8 @@ class IdClock:
         return (at if at is not None else self._offset + time.monotonic_ns() // 1000) // 1000
 
 
-async def _prepare(url: str, *, shards: int, allow_unsafe: bool) -> list[int]:
-    """Migrate and check the server on a connection of its own; the store's shard values."""
+async def _prepare(url: str, *, allow_unsafe: bool) -> None:
+    """Check the server and migrate, on a separate connection."""
     connection = await connect(url)
     try:
         version = connection.get_server_version()
@@ -159,8 +157,8 @@ async def _prepare(url: str, *, shards: int, allow_unsafe: bool) -> list[int]:
                     f"the server has {setting} = {value} and could lose committed messages; "
                     f"set it to {safe[0]}, or open the store with allow_unsafe"
                 )
-        return await migrate(connection, shards=shards)
+        await migrate(connection)
     except asyncpg.PostgresError as error:
-        raise not_opened(error) from error
+        raise connect_error(error) from error
     finally:
         await connection.close(timeout=CONNECT_SECONDS)

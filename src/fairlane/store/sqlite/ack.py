@@ -1,4 +1,4 @@
-"""Ack: moving cursors, ending leases, dead-lettering; in unordered lanes each message for itself."""
+"""Acks on SQLite: move cursors, end leases and dead-letter messages. In unordered lanes each message stands alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
-from fairlane.store.contract.values import AckResult, Dead, LaneAck, Nack, Span
+from fairlane.store.contract.values import AckResult, LaneAck, Nack, Span, ToDeadLetter
 from fairlane.store.sqlite import unordered
 from fairlane.store.sqlite.groups import SQL as GROUPS
 from fairlane.store.sqlite.groups import seed_partition
@@ -34,7 +34,7 @@ _GONE = AckResult("gone")
 
 
 def ack_all(db: apsw.Connection, now: int, acks: Sequence[LaneAck]) -> list[AckResult]:
-    """Each as `ack_one` does; what is said of one unordered lane is settled together."""
+    """Apply acks like `ack_one`. Acks of one unordered lane are applied together."""
     by_lane: dict[tuple[PartitionId, int], list[int]] = defaultdict(list)
     acked: list[AckResult] = []
     for index, ack in enumerate(acks):
@@ -48,12 +48,12 @@ def ack_all(db: apsw.Connection, now: int, acks: Sequence[LaneAck]) -> list[AckR
 
 
 def ack_one(db: apsw.Connection, now: int, ack: LaneAck, *, waited: bool = False) -> AckResult:
-    """`waited`: it is the next of its lane's acks that wait."""
+    """Apply one ack. `waited` is True if it is the next pending ack of its lane."""
     if ack.unordered:
         return ack_unordered(db, now, [ack])[0]
-    shard, partition_id = ack.partition
-    found: list[Any] = db.execute(SQL["lane"], (partition_id, ack.group_id)).fetchall() if shard == 0 else []
-    if shard == 0 and not found:
+    partition_id = ack.partition.number if ack.partition.cell == 0 else -1  # `partition.id`, without a call
+    found: list[Any] = db.execute(SQL["lane"], (partition_id, ack.group_id)).fetchall()
+    if not found:
         group = first(db, GROUPS["by_id"], ack.group_id)
         if group is not None and group[-1]:
             seed_partition(db, group[1], partition_id, now)
@@ -78,8 +78,8 @@ def ack_one(db: apsw.Connection, now: int, ack: LaneAck, *, waited: bool = False
         or ack.dead_letters
         or ack.results
     ):
-        return _Acking(db, now, lane, options, max(before, lane.lease_end or 0)).apply(ack)
-    # Mostly: a lease, all in order and all done. Nothing but the cursor moves.
+        return _LaneAcking(db, now, lane, options, max(before, lane.lease_end or 0)).apply(ack)
+    # The common case: a lease, everything in order and completed. Only the cursor moves.
     limit = lane.lease_end or 0
     after = max(before, min(ack.done[0][1], limit))
     released = before < limit <= after
@@ -92,21 +92,21 @@ def ack_one(db: apsw.Connection, now: int, ack: LaneAck, *, waited: bool = False
 
 
 def _any_open(db: apsw.Connection, lane: LaneRow, ack: LaneAck) -> bool:
-    """Whether something that the ack finishes is not finished yet."""
+    """Return True if the ack finishes a message that is not finished yet."""
     spans = [(max(first, lane.committed), upto) for first, upto in ack.done]
     count = SQL["skips_between"]
     return any(upto - first > value(db, count, lane.partition_id, first, upto, lane.group_id) for first, upto in spans)
 
 
-class _Acking(msgspec.Struct):
-    """One ack of a lane that it may change."""
+class _LaneAcking(msgspec.Struct):
+    """One ack of an ordered lane."""
 
     db: apsw.Connection
     now: int
     lane: LaneRow
     options: QueueOptions
     limit: int
-    """What was given to the last holder, and to nobody else, may be finished; without a lease too."""
+    """Position after the last delivered message. Without a lease, too, later messages cannot be finished."""
 
     def apply(self, ack: LaneAck) -> AckResult:
         lane, before, limit = self.lane, self.lane.committed, self.limit
@@ -123,6 +123,9 @@ class _Acking(msgspec.Struct):
         if ack.done and ack.done[0][0] <= before:
             advance(self.db, lane, spans[0][1], self.options)
         ahead = self._finish_ahead(spans)
+        if nack is not None and nack.position > lane.committed:
+            # Messages that were finished ahead of the cursor are no longer open before the failed one.
+            step_over(self.db, lane, self.options)
         dead = self._nack(nack) if nack is not None else False
         if lane.failing:
             self._pass_finished()
@@ -139,8 +142,11 @@ class _Acking(msgspec.Struct):
         )
 
     def _finished_ahead(self) -> list[int]:
-        """Whoever was given it. At the cursor that could only be a message that was dead-lettered by hand: who holds
-        it may still fail it, and so let go of the lane."""
+        """Return positions that are finished ahead of the cursor, by any consumer.
+
+        At the cursor it can only be a message that was dead-lettered by hand. Its holder may still nack it, to release
+        the lane.
+        """
         lane = self.lane
         if not lane.failing:
             return []
@@ -149,12 +155,12 @@ class _Acking(msgspec.Struct):
 
     def _release_if_done(self) -> None:
         lane = self.lane
-        # A lane that slept without a lease is awake again: what it slept for is finished.
+        # A lane that slept without a lease becomes ready, because its message is finished.
         if lane.lease is None or lane.committed >= self.limit:
-            lane.offer(self.now)
+            lane.make_ready(self.now)
 
     def _finish_ahead(self, spans: list[Span]) -> bool:
-        """Mark what is finished behind the cursor, so that no pop delivers it; whether there is some."""
+        """Mark positions as finished ahead of the cursor, so that no pop delivers them. Returns True if any were."""
         lane = self.lane
         keys = [
             (lane.partition_id, lane.group_id, position)
@@ -168,7 +174,7 @@ class _Acking(msgspec.Struct):
         return bool(keys)
 
     def _pass_finished(self) -> None:
-        """Move the cursor over what was finished ahead of it."""
+        """Move the cursor past positions that were finished ahead of it."""
         lane = self.lane
         if step_over(self.db, lane, self.options) and lane.committed >= lane.head:
             lane.ready_at = None
@@ -179,13 +185,13 @@ class _Acking(msgspec.Struct):
                 dead_letter(self.db, self.lane, item.position, self.now, error=item.error, charge=1)
 
     def _nack(self, nack: Nack) -> bool:
-        """End the lease; whether the message was given up on."""
+        """End the lease. Returns True if the message was dead-lettered."""
         lane, attempts, limit = self.lane, 0, None
         if nack.charge:
             attempts, limit = fail(self.db, lane, nack.position, nack.error, self.now)
         if attempts > (self.options.retry_limit if limit is None else limit):
             attempts = 0
-            # With messages before it still open, it falls when the cursor has reached it.
+            # If earlier messages are open, it is dead-lettered when the cursor reaches it.
             if nack.position == lane.committed and next_skip(self.db, lane, nack.position) != nack.position:
                 if self.options.on_exhausted != "dead_letter":
                     lane.parked |= self.options.on_exhausted == "park"
@@ -193,13 +199,13 @@ class _Acking(msgspec.Struct):
                     return False
                 dead_letter(self.db, lane, nack.position, self.now, error=nack.error)
                 advance(self.db, lane, nack.position + 1, self.options)
-                lane.offer(self.now)
+                lane.make_ready(self.now)
                 return True
         delay_ms = nack.delay_ms if nack.delay_ms is not None else backoff_ms(self.options, attempts)
         if delay_ms:
             lane.free(self.now + delay_ms * 1000)
         else:
-            lane.offer(self.now)
+            lane.make_ready(self.now)
         return False
 
     def _keep_results(self, ack: LaneAck, spans: list[Span], finished: list[int]) -> None:
@@ -215,9 +221,9 @@ class _Acking(msgspec.Struct):
 
 
 def ack_unordered(db: apsw.Connection, now: int, acks: Sequence[LaneAck]) -> list[AckResult]:
-    """All that is said of one lane, one after the other."""
+    """Apply all acks of one unordered lane, in order."""
     partition, group_id = acks[0].partition, acks[0].group_id
-    loaded = unordered.load(db, partition.id, group_id) if partition.shard == 0 else None
+    loaded = unordered.load(db, partition.id, group_id)
     if loaded is None:
         return [_GONE] * len(acks)
     lane, options = loaded
@@ -234,7 +240,7 @@ def ack_unordered(db: apsw.Connection, now: int, acks: Sequence[LaneAck]) -> lis
 
 
 def _bounds(acks: Sequence[LaneAck]) -> Span:
-    """Between which positions all of it is."""
+    """Return the span of all positions in the acks."""
     spans = [span for ack in acks for span in ack.done]
     for ack in acks:
         spans += [(nack.position, nack.position + 1) for nack in ack.nacks]
@@ -243,7 +249,7 @@ def _bounds(acks: Sequence[LaneAck]) -> Span:
 
 
 class _UnorderedAcking(msgspec.Struct):
-    """One ack of a lane, under one token."""
+    """One ack of an unordered lane, with one token."""
 
     db: apsw.Connection
     now: int
@@ -266,12 +272,12 @@ class _UnorderedAcking(msgspec.Struct):
             if self._take(dead.position, dead.position + 1):
                 self._dead_letter(dead, charge=1)
         if ack.release and token is not None:
-            self.claims.give_back(token)
+            self.claims.release(token)
         if ack.results:
             self._keep_results(ack)
 
     def acked(self) -> AckResult:
-        """What came of it, when all that is said of the lane was applied."""
+        """Return the result, after all acks of the lane were applied."""
         lane, token = self.lane, self.token
         lost = not self.applied and bool(self.lost)
         over = token is not None and not self.claims.holds(token)
@@ -286,7 +292,7 @@ class _UnorderedAcking(msgspec.Struct):
         )
 
     def _take(self, since: int, upto: int) -> list[Span]:
-        """What the caller holds of these positions; the others are told apart."""
+        """Return the spans that the caller holds of these positions, and record the others."""
         spans, others = self.claims.take(since, upto, self.token)
         taken = sum([high - low for low, high in spans])
         self.applied += taken
@@ -301,7 +307,7 @@ class _UnorderedAcking(msgspec.Struct):
         return spans
 
     def _nack(self, nack: Nack) -> bool:
-        """Whether the message comes again."""
+        """Put a message back. Returns True if it will be delivered again."""
         if not self._take(nack.position, nack.position + 1):
             return False
         attempts = self.claims.attempts(nack.position) + nack.charge
@@ -311,12 +317,12 @@ class _UnorderedAcking(msgspec.Struct):
         due_at = self.now + delay_ms * 1000
         limit = self.claims.put_back(nack.position, charge=nack.charge, error=nack.error, due_at=due_at)
         if nack.charge and attempts > (self.options.retry_limit if limit is None else limit):
-            self._dead_letter(Dead(nack.position, nack.error), charge=0)
+            self._dead_letter(ToDeadLetter(nack.position, nack.error), charge=0)
             return False
         return True
 
-    def _dead_letter(self, dead: Dead, *, charge: int) -> None:
-        self.claims.give_up(dead.position)
+    def _dead_letter(self, dead: ToDeadLetter, *, charge: int) -> None:
+        self.claims.finish_redelivery(dead.position)
         dead_letter(self.db, self.lane, dead.position, self.now, error=dead.error, charge=charge)
         self.lane.over.append((dead.position, dead.position + 1))
         self.died.append(dead.position)

@@ -1,4 +1,4 @@
-"""Browsing on SQLite: messages read backward, taken out of the order of the log, and rows removed below its start."""
+"""Browsing on SQLite: reading backwards, removing messages, and trimming rows below the start of the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from fairlane.model.ids import PartitionId
 from fairlane.model.queue import QueueOptions
 from fairlane.store import statements
-from fairlane.store.contract.values import Dead, LaneAck
+from fairlane.store.contract.values import LaneAck, ToDeadLetter
 from fairlane.store.families.browse import DeadLettered
 from fairlane.store.sqlite import deleted_ids, lanes, log, unordered
 from fairlane.store.sqlite.ack import ack_one
@@ -24,16 +24,16 @@ SQL = statements.load("fairlane.store.sqlite", "browse.sql")
 Rows = list[tuple[Any, ...]]
 
 
-def back(
-    db: apsw.Connection, now: int, *, ids: Sequence[int], until: Sequence[int], below: Sequence[int], **page: Any
-) -> Rows:
+def newest(db: apsw.Connection, where: Sequence[tuple[int, int, int]], *, since: int, limit: int, bytes: int) -> Rows:
+    """Return the heads of the newest messages of each partition, below its time and position."""
     found: Rows = []
-    for item, (id, before, upto) in enumerate(zip(ids, until, below, strict=True), 1):
-        found += [(item, *row) for row in _back(db, id, before, upto, page)]
+    for item, (partition_id, until, below) in enumerate(where, 1):
+        for row in _newest(db, partition_id, until, below, since=since, limit=limit):
+            found.append((item, *row[:2], row[2][:bytes]))
     return found
 
 
-def _back(db: apsw.Connection, partition_id: int, until: int, upto: int, page: dict[str, Any]) -> Rows:
+def _newest(db: apsw.Connection, partition_id: int, until: int, upto: int, *, since: int, limit: int) -> Rows:
     bounds = log.bounds(db, partition_id)
     if bounds is None:
         return []
@@ -43,27 +43,25 @@ def _back(db: apsw.Connection, partition_id: int, until: int, upto: int, page: d
     for row in db.execute(SQL["segments_backward"], (partition_id, below)):
         segment = log.segment_of(row)
         last = min(below, segment.first + len(segment.ends))
-        if segment.created_at < page["since"] or last <= start or len(found) >= page["limit"]:
+        if segment.created_at < since or last <= start or len(found) >= limit:
             break
         low = max(start, segment.first)
         holes = {position for (position,) in rows(db, SQL["holes_at"], partition_id, low, last)}
         there = [position for position in range(last - 1, low - 1, -1) if position not in holes]
-        for position in there[: page["limit"] - len(found)]:
-            found.append((position, segment.created_at, log.fragment_at(segment, position)[: page["bytes"]]))
+        for position in there[: limit - len(found)]:
+            found.append((position, segment.created_at, log.fragment_at(segment, position)))
     return found
 
 
-def with_id(
-    db: apsw.Connection, now: int, *, queue_ids: Sequence[int], transaction_id: str, since: int | None, **_: Any
-) -> Rows:
+def with_id(db: apsw.Connection, queue_ids: Sequence[int], transaction_id: str, since: int | None) -> Rows:
     found = []
     for id, queue_id, name in rows(db, SQL["partitions_since"], msgspec.json.encode(queue_ids).decode(), since or 0):
         if (position := find(db, id, transaction_id)) is not None:
-            found.append((0, id, position, queue_id, name))
+            found.append((id, position, queue_id, name))
     return found
 
 
-def delete(db: apsw.Connection, now: int, *, partition_id: int, position: int, transaction_id: str, **_: Any) -> bool:
+def delete(db: apsw.Connection, now: int, partition_id: int, position: int, transaction_id: str) -> bool:
     queue = first(db, SQL["queue_of"], partition_id)
     if queue is None or not value(db, log.SQL["is_there"], partition_id, position):
         return False
@@ -79,24 +77,24 @@ def delete(db: apsw.Connection, now: int, *, partition_id: int, position: int, t
     for (group_id,) in rows(db, SQL["groups_of"], partition_id):
         loaded = lanes.load(db, partition_id, group_id)
         if loaded is not None:
-            _pass(db, now, *loaded)
+            _advance_free_lane(db, now, *loaded)
     if options.ordering == "unordered":
-        unordered.settle_down(db, partition_id)
+        unordered.advance_cursors(db, partition_id)
         recount_depth(db, queue_id)
     for statement in ("delete_traces_of", "delete_trace_names_of"):
         db.execute(SQL[statement], (partition_id, transaction_id))
     return True
 
 
-def _pass(db: apsw.Connection, now: int, lane: LaneRow, options: QueueOptions) -> None:
-    """A lane that nobody holds moves on at once; what it slept for is gone."""
+def _advance_free_lane(db: apsw.Connection, now: int, lane: LaneRow, options: QueueOptions) -> None:
+    """Advance a lane without a lease at once: the message it waited for is gone."""
     if lane.lease is None and lanes.step_over(db, lane, options):
         lane.free(now)
     lanes.save(db, lane)
 
 
 def dead_letter(
-    db: apsw.Connection, now: int, *, partition_id: int, group_id: int, position: int, error: str, **_: Any
+    db: apsw.Connection, now: int, partition_id: int, group_id: int, position: int, error: str
 ) -> DeadLettered:
     queue = first(db, SQL["queue_of"], partition_id)
     if queue is None or not value(db, log.SQL["is_there"], partition_id, position):
@@ -107,7 +105,7 @@ def dead_letter(
         return "gone"
     lane, options = loaded
     if options.ordering == "unordered":
-        dead = Dead(position, error)
+        dead = ToDeadLetter(position, error)
         ack = LaneAck(
             partition=PartitionId(0, partition_id), group_id=group_id, token=None, unordered=True, dead_letters=[dead]
         )
@@ -120,18 +118,18 @@ def dead_letter(
     db.execute(SQL["forget_failure"], (partition_id, group_id, position))
     db.execute(SQL["insert_skip"], (partition_id, position, group_id, now))
     lane.failing = 1
-    _pass(db, now, lane, options)
+    _advance_free_lane(db, now, lane, options)
     if options.ordering == "unordered":
         recount_depth(db, lane.queue_id)
     return "dead"
 
 
-def forget_ids(db: apsw.Connection, now: int, *, limit: int, **_: Any) -> int:
+def forget_ids(db: apsw.Connection, now: int, limit: int) -> int:
     return deleted_ids.forget(db, now, limit)
 
 
-def trim(db: apsw.Connection, now: int, *, limit: int, **_: Any) -> bool:
-    """Delete some rows; false when none is left anywhere."""
+def trim(db: apsw.Connection, now: int, limit: int) -> bool:
+    """Delete some rows. Returns False when there are none left anywhere."""
     budget = limit
     while row := first(db, SQL["trims"]):
         partition_id, start, cleared = row

@@ -1,13 +1,13 @@
--- name: segments_backward (in back)
+-- name: segments_backward (in newest_messages)
 select first_pos, created_at, ends, body, checksum
 from segments
 where partition_id = ? and first_pos < ?
 order by first_pos desc
 
--- name: holes_at (in back)
+-- name: holes_at (in newest_messages)
 select position from skips where partition_id = ? and group_id = 0 and position >= ? and position < ?
 
--- name: queue_of (in hold)
+-- name: queue_of (in lock_partition)
 select q.id, q.options from partitions p join queues q on q.id = p.queue_id where p.id = ?
 
 -- name: first_open (in is_open)
@@ -51,7 +51,7 @@ delete from traced where (trace_id, partition_id, position) in
     (select trace_id, partition_id, position from traced where partition_id = ?1 and position < ?2 limit ?3)
 
 -- name: trim_traces (in trim)
--- A message is older than what is noted of it: what was noted before the first message that is left is of none that is.
+-- Records are newer than their message, so records from before the first remaining message have no message.
 delete from traces where rowid in (select x.rowid from traces x join partitions p on p.id = x.partition_id
     where x.partition_id = ?1 and (p.start = p.head or x.created_at < (select s.created_at from segments s
         where s.partition_id = ?1 and s.first_pos <= ?2 order by s.first_pos desc limit 1)) limit ?3)

@@ -14,10 +14,10 @@ from fairlane.store.sqlite.migrate import migrate
 
 MEMORY: Final = ":memory:"
 BUSY_MS: Final = 5_000
-CHECKPOINT_PAGES: Final = 10_000  # 40 MB of log: a checkpoint writes each changed page once for many commits
+CHECKPOINT_PAGES: Final = 10_000  # 40 MB of log: one checkpoint writes each changed page once for many commits
 LOG_BYTES_MAX: Final = 64 * 1024 * 1024
 STATEMENTS_CACHED: Final = 256  # more than there are, so that none is prepared twice
-SAFE_VERSION: Final = (3, 51, 3)  # earlier ones can damage a file when a checkpoint and a write meet
+SAFE_VERSION: Final = (3, 51, 3)  # earlier versions can damage a file if a checkpoint and a write coincide
 _log = logging.getLogger(__name__)
 
 
@@ -25,7 +25,8 @@ def lock(path: str) -> LockFile:
     """Lock a database by its lock file.
 
     Raises StoreUnavailable if another broker holds it or it cannot be opened, and StoreRefused if its directory does
-    not exist."""
+    not exist.
+    """
     name, directory = f"{path}.lock", os.path.dirname(path)
     if directory and not os.path.isdir(directory):
         raise StoreRefused(f"there is no directory {directory}; make it, or name another file as the store")
@@ -40,11 +41,11 @@ def lock(path: str) -> LockFile:
 
 
 def open_writer(path: str) -> apsw.Connection:
-    """The writing connection, its settings checked and its schema up to date."""
+    """Open the writing connection, check its settings and upgrade its schema."""
     if not is_safe():
         _log.warning("SQLite %s may damage the file under load; use 3.51.3 or newer", apsw.sqlite_lib_version())
     if path != MEMORY:
-        make_private(path)  # its log and its index beside it get the same mode
+        make_private(path)  # its log and index files get the same mode
         if warning := warning_of(path):
             _log.warning("%s", warning)
     db = apsw.Connection(path, statementcachesize=STATEMENTS_CACHED)
@@ -52,7 +53,7 @@ def open_writer(path: str) -> apsw.Connection:
         _set_up(db)
         if path != MEMORY:
             make_durable(db)
-            # What a process whose disk failed left in the log may be in the page cache only: write it anew.
+            # A process whose disk failed may have left pages of the log only in the page cache, so write them again.
             db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         migrate(db)
     except BaseException:
@@ -62,7 +63,7 @@ def open_writer(path: str) -> apsw.Connection:
 
 
 def is_safe() -> bool:
-    """Whether a checkpoint and a write on two connections may meet."""
+    """Return True if a checkpoint and a write on two connections may coincide."""
     return tuple(map(int, apsw.sqlite_lib_version().split(".")[:3])) >= SAFE_VERSION
 
 
@@ -74,7 +75,7 @@ def open_reader(path: str) -> apsw.Connection:
 
 def _set_up(db: apsw.Connection) -> None:
     db.set_busy_timeout(BUSY_MS)
-    # Otherwise a statement is planned anew for each new value bound to it, which costs ten times its run.
+    # Otherwise a statement is planned again for each new value bound to it, which costs ten times its run.
     db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
@@ -88,7 +89,7 @@ def make_durable(db: apsw.Connection) -> None:
 
 
 def check_durable(db: apsw.Connection) -> None:
-    """StoreUnsafe unless a commit would survive a power cut. Some file systems cannot have a WAL, for one."""
+    """Raise StoreUnsafe unless a commit survives a power cut. Some file systems, for example, do not support WAL."""
     for name, wanted in (("journal_mode", "wal"), ("synchronous", 2)):
         found = db.pragma(name)
         if found != wanted:

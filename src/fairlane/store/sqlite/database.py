@@ -1,4 +1,4 @@
-"""The open database: a writer, readers beside it, and the clock both go by."""
+"""The open database: a writer, readers, and their common clock."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from fairlane.runtime.process import LockFile
 from fairlane.runtime.threads import call_in
 from fairlane.store.sqlite import rows
 from fairlane.store.sqlite.connection import MEMORY, lock, open_reader, open_writer
-from fairlane.store.sqlite.faults import translate
-from fairlane.store.sqlite.writer import Work, Writer
+from fairlane.store.sqlite.error_mapping import translate
+from fairlane.store.sqlite.writer import Job, Writer
 
 if TYPE_CHECKING:
     from fairlane.store.codec import Codec
@@ -37,7 +37,7 @@ class Database:
         self.clock = clock
         self._closed: asyncio.Task[None] | None = None
         self.codec: Codec
-        """Of the store that this is the database of, and its families call."""
+        """Codec of the store, used by its families."""
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None) -> Database:
@@ -45,15 +45,15 @@ class Database:
         clock = clock or steady_clock(least=last_at)
         return cls(Writer(db, clock), readers, lock, clock)
 
-    async def read(self, work: Work[T]) -> T:
-        """Run `work` on one snapshot that holds every commit reported so far."""
+    async def read(self, work: Job[T]) -> T:
+        """Run `work` on a snapshot with every commit reported so far."""
         self._writer.check()
         if self._readers is None:
             return await self._writer.run(work)
         return await self._readers.run(work, self.clock)
 
     def connections(self) -> tuple[int, int]:
-        """How many there are, and how many are at work."""
+        """Return the number of connections, and how many are in use."""
         if self._readers is None:
             return 1, int(self._writer.busy)
         return 1 + READERS, int(self._writer.busy) + self._readers.busy
@@ -67,7 +67,7 @@ class Database:
         await asyncio.shield(self._closed)
 
     async def _close(self) -> None:
-        # The readers go first: the last checkpoint cannot pass a snapshot that is still read.
+        # Close the readers first: the last checkpoint cannot pass a snapshot that is still in use.
         if self._readers is not None:
             await self._readers.close()
         await self._writer.close()
@@ -89,12 +89,12 @@ class Readers:
     def busy(self) -> int:
         return READERS - self._free.qsize()
 
-    async def run(self, work: Work[T], clock: Clock) -> T:
+    async def run(self, work: Job[T], clock: Clock) -> T:
         if self._closing:
             raise ShuttingDown("the store is closed")
         return await call_in(self._threads, self._read, work, clock)
 
-    def _read(self, work: Work[T], clock: Clock) -> T:
+    def _read(self, work: Job[T], clock: Clock) -> T:
         db = self._free.get()
         try:
             db.execute("begin")
@@ -116,7 +116,7 @@ class Readers:
 
 
 def _open(path: str) -> tuple[apsw.Connection, Readers | None, LockFile | None, int]:
-    """Connections, lock, and the last time stored."""
+    """Return the connections, the lock, and the last stored time."""
     with contextlib.ExitStack() as undo:
         locked = readers = None
         if path != MEMORY:

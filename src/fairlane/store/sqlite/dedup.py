@@ -1,8 +1,8 @@
-"""Deduplication: which messages of a slice may be stored already.
+"""Deduplication: finds messages of a slice that may be stored already.
 
-A UUIDv7 says when it was made. One that is pushed within FRESH_US of that lies in a segment of that minute,
-so the common case costs no row of its own. Any other id has a row in `message_keys`. What went before its window had
-passed is in `deleted_ids` as its segment was.
+A UUIDv7 contains its creation time. If it is pushed within FRESH_US of that, it is in a segment of that minute, so the
+common case needs no row of its own. Any other id has a row in `message_keys`. The ids of deleted messages are in
+`deleted_ids` until their window has passed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ FAR: Final = 2**62
 
 
 def is_fresh(id_time: int, at: int) -> bool:
-    """Whether an id stored at `at` is found by its segment alone."""
+    """Return True if an id stored at `at` is found by its segment alone."""
     return id_time != NO_ID_TIME and 0 <= at - id_time * 1000 <= FRESH_US
 
 
 class Lookup:
-    """The ids of one slice that may be there, looked for in its partition."""
+    """A lookup of ids of one slice in its partition."""
 
     def __init__(self, db: apsw.Connection, slice: Slice, *, head: int, now: int) -> None:
         self._db = db
@@ -57,7 +57,7 @@ class Lookup:
         return self._best([*self._in_table(keyed), *self._in_log(by_time)])
 
     def _best(self, found: list[Duplicate]) -> list[Duplicate]:
-        """One for each index, of those that count: rather the one with the same text, then the newest."""
+        """Return the best match for each index: preferably with the same text, then the newest."""
         best: dict[int, Duplicate] = {}
         for duplicate in sorted(found, key=self._order):
             if deleted_ids.is_known(self._db, self._partition_id, duplicate.position):
@@ -79,7 +79,7 @@ class Lookup:
             yield Duplicate(index_of[key], position, message_id, transaction_id)
 
     def _in_log(self, indexes: list[int]) -> Iterator[Duplicate]:
-        """Ids of the last minute together, from the head back; older ones by their own minute."""
+        """Search ids of the last minute together, from the head backwards, and older ones by their own minute."""
         times = {index: self._slice.id_times[index] * 1000 for index in indexes}
         recent = [index for index in indexes if self._now - times[index] <= FRESH_US]
         if recent:
@@ -110,8 +110,8 @@ class Lookup:
                 yield Duplicate(index_of[key], position, message_id, transaction_id)
 
     def _deleted(self, indexes: list[int], since: int, until: int) -> Iterator[Duplicate]:
-        """Of messages that went before their window had passed."""
+        """Search ids of deleted messages whose window has not passed."""
         index_of = {self._slice.keys[index]: index for index in indexes}
-        found = deleted_ids.found(self._db, self._partition_id, set(index_of), since=since, until=until)
+        found = deleted_ids.lookup(self._db, self._partition_id, set(index_of), since=since, until=until)
         for key, position, message_id, transaction_id in found:
             yield Duplicate(index_of[key], position, message_id, transaction_id)

@@ -1,5 +1,4 @@
-"""Deleted ids, which outlive their messages: segments that go leave them behind for as long as the window of their
-queue lasts."""
+"""Ids of deleted messages, which are kept until the deduplication window of their queue has passed."""
 
 from __future__ import annotations
 
@@ -22,14 +21,14 @@ _QUOTED: Final = re.compile(rb'"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-
 
 
 def is_known(db: apsw.Connection, partition_id: int, position: int) -> bool:
-    """Whether an id that was found at a position counts."""
+    """Return True if an id that was found at a position still counts."""
     return bool(value(db, SQL["is_known"], partition_id, position))
 
 
-def found(
+def lookup(
     db: apsw.Connection, partition_id: int, keys: set[int], *, since: int, until: int
 ) -> Iterator[tuple[int, int, str, str]]:
-    """(key, position, message's id, transactionId) of deleted messages created from `since` to `until`."""
+    """Yield (key, position, message id, transactionId) of deleted messages created from `since` to `until`."""
     for first_pos, packed, message_ids, transaction_ids in db.execute(SQL["between"], (partition_id, since, until)):
         for key, position in matches(keys, first_pos, packed):
             bounds = slice((position - first_pos) * 16, (position - first_pos + 1) * 16)
@@ -39,7 +38,7 @@ def found(
 
 
 def trim(db: apsw.Connection, now: int, partition_id: int, start: int, cleared: int, limit: int) -> int:
-    """Remove up to `limit` segments that lie below the start, or ids that a clear forgets; how many rows."""
+    """Remove up to `limit` segments below the start, or ids after a clear. Returns the number of rows."""
     seconds: int = value(db, SQL["window"], partition_id) or 0
     gone, forgotten = [], []
     for rowid, first_pos, created_at, keys, ends, body in db.execute(
@@ -60,14 +59,14 @@ def trim(db: apsw.Connection, now: int, partition_id: int, start: int, cleared: 
 
 
 def forget(db: apsw.Connection, now: int, limit: int) -> int:
-    """Forget ids whose window has passed; how many rows. What was kept beside them goes with the next trim."""
+    """Remove ids whose window has passed. Returns the number of rows. The next trim removes their results."""
     overdue = rows(db, SQL["overdue"], now, limit)
     db.executemany(SQL["to_trim"], {(id,) for _, id, _, _ in overdue})
     return _forget(db, overdue)
 
 
 def trim_beside(db: apsw.Connection, partition_id: int, limit: int) -> int:
-    """Remove results, and marks of messages that were taken out, of which neither message nor id is left; how many."""
+    """Remove results and marks without a message or an id. Returns the number of rows."""
     known_from = value(db, SQL["first_known"], partition_id)
     before = db.total_changes()
     for statement in ("trim_results", "trim_skips"):
@@ -76,7 +75,7 @@ def trim_beside(db: apsw.Connection, partition_id: int, limit: int) -> int:
 
 
 def _ids(ends: list[int], body: bytes) -> tuple[bytes, bytes | None]:
-    """What is kept of the ids in a segment. They stand at the beginning of each message, in their places."""
+    """Return the ids in a segment, in compact form. They are at the beginning of each message."""
     starts = [0, *ends[:-1]]
     texts = [body[start + 7 : start + 43] for start in starts]
     quoted = [body[start + 61 : start + 99] for start in starts]
@@ -95,7 +94,7 @@ def _forget(db: apsw.Connection, some: Sequence[tuple[int, int, int, bytes]]) ->
 
 
 def _forget_keys(db: apsw.Connection, segments: Sequence[tuple[int, int, bytes]]) -> None:
-    """Forget what `message_keys` has of these segments: what stays is not looked at."""
+    """Remove the rows of these segments from `message_keys`."""
     keyed = {id for id in {id for id, _, _ in segments} if value(db, SQL["keyed"], id)}
     for partition_id, first_pos, packed in segments:
         if partition_id in keyed:

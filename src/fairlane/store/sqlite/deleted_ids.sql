@@ -1,5 +1,5 @@
 -- name: is_known (in is_known)
--- Nobody took its message out, or cleared the partition.
+-- The message was not deleted by hand, nor the partition cleared.
 select not exists (select 1 from skips where partition_id = ?1 and position = ?2 and group_id = 0)
     and not exists (select 1 from trims where partition_id = ?1 and cleared > ?2)
 
@@ -34,17 +34,17 @@ select rowid, partition_id, first_pos, keys from deleted_ids where forget_at <= 
 -- name: to_trim (in trim_log)
 insert or ignore into trims (partition_id) values (?)
 
--- name: forget (in forget)
+-- name: forget (in forget_deleted_ids)
 delete from deleted_ids where rowid = ?
 
--- name: keyed (in forget)
+-- name: keyed (in forget_deleted_ids)
 select exists (select 1 from message_keys where partition_id = ?)
 
--- name: forget_key (in forget)
+-- name: forget_key (in forget_deleted_ids)
 delete from message_keys where partition_id = ? and key = ? and position >= ? and position < ?
 
--- name: first_known (in trim_beside)
--- The first position of which a message or an id is left.
+-- name: first_known (in trim_records)
+-- The first position with a message or an id.
 select min(p.start,
     ifnull((select min(s.first_pos) from segments s where s.partition_id = p.id), p.start),
     ifnull((select d.first_pos from deleted_ids d where d.partition_id = p.id
@@ -52,9 +52,9 @@ select min(p.start,
 from partitions p
 where p.id = ?
 
--- name: trim_results (in trim_beside)
+-- name: trim_results (in trim_records)
 delete from results where rowid in (select rowid from results where partition_id = ?1 and position < ?2 limit ?3)
 
--- name: trim_skips (in trim_beside)
+-- name: trim_skips (in trim_records)
 delete from skips where (partition_id, position, group_id) in
     (select partition_id, position, group_id from skips where partition_id = ?1 and position < ?2 limit ?3)

@@ -1,5 +1,5 @@
 -- name: by_id (in queue_of)
-select id, queue_id, name, mode, from_at, conflation, look, created_at, seeding from groups where id = ?
+select id, queue_id, name, mode, from_at, conflation, look, created_at, seed_after is not null from groups where id = ?
 
 -- name: queue (in subscribe)
 select 1 from queues where id = ?
@@ -9,24 +9,23 @@ select 1 from queues q join tenants t on t.id = q.tenant_id join declared_queues
 where q.id = ? and d.mapped
 
 -- name: make (in subscribe)
-insert into groups (queue_id, name, mode, from_at, conflation, look, created_at, seeding) values (?, ?, ?, ?, ?, ?, ?, 1)
+insert into groups (queue_id, name, mode, from_at, conflation, look, created_at, seed_after) values (?, ?, ?, ?, ?, ?, ?, 0)
 returning id
 
 -- name: consumed (in subscribe)
 update groups set look = 0 where id = ?
 
 -- name: seeding (in seed_group)
--- From which partition on cursors are missing, by id.
-select queue_id, mode, from_at, seeding from groups where id = ? and seeding > 0
+select queue_id, mode, from_at, seed_after from groups where id = ? and seed_after is not null
 
 -- name: set_seeding (in seed_group)
-update groups set seeding = ? where id = ?
+update groups set seed_after = ? where id = ?
 
 -- name: being_seeded (in seed)
-select id, mode, from_at from groups where queue_id = ? and seeding > 0
+select id, mode, from_at from groups where queue_id = ? and seed_after is not null
 
 -- name: partitions_from (in seed)
-select id, start, head, last_at from partitions where queue_id = ? and id >= ? order by id limit ?
+select id, start, head, last_at from partitions where queue_id = ? and id > ? order by id limit ?
 
 -- name: partition_of_queue (in seek)
 select id, start, head, last_at from partitions where queue_id = ? and id = ?
@@ -56,7 +55,7 @@ delete from claims where partition_id = ? and group_id = ?
 -- name: forget_skips (in seek)
 delete from skips where partition_id = ? and group_id = ?
 
--- name: next_ready_at (in next_ready)
+-- name: next_ready_at (in pop)
 select ready_at
 from cursors
 where group_id = ?1 and ready_at < ?2 and exists (select 1 from groups where id = ?1)
@@ -79,8 +78,8 @@ delete from failures where partition_id = ? and group_id = ? and position = ? an
 -- name: options_and_depth (in depth)
 select options, depth from queues where id = ?
 
--- name: unfinished (in unfinished)
--- With the messages that wait in open operations, whose places are taken.
+-- name: unfinished (in count_unfinished)
+-- Includes the messages of open operations, which reserve capacity.
 select coalesce(sum(x.head - x.done
     - (select count(*) from skips s where s.partition_id = x.id and s.group_id = 0 and s.position >= x.done)), 0)
     + (select coalesce(sum(messages), 0) from operation_backlogs where queue_id = ?1)

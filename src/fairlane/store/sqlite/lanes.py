@@ -1,5 +1,4 @@
-"""A lane: one partition as one group reads it. Loaded, changed in memory, saved once. Its messages may be too old for
-the group, or not old enough yet."""
+"""Lanes: one partition as one group reads it. A lane is loaded, changed in memory, and saved once."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from fairlane.store.sqlite.rows import first, value
 
 LEASE_EXPIRED = "Partition lease expired"
 EXPIRED = "expired"
-EXPIRE_STEP = 1_000  # messages given up in one look at a lane: others wait for it some milliseconds
+EXPIRE_STEP = 1_000  # messages expired in one step; others wait some milliseconds for it
 ADD_DEPTH = "update queues set depth = depth + ? where id = ?"
 
 
@@ -27,7 +26,7 @@ def parse_options(text: str) -> QueueOptions:
 
 
 class LaneRow(msgspec.Struct):
-    """A row of `cursors`, with the partition's head and the queue beside it."""
+    """A row of `cursors`, with the head of the partition and its queue."""
 
     partition_id: int
     group_id: int
@@ -49,18 +48,18 @@ class LaneRow(msgspec.Struct):
     name: str
     priority_lead: int
     open_acks: int = 0
-    """Whether acks of it are operations."""
+    """True if acks of the lane are operations."""
 
     def clear_lease(self) -> None:
-        """`lease_end` stays, for what lies below was handed out, and `leased_at`: when somebody took something last."""
+        """Clear the lease. Keeps `lease_end`, which bounds the delivered messages, and `leased_at`, the last pop."""
         self.lease = self.lease_start = None
 
-    def offer(self, now: int) -> None:
-        """Claimable at once, before lanes of lower priority, if there is anything to read."""
+    def make_ready(self, now: int) -> None:
+        """Make the lane claimable now, before lanes of lower priority, if it has messages to read."""
         self.free(now - self.priority_lead)
 
     def free(self, at: int) -> None:
-        """Claimable from `at` on, if there is anything to read."""
+        """Make the lane claimable from `at` on, if it has messages to read."""
         self.clear_lease()
         self.ready_at = at if self.committed < self.head else None
 
@@ -93,7 +92,7 @@ def save(db: apsw.Connection, lane: LaneRow) -> None:
 
 
 def advance(db: apsw.Connection, lane: LaneRow, upto: int, options: QueueOptions) -> None:
-    """Everything below `upto` is finished: the queue's depth and the lane's failures follow."""
+    """Mark all positions below `upto` as finished, and update the depth and the failures."""
     if upto <= lane.committed:
         return
     if options.max_size and value(db, SQL["counts"], lane.group_id):
@@ -111,7 +110,7 @@ def advance(db: apsw.Connection, lane: LaneRow, upto: int, options: QueueOptions
 
 
 def next_skip(db: apsw.Connection, lane: LaneRow, position: int) -> int | None:
-    """The first message at or after `position` that no pop of this lane delivers."""
+    """Return the first position from `position` on that this lane skips. None if there is none."""
     found: int | None = (
         value(db, SQL["next_skip"], lane.partition_id, position, lane.group_id) if lane.failing else None
     )
@@ -119,14 +118,14 @@ def next_skip(db: apsw.Connection, lane: LaneRow, position: int) -> int | None:
 
 
 def step_over(db: apsw.Connection, lane: LaneRow, options: QueueOptions) -> bool:
-    """Move the cursor past messages that are not delivered; whether it moved."""
+    """Move the cursor past messages that are not delivered. Returns True if it moved."""
     before = lane.committed
     advance(db, lane, past_skips(db, lane), options)
     return lane.committed > before
 
 
 def past_skips(db: apsw.Connection, lane: LaneRow) -> int:
-    """The first position from the cursor on that a pop of this lane may deliver."""
+    """Return the first deliverable position from the cursor on."""
     upto = lane.committed
     if lane.failing:
         for (position,) in db.execute(SQL["skips_from"], (lane.partition_id, upto, lane.group_id)):
@@ -137,8 +136,7 @@ def past_skips(db: apsw.Connection, lane: LaneRow) -> int:
 
 
 def fail(db: apsw.Connection, lane: LaneRow, position: int, error: str, now: int) -> tuple[int, int | None]:
-    """Charge one failed attempt to a message; how many it has now, and how many may be followed by another if it names
-    its own."""
+    """Charge one failed attempt. Returns the failed attempts of the message, and its own retry limit or None."""
     lane.failing = 1
     key, own = (lane.partition_id, lane.group_id, position), own_retry_limit(db, lane.partition_id, position)
     found: tuple[int, int | None] = first(db, SQL["fail"], *key, error[:ERROR_CHARS_MAX], now, own)
@@ -148,10 +146,11 @@ def fail(db: apsw.Connection, lane: LaneRow, position: int, error: str, now: int
 def dead_letter(
     db: apsw.Connection, lane: LaneRow, position: int, now: int, *, error: str | None, charge: int | None = 0
 ) -> None:
-    """Dead-letter a message. The caller moves the cursor past it. `charge` counts this delivery as a failed one too;
-    None: it may never have been delivered. Without an error that of its last failure is kept.
+    """Dead-letter a message. The caller moves the cursor past it.
 
-    Bytes that rotted are kept as they are and the error says so: a lane must not stop for ever before them.
+    `charge` counts this delivery as failed, too. None means that it may never have been delivered. Without an error,
+    the error of its last failure is kept. Corrupt bytes are kept, and the error says so, because a lane must not stop
+    forever before them.
     """
     segment = segment_at(db, lane.partition_id, position)
     failure = first(db, SQL["failure"], lane.partition_id, lane.group_id, position)
@@ -182,24 +181,24 @@ def dead_letter(
 
 
 def backoff_ms(options: QueueOptions, attempts: int) -> int:
-    """How long a lane sleeps after that many failed attempts of its message; not at all after none."""
+    """Return the delay of a lane after this many failed attempts. 0 if there are none."""
     if not attempts or not options.retry_delay_ms:
         return 0
     most = options.retry_delay_max_ms or SECONDS_MAX * 1000
-    # Beyond 2^40 any delay is past the longest there is.
+    # Beyond 2^40 any delay exceeds the maximum.
     delay = min(options.retry_delay_ms << min(attempts - 1, 40), most)
     return int(delay * random.uniform(0.5, 1)) if options.retry_jitter else delay  # noqa: S311  # spreads load
 
 
-def life(options: QueueOptions) -> int | None:
-    """The age at which the first messages of a queue may expire, in microseconds; None: they live for ever."""
+def max_age(options: QueueOptions) -> int | None:
+    """Return the age in microseconds at which messages may expire, or None if they never do."""
     ages = [age for age in (options.ttl_seconds, options.max_wait_seconds) if age]
     return min(ages) * 1_000_000 if ages else None
 
 
 def expire_lane(db: apsw.Connection, lane: LaneRow, options: QueueOptions, now: int) -> tuple[int, bool]:
-    """Give up what is too old at the cursor; how many, and whether there is more than one step takes."""
-    if lane.committed >= lane.head or not life(options):
+    """Expire messages at the cursor. Returns their number, and True if there are more than one step takes."""
+    if lane.committed >= lane.head or not max_age(options):
         return 0, False
     oldest = segment_at(db, lane.partition_id, lane.committed).created_at
     lived = _older(db, lane, options.ttl_seconds, oldest, now)
@@ -222,15 +221,15 @@ def expire_lane(db: apsw.Connection, lane: LaneRow, options: QueueOptions, now: 
 
 
 def _older(db: apsw.Connection, lane: LaneRow, seconds: int, oldest: int, now: int) -> int:
-    """The position below which messages of the lane are at least that old; its cursor if none is."""
+    """Return the position below which messages are at least this old. The cursor if there are none."""
     bound = now - seconds * 1_000_000
     if not seconds or oldest > bound:
         return lane.committed
     return first_at_or_after(db, lane.partition_id, lane.committed, lane.head, bound + 1)
 
 
-def put_off(db: apsw.Connection, lane: LaneRow, options: QueueOptions, now: int) -> tuple[int | None, int]:
-    """When the lane may be read, None if that is now, and the position below which."""
+def visible_from(db: apsw.Connection, lane: LaneRow, options: QueueOptions, now: int) -> tuple[int | None, int]:
+    """Return when the lane may be read (None for now) and the position below which."""
     if not options.delay_seconds and not options.window_seconds:
         return None, lane.head
     last_at: int = value(db, SQL["last_at"], lane.partition_id)

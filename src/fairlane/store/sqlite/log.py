@@ -1,4 +1,4 @@
-"""The log of a partition, read: segments by position and by time."""
+"""Reading the log of a partition: segments by position and by time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import Segment, retry_limit_of
 from fairlane.store import statements
-from fairlane.store.contract.values import Claim, Lane, PopCall, Span
+from fairlane.store.contract.values import ClaimedLane, PopCall, PopClaim, Span
 from fairlane.store.sqlite.rows import first, rows
 
 SQL = statements.load("fairlane.store.sqlite", "messages.sql")
@@ -23,14 +23,14 @@ _decode_ends = msgspec.json.Decoder(list[int]).decode
 
 
 def segments(db: apsw.Connection, partition_id: int, since: int, upto: int) -> Iterator[Segment]:
-    """The segments that hold positions `since` to `upto` - 1, read one by one."""
+    """Yield the segments with positions `since` to `upto` - 1, read one by one."""
     cursor = db.execute(SQL["segments_between"], (partition_id, since, upto))
     for row in cursor:
         yield segment_of(row)
 
 
 class Popping(msgspec.Struct):
-    """A call of pop at work, and what it met on the way."""
+    """A pop in progress, and its counts."""
 
     db: apsw.Connection
     now: int
@@ -41,23 +41,23 @@ class Popping(msgspec.Struct):
 
 
 class Want(msgspec.Struct):
-    """The rest that a claim may still get, and what it got."""
+    """A claim in progress: what it may still get, and what it got."""
 
-    claim: Claim
+    claim: PopClaim
     messages: int
     partitions: int
     bytes: int
     ends_at: int
-    """When its lease does."""
-    lanes: list[Lane] = []
+    """End of its lease."""
+    lanes: list[ClaimedLane] = []
     looked_at: set[int] = set()
 
     @property
     def open(self) -> bool:
         return self.messages > 0 and self.bytes > 0 and self.partitions > 0
 
-    def give(self, db: apsw.Connection, partition_id: int, name: str, span: Span, attempts: int) -> int:
-        """Add messages of a lane, as far as their bytes fit; where they end."""
+    def deliver(self, db: apsw.Connection, partition_id: int, name: str, span: Span, attempts: int) -> int:
+        """Add messages of a lane as far as the byte limit allows. Returns the position where they end."""
         start, upto = span
         position, size = start, 0
         found: list[Segment] = []
@@ -82,7 +82,7 @@ class Want(msgspec.Struct):
         self.messages -= position - start
         self.bytes -= size
         self.lanes.append(
-            Lane(
+            ClaimedLane(
                 partition=PartitionId(0, partition_id),
                 name=name,
                 first=start,
@@ -109,13 +109,13 @@ def segment_of(row: Any) -> Segment:
 
 
 def fragment_at(segment: Segment, position: int) -> bytes:
-    """The stored bytes of one message, unchecked."""
+    """Return the stored bytes of one message, without checking them."""
     index = position - segment.first
     return segment.body[segment.ends[index - 1] if index else 0 : segment.ends[index]]
 
 
 def own_retry_limit(db: apsw.Connection, partition_id: int, position: int) -> int | None:
-    """The failed attempts of a message that are followed by another, if it names its own."""
+    """Return the retry limit of a message. None if it has none of its own."""
     row = first(db, SQL["segment_at"], partition_id, position)
     segment = segment_of(row) if row else None
     if segment is None or position >= segment.first + len(segment.ends):
@@ -128,9 +128,9 @@ def unpack_keys(packed: bytes) -> tuple[int, ...]:
 
 
 def first_at_or_after(db: apsw.Connection, partition_id: int, start: int, head: int, at: int) -> int:
-    """The position of the first message created at or after `at`, `head` if there is none.
+    """Return the position of the first message created at or after `at`. `head` if there is none.
 
-    Creation times never fall along the log, so it is halved: a scan would read every row of a long one.
+    Creation times never decrease along the log, so this is a binary search: a scan would read every row.
     """
     low, high = start, head
     while low < high:
@@ -146,7 +146,7 @@ def first_at_or_after(db: apsw.Connection, partition_id: int, start: int, head: 
 
 
 def segment_time_at(db: apsw.Connection, partition_id: int, position: int) -> int:
-    """When the message at a position was created."""
+    """Return the creation time of the message at a position."""
     row = first(db, SQL["segment_time_at"], partition_id, position)
     if row is None:
         raise StoreCorrupt(f"position {position} of partition {partition_id} is missing from the log")
@@ -154,7 +154,7 @@ def segment_time_at(db: apsw.Connection, partition_id: int, position: int) -> in
 
 
 def keys_since(db: apsw.Connection, partition_id: int, at: int) -> Iterator[tuple[int, int, bytes]]:
-    """(first position, creation time, packed keys) of the segments created at or after `at`, newest first."""
+    """Yield (first position, creation time, packed keys) of the segments created at or after `at`, newest first."""
     for first_pos, created_at, keys in db.execute(SQL["keys_backward"], (partition_id,)):
         if created_at < at:
             return
@@ -164,7 +164,7 @@ def keys_since(db: apsw.Connection, partition_id: int, at: int) -> Iterator[tupl
 def keys_between(
     db: apsw.Connection, partition_id: int, head: int, *, since: int, until: int
 ) -> Iterator[tuple[int, int, bytes]]:
-    """The same of the segments created from `since` to `until`, oldest first."""
+    """Yield (first position, creation time, packed keys) of segments created from `since` to `until`, oldest first."""
     found = first_at_or_after(db, partition_id, 0, head, since)
     for first_pos, created_at, keys in db.execute(SQL["keys_forward"], (partition_id, found)):
         if created_at > until:
@@ -175,7 +175,7 @@ def keys_between(
 def positions_of(
     db: apsw.Connection, partition_id: int, head: int, keys: set[int], *, since: int, until: int
 ) -> list[tuple[int, int]]:
-    """(key, position) of the messages with one of `keys`, created from `since` to `until`."""
+    """Return (key, position) of the messages with one of `keys`, created from `since` to `until`."""
     found = []
     for first_pos, _, packed in keys_between(db, partition_id, head, since=since, until=until):
         found += matches(keys, first_pos, packed)
@@ -183,7 +183,7 @@ def positions_of(
 
 
 def matches(keys: set[int], first_pos: int, packed: bytes) -> list[tuple[int, int]]:
-    """(key, position) of the messages of one segment whose key is among `keys`."""
+    """Return (key, position) of the messages of one segment whose key is in `keys`."""
     stored = unpack_keys(packed)
     if keys.isdisjoint(stored):
         return []
@@ -191,6 +191,6 @@ def matches(keys: set[int], first_pos: int, packed: bytes) -> list[tuple[int, in
 
 
 def bounds(db: apsw.Connection, partition_id: int) -> tuple[int, int] | None:
-    """(start, head) of a partition whose queue is there."""
+    """Return (start, head) of a partition. None if its queue was deleted."""
     found = rows(db, SQL["log_bounds"], partition_id)
     return found[0] if found else None

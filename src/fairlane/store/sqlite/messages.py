@@ -1,4 +1,4 @@
-"""The log, and the leases on it."""
+"""The log on SQLite, and its leases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment, ids_of
-from fairlane.store.contract.acks import in_force, only_repeats
+from fairlane.store.contract.ack_rules import in_force, only_repeats
 from fairlane.store.contract.values import (
     AckResult,
     LaneAck,
@@ -47,11 +47,7 @@ class Messages:
 
     async def pop(self, call: PopCall) -> PopResult:
         result = await self._database.write(lambda db, now: pop(db, now, call))
-        # A sealed message ends with a quote, and of others only those whose payload is a string.
-        quoted = [1 for lanes in result.lanes for lane in lanes for one in lane.segments if one.body[-1:] == b'"']
-        if quoted or self._database.codec.always:
-            await self._database.codec.open_lanes(result)
-        return result
+        return await self._database.codec.open_lanes(result)
 
     async def expire(self, queue_id: int, group_id: int) -> int:
         return await self._database.write(lambda db, now: expire(db, now, queue_id, group_id))
@@ -77,8 +73,6 @@ class Messages:
             released = unordered.release(db, now, *lease, only)
             return released or len(rows(db, SQL["release"], now, lease.group_id, lease.token.bytes, only))
 
-        if partition is not None and partition.shard != 0:
-            return 0
         return await self._database.write(work)
 
     async def leased(self, lease: LeaseId) -> list[Leased]:
@@ -90,7 +84,7 @@ class Messages:
 
     async def read(self, partition: PartitionId, first: int, upto: int) -> list[Segment]:
         def work(db: apsw.Connection, now: int) -> list[Segment]:
-            bounds = log.bounds(db, partition.id) if partition.shard == 0 else None
+            bounds = log.bounds(db, partition.id)
             if bounds is None or max(first, bounds[0]) >= min(upto, bounds[1]):
                 return []
             return list(log.segments(db, partition.id, max(first, bounds[0]), min(upto, bounds[1])))
@@ -98,8 +92,6 @@ class Messages:
         return await self._database.codec.open_segments(partition, await self._database.read(work), first, upto)
 
     async def find(self, partition: PartitionId, transaction_id: str, *, deleted: bool = False) -> int | None:
-        if partition.shard != 0:
-            return None
         return await self._database.read(lambda db, now: find(db, partition.id, transaction_id, deleted=deleted))
 
     async def transact(
@@ -118,7 +110,7 @@ def transact(
     begin: Callable[[], None] = lambda: None,
     also: Callable[[], None] = lambda: None,
 ) -> tuple[list[AckResult], list[PushResult]]:
-    """`begin` comes before the rest and `also` after it; they are done with it, or not at all."""
+    """Apply acks and slices in one transaction, with `begin` before and `also` after them."""
     db.execute("savepoint transact")
     begin()
     acked = ack_all(db, now, acks)
@@ -155,7 +147,7 @@ def find(db: apsw.Connection, partition_id: int, transaction_id: str, *, deleted
             segment = log.segment_at(db, partition_id, position)
             if ids_of(log.fragment_at(segment, position))[1] == transaction_id:
                 found.append(position)
-        gone = deleted_ids.found(db, partition_id, set(keys), since=since, until=until) if deleted else ()
+        gone = deleted_ids.lookup(db, partition_id, set(keys), since=since, until=until) if deleted else ()
         found += [position for _, position, _, text in gone if text == transaction_id]
     counts = deleted_ids.SQL["is_known"] if deleted else SQL["is_there"]
     return max([position for position in found if value(db, counts, partition_id, position)], default=None)

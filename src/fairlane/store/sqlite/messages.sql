@@ -23,7 +23,7 @@ select
     (
         select json_group_array(
             json_array(
-                q.id, q.options, q.depth, exists (select 1 from groups g where g.queue_id = q.id and g.seeding > 0)
+                q.id, q.options, q.depth, exists (select 1 from groups g where g.queue_id = q.id and g.seed_after is not null)
             )
         )
         from queues q
@@ -34,8 +34,8 @@ select
 insert or replace into expiries (partition_id, due_at) values (?, ?)
 
 -- name: insert_segment (in push)
--- Rolled back as a whole where a row is refused, as it never is: otherwise SQLite copies every page that a statement of many rows
--- changes, past 64 KiB into a file, which costs three times what the rows do.
+-- A refused row, which never happens, would roll back the transaction: otherwise SQLite copies every page that a statement of
+-- many rows changes, beyond 64 KiB into a file, which costs three times as much as the rows.
 insert or rollback into segments (partition_id, first_pos, n, created_at, checksum, ends, keys, body)
 values (?, ?, ?, ?, ?, ?, ?, ?)
 
@@ -98,7 +98,7 @@ where p.id = ?
 select transaction_id, position from message_keys where partition_id = ? and key in (?, ?)
 
 -- name: queue_of_pop (in pop)
-select q.options, g.seeding, coalesce(q.paused_at, g.paused_at), g.conflation
+select q.options, g.seed_after is not null, coalesce(q.paused_at, g.paused_at), g.conflation
 from groups g join queues q on q.id = g.queue_id
 where g.id = ? and q.id = ?
 
@@ -139,7 +139,7 @@ update cursors
 set committed = ?, ready_at = ?, last_lease = lease, lease = null, lease_start = null
 where partition_id = ? and group_id = ?
 
--- name: others_committed (in finished)
+-- name: others_committed (in count_finished)
 select min(committed) from counting where partition_id = ? and group_id <> ?
 
 -- name: counts (in counts)
@@ -173,11 +173,11 @@ delete from failures where partition_id = ? and group_id = ? and position < ?
 -- name: drop_skips (in ack)
 delete from skips where partition_id = ?1 and group_id = ?2 and position < ?3
 
--- name: any_obstacle (in obstacles)
+-- name: any_obstacle (in has_obstacles)
 select exists (select 1 from failures where partition_id = ?1 and group_id = ?2)
     or exists (select 1 from skips where partition_id = ?1 and position >= ?3 and group_id in (0, ?2))
 
--- name: skips_from (in past_skips)
+-- name: skips_from (in next_deliverable)
 select position from skips where partition_id = ? and position >= ? and group_id in (0, ?) order by position
 
 -- name: forget_failure (in ack)
@@ -188,20 +188,20 @@ insert into skips (partition_id, group_id, position, created_at)
 select ?1, ?2, ?3, ?4
 where not exists (select 1 from skips where partition_id = ?1 and position = ?3 and group_id in (0, ?2))
 
--- name: skips_between (in some_open)
+-- name: skips_between (in has_open)
 select count(*) from skips where partition_id = ? and position >= ? and position < ? and group_id in (0, ?)
 
 -- name: next_skip (in next_skip)
 select min(position) from skips where partition_id = ? and position >= ? and group_id in (0, ?)
 
--- name: holes (in finished)
+-- name: holes (in count_finished)
 select count(*) from skips where partition_id = ? and group_id = 0 and position >= ? and position < ?
 
--- name: is_there (in is_there)
+-- name: is_there (in has_message)
 select exists (select 1 from partitions where id = ?1 and start <= ?2 and head > ?2)
     and not exists (select 1 from skips where partition_id = ?1 and position = ?2 and group_id = 0)
 
--- name: with_earlier (in earlier)
+-- name: with_earlier (in add_to_history)
 select json_insert(iif(json_array_length(?1) >= 9, json_remove(?1, '$[0]'), ?1), '$[#]',
     json_object('at', ?2, 'error', ?3))
 

@@ -19,7 +19,7 @@ _APPLIED: Final = (
 
 
 def migrate(db: apsw.Connection) -> None:
-    """Apply what is missing; StoreUnsafe if the schema is not one that this code can bring up to date."""
+    """Apply missing migrations. Raises StoreUnsafe if the schema cannot be upgraded by this code."""
     known = schema.load(_PACKAGE)
     db.execute("begin immediate")
     try:
@@ -41,13 +41,13 @@ def migrate(db: apsw.Connection) -> None:
 
 def _applied(db: apsw.Connection) -> list[tuple[int, str | None]]:
     columns = {name for (name,) in rows.rows(db, "select name from pragma_table_info('migrations')")}
-    # The table of an unreleased version may have no hash.
+    # The table of an unreleased version may lack the hash.
     sql = f"select version, {'hash' if 'hash' in columns else 'null'} from migrations order by version"  # noqa: S608
     return [(version, text_hash) for version, text_hash in rows.rows(db, sql)]
 
 
 def _install_views(db: apsw.Connection) -> None:
-    """Make those views anew whose text is not the installed one."""
+    """Recreate views whose text has changed."""
     installed = dict(rows.rows(db, "select name, sql from sqlite_schema where type = 'view'"))
     for text in re.findall(r"^create view .*?;$", read(_PACKAGE, "views.sql"), re.MULTILINE | re.DOTALL):
         name = text.split()[2]

@@ -22,7 +22,7 @@ from fairlane.store.contract.operations import (
 )
 from fairlane.store.contract.values import AckResult, Full, Gone, Stored
 from fairlane.store.families import operations
-from fairlane.store.families.port import Port
+from fairlane.store.families.query import QueryRunner
 from fairlane.store.sqlite.ack import ack_one
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.groups import SQL as QUEUES
@@ -34,21 +34,21 @@ SQL = statements.load("fairlane.store.sqlite", "operations.sql")
 
 
 class Operations(operations.Operations):
-    def __init__(self, port: Port, database: Database) -> None:
-        super().__init__(port)
+    def __init__(self, runner: QueryRunner, database: Database) -> None:
+        super().__init__(runner)
         self._database = database
 
     async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
-        sealed = [await self._port.codec.seal_operation(one) for one in operations]
+        sealed = [await self._runner.codec.seal_operation(one) for one in operations]
         return await self._database.write(lambda db, now: enqueue_all(db, now, sealed))
 
     async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
-        sealed = [await self._port.codec.seal_application(one) for one in work]
+        sealed = [await self._runner.codec.seal_application(one) for one in work]
         return await self._database.write(lambda db, now: [_apply(db, now, each) for each in sealed])
 
 
 def enqueue_all(db: apsw.Connection, now: int, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
-    """Enqueue each; one that was accepted before does not overtake another of its partition that found no room."""
+    """Enqueue all operations. A repeated one does not overtake another of its partition that did not fit."""
     results: list[EnqueueResult] = []
     full: dict[PartitionId, Full] = {}
     for new in operations:
@@ -64,7 +64,7 @@ def enqueue(db: apsw.Connection, now: int, new: NewOperation) -> EnqueueResult:
     key = (new.partition.id, new.group_id)
     if value(db, SQL["known"], new.id.bytes):
         return Enqueued(max(1, value(db, SQL["backlog_open"], *key) or 0))
-    row = first(db, SQL["partition"], new.partition.id) if new.partition.shard == 0 else None
+    row = first(db, SQL["partition"], new.partition.id)
     if row is None or row[0] != new.queue_id:
         return Gone()
     sequence = row[1]
@@ -93,7 +93,7 @@ def enqueue(db: apsw.Connection, now: int, new: NewOperation) -> EnqueueResult:
 
 
 def claim(
-    db: apsw.Connection, now: int, *, worker: str, token: UUID, backlogs: int, run: int, bytes: int, **_: Any
+    db: apsw.Connection, now: int, worker: str, token: UUID, *, backlogs: int, run: int, bytes: int
 ) -> list[tuple[Any, ...]]:
     claimed, timeout = [], TIMEOUT_SECONDS * 1_000_000
     for partition_id, group_id, sequence in rows(db, SQL["ready"], now, timeout, backlogs):
@@ -109,7 +109,7 @@ def claim(
 
 
 def _apply(db: apsw.Connection, now: int, work: Application) -> ApplyResult:
-    """The pushes of the backlog pass, and their places are free, while its own messages are stored."""
+    """Apply operations. They do not block themselves, and their reserved capacity is free meanwhile."""
     claim = work.claim
     key = (claim.partition.id, claim.group_id)
     if value(db, SQL["claim_token"], *key) != claim.token.bytes:

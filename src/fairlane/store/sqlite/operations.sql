@@ -41,7 +41,7 @@ order by sequence limit ?
 -- name: begin
 update operations set status = 'processing', started_at = ?, worker = ?
 where partition_id = ? and group_id = ? and sequence = ?
-returning id, type, status, priority, tenant, queue, partition_name, "group", 0, partition_id, queue_id, group_id, sequence,
+returning id, type, status, priority, tenant, queue, partition_name, "group", partition_id, queue_id, group_id, sequence,
     payload, size, messages, created_at, started_at, processed_at, worker, retries, error, failed_at, result, 'store'
 
 -- name: claim_token (in begin_operations)

@@ -1,4 +1,4 @@
-"""Pop of ordered lanes: claims those that are ready."""
+"""Pop of ordered lanes: claims ready lanes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from fairlane.store.sqlite.lanes import (
     dead_letter,
     expire_lane,
     fail,
-    life,
     load,
+    max_age,
     next_skip,
     parse_options,
-    put_off,
     save,
     step_over,
+    visible_from,
 )
 from fairlane.store.sqlite.log import SQL, Popping, Want
 from fairlane.store.sqlite.rows import first, rows, value
 
-LANES_EACH: Final = 4  # a claim may take many lanes, or fill up on its first: look at a few for each before more
+LANES_EACH: Final = 4  # lanes to load per claim: it may take many, or be full after the first
 LANES_AT_ONCE: Final = 64
 
 
@@ -56,10 +56,10 @@ def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
 
 
 def expire(db: apsw.Connection, now: int, queue_id: int, group_id: int) -> int:
-    """Give up what is too old in lanes that nobody asked for; how many messages."""
+    """Expire messages in lanes that were not popped. Returns their number."""
     queue = first(db, SQL["queue_of_pop"], group_id, queue_id)
     options = parse_options(queue[0]) if queue else QueueOptions()
-    age = life(options)
+    age = max_age(options)
     if age is None or (queue and queue[2] is not None):
         return 0
     expired = 0
@@ -75,7 +75,7 @@ def expire(db: apsw.Connection, now: int, queue_id: int, group_id: int) -> int:
 
 
 def lost(db: apsw.Connection, lane: LaneRow, now: int) -> None:
-    """The last lease ran out: its first message is charged, the lost batch is delivered one by one."""
+    """Handle an expired lease: charge its first message, and deliver the lost batch one by one."""
     lane.probe_until = max(lane.probe_until, lane.lease_end or 0)
     lane.clear_lease()
     fail(db, lane, lane.committed, LEASE_EXPIRED, now)
@@ -107,7 +107,7 @@ class _Popping(Popping):
                     want.looked_at.add(lane.partition_id)
                     stopped = lane.parked or lane.paused_at is not None or lane.committed >= lane.head
                     if plain and lane.lease is None and not lane.failing and not stopped:
-                        self._claim(lane, want, 0, lane.head)  # as nearly all are: only the lease is new
+                        self._claim(lane, want, 0, lane.head)  # the common case: only the lease is new
                         lease = (lane.lease, lane.lease_start, lane.lease_end, self.now, want.ends_at)
                         self.db.execute(SQL["lease_lane"], (*lease, lane.partition_id, lane.group_id))
                     else:
@@ -116,18 +116,18 @@ class _Popping(Popping):
                         wants.popleft()
                         if not wants:
                             return
-            # A lane finished at delivery may be ready again at once, in front of one not looked at yet.
+            # A lane that was finished at delivery may be ready again at once, before one that was not checked yet.
             limit = len(wants) + LANES_AT_ONCE + len(wants[0].looked_at)
 
     def _named(self) -> LaneRow | None:
         partition = self.call.partition
-        if partition is None or partition.shard != 0:
+        if partition is None:
             return None
         loaded = load(self.db, partition.id, self.call.group_id)
         return loaded[0] if loaded else None
 
     def _serve(self, lane: LaneRow, want: Want) -> None:
-        """Give a claim what the lane has for it, after a look at what may stand in the way."""
+        """Serve a claim from a lane, after checking for obstacles."""
         dead = lane.dead
         if lane.lease is not None:
             if self.call.forgiving:
@@ -136,10 +136,10 @@ class _Popping(Popping):
                 lost(self.db, lane, self.now)
                 self.leases_lost += 1
         if self.conflating and not lane.parked and lane.paused_at is None:
-            self._pass_over(lane)
+            self._skip_to_newest(lane)
         _, more = expire_lane(self.db, lane, self.options, self.now)
         attempts, stops = self._attempts(lane) if lane.failing and not more else (0, False)
-        put_off_until, upto = put_off(self.db, lane, self.options, self.now)
+        put_off_until, upto = visible_from(self.db, lane, self.options, self.now)
         if lane.parked or lane.paused_at is not None or stops:
             put_off_until = NEVER_AT
         self.dead += lane.dead - dead
@@ -150,17 +150,19 @@ class _Popping(Popping):
             self._claim(lane, want, attempts, upto)
         save(self.db, lane)
 
-    def _pass_over(self, lane: LaneRow) -> None:
-        """Move the cursor to the newest message that can be delivered."""
-        _, visible = put_off(self.db, lane, self.options, self.now)
+    def _skip_to_newest(self, lane: LaneRow) -> None:
+        """Move the cursor to the newest deliverable message."""
+        _, visible = visible_from(self.db, lane, self.options, self.now)
         newest = visible - 1
         while newest > lane.committed and next_skip(self.db, lane, newest) == newest:
             newest -= 1
         advance(self.db, lane, newest, self.options)
 
     def _attempts(self, lane: LaneRow) -> tuple[int, bool]:
-        """Failed attempts of the first message, and whether it stops the lane. Those that used theirs up are
-        dead-lettered on the way unless they stop the lane, those taken out of the log are stepped over."""
+        """Return the failed attempts of the first message, and True if it stops the lane.
+
+        Messages without attempts left are dead-lettered, unless they stop the lane. Removed messages are skipped.
+        """
         while lane.committed < lane.head:
             if step_over(self.db, lane, self.options):
                 continue
@@ -178,8 +180,10 @@ class _Popping(Popping):
         return 0, False
 
     def _stop(self, lane: LaneRow) -> int:
-        """A batch ends before a message whose attempts are used up: it falls when the cursor is there. And before
-        one that is not delivered."""
+        """Return the end of the batch: the first message that is not delivered, or has no attempts left.
+
+        The latter is dead-lettered when the cursor reaches it.
+        """
         key = (lane.partition_id, lane.group_id, lane.committed)
         found = value(self.db, SQL["next_used_up"], *key, self.options.retry_limit)
         skip = next_skip(self.db, lane, lane.committed)
@@ -189,12 +193,12 @@ class _Popping(Popping):
         first_pos = lane.committed
         most = 1 if self.conflating or first_pos < lane.probe_until else want.messages
         stop = min(visible, self._stop(lane) if lane.failing else lane.head, first_pos + most)
-        upto = want.give(self.db, lane.partition_id, lane.name, (first_pos, stop), attempts)
+        upto = want.deliver(self.db, lane.partition_id, lane.name, (first_pos, stop), attempts)
         want.partitions -= 1
         lane.leased_at = self.now
         if self.call.auto_ack:
             advance(self.db, lane, upto, self.options)
-            lane.offer(self.now)
+            lane.make_ready(self.now)
         else:
             lane.lease = want.claim.token.bytes
             lane.lease_start, lane.lease_end = first_pos, upto

@@ -1,4 +1,4 @@
-"""Push: appends to the log, one segment for each slice, or more when it is large."""
+"""Push on SQLite: appends one segment per slice, or more if it is large."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class _Queue(msgspec.Struct, array_like=True):
     seeding: int
     max_size: int = 0
     expires_us: int = 0
-    """After which a first message may go by a retention rule; 0 if none does."""
+    """Age at which a retention rule may delete the first message. 0 if none does."""
     coming: int = 0
 
 
-class _Log(msgspec.Struct, array_like=True):
+class _LogEnd(msgspec.Struct, array_like=True):
     """The end of a partition's log."""
 
     id: int
@@ -64,8 +64,10 @@ class _Log(msgspec.Struct, array_like=True):
 
 
 class _Rows(msgspec.Struct):
-    """The rows of one call, so that each statement runs once for all slices: a statement for each would be most of the
-    work, and hand the interpreter to and fro between its steps."""
+    """Rows of one call, so that each statement runs once for all slices.
+
+    One statement per slice would be most of the work, and would release the GIL at each step.
+    """
 
     segments: list[tuple[Any, ...]] = []
     keys: list[tuple[Any, ...]] = []
@@ -74,7 +76,7 @@ class _Rows(msgspec.Struct):
     traced: list[tuple[str, int, int]] = []
 
 
-_decode_logs = msgspec.json.Decoder(list[_Log]).decode
+_decode_logs = msgspec.json.Decoder(list[_LogEnd]).decode
 _decode_queues = msgspec.json.Decoder(list[_Queue]).decode
 
 
@@ -85,7 +87,7 @@ def _limits(options: str) -> tuple[int, int]:
 
 
 def push(db: apsw.Connection, now: int, slices: Sequence[Slice]) -> list[PushResult]:
-    if repeated := repeats(slices):
+    if len(slices) > 1 and (repeated := repeats(slices)):
         firsts = push(db, now, [slice for index, slice in enumerate(slices) if index not in repeated])
         return merged(repeated, firsts, push(db, now, [slices[index] for index in repeated]))
     ids = encode([slice.partition.id for slice in slices]).decode()
@@ -98,10 +100,10 @@ def push(db: apsw.Connection, now: int, slices: Sequence[Slice]) -> list[PushRes
         queue.max_size, queue.expires_us = _limits(queue.options)
     results: list[PushResult] = []
     rows = _Rows()
-    limited: list[tuple[int, Slice, _Queue, _Log]] = []
+    limited: list[tuple[int, Slice, _Queue, _LogEnd]] = []
     for index, slice in enumerate(slices):
         log, known = logs.get(slice.partition.id), queues.get(slice.queue_id)
-        if known is None or log is None or log.queue_id != slice.queue_id or slice.partition.shard != 0:
+        if known is None or log is None or log.queue_id != slice.queue_id:
             results.append(Gone())
         elif known.max_size and not slice.options.max_size:
             results.append(Gone())  # the caller does not know yet that it may be refused
@@ -115,7 +117,7 @@ def push(db: apsw.Connection, now: int, slices: Sequence[Slice]) -> list[PushRes
             known.coming += len(slice.fragments)
             limited.append((index, slice, known, log))
             results.append(Full(known.depth, known.max_size))
-    for index, slice, queue, log in limited:  # only now is it known what comes to each queue
+    for index, slice, queue, log in limited:  # only now the totals of each queue are known
         if queue.depth + queue.coming <= queue.max_size:
             results[index] = _append(db, now, rows, slice, queue, log)
     if rows.heads:
@@ -126,17 +128,16 @@ def push(db: apsw.Connection, now: int, slices: Sequence[Slice]) -> list[PushRes
     return results
 
 
-def _stored(db: apsw.Connection, now: int, slice: Slice, log: _Log) -> list[Duplicate]:
+def _stored(db: apsw.Connection, now: int, slice: Slice, log: _LogEnd) -> list[Duplicate]:
     """Return the messages of a slice that are stored, in its partition or in a lane of it by priority."""
     found: list[Duplicate] = []
-    # Ids that are all newer than any stored one, the common case, need no look. Nor do those that cannot be
-    # duplicates, unless ids of their time were pushed in doubt: a call that was given up on and repeated may come
-    # only now.
+    # Ids that are all newer than any stored one, the common case, need no lookup. Ids that cannot be duplicates do not
+    # either, unless ids of their time were pushed in doubt: an abandoned call and its retry may arrive only now.
     if min(slice.id_times) * 1000 <= (log.newest_id_at if True in slice.given else log.doubted_until):
         found = Lookup(db, slice, head=log.head, now=now).run(
             newest_id_at=log.newest_id_at, keyed_until=log.keyed_until, doubted_until=log.doubted_until
         )
-    if found or not slice.has_sibling_ids:
+    if found or slice.options.ordering != "unordered" or not slice.has_sibling_ids:
         return found
     for id, head, newest, keyed, doubted in read_rows(db, SQL["lanes_by_priority"], log.id):
         lane = PartitionId(0, id)
@@ -147,15 +148,15 @@ def _stored(db: apsw.Connection, now: int, slice: Slice, log: _Log) -> list[Dupl
     return found
 
 
-def _append(db: apsw.Connection, now: int, rows: _Rows, slice: Slice, queue: _Queue, log: _Log) -> Stored:
-    """Add the slice's rows to the call's."""
+def _append(db: apsw.Connection, now: int, rows: _Rows, slice: Slice, queue: _Queue, log: _LogEnd) -> Stored:
+    """Add the slice's rows to the rows of the call."""
     fragments, keys, at = slice.fragments, slice.keys, max(log.last_at, now)
     depth = (queue.depth + queue.coming, queue.max_size) if queue.max_size else (None, None)
     if not fragments:
         return Stored(log.head, at, *depth)
     if queue.seeding:
         seed_partition(db, slice.queue_id, log.id, now)
-    if len(fragments) == 1:  # as of producers that push when something happens
+    if len(fragments) == 1:  # the common case of producers that push single messages
         body = fragments[0]
         ends, packed = f"[{len(body)}]", _pack_key(keys[0])
         rows.segments.append((log.id, log.head, 1, at, crc32(body), ends, packed, body))
@@ -170,7 +171,7 @@ def _append(db: apsw.Connection, now: int, rows: _Rows, slice: Slice, queue: _Qu
         newest, oldest = max(slice.id_times) * 1000, min(slice.id_times) * 1000
     keyed_until, doubted_until = log.keyed_until, log.doubted_until
     if not (newest <= at and at - FRESH_US <= oldest and oldest >= 0):
-        rows.keys += [  # of the ids that their segment's time would not lead to
+        rows.keys += [  # ids that cannot be found by the time of their segment
             (log.id, keys[index], slice.transaction_ids[index], ids_of(fragments[index])[0], log.head + index, at)
             for index, id_time in enumerate(slice.id_times)
             if not is_fresh(id_time, at)

@@ -1,4 +1,4 @@
-"""Queues on SQLite: partitions made, and deleted ones removed in bounded steps."""
+"""Queues on SQLite: creates partitions, and removes deleted ones in bounded steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlane.store.sqlite.lanes import parse_options
 from fairlane.store.sqlite.rows import first, rows, value
 
 SQL = statements.load("fairlane.store.sqlite", "queues.sql")
-PURGE_ROWS: Final = 2_000  # deleted in one step: others wait for it some milliseconds
+PURGE_ROWS: Final = 2_000  # rows deleted in one step; others wait some milliseconds for it
 _TABLES = (
     *("segments", "message_keys", "deleted_ids", "cursors", "claims", "failures", "skips", "dead_letters", "results"),
     *("traced", "traces", "trace_names", "stream_state", "trims", "expiries"),
@@ -21,10 +21,10 @@ _TABLES = (
 )
 
 
-def born(
-    db: apsw.Connection, now: int, *, queue_ids: Sequence[int], names: Sequence[str], make: bool, **_: Any
+def ensure_partitions(
+    db: apsw.Connection, now: int, queue_ids: Sequence[int], names: Sequence[str], *, make: bool
 ) -> list[tuple[Any, ...]]:
-    """The named partitions, those that are missing made or left out; none of a queue that is gone."""
+    """Return the named partitions, creating or omitting missing ones. Omits partitions of deleted queues."""
     found: list[tuple[Any, ...]] = []
     queues: dict[int, tuple[bool, list[int]]] = {}
     for queue_id, name in zip(queue_ids, names, strict=True):
@@ -40,12 +40,12 @@ def born(
             id = value(db, SQL["insert_partition"], queue_id, name, now)
             db.executemany(GROUPS["insert_cursor"], [(id, group_id, 0, None) for group_id in groups])
         if id is not None:
-            found.append((0, id, queue_id, name, unordered))
+            found.append((id, queue_id, name, unordered))
     return found
 
 
-def purge(db: apsw.Connection, now: int, *, queue_id: int, **_: Any) -> bool:
-    """Delete some rows of a deleted queue; false when none is left."""
+def purge(db: apsw.Connection, queue_id: int) -> bool:
+    """Delete some rows of a deleted queue. Returns False when there are none left."""
     budget = PURGE_ROWS
     while budget > 0:
         partition_id = value(db, SQL["partitions_to_purge"], queue_id)
@@ -56,12 +56,12 @@ def purge(db: apsw.Connection, now: int, *, queue_id: int, **_: Any) -> bool:
 
 
 def drop_partition(db: apsw.Connection, partition_id: int) -> bool:
-    """Remove a partition with all that belongs to it; False if there was too much for one step."""
+    """Remove a partition with its data. Returns False if it is too large for one step."""
     return _drop(db, partition_id, PURGE_ROWS) > 0
 
 
 def _drop(db: apsw.Connection, partition_id: int, budget: int) -> int:
-    """Delete up to `budget` rows of a partition, itself the last; how many more might have gone."""
+    """Delete up to `budget` rows of a partition, the partition row last. Returns the unused budget."""
     for table in _TABLES:
         db.execute(SQL[f"purge_{table}"], (partition_id, budget))
         budget -= db.changes()

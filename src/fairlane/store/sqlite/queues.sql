@@ -66,14 +66,14 @@ delete from expiries where partition_id = ? and ? > 0
 -- name: purge_partitions (in purge)
 delete from partitions where id = ?
 
--- name: partition_id (in born)
+-- name: partition_id (in ensure_partitions)
 select id from partitions where queue_id = ? and name = ?
 
--- name: insert_partition (in born)
+-- name: insert_partition (in ensure_partitions)
 insert into partitions (queue_id, name, created_at) values (?, ?, ?) returning id
 
 -- name: partitions_to_purge (in purge)
 select id from partitions where queue_id = ? limit 1
 
--- name: groups (in born)
+-- name: groups (in ensure_partitions)
 select id from groups where queue_id = ?

@@ -1,8 +1,8 @@
-"""Retention on SQLite: moves the start of partitions past what a rule covers."""
+"""Retention on SQLite: moves the start of partitions past messages that a rule covers."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import apsw
 import msgspec
@@ -24,18 +24,18 @@ from fairlane.store.sqlite.rows import rows, value
 from fairlane.store.sqlite.unordered import open_of
 
 SQL = statements.load("fairlane.store.sqlite", "retention.sql")
-RECORD = statements.load("fairlane.store.families", "retention.sqlite.sql")["record"]
+RECORD = statements.load("fairlane.store.families", "retention.sql", "sqlite")["record"]
 _SECOND: Final = 1_000_000
 _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
 _COVER: Final = 1_000
 _LETTERS: Final = 500
 _TRIMS: Final = 10
-"""Turns of the writer that delete rows of the log in one step; others have theirs in between."""
+"""Turns of the writer that delete rows of the log in one step. Other writes happen in between."""
 
 
-def expire(db: apsw.Connection, now: int, *, limit: int, **_: Any) -> list[tuple[int, str, int, int]]:
-    """What went, and last how many partitions were due."""
+def expire(db: apsw.Connection, now: int, limit: int) -> tuple[list[Expired], int]:
+    """Apply rules to due partitions. Returns the deletions and the number of due partitions."""
     due = rows(db, SQL["next_due"], now, limit)
     expired: list[Expired] = []
     for id, queue_id, name, start, head, used_at, text in due:
@@ -55,7 +55,7 @@ def expire(db: apsw.Connection, now: int, *, limit: int, **_: Any) -> list[tuple
             expired.append(gone)
         else:
             db.execute(SQL["looked_at"], (next_at, id))
-    return [*((one.queue_id, one.rule, one.messages, one.unread) for one in expired), (0, "looked", len(due), 0)]
+    return expired, len(due)
 
 
 def _rules(options: QueueOptions | None) -> tuple[int, int]:
@@ -65,7 +65,7 @@ def _rules(options: QueueOptions | None) -> tuple[int, int]:
 
 
 class _Partition:
-    """A partition that is looked at."""
+    """A partition that is checked."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class _Partition:
         self._options = options
 
     def complete(self, seconds: int) -> list[Expired]:
-        """A group that still lacks its cursor here has finished nothing here."""
+        """Delete messages that every group has finished. A group without a cursor here has finished nothing."""
         finished = value(self._db, SQL["finished_by_all"], self._id, self._queue_id)
         return [] if finished is None else self._forget("completed", min(finished, self._older_than(seconds)))
 
@@ -102,7 +102,7 @@ class _Partition:
         return first_at_or_after(self._db, self._id, self._start, self._head, at)
 
     def _forget(self, rule: Rule, upto: int) -> list[Expired]:
-        """Move the start, and the cursors that stand before it; rows of the log go later."""
+        """Move the start, and cursors before it. Rows of the log are deleted later."""
         if upto <= self._start:
             return []
         db, id = self._db, self._id
@@ -125,12 +125,12 @@ class _Partition:
         return [gone]
 
     def _open(self) -> int:
-        """Messages that some group has not finished."""
+        """Return the number of messages that some group has not finished."""
         ahead: int = value(self._db, SQL["open_messages"], self._id)
         return ahead + sum(open_of(self._db, "partitions", f"[{self._id}]").values())
 
     def next_at(self, seconds: int, used_at: int) -> int | None:
-        """When to look again; None if the partition went."""
+        """Return the time of the next check. None if the partition was deleted."""
         if self._start < self._head:
             first_at = segment_time_at(self._db, self._id, self._start)
             next_at = first_at + seconds * _SECOND

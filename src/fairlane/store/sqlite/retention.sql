@@ -1,10 +1,10 @@
--- name: looked_at (in retain)
+-- name: looked_at (in expire_messages)
 update expiries set due_at = ? where partition_id = ?
 
--- name: uncovered (in retain)
+-- name: uncovered (in expire_messages)
 delete from expiries where partition_id = ?
 
--- name: next_due (in retain)
+-- name: next_due (in expire_messages)
 select e.partition_id, p.queue_id, p.name, p.start, p.head, max(p.last_at, p.created_at), q.options
 from expiries e
 left join partitions p on p.id = e.partition_id
@@ -23,13 +23,13 @@ join (select ifnull(
 ) as done) m
 where p.id = ?1
 
--- name: finished_by_all (in retain)
+-- name: finished_by_all (in expire_messages)
 select min(c.committed)
 from cursors c
 where c.partition_id = ?1
 having count(*) = (select count(*) from groups where queue_id = ?2)
 
--- name: least_leased (in retain)
+-- name: least_leased (in expire_messages)
 select min(position)
 from (
     select min(committed) as position from cursors where partition_id = ?1 and lease is not null and ready_at > ?2
@@ -39,17 +39,17 @@ from (
     select min(position) from failures where partition_id = ?1 and token is not null and due_at > ?2
 )
 
--- name: holes (in retain)
+-- name: holes (in expire_messages)
 select count(*) from skips where partition_id = ? and group_id = 0 and position >= ? and position < ?
 
 -- name: forget_failures (in forget_below)
 delete from failures where partition_id = ? and position < ?
 
 -- name: forget_skips (in forget_below)
--- Messages that were taken out stay marked until nothing is left of their segment: their ids are not remembered.
+-- Deleted messages stay marked until their segment is gone, because their ids are not remembered.
 delete from skips where partition_id = ? and position < ? and group_id <> 0
 
--- What a lane never handed out expires, and of what it did, in an unordered queue, what is still open.
+-- Messages that a lane never delivered expire, and in an unordered queue delivered ones that are still open.
 
 -- name: count_expired (in forget_below)
 update cursors
@@ -69,7 +69,7 @@ delete from claims where partition_id = ? and upto <= ?
 update claims set first_pos = ?2 where partition_id = ?1 and first_pos < ?2
 
 -- name: move_cursors (in forget_below)
--- In an unordered queue to the first message that is not finished.
+-- In an unordered queue, to the first unfinished message.
 update cursors
 set committed = min(max(?2, claimed),
         coalesce((select min(c.first_pos) from claims c

@@ -1,4 +1,4 @@
-"""Rows as the verbs read them: whole answers, so that no statement stays half stepped behind a commit."""
+"""Helpers to read complete results, so that no statement stays half stepped across a commit."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ def rows(db: apsw.Connection, sql: str, *values: Any) -> list[Any]:
 
 
 def first(db: apsw.Connection, sql: str, *values: Any) -> Any:
-    """The first row, None without one."""
+    """Return the first row. None without one."""
     found = db.execute(sql, values).fetchall()
     return found[0] if found else None
 
 
 def value(db: apsw.Connection, sql: str, *values: Any) -> Any:
-    """The first column of the first row, None without one."""
+    """Return the first column of the first row. None without one."""
     found = db.execute(sql, values).fetchall()
     return found[0][0] if found else None
 
 
 def write_rows(db: apsw.Connection, sql: str, values: Sequence[tuple[Any, ...]]) -> None:
-    """Run `sql`, which has one `values (?, ...)`, for all rows at once: a step for each row would hand the interpreter
-    to and fro between this thread and the loop's, which costs more than the row. Statements are prepared for some
-    numbers of rows, so that two are enough for any of up to 71."""
+    """Run `sql`, which has one `values (?, ...)`, for all rows at once.
+
+    One step per row would release the GIL each time, which costs more than the row. Statements are prepared for some
+    numbers of rows, so that two statements are enough for up to 71.
+    """
     start, left = 0, len(values)
     while left:
         size = min(left - left % _STEP, _TOGETHER) or left
@@ -44,7 +46,7 @@ def write_rows(db: apsw.Connection, sql: str, values: Sequence[tuple[Any, ...]])
 
 @cache
 def _repeated(sql: str, size: int) -> str:
-    """The statement for `size` rows."""
+    """Return the statement for `size` rows."""
     row = re.search(r"values (\([?, ]+\))", sql)
     assert row is not None, sql
     return sql[: row.start(1)] + ", ".join([row[1]] * size) + sql[row.end(1) :]

@@ -1,9 +1,8 @@
-"""Scheduled messages."""
+"""Scheduled messages on SQLite."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from builtins import list as List  # the family has a verb of that name
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -25,38 +24,38 @@ from fairlane.store.contract.values import (
     Slice,
 )
 from fairlane.store.families import scheduled
-from fairlane.store.families.port import Port
+from fairlane.store.families.query import QueryRunner
 from fairlane.store.families.scheduled import (
     APPEND_BYTES_MAX,
     ROUNDS_MAX,
     Appending,
-    Opened,
-    Progress,
+    OpenedSegment,
+    SegmentProgress,
     ends_of,
     oldest,
     progress_of,
+    repeated_ids,
     segments_of,
-    twins,
 )
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dedup import FRESH_US, Lookup, is_fresh
 from fairlane.store.sqlite.lanes import parse_options
 from fairlane.store.sqlite.log import SQL as LOG
 from fairlane.store.sqlite.push import push
-from fairlane.store.sqlite.queues import born
+from fairlane.store.sqlite.queues import ensure_partitions
 from fairlane.store.sqlite.rows import first, rows, value
 
-FULL_PAUSE_US = 1_000_000  # a full queue's messages are tried again after this
+FULL_PAUSE_US = 1_000_000  # messages of a full queue are retried after this
 SQL = statements.load("fairlane.store.sqlite", "scheduled.sql")
 _numbers = msgspec.json.Decoder(list[int]).decode
 
 
 class ScheduledMessages(scheduled.ScheduledMessages):
-    def __init__(self, port: Port, database: Database) -> None:
-        super().__init__(port)
+    def __init__(self, runner: QueryRunner, database: Database) -> None:
+        super().__init__(runner)
         self._database = database
 
-    async def add(self, parts: Sequence[ScheduledSlice]) -> List[Added | Duplicates | Gone]:
+    async def add(self, parts: Sequence[ScheduledSlice]) -> list[Added | Duplicates | Gone]:
         sealed = await self._database.codec.seal_scheduled(parts)
         return await self._database.write(lambda db, now: _add(db, now, sealed))
 
@@ -65,25 +64,24 @@ class ScheduledMessages(scheduled.ScheduledMessages):
 
 
 def change(
-    db: apsw.Connection, now: int, *, partition_id: int, transaction_id: bytes, move: bool, **entry: Any
+    db: apsw.Connection, partition_id: int, id: bytes, keys: Sequence[int], id_ms: int, *, move: bool, at: int
 ) -> int | None:
-    """Take a message out, or let it wait for another time; that time, None if there is no such message."""
-    found = _entry_of(db, partition_id, entry["keys"], entry["id_ms"], msgspec.json.decode(transaction_id))
+    """Reschedule a message for `at`, or cancel it. Returns `at`, or None if there is no such message."""
+    found = _entry_of(db, partition_id, keys, id_ms, msgspec.json.decode(id))
     if found is None:
         return None
-    at: int = now + entry["delay_ms"] * 1000 if entry["due_at"] is None else entry["due_at"]
     if move:
-        _put_anew(db, found, at)
+        _reinsert(db, found, at)
     else:
         _take_out(db, found)
     return at
 
 
-def _add(db: apsw.Connection, now: int, parts: Sequence[ScheduledSlice]) -> List[Added | Duplicates | Gone]:
-    results: List[Added | Duplicates | Gone] = []
+def _add(db: apsw.Connection, now: int, parts: Sequence[ScheduledSlice]) -> list[Added | Duplicates | Gone]:
+    results: list[Added | Duplicates | Gone] = []
     added = []
     for part in parts:
-        if part.repeated and part.partition.shard == 0:
+        if part.repeated:
             newest = min(max(part.slice.id_times) * 1000, now + FRESH_US)
             db.execute(SQL["doubt"], (newest, part.partition.id))
         if refusal := _refusal(db, now, part.slice):
@@ -97,14 +95,14 @@ def _add(db: apsw.Connection, now: int, parts: Sequence[ScheduledSlice]) -> List
 
 
 def _refusal(db: apsw.Connection, now: int, slice: Slice) -> Duplicates | Gone | None:
-    log = first(db, LOG["partition_log"], slice.partition.id) if slice.partition.shard == 0 else None
+    log = first(db, LOG["partition_log"], slice.partition.id)
     if log is None or log[0] != slice.queue_id or value(db, SQL["options"], slice.queue_id) is None:
         return Gone()
     _, head, _, newest_id_at, keyed_until, doubted_until = log
-    # Ids that cannot be duplicates need no look, unless ids of their time were kept in doubt: see `push`.
+    # Ids that cannot be duplicates need no lookup, unless ids of their time are in doubt: see `push`.
     if True not in slice.given and min(slice.id_times) * 1000 > doubted_until:
         return None
-    if repeated := twins(slice):
+    if repeated := repeated_ids(slice):
         return Duplicates(repeated)
     found: dict[int, Duplicate] = {}
     if slice.options.dedup_seconds:
@@ -123,9 +121,9 @@ def _refusal(db: apsw.Connection, now: int, slice: Slice) -> Duplicates | Gone |
 
 def _insert(db: apsw.Connection, now: int, parts: Sequence[ScheduledSlice]) -> None:
     id: int = value(db, SQL["last_segment"])
-    found: List[tuple[Any, ...]] = []
-    messages: List[tuple[Any, ...]] = []
-    keys: List[tuple[int, int, int]] = []
+    found: list[tuple[Any, ...]] = []
+    messages: list[tuple[Any, ...]] = []
+    keys: list[tuple[int, int, int]] = []
     for part in parts:
         slice = part.slice
         for segment in segments_of(part):
@@ -145,13 +143,13 @@ def _insert(db: apsw.Connection, now: int, parts: Sequence[ScheduledSlice]) -> N
 
 def _append_due(db: apsw.Connection, now: int, limit: int) -> Appended:
     opened, cut, keyed = _due(db, now, limit)
-    appending = Appending(0, oldest(opened, cut))
+    appending = Appending(oldest(opened, cut))
     for _ in range(ROUNDS_MAX):
         slices = appending.slices(_options(db, {some[0].queue_id for some in appending.left.values()}))
         if not slices:
             break
         for queue_id, name in appending.apply(slices, push(db, now, slices)):
-            for _, id, *_ in born(db, now, queue_ids=[queue_id], names=[name], make=True):
+            for id, *_ in ensure_partitions(db, now, [queue_id], [name], make=True):
                 appending.move(name, queue_id, id)
     appending.postponed += [row for some in appending.left.values() for row in some]
     for progress in progress_of(opened, appending.done, appending.postponed):
@@ -168,7 +166,7 @@ def _text_of(numbers: Sequence[int]) -> str:
     return msgspec.json.encode(numbers).decode()
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _ScheduledEntry(msgspec.Struct, frozen=True):
     """A scheduled message, at `index` of its segment."""
 
     index: int
@@ -190,8 +188,8 @@ class _Entry(msgspec.Struct, frozen=True):
         return found
 
 
-def _entries(db: apsw.Connection, partition_id: int, keys: Sequence[int], id_ms: int) -> Iterator[_Entry]:
-    """Messages with one of these keys, that of an id which says this time."""
+def _entries(db: apsw.Connection, partition_id: int, keys: Sequence[int], id_ms: int) -> Iterator[_ScheduledEntry]:
+    """Yield messages with one of these keys, for an id with this time."""
     found = rows(db, SQL["keyed_segment"], partition_id, keys[0], keys[-1])
     if id_ms != NO_ID_TIME:
         since = id_ms * 1000
@@ -202,20 +200,20 @@ def _entries(db: apsw.Connection, partition_id: int, keys: Sequence[int], id_ms:
         for index in range(taken, n):
             if those[index] in keys:
                 low = ends[index - 1] if index else 0
-                yield _Entry(index, those[index], due[index], low, ends[index], *row)
+                yield _ScheduledEntry(index, those[index], due[index], low, ends[index], *row)
 
 
 def _entry_of(
     db: apsw.Connection, partition_id: int, keys: Sequence[int], id_ms: int, transaction_id: str
-) -> _Entry | None:
+) -> _ScheduledEntry | None:
     for entry in _entries(db, partition_id, keys, id_ms):
         if ids_of(entry.fragment(db))[1] == transaction_id:
             return entry
     return None
 
 
-def _take_out(db: apsw.Connection, entry: _Entry) -> bytes:
-    """Take a message out of its segment; its stored form."""
+def _take_out(db: apsw.Connection, entry: _ScheduledEntry) -> bytes:
+    """Remove a message from its segment. Returns its stored form."""
     fragment = entry.fragment(db)
     _drop(db, entry.segment_id, entry.n, entry.taken, [entry.index])
     if entry.keyed:
@@ -223,8 +221,8 @@ def _take_out(db: apsw.Connection, entry: _Entry) -> bytes:
     return fragment
 
 
-def _put_anew(db: apsw.Connection, entry: _Entry, at: int) -> None:
-    """Let a message wait for another time, in a segment of its own; it is found as before."""
+def _reinsert(db: apsw.Connection, entry: _ScheduledEntry, at: int) -> None:
+    """Reschedule a message, in a segment of its own. It is still found by its id."""
     fragment = _take_out(db, entry)
     id: int = value(db, SQL["last_segment"]) + 1
     where = (entry.partition_id, entry.queue_id, entry.partition_name, entry.created_at)
@@ -255,9 +253,9 @@ def _delete(db: apsw.Connection, id: int) -> None:
     db.execute(SQL["delete_messages"], (id,))
 
 
-def _due(db: apsw.Connection, now: int, limit: int) -> tuple[list[Opened[int]], int | None, set[int]]:
-    """Segments with up to `limit` messages that are due; from when on there may be others; which of them are keyed."""
-    opened: list[Opened[int]] = []
+def _due(db: apsw.Connection, now: int, limit: int) -> tuple[list[OpenedSegment[int]], int | None, set[int]]:
+    """Return segments with up to `limit` due messages, the time from which others may follow, and the keyed ones."""
+    opened: list[OpenedSegment[int]] = []
     keyed: set[int] = set()
     size = count = 0
     for id, partition_id, queue_id, name, n, taken, has_keys, next_at in rows(db, SQL["due"], now, limit + 1):
@@ -268,7 +266,7 @@ def _due(db: apsw.Connection, now: int, limit: int) -> tuple[list[Opened[int]], 
         low = ends[taken - 1] if taken else 0
         body = value(db, SQL["body"], id, low + 1, ends[upto - 1] - low)
         opened.append(
-            Opened(
+            OpenedSegment(
                 *(id, partition_id, queue_id, name, n, taken, times[taken:upto]),
                 next_due=times[upto] if upto < n else None,
                 keys=keys[taken:upto],
@@ -283,12 +281,12 @@ def _due(db: apsw.Connection, now: int, limit: int) -> tuple[list[Opened[int]], 
     return opened, opened[-1].next_due if opened and count >= limit else None, keyed
 
 
-def _proceed(db: apsw.Connection, progress: Progress[int], pause_until: int, *, keyed: bool) -> None:
-    """Leave behind what was appended."""
+def _proceed(db: apsw.Connection, progress: SegmentProgress[int], pause_until: int, *, keyed: bool) -> None:
+    """Record what was appended."""
     segment = progress.segment
     if keyed and progress.keys:
         db.execute(SQL["delete_keys"], (segment.partition_id, segment.id, _text_of(progress.keys)))
-    if progress.over:
+    if progress.is_finished:
         _delete(db, segment.id)
         return
     if progress.holes:

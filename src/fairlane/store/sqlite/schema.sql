@@ -1,15 +1,15 @@
--- All tables, as a new file gets them: the same as on PostgreSQL, without `shard` and epochs, which one writer does not need. A table
--- begins with the columns of its key.
+-- All tables of a new file: the same as on PostgreSQL, without epochs, which a single writer does not need. A table begins with
+-- the columns of its key.
 --
 -- Times are microseconds since 1970. Ids come from AUTOINCREMENT, so that an id kept by a client never names something made later.
 
--- Versions of the schema that were applied. `hash` is that of this file, where the tables were made by it.
+-- Applied versions of the schema. `hash` is the hash of this file if it created the tables.
 create table migrations (version integer primary key, name text not null, hash text, applied_at text not null) strict;
 
--- Numbers that outlive the process, as the last time that was stored.
+-- Numbers that outlive the process, such as the last stored time.
 create table meta (key text primary key, value integer not null) without rowid, strict;
 
--- Whose queues they are.
+-- Tenants, the owners of queues.
 create table tenants (
     id integer primary key autoincrement, name text not null unique, quotas text not null default '{}',
     created_at integer  -- null: with the database itself.
@@ -26,7 +26,7 @@ create table queues (
     unique (tenant_id, name)  -- A queue by its name; those of a tenant.
 ) strict;
 
--- Groups of consumers: each reads all of its queue.
+-- Consumer groups. Each reads all messages of its queue.
 create table groups (
     id integer primary key autoincrement,
     queue_id integer not null, name text not null, mode text not null, from_at integer,
@@ -35,14 +35,14 @@ create table groups (
     counts integer not null default 1,  -- What it has not finished takes a place in a limited queue.
     created_at integer not null,
     paused_at integer,  -- Set while an operator keeps it from reading.
-    seeding integer not null,  -- The partition id from which cursors may still be missing; 0 when none is.
+    seed_after integer,  -- The id behind which partitions may lack a cursor of this group; null when none does.
     unique (queue_id, name)  -- A group by its name; those of a queue.
 ) strict;
 
--- Deleted queues whose rows still have to go.
+-- Deleted queues whose rows are still being removed.
 create table purges (queue_id integer primary key) strict;
 
--- Which queues changed, for what brokers remember of them.
+-- Changed queues, for the caches of brokers.
 create table catalogue_changes (version integer primary key autoincrement, queue_id integer not null) strict;
 
 -- The log: partitions, and the messages in them.
@@ -54,12 +54,12 @@ create table partitions (
     head integer not null default 0, start integer not null default 0,  -- The next position, and the first one that is retained.
     -- The latest time inside any UUIDv7 transactionId stored here: a later id cannot be a duplicate.
     newest_id_at integer not null default 0,
-    -- The latest time of an id that lay ahead of the clock and is therefore in message_keys.
+    -- The latest time of an id that was ahead of the clock, and is therefore in message_keys.
     keyed_until integer not null default 0,
-    -- Up to this time ids were pushed that may have been pushed before, so that a call which comes late may be a repeat of them.
+    -- Ids up to this time may have been pushed before, so that a late call may be a repeat.
     doubted_until integer not null default 0,
-    -- Pushes that were accepted and are not applied yet: while there are any, others must wait too. Operations are numbered in their
-    -- partition, so that their order is no clock's.
+    -- Accepted pushes that are not applied yet. While there are any, later pushes must wait, too. Operations are numbered in
+    -- their partition, so that their order does not depend on a clock.
     open_operations integer not null default 0, next_operation integer not null default 0,
     -- A lane that becomes ready counts as if it had waited this much longer, in microseconds: its priority.
     priority_lead integer not null default 0,
@@ -70,21 +70,21 @@ create table partitions (
 create index partitions_queue on partitions (queue_id);  -- Seeding a group and purging a queue: partitions by id, in bounded steps.
 create index partitions_paused on partitions (queue_id) where paused_at is not null;  -- pauses: the few that are, of however many.
 
--- Messages, many in a row. A rowid table: new rows of all partitions go to the same last pages.
+-- Segments of consecutive messages. A rowid table, so that new rows of all partitions go to the same last pages.
 create table segments (
     partition_id integer not null, first_pos integer not null,
     n integer not null, created_at integer not null, checksum integer not null, ends text not null,
     keys blob not null, body blob not null, primary key (partition_id, first_pos)
 ) strict;
 
--- Ids that are not UUIDv7, or were old when they were pushed: the segments written at their time would not give them away.
+-- Ids that are not UUIDv7, or were old when they were pushed, so that the time of their segment does not lead to them.
 create table message_keys (
     partition_id integer not null, key integer not null,
     transaction_id text not null, message_id text not null, position integer not null, created_at integer not null,
     primary key (partition_id, key)
 ) without rowid, strict;
 
--- Ids of messages that went before the window of their queue had passed, as the segment that held them. Ids are 16 bytes each.
+-- Ids of messages that were deleted before the window of their queue had passed, one row per segment. Ids have 16 bytes each.
 create table deleted_ids (
     partition_id integer not null, created_at integer not null, first_pos integer not null,
     forget_at integer not null, keys blob not null, message_ids blob not null,
@@ -93,14 +93,14 @@ create table deleted_ids (
 ) strict;
 create index deleted_ids_forget on deleted_ids (forget_at);  -- Retention: those whose window has passed.
 
--- Messages that pops step over: deleted ones have the group 0, those that a group finished or gave up on ahead of its cursor have that
--- group. A cursor with one of its own ahead is marked as failing, as with a row of `failures`.
+-- Messages that pops skip: deleted ones with group 0, and those that a group finished or dead-lettered ahead of its cursor. Such
+-- a cursor is marked as failing, as with a row of `failures`.
 create table skips (
     partition_id integer not null, position integer not null, group_id integer not null,
     created_at integer not null, primary key (partition_id, position, group_id)
 ) without rowid, strict;
 
--- Partitions whose log below `start` still has to go.
+-- Partitions whose log below `start` is still to be removed.
 create table trims (
     partition_id integer primary key,
     cleared integer not null default 0  -- Of what lies below this position nothing is remembered.
@@ -108,7 +108,7 @@ create table trims (
 
 -- Lanes: a partition as one group sees it.
 
--- How far a group is in a partition, and who holds the lane until when.
+-- The position of a group in a partition, with the lease of the lane.
 create table cursors (
     partition_id integer not null, group_id integer not null,
     committed integer not null,  -- Everything below is finished.
@@ -117,47 +117,47 @@ create table cursors (
     lease blob, lease_start integer, lease_end integer,
     leased_at integer,  -- When somebody took something of it last.
     last_lease blob,  -- The lease that its holder finished last: a repeated ack is told apart from a stale one.
-    -- After a lost lease messages below are delivered one at a time, so that the poison is found alone.
+    -- After a lost lease, messages below this position are delivered one at a time, to isolate a poison message.
     probe_until integer not null default 0,
     failing integer not null default 0,  -- Whether `failures` or `skips` has rows of this lane.
-    -- The lane was set aside, by an operator or with a message whose attempts are used up, until it is resumed.
+    -- The lane was set aside until it is resumed, by an operator or with a message without attempts left.
     parked integer not null default 0,
     dead integer not null default 0,
-    -- Messages dropped because they were too old; those that were dead-lettered for it count as dead.
+    -- Expired messages that were dropped. Dead-lettered ones count as dead.
     expired integer not null default 0, primary key (partition_id, group_id)
 ) without rowid, strict;
--- pop: the lanes of a group that are ready, longest first. renew, release: the live leases of a group.
+-- pop: the ready lanes of a group, longest-ready first. renew, release: the live leases of a group.
 create index cursors_ready on cursors (group_id, ready_at) where ready_at is not null;
 
--- Unordered queues: ranges of positions that consumers hold and have not finished. A whole batch is one row.
+-- Unordered queues: ranges of unfinished positions that consumers hold. A whole batch is one row.
 create table claims (
     partition_id integer not null, group_id integer not null, first_pos integer not null,
     upto integer not null, token blob not null, ends_at integer not null, primary key (partition_id, group_id, first_pos)
 ) without rowid, strict;
 create index claims_ends on claims (group_id, ends_at);  -- pop: claims that ran out. renew, release: the live ones of a group.
 
--- Messages that failed and were not passed yet; the happy path has none.
+-- Messages with failed attempts at or after the cursor. The fast path has none.
 create table failures (
     partition_id integer not null, group_id integer not null, position integer not null,
     attempts integer not null, retry_limit integer, first_failed_at integer not null, failed_at integer not null,  -- null: the queue's.
-    -- A message of an unordered queue that comes again has `due_at`. With `token` it is out again until then. `alone`: it was in a
-    -- batch that was lost, and is handed out by itself, so that the poison is found.
+    -- A message of an unordered queue to deliver again has `due_at`. With `token` it is leased until then. `alone`: it was in a
+    -- lost batch, and is delivered alone, to isolate a poison message.
     due_at integer, token blob, alone integer not null default 0,
     error text not null,
-    -- Earlier failures, oldest first, as [{"at": microseconds, "error": text}]; the last one has columns of its own.
+    -- Earlier failures, oldest first, as [{"at": microseconds, "error": text}]. The last one has its own columns.
     history text not null default '[]', primary key (partition_id, group_id, position)
 ) strict;
--- pop: which lanes have messages that are due, without a look at each of them.
+-- pop: finds lanes with due messages without checking each lane.
 create index failures_due on failures (group_id, due_at, partition_id) where due_at is not null;
--- ack_unordered: messages of a lane that came again and are held by a consumer, however many others wait for their time.
+-- ack_unordered: finds redelivered messages that a consumer holds, however many others wait.
 create index failures_out on failures (partition_id, group_id, token) where token is not null;
 
--- Messages given up on, whole.
+-- Dead letters, with the complete message.
 create table dead_letters (
     partition_id integer not null, group_id integer not null, position integer not null,
     queue_id integer not null, message_created_at integer not null, attempts integer not null,
     first_failed_at integer not null, failed_at integer not null, replayed_at integer, replayed_as text,
-    -- When to append the letter to the queue that its queue names for that; null: it was, or no queue is named.
+    -- When to forward the letter to the queue that its queue names. Null if it was forwarded, or none is named.
     forward_at integer,
     error text not null,
     history text not null default '[]',  -- As that of `failures`.
@@ -167,14 +167,14 @@ create table dead_letters (
 create index dead_letters_failed on dead_letters (queue_id, failed_at);
 create index dead_letters_forward on dead_letters (forward_at) where forward_at is not null;  -- forward: letters that wait for it.
 
--- What an ack carried as its result.
+-- Results of acks.
 create table results (
     partition_id integer not null, group_id integer not null, position integer not null,
     created_at integer not null, result blob not null, primary key (partition_id, group_id, position)
 ) strict;
 
--- Scheduled messages: those of one call and partition are a segment, in the order in which they are due. They get their
--- positions when they are due; a row for each would cost ten times as much.
+-- Scheduled messages: those of one call and partition form a segment, in the order of their times. They get their positions when
+-- they are due. One row per message would cost ten times as much.
 create table scheduled_segments (
     id integer primary key,
     partition_id integer not null, queue_id integer not null, partition_name text not null, created_at integer not null,
@@ -185,22 +185,22 @@ create table scheduled_segments (
     keyed integer not null  -- Whether ids of it are in `scheduled_keys`.
 ) strict;
 create index scheduled_segments_due on scheduled_segments (next_at, id);  -- due: what is due, oldest first.
--- segments_of_time: a message by its id, which says when it was scheduled; purging a partition.
+-- segments_of_time: a message by its id, which contains the time of scheduling; purging a partition.
 create index scheduled_segments_partition on scheduled_segments (partition_id, created_at);
 
--- The messages of a segment, apart from the row that changes when some of them are due.
+-- The messages of a segment, separate from the row that changes when some of them are due.
 create table scheduled_messages (
     id integer primary key,
     due text not null, ends text not null, keys text not null, body blob not null
 ) strict;
 
--- Ids that do not say when they were scheduled.
+-- Ids that do not contain the time of scheduling.
 create table scheduled_keys (
     partition_id integer not null, key integer not null,
     segment_id integer not null, primary key (partition_id, key)
 ) without rowid, strict;
 
--- Schedules: what is pushed at every tick.
+-- Schedules, with the message to push at every tick.
 create table schedules (
     tenant text not null, name text not null,
     options text not null, revision text not null,
@@ -209,7 +209,7 @@ create table schedules (
 ) without rowid, strict;
 create index schedules_next on schedules (next_at) where next_at is not null;  -- due and next_in: the first to tick.
 
--- Operations: one push or ack each that was accepted and is not applied yet.
+-- Operations: accepted pushes and acks that are not applied yet.
 create table operations (
     partition_id integer not null, group_id integer not null, sequence integer not null,  -- group 0 for pushes
     id blob not null unique,
@@ -219,10 +219,10 @@ create table operations (
     failed_at integer, worker text, timeout_seconds integer not null default 30, retries integer not null default 0,
     error text, result blob, primary key (partition_id, group_id, sequence)
 ) strict;
--- Operations that failed: listed, counted and removed without a look at the others.
+-- Failed operations: lists, counts and removes them without reading others.
 create index operations_failed on operations (id) where failed_at is not null;
 
--- Lanes that have open operations. `ready_at`: past, may be claimed; future, held by a worker or waiting for a retry.
+-- Lanes with open operations. `ready_at` in the past: may be claimed. In the future: held by a worker, or waiting for a retry.
 create table operation_backlogs (
     partition_id integer not null, group_id integer not null,
     queue_id integer not null, tenant text not null, queue text not null, partition_name text not null,
@@ -233,40 +233,40 @@ create table operation_backlogs (
     moved_at integer not null,  -- When the lane was made, or an operation of it ended last.
     claim blob, primary key (partition_id, group_id)
 ) without rowid, strict;
--- claim: lanes that are ready, best priority first, longest-ready first.
+-- claim: ready lanes, by priority, then longest-ready first.
 create index operation_backlogs_ready on operation_backlogs (priority, ready_at);
 create index operation_backlogs_queue on operation_backlogs (queue_id);  -- Counting the depth of a queue anew.
 
--- When retention looks at a partition next. Every partition of a retained queue that holds messages has a row.
+-- The next check of a partition by retention. Every partition with messages of a queue with rules has a row.
 create table expiries (partition_id integer primary key, due_at integer not null) strict;
 create index expiries_due on expiries (due_at);  -- Retention: the partitions that are due, longest first.
 
--- The rules that the rows of `expiries` were made by. Partitions of a queue whose rules changed get theirs in bounded steps: from
--- this id on; null when all have one.
-create table retention_rules (queue_id integer primary key, rules text not null, seed_from integer) strict;
+-- The rules behind the rows of `expiries`. After a change of rules, partitions get new rows in bounded steps: from this id on.
+-- Null when all have one.
+create table retention_rules (queue_id integer primary key, rules text not null, seed_after integer) strict;
 
--- What went, by queue, minute and rule.
+-- Deletions by queue, minute and rule.
 create table retention_minutes (
     queue_id integer not null, at integer not null, rule text not null,
     messages integer not null, unread integer not null, primary key (queue_id, at, rule)
 ) without rowid, strict;
 create index retention_minutes_at on retention_minutes (at);  -- Forgetting history that is too old.
 
--- The same by partition and hour. By name: a partition that went is still known here.
+-- Deletions by partition and hour. By name, because the partition may be deleted.
 create table retention_hours (
     queue_id integer not null, partition_name text not null, at integer not null, rule text not null,
     messages integer not null, unread integer not null, primary key (queue_id, partition_name, at, rule)
 ) without rowid, strict;
 create index retention_hours_at on retention_hours (at);  -- Forgetting history that is too old.
 
--- Events that consumers told of a message.
+-- Notes of consumers about a message.
 create table traces (
     partition_id integer not null, transaction_id text not null, id text not null,
     created_at integer not null, group_name text not null, event_type text not null, data blob not null, names text not null,
     primary key (partition_id, transaction_id, id)
 ) strict;
 
--- The names that an event was told under, newest last.
+-- The names of a note, newest last.
 create table trace_names (
     tenant_id integer not null, name text not null, created_at integer not null, trace_id text not null,
     partition_id integer not null, transaction_id text not null, primary key (tenant_id, name, created_at, trace_id)
@@ -274,14 +274,14 @@ create table trace_names (
 -- Purging a partition and deleting a message: the names of its traces.
 create index trace_names_message on trace_names (partition_id, transaction_id);
 
--- Where the messages are that carry a traceId; others have no row.
+-- Positions of messages with a traceId.
 create table traced (
     trace_id text not null, partition_id integer not null, position integer not null,
     primary key (trace_id, partition_id, position)
 ) without rowid, strict;
 create index traced_position on traced (partition_id, position);  -- Forgets the messages of a partition that are gone.
 
--- Streams that were registered.
+-- Registered streams.
 create table stream_queries (
     id blob primary key,
     tenant_id integer not null, name text not null, source_queue text not null, sink_queue text,
@@ -289,14 +289,14 @@ create table stream_queries (
     unique (tenant_id, name)  -- A stream by its name.
 ) strict;
 
--- What a stream keeps of a partition, by key.
+-- State of a stream in a partition, by key.
 create table stream_state (
     partition_id integer not null, query_id blob not null, key text not null,
     window_end real, updated_at integer not null, value blob not null, primary key (partition_id, query_id, key)
 ) strict;
 create index stream_state_query on stream_state (query_id);  -- Dropping all state of a query.
 
--- Sources: how far the records of somebody's API were read, and who reads them.
+-- Sources: the progress of reading an API, and its poller.
 create table sources (
     id integer primary key autoincrement,
     tenant text not null, name text not null, revision text not null default '', cursor text,
@@ -306,19 +306,19 @@ create table sources (
     unique (tenant, name)  -- A source by its name.
 ) strict;
 
--- What is known of each record: the hash of its content, and the last sweep that saw it.
+-- Known records: the hash of their content, and the last sweep that saw them.
 create table shadow_records (
     source_id integer not null, key text not null,
     hash text not null, sweep integer not null, primary key (source_id, key)
 ) without rowid, strict;
 create index shadow_records_sweep on shadow_records (source_id, sweep);  -- unseen: records that a sweep did not see.
 
--- The content of each record as its last event told it, and the partition of its events. Beside what sweeps mark.
+-- The content of each record in its last event, and the partition of its events. Separate from the rows that sweeps update.
 create table shadow_copies (
     source_id integer not null, key text not null, partition text not null, data blob not null, primary key (source_id, key)
 ) strict;
 
--- Specs that were applied, every version of each.
+-- Applied specs, with all versions.
 create table specs (
     tenant text not null, version integer not null,
     app text not null, hash text not null, applied_by text not null, applied_at integer not null,
@@ -333,27 +333,27 @@ create table declared_queues (
     primary key (tenant, name)
 ) without rowid, strict;
 
--- What handlers did once for a message, so that another attempt need not do it again.
+-- Effects of handlers, so that another attempt does not repeat them.
 create table effects (
     tenant text not null, partition_id integer not null, key text not null,
     value blob not null, kept_until integer not null, primary key (tenant, partition_id, key)
 ) without rowid, strict;
 create index effects_kept_until on effects (kept_until);  -- keep: those whose time is over.
 
--- Workers that told of themselves, each with what it said last.
+-- Workers with their latest report.
 create table workers (
     tenant text not null, id text not null,
     facts text not null, seen_at integer not null, primary key (tenant, id)
 ) without rowid, strict;
 
--- Keys of encrypted queues, each sealed by a key that the operator holds.
+-- Data keys of encrypted queues, each sealed by a key of the operator.
 create table data_keys (
     id blob primary key,
     queue_id integer not null, kek text not null, wrapped blob not null, created_at integer not null
 ) without rowid, strict;
 create index data_keys_queue on data_keys (queue_id);  -- All keys of a queue: for a replay, and to delete them with it.
 
--- Keys of callers. A secret is nowhere: it is known by its SHA-256.
+-- API keys. Only the SHA-256 of a secret is stored.
 create table api_keys (
     id text primary key, tenant text not null, name text not null, role text, scopes text not null,
     hash blob not null, old_hash blob, old_until integer,
@@ -361,27 +361,28 @@ create table api_keys (
 ) without rowid, strict;
 create unique index api_keys_name on api_keys (tenant, name) where revoked_at is null;  -- A name is free again when its key is revoked.
 
--- Browsers that logged in. `hash` is of the id in their cookie, `key_hash` of the key they logged in with.
+-- Login sessions. `hash` is the hash of the id in the cookie, `key_hash` of the key used to log in.
 create table sessions (
     hash blob primary key, tenant text not null, owner text not null, key_hash blob, caller text,
     created_at integer not null, expires_at integer not null
 ) without rowid, strict;
 create index sessions_owner on sessions (tenant, owner, created_at);  -- The oldest of an owner, which ends when there are too many.
 
--- Who did what. Nothing is changed, and only the oldest are deleted. `hash` is over the entry and the hash of the one before it, which is `previous`.
+-- The audit log. Entries never change, and only the oldest are deleted. `hash` covers the entry and the hash of the previous one,
+-- which is `previous`.
 create table audit_entries (
     number integer primary key, at integer not null, tenant text not null, caller text not null, action text not null,
     target text not null, outcome text not null, source text not null, began integer, hash blob not null, previous blob not null
 ) strict;
 create unique index audit_entries_began on audit_entries (began) where began is not null;  -- The end of an action, and the entry that it began with.
--- The last of them, the only row: entries that were taken from the end are missed.
+-- The last entry, the only row, so that entries removed from the end are noticed.
 create table audit_head (one integer primary key check (one), number integer not null, hash blob not null) strict;
 insert into audit_head (one, number, hash) values (1, 0, x'');
 
--- Flags: what operators turned on or off for all brokers.
+-- Flags that operators set for all brokers.
 create table flags (name text primary key, enabled integer not null, changed_at integer not null) without rowid, strict;
 
--- Work that one task at a time does for all. A token names one time of leading, and is never used again.
+-- Work that one task at a time does for all. A token identifies one term of leadership, and is never reused.
 create table leadership (
     name text primary key,
     token integer not null, leads_until integer not null, rests_until integer not null

@@ -1,5 +1,8 @@
-"""Unordered lanes, of which many consumers take messages at once. A batch in work is a row of `claims`; what failed,
-timed out or was given back is a row of `failures` that is due some time."""
+"""Unordered lanes, from which many consumers take messages at once.
+
+A batch in progress is a row of `claims`. A message that failed, timed out or was released is a row of `failures` with
+its due time.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,12 @@ SQL = statements.load("fairlane.store.sqlite", "unordered.sql")
 LaneKey = tuple[int, int]
 """Partition and group."""
 Again = tuple[int, int, str, int, int | None]
-"""A message that comes again: position, 1 if that is charged, error, when it is due, and, if it is charged and names
-its own, how many failed attempts are followed by another."""
+"""A message to deliver again: position, 1 if an attempt is charged, error, due time, and its own retry limit or None.
+"""
 
 
 class UnorderedLane(LaneRow):
-    """A lane of an unordered queue. `over` are ranges that it finished since it was loaded."""
+    """A lane of an unordered queue. `over` has the ranges that were finished since it was loaded."""
 
     claimed: int = 0
     start: int = 0
@@ -39,7 +42,7 @@ class UnorderedLane(LaneRow):
 
     @property
     def front(self) -> int:
-        """Positions from here on were never handed out."""
+        """Return the first position that was never delivered."""
         return max(self.committed, self.claimed)
 
 
@@ -56,7 +59,7 @@ def save(db: apsw.Connection, lane: UnorderedLane, options: QueueOptions) -> Non
 
 
 def _freed(db: apsw.Connection, lane: UnorderedLane) -> int:
-    """How many of the finished messages no other group has open, of those that count."""
+    """Return the number of finished messages that no other counting group has open."""
     if not value(db, LANES["counts"], lane.group_id):
         return 0
     fronts = [at for (at,) in rows(db, SQL["others"], lane.partition_id, lane.group_id)]
@@ -71,7 +74,7 @@ def _freed(db: apsw.Connection, lane: UnorderedLane) -> int:
 
 
 def open_of(db: apsw.Connection, of: str, ids: str) -> dict[int, int]:
-    """Messages that every group of some queues or partitions was handed and some group has not finished, by id."""
+    """Return the delivered but unfinished messages of queues or partitions, by id."""
     counts: dict[int, int] = defaultdict(int)
     last = reached = 0
     for id, partition_id, since, upto in rows(db, SQL[f"open_of_{of}"], ids):
@@ -83,8 +86,10 @@ def open_of(db: apsw.Connection, of: str, ids: str) -> dict[int, int]:
 
 
 def take_back(db: apsw.Connection, lane: UnorderedLane, now: int, *, forgiving: bool) -> int:
-    """What ran out is due again, each message by itself; of each lost batch the first message is charged. How many
-    were."""
+    """Put back messages of expired leases, each on its own.
+
+    The first message of each lost batch is charged an attempt. Returns the number of lost batches.
+    """
     key = (lane.partition_id, lane.group_id)
     charged: set[bytes] = set()
     again: list[Again] = []
@@ -101,15 +106,15 @@ def take_back(db: apsw.Connection, lane: UnorderedLane, now: int, *, forgiving: 
 
 
 def withdraw(db: apsw.Connection, partition_id: int, position: int) -> None:
-    """Take a message that was deleted out of every claim."""
+    """Remove a deleted message from every claim."""
     for group_id, since, upto, token, ends_at in rows(db, SQL["holding"], partition_id, position):
         unclaim(db, (partition_id, group_id), [since])
         pieces = [(a, b) for a, b in ((since, position), (position + 1, upto)) if a < b]
         claim(db, (partition_id, group_id), [(*piece, token, ends_at) for piece in pieces])
 
 
-def settle_down(db: apsw.Connection, partition_id: int) -> None:
-    """Move the cursors of a partition to the first message that is still open."""
+def advance_cursors(db: apsw.Connection, partition_id: int) -> None:
+    """Move each cursor of a partition to its first open message."""
     for (group_id,) in rows(db, SQL["groups_of"], partition_id):
         loaded = load(db, partition_id, group_id)
         if loaded is not None:
@@ -128,7 +133,7 @@ def leased(db: apsw.Connection, now: int, group_id: int, token: UUID) -> list[Le
 
 
 def release(db: apsw.Connection, now: int, group_id: int, token: UUID, only: int | None) -> int:
-    """Give back what a live lease holds, without charge; of how many lanes."""
+    """Release a live lease without counting an attempt. Returns the number of lanes."""
     released = [one for one in leased(db, now, group_id, token) if only is None or one.partition.id == only]
     for one in released:
         key = (one.partition.id, group_id)
@@ -138,7 +143,7 @@ def release(db: apsw.Connection, now: int, group_id: int, token: UUID, only: int
 
 
 def claim(db: apsw.Connection, key: LaneKey, claims: Iterable[tuple[int, int, bytes, int]]) -> None:
-    """Ranges that are in consumers' hands: first, upto, token, and when it ends."""
+    """Store claimed ranges: first, upto, token, and end time."""
     made = [(low, high, token.hex(), ends_at) for low, high, token, ends_at in claims]
     db.execute(SQL["insert"], (*key, msgspec.json.encode(made).decode()))
 
@@ -148,18 +153,20 @@ def unclaim(db: apsw.Connection, key: LaneKey, starts: Sequence[int]) -> None:
 
 
 def put_back(db: apsw.Connection, key: LaneKey, now: int, again: Sequence[Again], *, alone: bool = False) -> None:
-    """Messages that come again."""
+    """Store messages to deliver again."""
     db.execute(SQL["put_back"], (*key, now, int(alone), msgspec.json.encode(again).decode()))
 
 
 def forget(db: apsw.Connection, key: LaneKey, positions: Sequence[int]) -> None:
-    """Messages that had come again are over."""
+    """Delete the rows of redelivered messages that are finished."""
     db.execute(SQL["forget"], (*key, msgspec.json.encode(positions).decode()))
 
 
 class Claims:
-    """Claims of a lane, and its redeliveries. A redelivery is a message with a row of its own in `failures`: with a
-    token it is out, otherwise it is due some time. Known is what lies inside `span`, and what the tokens hold besides.
+    """Claims of a lane, and its redeliveries.
+
+    A redelivery is a message with its own row in `failures`. With a token it is claimed, otherwise it has a due time.
+    The rows inside `span` are loaded, plus rows that the tokens hold outside it.
     """
 
     def __init__(self, db: apsw.Connection, key: LaneKey, now: int, span: Span, tokens: Iterable[bytes]) -> None:
@@ -184,8 +191,10 @@ class Claims:
         return self._claimed[token] > 0
 
     def take(self, since: int, upto: int, token: bytes | None) -> tuple[list[Span], list[Span]]:
-        """Of these positions, what the token holds, which is nobody's from now on, and what is open besides. Without
-        a token all of it is the caller's."""
+        """Take positions out of the claims. Returns the spans that the token held, and other open ones.
+
+        Without a token all of them count as the caller's.
+        """
         now = self._now
         mine: list[Span] = []
         others: list[Span] = []
@@ -214,7 +223,7 @@ class Claims:
         return mine, others
 
     def _cut(self, index: int, span: Span) -> int:
-        """Take a span out of the claim at `index`; where the claims behind it begin."""
+        """Remove a span from the claim at `index`. Returns the index after it."""
         low = self._starts[index]
         high, holder, ends_at = self._claims.pop(low)
         pieces = [(a, b) for a, b in ((low, span[0]), (span[1], high)) if a < b]
@@ -235,12 +244,11 @@ class Claims:
         return [position for position in self._redeliveries if since <= position < upto]
 
     def attempts(self, position: int) -> int:
-        """How many attempts of a message failed, of which there is a row or that was taken out of a claim."""
+        """Return the failed attempts of a message that has a row or was taken out of a claim."""
         return self._attempts.get(position, 0)
 
     def put_back(self, position: int, *, charge: bool, error: str, due_at: int) -> int | None:
-        """A message that was taken comes again; how many failed attempts may be followed by another, if it is charged
-        and names its own."""
+        """Put a taken message back. Returns its own retry limit if it is charged, else None."""
         if position in self._again:
             self._write_back()
         limit = own_retry_limit(self._db, self._key[0], position) if charge else None
@@ -250,14 +258,14 @@ class Claims:
         self._over.discard(position)
         return limit
 
-    def give_up(self, position: int) -> None:
-        """What was put back is over after all; its row is there until all is saved."""
+    def finish_redelivery(self, position: int) -> None:
+        """Finish a message that was put back. Its row stays until the claims are saved."""
         self._write_back()
         self._redeliveries.pop(position, None)
         self._over.add(position)
 
-    def give_back(self, token: bytes) -> None:
-        """What the token holds comes again at once, without charge."""
+    def release(self, token: bytes) -> None:
+        """Put back everything the token holds, ready at once and without counting an attempt."""
         spans = [(low, high) for low, (high, holder, _) in self._claims.items() if holder == token]
         spans += [(position, position + 1) for position, (holder, _) in self._redeliveries.items() if holder == token]
         for since, upto in spans:

@@ -45,24 +45,24 @@ from (
 )
 
 -- name: insert (in pop_unordered)
--- Rows come as one value, here and below, so that many are one step.
+-- Rows are one value, here and below, so that many need one step.
 insert into claims (partition_id, group_id, first_pos, upto, token, ends_at)
 select ?1, ?2, value ->> 0, value ->> 1, unhex(value ->> 2), value ->> 3 from json_each(?3)
 
 -- name: delete (in ack_unordered)
 delete from claims where partition_id = ? and group_id = ? and first_pos in (select value from json_each(?))
 
--- name: ran_out (in take_back)
+-- name: ran_out (in return_claims)
 select token, first_pos, upto from claims where group_id = ?2 and ends_at <= ?3 and partition_id = ?1
 union all
 select token, position, position + 1 from failures
 where group_id = ?2 and due_at <= ?3 and partition_id = ?1 and token is not null
 order by 2
 
--- name: drop_ran_out (in take_back)
+-- name: drop_ran_out (in return_claims)
 delete from claims where group_id = ?2 and ends_at <= ?3 and partition_id = ?1
 
--- name: put_back (in take_back)
+-- name: put_back (in return_claims)
 insert into failures (partition_id, group_id, position, attempts, error, first_failed_at, failed_at, due_at, alone, retry_limit)
 select ?1, ?2, value ->> 0, value ->> 1, value ->> 2, ?3, ?3, value ->> 3, ?4, value ->> 4 from json_each(?5) where true
 on conflict do update set attempts = attempts + excluded.attempts, error = excluded.error,
@@ -119,17 +119,17 @@ update failures set due_at = max(due_at, ?1)
 where group_id = ?2 and due_at > ?3 and token = ?4
 returning partition_id, due_at
 
--- name: others (in freed)
+-- name: others (in count_freed)
 select max(committed, claimed) from counting where partition_id = ? and group_id <> ?
 
--- name: others_claims (in freed)
+-- name: others_claims (in count_freed)
 select c.first_pos, c.upto from claims c join groups g on g.id = c.group_id
 where c.partition_id = ? and c.group_id <> ? and g.counts
 union all
 select f.position, f.position + 1 from failures f join groups g on g.id = f.group_id
 where f.partition_id = ? and f.group_id <> ? and f.due_at is not null and g.counts
 
--- Below the front of every group that counts: beyond it all is open anyway.
+-- Below the front of every counting group: beyond it everything is open anyway.
 
 -- name: open_of_queues (in in_flight)
 select x.queue_id, x.id, c.first_pos, min(c.upto, x.front)

@@ -1,4 +1,4 @@
-"""Pop of unordered lanes: a claim takes a range and moves on at once, after what is due again."""
+"""Pop of unordered lanes: a claim takes due redeliveries and then a range of new messages."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fairlane.store.sqlite.log import Popping, Want
 from fairlane.store.sqlite.rows import rows, value
 from fairlane.store.sqlite.unordered import SQL, UnorderedLane, claim, forget, load, save, take_back
 
-LANES_MAX: Final = 1_000  # looked at for one call, however many its claims may take
+LANES_MAX: Final = 1_000  # lanes checked in one call, however many its claims may take
 
 Due = tuple[int, int, int, int | None]
-"""Position, failed attempts, and whether it comes alone."""
+"""Position, failed attempts, and a mark for messages that must be delivered alone."""
 
 
 def pop(db: apsw.Connection, now: int, call: PopCall, options: QueueOptions, wants: list[Want]) -> PopResult:
-    popping = _Popping(db, now, call, options)
+    popping = _UnorderedPopping(db, now, call, options)
     popping.run(deque([want for want in wants if want.open]))
     found = [want.lanes for want in wants]
     only = call.partition.id if call.partition else None
@@ -31,7 +31,7 @@ def pop(db: apsw.Connection, now: int, call: PopCall, options: QueueOptions, wan
     return PopResult(found, next_at=next_at, leases_lost=popping.leases_lost, dead=popping.dead)
 
 
-class _Popping(Popping):
+class _UnorderedPopping(Popping):
     claims: list[tuple[int, int, bytes, int]] = msgspec.field(default_factory=list)
     redeliveries: list[tuple[Any, ...]] = msgspec.field(default_factory=list)
 
@@ -45,7 +45,7 @@ class _Popping(Popping):
                 lane.ready_at = None if lane.ready_at is None else NEVER_AT
                 save(self.db, lane, self.options)
                 continue
-            lane.leased_at = self.now
+            lane.leased_at = max(lane.leased_at or 0, self.now)  # a time ahead of the clock stays for repair_wakes
             plain = not (again or lane.failing or self.call.auto_ack)
             due = self._due(lane, sum(want.messages for want in wants)) if again else deque()
             while wants and self._serve(lane, wants[0], due):
@@ -54,24 +54,24 @@ class _Popping(Popping):
             lane.ready_at = self.now - lane.priority_lead if lane.front < lane.head else None
             if plain:  # nothing was finished, so the cursor stays
                 key = (lane.partition_id, lane.group_id)
-                self.db.execute(SQL["save_front"], (*key, lane.front, lane.ready_at, self.now))
+                self.db.execute(SQL["save_front"], (*key, lane.front, lane.ready_at, lane.leased_at))
             else:
                 save(self.db, lane, self.options)
 
     def _ready(self, limit: int) -> list[tuple[int, bool]]:
-        """Lanes that have something, and whether some of it may be due again."""
+        """Return ready lanes, each with True if it may have due redeliveries."""
         partition = self.call.partition
         if partition is not None:
-            return [(partition.id, True)] if partition.shard == 0 else []
+            return [(partition.id, True)]
         return rows(self.db, SQL["ready"], self.call.group_id, self.now, min(limit, LANES_MAX))
 
     def _due(self, lane: UnorderedLane, limit: int) -> deque[Due]:
-        """Messages that are due again, oldest first."""
+        """Return due redeliveries, oldest first."""
         self.leases_lost += take_back(self.db, lane, self.now, forgiving=self.call.forgiving)
         return deque(rows(self.db, SQL["due"], lane.partition_id, lane.group_id, self.now, limit))
 
     def _write(self, lane: UnorderedLane) -> None:
-        """What was handed out of one lane."""
+        """Write the claims of one lane."""
         if self.claims:
             claim(self.db, (lane.partition_id, lane.group_id), self.claims)
             self.claims.clear()
@@ -80,18 +80,18 @@ class _Popping(Popping):
             self.redeliveries.clear()
 
     def _serve(self, lane: UnorderedLane, want: Want, due: deque[Due]) -> bool:
-        """Give a claim what the lane has for it; whether the claim is satisfied, so that the next one may come."""
+        """Serve a claim from the lane. Returns True if it is satisfied, so that the next claim can be served."""
         before = len(want.lanes)
         if due:
-            self._again(lane, want, due)
+            self._claim_redeliveries(lane, want, due)
         if want.open:
-            self._fresh(lane, want)
+            self._claim_new(lane, want)
         if want.open and len(want.lanes) > before:
             want.partitions -= 1
         return not want.open
 
-    def _again(self, lane: UnorderedLane, want: Want, due: deque[Due]) -> None:
-        """Hand out what is due; what must come alone is left for a claim that has nothing yet."""
+    def _claim_redeliveries(self, lane: UnorderedLane, want: Want, due: deque[Due]) -> None:
+        """Claim redeliveries that are due. One that must come alone waits for a claim that is still empty."""
         left: list[Due] = []
         while due and want.open:
             position, attempts, alone, limit = one = due.popleft()
@@ -115,29 +115,29 @@ class _Popping(Popping):
         else:
             key = (lane.partition_id, lane.group_id, position)
             self.redeliveries.append((want.claim.token.bytes, want.ends_at, *key))
-        want.give(self.db, lane.partition_id, lane.name, (position, position + 1), attempts)
+        want.deliver(self.db, lane.partition_id, lane.name, (position, position + 1), attempts)
 
     def _finish(self, lane: UnorderedLane, position: int) -> None:
         forget(self.db, (lane.partition_id, lane.group_id), [position])
         lane.over.append((position, position + 1))
 
-    def _fresh(self, lane: UnorderedLane, want: Want) -> None:
-        """A range of messages that were never handed out."""
+    def _claim_new(self, lane: UnorderedLane, want: Want) -> None:
+        """Claim a range of messages that were never delivered."""
         if lane.failing:
-            self._step_over(lane)
+            self._skip_undeliverable(lane)
         since = lane.front
         if since >= lane.head:
             return
         skip = lanes.next_skip(self.db, lane, since)
         upto = min(lane.head if skip is None else skip, since + want.messages)
-        lane.claimed = upto = want.give(self.db, lane.partition_id, lane.name, (since, upto), 0)
+        lane.claimed = upto = want.deliver(self.db, lane.partition_id, lane.name, (since, upto), 0)
         if self.call.auto_ack:
             lane.over.append((since, upto))
         else:
             self.claims.append((since, upto, want.claim.token.bytes, want.ends_at))
 
-    def _step_over(self, lane: UnorderedLane) -> None:
-        """Pass messages that are not delivered; those that this group gave up on are finished now."""
+    def _skip_undeliverable(self, lane: UnorderedLane) -> None:
+        """Skip messages that are never delivered, and finish those that this group has dead-lettered."""
         since = position = lane.front
         while position < lane.head and lanes.next_skip(self.db, lane, position) == position:
             position += 1

@@ -1,8 +1,8 @@
--- Views for people, the same on both stores. They are made anew when this text changes. What they show counts rows, so on a large
--- store give them a queue: where queue = 'orders'. Times come from the system clock. Users query the
--- views with their own SQLite, so only features of SQLite 3.38 may be used here.
+-- Views for people, the same on both stores. They are recreated when this text changes. They count rows, so on a large store
+-- select a queue: where queue = 'orders'. Times come from the system clock. Users query the views with their own SQLite, so only
+-- features of SQLite 3.38 may be used here.
 
--- Every retained message that was not deleted, one row each. What an encrypted queue holds has no data here.
+-- Every stored message. Messages of encrypted queues have no data here.
 create view messages as
 with bounds as (
     select
@@ -34,8 +34,8 @@ join tenants t on t.id = q.tenant_id
 where not exists (
     select 1 from skips x where x.partition_id = m.partition_id and x.position = m.position and x.group_id = 0);
 
--- Every partition as each group sees it, with times in microseconds. `lag`: messages that the group has not finished, of which `leased`
--- are with consumers now. `position`: everything below is finished. `oldest_at`: when the message there was pushed.
+-- Every partition as each group sees it, with times in microseconds. `lag`: unfinished messages of the group, of which consumers
+-- hold `leased` now. `position`: everything below is finished. `oldest_at`: push time of the message there.
 create view lanes as
 select
     t.name as tenant,
@@ -72,7 +72,7 @@ join groups g on g.id = k.group_id
 join queues q on q.id = p.queue_id
 join tenants t on t.id = q.tenant_id;
 
--- What every group of a queue has before it. `messages`: retained ones. Without a group all of them are the lag. `max_size` and
+-- The lag of every group of a queue. `messages`: retained ones. Without a group all of them are the lag. `max_size` and
 -- `remaining_capacity` describe the queue. Both are null if the queue has no limit.
 create view queue_depths as
 select
@@ -103,8 +103,8 @@ left join (
     group by x.group_id
 ) l on l.group_id = g.id;
 
--- Every lease that has not run out, by lane. `position`: its first message that is not finished. An unordered queue has many in a lane,
--- and of those only the end is stored: `leased_at` and `seconds_held` are null.
+-- Every live lease, by lane. `position`: its first unfinished message. A lane of an unordered queue has many leases, of which
+-- only the end is stored: `leased_at` and `seconds_held` are null.
 create view active_leases as
 select
     t.name as tenant,
@@ -138,8 +138,9 @@ join groups g on g.id = x.group_id
 join queues q on q.id = p.queue_id
 join tenants t on t.id = q.tenant_id;
 
--- What every partition holds. `share`: of the messages of its queue, from 0 to 1. `bytes`: of stored messages, also of those that are
--- deleted and still to be removed. `lag`: of the group that is furthest behind. `leases`: groups whose consumers read it now.
+-- The contents of every partition. `share`: its share of the messages of the queue, from 0 to 1. `bytes`: size of stored
+-- messages, including deleted ones that are not removed yet. `lag`: lag of the group that is furthest behind. `leases`: groups
+-- whose consumers read it now.
 create view partition_utilisation as
 with counted as (
     select p.id, p.queue_id, p.head - p.start - (select count(*) from skips s
@@ -165,8 +166,8 @@ left join (
     select x.partition_id, max(x.lag) as lag, sum(x.leased > 0) as leases from lanes x group by x.partition_id
 ) l on l.partition_id = p.id;
 
--- Lanes that have messages and do not move, and why: paused; parked, blocked, until they are resumed; a message that is retried; a lease
--- that ran out; or unread, when nobody took what was ready for a minute.
+-- Lanes with messages that do not advance, with the reason: paused; parked or blocked until resumed; a message that is retried;
+-- an expired lease; or unread, if it was ready for a minute and not popped.
 create view stuck_lanes as
 with looked_at as (
     select l.*, f.attempts, f.error, f.first_failed_at,
@@ -191,8 +192,8 @@ select tenant, queue, "group", partition, reason,
     lag, position, attempts, error
 from dated;
 
--- What retention deleted, by partition, hour and rule. `unread`: of those, messages that some group had not finished. Of partitions
--- that went there is still the name.
+-- Deletions by retention, by partition, hour and rule. `unread`: messages that some group had not finished. Deleted partitions
+-- still have their names here.
 create view retention_history as
 select
     t.name as tenant,

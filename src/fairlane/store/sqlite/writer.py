@@ -14,20 +14,20 @@ import apsw
 
 from fairlane.errors import FairlaneError, OutcomeUnknown, ShuttingDown, StoreUnavailable
 from fairlane.runtime.clock import Clock
-from fairlane.store.sqlite.faults import translate
+from fairlane.store.sqlite.error_mapping import translate
 
 T = TypeVar("T")
-Work = Callable[[apsw.Connection, int], T]
-"""One verb: a function of the database and the time. Kept free of state, for it may run again."""
+Job = Callable[[apsw.Connection, int], T]
+"""One verb: a function of the database and the time. It must be stateless, because it may run again."""
 
-CLOCK_EVERY_US: Final = 1_000_000  # how far the stored time may lag behind the one handed out
+CLOCK_EVERY_US: Final = 1_000_000  # largest lag of the stored time
 SAVE_CLOCK: Final = "insert or replace into meta (key, value) values ('clock', ?)"
 _log = logging.getLogger(__name__)
 
 
-_Job = tuple[Work[Any], asyncio.Future[Any]]
+_QueuedJob = tuple[Job[Any], asyncio.Future[Any]]
 _Done = tuple[asyncio.Future[Any], Any, BaseException | None]
-"""Whose it is, its result, its error."""
+"""A future with its result or its error."""
 
 
 class Writer:
@@ -39,16 +39,16 @@ class Writer:
         self._clock_saved_at = 0
         self._files = _files(db)
         self._loop = asyncio.get_running_loop()
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_QueuedJob | None] = SimpleQueue()
         self._closing = False
         self._lost: str | None = None
         self.busy = False
-        """Whether a turn is under way."""
+        """True while a transaction is running."""
         self._stopped: asyncio.Future[None] = self._loop.create_future()
         threading.Thread(target=self._run, name="fairlane-writer", daemon=True).start()
 
-    def run(self, work: Work[T]) -> asyncio.Future[T]:
-        """The result of `work`, durable. Cancelling the caller does not undo it."""
+    def run(self, work: Job[T]) -> asyncio.Future[T]:
+        """Run `work` and return its durable result. Cancelling the caller does not undo it."""
         future: asyncio.Future[T] = self._loop.create_future()
         if self._closing or self._lost is not None:
             try:
@@ -60,14 +60,14 @@ class Writer:
         return future
 
     def check(self) -> None:
-        """Raise what every call gets from now on, if anything."""
+        """Raise the error that every call gets from now on, if there is one."""
         if self._closing:
             raise ShuttingDown("the store is closed")
         if self._lost is not None:
             raise StoreUnavailable(self._lost)
 
     async def close(self) -> None:
-        """Finish what waits, then close the database. Idempotent."""
+        """Finish waiting jobs, then close the database. Idempotent."""
         if not self._closing:
             self._closing = True
             self._jobs.put(None)
@@ -82,17 +82,19 @@ class Writer:
             if stop := jobs[-1] is None:
                 jobs.pop()
             if jobs:
-                self._call(_deliver, self._turn(cast(list[_Job], jobs)))
-            del jobs  # nothing of theirs is held until the next comes
+                self._call(_deliver, self._run_batch(cast(list[_QueuedJob], jobs)))
+            del jobs  # frees the jobs before the next wait
             self.busy = False
         try:
             self._shut()
         finally:
             self._call(self._stop)
 
-    def _turn(self, jobs: list[_Job]) -> list[_Done]:
-        """All jobs in one transaction and at one time; when one of them fails, each in its own, so that it fails alone.
-        A failed commit is every job's own failure."""
+    def _run_batch(self, jobs: list[_QueuedJob]) -> list[_Done]:
+        """Run all jobs in one transaction.
+
+        If one fails, run each in its own, so that it fails alone. A failed commit fails every job.
+        """
         db = self._db
         if self._lost is not None:
             return _all_failed(jobs, StoreUnavailable(self._lost))
@@ -111,36 +113,38 @@ class Writer:
             if not isinstance(error, Exception):
                 raise
             if len(jobs) == 1:
-                if isinstance(error, StopIteration):  # which no future can hold
+                if isinstance(error, StopIteration):  # no future can hold it
                     error = RuntimeError(f"a statement's work raised {error!r}")
                 return [(jobs[0][1], None, translate(error) if isinstance(error, apsw.Error) else error)]
-            return [done for job in jobs for done in self._turn([job])]
+            return [done for job in jobs for done in self._run_batch([job])]
         try:
             db.execute("commit")
         except apsw.Error as error:
             return self._commit_failed(jobs, error)
         if _files(db) != self._files:
-            # What was committed is in a file without a name, which the next start does not open.
-            self._lose(f"{db.filename} was moved, deleted or replaced; put it back if need be, and restart the broker")
+            # The commits are in an unlinked file, which the next start does not open.
+            self._mark_lost(
+                f"{db.filename} was moved, deleted or replaced; put it back if need be, and restart the broker"
+            )
             return _all_failed(jobs, OutcomeUnknown(str(self._lost)))
         return done
 
-    def _commit_failed(self, jobs: list[_Job], error: apsw.Error) -> list[_Done]:
+    def _commit_failed(self, jobs: list[_QueuedJob], error: apsw.Error) -> list[_Done]:
         if isinstance(error, apsw.IOError):
-            # The system may have dropped the pages it could not write and report the next fsync as good.
-            self._lose(f"the disk failed during a commit, restart the broker once it works: {error}")
+            # The system may have dropped the pages that it could not write, and report the next fsync as successful.
+            self._mark_lost(f"the disk failed during a commit, restart the broker once it works: {error}")
         self._roll_back()
         return _all_failed(jobs, error, commit=True)
 
     def _roll_back(self) -> None:
         self._clock_saved_at = 0
         try:
-            if self._db.in_transaction:  # some errors roll back by themselves
+            if self._db.in_transaction:  # some errors roll back on their own
                 self._db.execute("rollback")
         except apsw.Error as error:
-            self._lose(f"a transaction could not be rolled back: {error}")
+            self._mark_lost(f"a transaction could not be rolled back: {error}")
 
-    def _lose(self, why: str) -> None:
+    def _mark_lost(self, why: str) -> None:
         _log.critical("the store stops: %s", why)
         self._lost = why
 
@@ -179,8 +183,8 @@ def _files(db: apsw.Connection) -> list[tuple[int, int] | None]:
     return found
 
 
-def _all_failed(jobs: list[_Job], error: Exception, *, commit: bool = False) -> list[_Done]:
-    """Each caller gets an exception of its own: one object raised twice would mix the tracebacks."""
+def _all_failed(jobs: list[_QueuedJob], error: Exception, *, commit: bool = False) -> list[_Done]:
+    """Give each caller its own exception: raising one object twice would mix the tracebacks."""
     return [(future, None, translate(error, commit=commit)) for _, future in jobs]
 
 

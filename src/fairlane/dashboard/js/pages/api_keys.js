@@ -1,21 +1,21 @@
-// API keys: what each may do, when it was last used; make, rotate and revoke.
+// API keys: their scopes and last use; create, rotate and revoke.
 
 import { asked, del, get, post } from "../api.js";
-import { ask, confirmByName, tell } from "../dialog.js";
+import { ask, confirmByName, showMessage } from "../dialog.js";
 import { h } from "../dom.js";
 import { time } from "../format.js";
-import { badge, button, copyable, empty } from "../parts.js";
+import { badge, button, copyable, empty } from "../components.js";
 import { api } from "../router.js";
 
 const KINDS = { active: "good", expired: "warning", revoked: "muted" };
-const ROLES = [["read-write", "read-write: push, pop, configure, replay, purge"], ["read-only", "read-only: look at everything"], ["admin", "admin: everything, keys too"], ["", "only the scopes below"]];
+const ROLES = [["read-write", "read-write: push, pop, configure, replay, purge"], ["read-only", "read-only: read everything"], ["admin", "admin: everything, including keys"], ["", "only the scopes below"]];
 
-const shown = (made) => made && tell({
+const shown = (made) => made && showMessage({
   title: `The key ${made.name}`,
-  text: ["Copy it now: it is stored nowhere and never shown again.", copyable(made.key), h("p.muted", "Programs take it from FAIRLANE_KEY, or from a file named in FAIRLANE_KEY_FILE.")],
+  text: ["Copy it now. It is not stored and never shown again.", copyable(made.key), h("p.muted", "Programs read it from FAIRLANE_KEY, or from the file named in FAIRLANE_KEY_FILE.")],
 });
 
-/** From the first key on everybody is asked for one: this page goes on with it. */
+/** The first key makes the broker require credentials. This page continues with the new key. */
 const first = async (ctx, body) => {
   asked.quiet = true;
   try {
@@ -31,13 +31,13 @@ const first = async (ctx, body) => {
 const create = async (ctx) => {
   const isFirst = ctx.shared.me?.open;
   const values = await ask({
-    title: isFirst ? "Make the first key" : "Make a key", label: "Make the key",
-    text: isFirst ? "From then on everybody is asked for a key, on this machine too: producers, workers, and Prometheus at /metrics. Only /livez and /readyz answer without. This page goes on with the new one." : [],
+    title: isFirst ? "Create the first key" : "Create a key", label: "Create the key",
+    text: isFirst ? "The first key makes the broker require a key from all clients, also on this machine: producers, workers, and Prometheus at /metrics. Only /livez and /readyz answer without one. This page continues with the new key." : [],
     fields: [
-      { name: "name", label: "Name", required: true, placeholder: "deploy", hint: "The audit log and messages show it." },
+      { name: "name", label: "Name", required: true, placeholder: "deploy", hint: "It appears in the audit log and in messages." },
       { name: "role", label: "Role", type: "select", value: isFirst ? "admin" : "read-write", options: isFirst ? ROLES.filter(([role]) => role === "admin") : ROLES },
-      { name: "scopes", label: "Scopes", placeholder: "push:orders.* status", hint: "Separated by blanks; each for all queues, for one, or for names that begin so.", when: (all) => all.role === "" },
-      { name: "expires", label: "Good until", type: "datetime-local", hint: "Empty: for ever." },
+      { name: "scopes", label: "Scopes", placeholder: "push:orders.* status", hint: "Separated by spaces. Each is for all queues, for one queue, or for a name prefix with *.", when: (all) => all.role === "" },
+      { name: "expires", label: "Valid until", type: "datetime-local", hint: "Leave empty for no expiry." },
     ],
   });
   if (!values) return;
@@ -48,14 +48,14 @@ const create = async (ctx) => {
 
 const rotate = async (ctx, { id, name }) => {
   const values = await ask({
-    title: `Give ${name} another secret`, label: "Rotate", text: "Programs that have the secret of before go on for as long as you say.",
-    fields: [{ name: "hours", label: "The secret before is good for (hours)", type: "number", value: 24, min: 0, max: 2160 }],
+    title: `Rotate the secret of ${name}`, label: "Rotate", text: "The previous secret stays valid for the time that you choose.",
+    fields: [{ name: "hours", label: "The previous secret stays valid for (hours)", type: "number", value: 24, min: 0, max: 2160 }],
   });
   if (values) shown(await ctx.act(() => post(api`/api/v1/keys/${id}/rotate`, { graceSeconds: Math.round(Number(values.hours) * 3600) })));
 };
 
 const revoke = async (ctx, { id, name }) => {
-  const sure = await confirmByName({ title: `Revoke ${name}`, text: "It is refused from now on by every broker of this store, also where a request of it waits.", name, label: "Revoke" });
+  const sure = await confirmByName({ title: `Revoke ${name}`, text: "Every broker of this store refuses it from now on. Its waiting requests end.", name, label: "Revoke" });
   if (sure) ctx.act(() => del(api`/api/v1/keys/${id}`), `${name} is revoked.`);
 };
 
@@ -69,10 +69,10 @@ const line = (ctx, one) => h("tr", { key: one.id },
 export default {
   title: () => "API keys",
   watch: () => ({ keys: "/api/v1/keys" }),
-  actions: (ctx) => [button("Make a key", { icon: "key", kind: "primary", onclick: () => create(ctx) })],
+  actions: (ctx) => [button("Create a key", { icon: "key", kind: "primary", onclick: () => create(ctx) })],
   view: (ctx) => ctx.part("keys", ({ keys }) => h("section.card", keys.length
     ? h("div.table-scroll", { tabindex: "0", role: "region", "aria-label": "API keys" }, h("table",
-      h("thead", h("tr", ["Name", "State"].map((title) => h("th", { scope: "col" }, title)), h("th.grow", { scope: "col" }, "May"), ["Last used", "Good until", "Made"].map((title) => h("th", { scope: "col" }, title)), h("td"))),
+      h("thead", h("tr", ["Name", "State"].map((title) => h("th", { scope: "col" }, title)), h("th.grow", { scope: "col" }, "May"), ["Last used", "Valid until", "Created"].map((title) => h("th", { scope: "col" }, title)), h("td"))),
       h("tbody", [...keys].sort((a, b) => (a.status === "revoked") - (b.status === "revoked")).map((one) => line(ctx, one)))))
-    : empty("There is no key: nobody is asked for one.", "With the first key everybody is asked, on this machine too."))),
+    : empty("There is no key, so the broker requires none.", "The first key makes the broker require keys, also on this machine."))),
 };

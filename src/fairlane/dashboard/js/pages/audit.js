@@ -1,21 +1,21 @@
-// The audit log: who did what, and whether it is whole.
+// The audit log: callers, actions and outcomes, and its verification.
 
 import { get } from "../api.js";
 import { toast } from "../dialog.js";
 import { h } from "../dom.js";
 import { count, time } from "../format.js";
-import { badge, button, empty } from "../parts.js";
+import { badge, button, empty } from "../components.js";
 import { where } from "../router.js";
 
 const LIMIT = 100;
 const KINDS = { done: "good", refused: "warning", failed: "critical", begun: "warning" };
-const BEGUN = "It is under way, or its broker ended before it could say what came of it.";
+const BEGUN = "It is still running, or its broker ended before recording the outcome.";
 
 const verify = (ctx) => ctx.act(async () => {
   const found = await get("/api/v1/audit/verify");
   ctx.set({ verified: found });
   if (!found.whole) toast(found.error, "critical");
-}, () => (ctx.state.verified.whole ? `All ${count(ctx.state.verified.entries)} entries are as they were written.` : "Somebody changed it."));
+}, () => (ctx.state.verified.whole ? `All ${count(ctx.state.verified.entries)} entries are unchanged.` : "The log was changed."));
 
 const line = (one) => h("tr", { key: one.number },
   h("td.number", String(one.number)), h("td", time(one.at)), h("th", { scope: "row" }, one.caller), h("td", one.action), h("td.grow.clip", h("span.mono", { title: one.target }, one.target)),
@@ -32,5 +32,5 @@ export default {
     h("footer.pager", h("span", `${count(entries.length)} shown, newest first`), h("span.buttons",
       button("Newest", { disabled: !ctx.query.before, onclick: () => ctx.setQuery({ before: "" }) }),
       button("Older", { disabled: entries.length < LIMIT || entries.at(-1).number === 1, onclick: () => ctx.setQuery({ before: entries.at(-1).number }) })))]
-    : empty("Nothing is in the log yet.", "Every change by an administrator, every failed login and every refusal is written here."))),
+    : empty("The log is empty.", "Every change by an administrator, every failed login and every refused request is recorded here."))),
 };

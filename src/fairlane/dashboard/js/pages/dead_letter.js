@@ -1,4 +1,4 @@
-// One dead letter: its message, why it failed each time, and a replay with another payload.
+// One dead letter: its message, the error of each attempt, and a replay with another payload.
 
 import { del, getText, post } from "../api.js";
 import { ask, confirm, confirmByName } from "../dialog.js";
@@ -6,7 +6,7 @@ import { h } from "../dom.js";
 import { count, plural, time } from "../format.js";
 import { jsonTree, parse } from "../json.js";
 import { groupName, laneLink, queueLink } from "../names.js";
-import { badge, button, card, copyable, empty, facts, split } from "../parts.js";
+import { badge, button, card, copyable, empty, facts, split } from "../components.js";
 import { go, link, where } from "../router.js";
 
 const path = ({ queue, id }) => where("/api/v1/dlq", { queue, ids: id, limit: 1 });
@@ -15,11 +15,11 @@ const found = (ctx) => ctx.data.letter?.messages[0];
 const again = async (ctx, data) => {
   const { queue, id } = ctx.params;
   await ctx.act(() => post("/api/v1/dlq/replay", { queue, ids: [id], ...(data === undefined ? {} : { data }) }),
-    ({ replayed }) => (replayed.length ? "Replayed as a new message." : "It was replayed before; nothing was pushed."));
+    ({ replayed }) => (replayed.length ? "Replayed as a new message." : "It was already replayed; nothing was pushed."));
 };
 
 const replay = async (ctx) => {
-  const sure = await confirm({ title: "Replay this dead letter?", text: "Its message is pushed again to its partition, behind what waits there.", label: "Replay" });
+  const sure = await confirm({ title: "Replay this dead letter?", text: "Its message is pushed again to the end of its partition.", label: "Replay" });
   if (sure) await again(ctx);
 };
 
@@ -33,15 +33,15 @@ const mistake = (text) => {
 };
 
 const edit = async (ctx) => {
-  // Asked for as text, so that no digit of a long number is lost on the way through this page.
+  // Requested as text, so that long numbers keep all their digits.
   const text = await ctx.act(() => getText(path(ctx.params)));
   const [letter] = text === undefined ? [] : parse(text).messages;
   if (!letter) return;
   const values = await ask({
     title: "Edit and replay",
-    text: ["The dead letter stays as it is; the new message has this payload and names the first in its header replay-of."],
+    text: ["The dead letter is not changed. The new message has this payload, and its header replay-of names the original message."],
     fields: [{ name: "payload", label: "Payload (JSON)", type: "textarea", rows: 14, value: JSON.stringify(letter.data, null, 2), required: true }],
-    preview: ({ payload }) => (mistake(payload) ? h("p.is-critical.problem", { role: "alert" }, mistake(payload)) : h("p", "It is JSON.")),
+    preview: ({ payload }) => (mistake(payload) ? h("p.is-critical.problem", { role: "alert" }, mistake(payload)) : h("p", "Valid JSON.")),
     label: "Replay with this payload",
   });
   if (!values) return;
@@ -80,13 +80,13 @@ export default {
       : [];
   },
   view: (ctx) => ctx.part("letter", ({ messages: [letter] }) => (letter === undefined
-    ? empty("This dead letter is not there any more.", "It was purged, or its queue was deleted.", h("a.button", { href: link(["dead-letters"]) }, "All dead letters"))
+    ? empty("This dead letter no longer exists.", "It was purged, or its queue was deleted.", h("a.button", { href: link(["dead-letters"]) }, "All dead letters"))
     : split(
       [card("Payload", {}, letter.locked ? h("p.is-critical.problem", letter.locked) : jsonTree(letter.data, letter.id)), attempts(letter)],
       [card("Message", {}, facts([
         ["Queue", queueLink(letter.queue)],
         ["Partition", laneLink(letter.queue, letter.partition, letter.consumerGroup)],
-        ["Given up by", groupName(letter.consumerGroup)],
+        ["Group", groupName(letter.consumerGroup)],
         ["Created", time(letter.createdAt)],
         ["First failed", time(letter.firstFailedAt)],
         ["Last failed", time(letter.failedAt)],

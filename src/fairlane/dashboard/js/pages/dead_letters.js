@@ -1,11 +1,11 @@
-// Dead letters: by error, then one by one; replayed, edited or purged.
+// Dead letters, grouped by error and one by one, to replay, edit or purge.
 
 import { del } from "../api.js";
 import { confirm, confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
 import { count, plural, time } from "../format.js";
 import { glimpse, groupName, laneLink, queueLink } from "../names.js";
-import { badge, button, card, empty } from "../parts.js";
+import { badge, button, card, empty } from "../components.js";
 import { current, progress, replayAll } from "../replay.js";
 import { link, where } from "../router.js";
 import { chooser, searchBox, table } from "../table.js";
@@ -13,11 +13,11 @@ import { chooser, searchBox, table } from "../table.js";
 const LIMIT = 50;
 const SHOWN = new Map([["replayed", "true"], ["all", undefined]]);
 
-/** Errors that differ only in numbers, ids and quoted names are one. */
+/** Errors that differ only in numbers, ids and quoted names count as one. */
 const shape = (error) =>
   error.replace(/[0-9a-f]{8}-[0-9a-f-]{27,}|0x[0-9a-f]+/gi, "…").replace(/'[^']*'|"[^"]*"|`[^`]*`/g, "…").replace(/\d+(\.\d+)*/g, "…");
 
-/** Rows of one queue, group and shape together: { queue, group, error, errors, count, replayed, first, last }. */
+/** Rows with the same queue, group and error shape: { queue, group, error, errors, count, replayed, first, last }. */
 export const merged = (rows) => {
   const found = new Map();
   for (const row of rows) {
@@ -40,7 +40,7 @@ const replay = async (ctx, label, rows) => {
   const total = waits(rows);
   const sure = await confirm({
     title: `Replay ${plural(total, "dead letter")}?`,
-    text: ["Each is pushed again to its partition as a new message, behind what waits there. A dead letter is replayed once."],
+    text: ["Each is pushed again to the end of its partition as a new message. A dead letter can be replayed only once."],
     label: "Replay",
   });
   if (sure) replayAll(label, rows.flatMap(targetsOf), total, () => ctx.set({}));
@@ -50,7 +50,7 @@ const purge = async (ctx, queue, rows) => {
   const many = rows.reduce((sum, one) => sum + one.count, 0);
   const sure = await confirmByName({
     title: `Purge ${plural(many, "dead letter")} of ${queue}?`,
-    text: ["They are deleted for good, those that were replayed too. Nobody can bring them back."],
+    text: ["They are deleted for good, replayed ones included. This cannot be undone."],
     name: queue,
     label: "Purge",
   });
@@ -69,14 +69,14 @@ const byError = (ctx, { errors, complete }) => {
   const queues = new Set(rows.map((one) => one.queue));
   const waiting = rows.filter((one) => one.count > one.replayed);
   return card("By error", {
-    note: complete ? undefined : "the most frequent; there are more",
+    note: complete ? undefined : "the most frequent of more",
     more: [
       waiting.length > 1 && button(`Replay all ${count(waits(waiting))}`, { icon: "retry", disabled: busy, onclick: () => replay(ctx, ctx.query.queue ?? "all dead letters", waiting) }),
       queues.size === 1 && button("Purge all …", { icon: "trash", kind: "danger", onclick: () => purge(ctx, rows[0].queue, rows) }),
     ],
   },
   h("div.table-box", rows.length === 0
-    ? empty("There are no dead letters.", ctx.query.queue || ctx.query.error ? "None that fit what is chosen below." : "A message comes here when its last attempt has failed; its lane goes on behind it.")
+    ? empty("There are no dead letters.", ctx.query.queue || ctx.query.error ? "None that match the filter below." : "A message becomes a dead letter when its last attempt fails. Its lane continues with the next message.")
     : h("div.table-scroll", { tabindex: "0", role: "region", "aria-label": "Dead letters by error" }, h("table",
       h("thead", h("tr", ["Error", "Queue", "Group"].map((title) => h("th", { scope: "col" }, title)), ["Waiting", "Replayed"].map((title) => h("th.number", { scope: "col" }, title)), h("th", { scope: "col" }, "Last"), h("th", { scope: "col" }, h("span.hidden", "Actions")))),
       h("tbody", rows.map((one) => h("tr", { key: one.key },
@@ -100,7 +100,7 @@ const letters = (ctx, { messages, total }) =>
       href: (one) => link(["dead-letters", one.queue, one.id]),
       tools: [
         searchBox(ctx, "Error contains", "error"),
-        chooser(ctx, "shown", [["", "to be replayed"], ["replayed", "replayed"], ["all", "all"]], "Show"),
+        chooser(ctx, "shown", [["", "not replayed"], ["replayed", "replayed"], ["all", "all"]], "Show"),
         ctx.query.queue && h("a.button", { href: link(["dead-letters"], { shown: ctx.query.shown }) }, h("span", [ctx.query.queue, ctx.query.partition].filter(Boolean).join(" / ")), " ×"),
       ],
       columns: [
@@ -112,7 +112,7 @@ const letters = (ctx, { messages, total }) =>
         { title: "Failed", cell: (one) => time(one.failedAt) },
         { title: "Replay", cell: (one) => one.replayedAt && badge("replayed", "good") },
       ],
-      empty: empty("No dead letters here.", "Nothing fits what is chosen above."),
+      empty: empty("No dead letters.", "Nothing matches the filter above."),
     }));
 
 export default {

@@ -1,20 +1,20 @@
-// One group of one queue: how far behind it is over time, its lanes, and where it may be sent.
+// One group of one queue: its lag over time, its lanes, and seeks.
 
 import { del, post } from "../api.js";
 import { confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
 import { count, duration, millis, plural, stamp, time } from "../format.js";
 import { historyPath, lag } from "../history.js";
-import { lanesPath, laneTable } from "../lanes.js";
+import { lanesPath, laneTable } from "../lane_table.js";
 import { groupText, queueLink } from "../names.js";
-import { badge, button, card, empty, facts, stat } from "../parts.js";
+import { badge, button, card, empty, facts, stat } from "../components.js";
 import { api, go, link } from "../router.js";
 import { seek } from "../seek.js";
 import { STATES } from "./groups.js";
 
 const forget = async (ctx) => {
   const { group, queue } = ctx.params;
-  const sure = await confirmByName({ title: `Delete the group ${groupText(group)} of ${queue}?`, text: ["How far it was, its failures and its dead letters are forgotten. Messages stay. If it pops again it begins anew."], name: groupText(group), label: "Delete" });
+  const sure = await confirmByName({ title: `Delete the group ${groupText(group)} of ${queue}?`, text: ["Its position, its failures and its dead letters are deleted. Messages are kept. If it pops again, it starts over."], name: groupText(group), label: "Delete" });
   if (sure && (await ctx.act(() => del(api`/api/v1/consumer-groups/${group}/queues/${queue}`), "Deleted.")) !== undefined) go(link(["groups"]));
 };
 
@@ -32,14 +32,14 @@ export default {
     const { queue, group } = ctx.params;
     const verb = pausedAt(ctx) ? "resume" : "pause";
     return [
-      button(pausedAt(ctx) ? "Resume" : "Pause", { icon: pausedAt(ctx) ? "play" : "pause", onclick: () => ctx.act(() => post(api`/api/v1/queues/${queue}/${verb}`, { group }), verb === "pause" ? "Paused: nothing more is handed out to this group." : "Resumed.") }),
+      button(pausedAt(ctx) ? "Resume" : "Pause", { icon: pausedAt(ctx) ? "play" : "pause", onclick: () => ctx.act(() => post(api`/api/v1/queues/${queue}/${verb}`, { group }), verb === "pause" ? "Paused. This group gets no more messages." : "Resumed.") }),
       button("Seek …", { icon: "seek", onclick: () => seek(ctx, queue, group) }),
       button("Delete …", { icon: "trash", kind: "danger", onclick: () => forget(ctx) }),
     ];
   },
   view: (ctx) => {
     const { queue, group } = ctx.params;
-    if (ctx.problems.summary?.status === 404) return empty("This group is not there.", "It was deleted, or nobody has popped in its name.", h("a.button", { href: link(["groups"]) }, "All groups"));
+    if (ctx.problems.summary?.status === 404) return empty("This group does not exist.", "It was deleted, or has never popped.", h("a.button", { href: link(["groups"]) }, "All groups"));
     return ctx.part("summary", (summary) => [
       h("div.stats", { key: "stats" },
         stat("To read", count(summary.totalLag), { note: `in ${plural(summary.partitionsWithLag, "partition")}` }),

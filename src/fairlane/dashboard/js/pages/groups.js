@@ -1,15 +1,15 @@
-// Consumer groups of all queues, with how far each lags.
+// Consumer groups of all queues, with their lag.
 
 import { h } from "../dom.js";
 import { count, duration, time } from "../format.js";
 import { groupName, queueLink } from "../names.js";
-import { badge, empty, stat } from "../parts.js";
+import { badge, empty, stat } from "../components.js";
 import { link } from "../router.js";
 import { chooser, paged, table } from "../table.js";
 
 const LIMIT = 100;
-/** States in words: a group that never finished nor holds a message is Dead on the wire. */
-export const STATES = { Stable: ["at work", "good"], Lagging: ["behind", "warning"], Dead: ["nothing read yet", "muted"] };
+/** Labels of states. A group that never finished and does not hold a message is Dead on the wire. */
+export const STATES = { Stable: ["at work", "good"], Lagging: ["behind", "warning"], Dead: ["has read nothing yet", "muted"] };
 const BEGINS = { all: "with all messages", new: "with new messages", timestamp: "at a time" };
 
 export default {
@@ -19,17 +19,17 @@ export default {
     const { search = "", queue } = ctx.query;
     return [
       h("div.stats", { key: "stats" },
-        stat("Groups", count(total), { note: search || queue ? "that fit" : "" }),
-        stat("Behind", count(lagging), { note: "have messages to read" }),
+        stat("Groups", count(total), { note: search || queue ? "matching" : "" }),
+        stat("Behind", count(lagging), { note: "have a backlog" }),
         stat("To read", count(toRead), { note: "messages, of all groups" }),
-        stat("Oldest", duration(oldestSeconds), { note: "waits for its group" })),
+        stat("Oldest", duration(oldestSeconds), { note: "oldest waiting message" })),
       h("section.card", { key: "groups" }, table(ctx, {
         label: "Groups", rows: groups, total, limit: LIMIT,
         key: (one) => JSON.stringify([one.queueName, one.name]),
         href: (one) => link(["groups", one.queueName, one.name]),
         search: "Search groups and queues", sorted: { sort: "lag", order: "desc" },
         tools: [
-          chooser(ctx, "looks", [["", "of consumers"], ["yes", "of people's looks too"]], "Groups"),
+          chooser(ctx, "looks", [["", "of consumers"], ["yes", "of consumers and viewers"]], "Groups"),
           queue && h("a.button", { href: link(["groups"]) }, h("span", queue), " ×"),
         ],
         columns: [
@@ -39,11 +39,11 @@ export default {
           { title: "Oldest waits", sort: "oldest", order: "desc", number: true, cell: (one) => (one.totalLag ? duration(one.maxTimeLag) : "–") },
           { title: "Partitions", number: true, cell: (one) => count(one.members) },
           { title: "of them behind", number: true, cell: (one) => count(one.partitionsWithLag) },
-          { title: "State", cell: (one) => badge(...(one.look ? ["a look", "muted"] : STATES[one.state] ?? [one.state, "neutral"])) },
+          { title: "State", cell: (one) => badge(...(one.look ? ["viewer", "muted"] : STATES[one.state] ?? [one.state, "neutral"])) },
           { title: "Began", cell: (one) => BEGINS[one.subscriptionMode] ?? one.subscriptionMode },
           { title: "Since", cell: (one) => time(one.subscriptionCreatedAt) },
         ],
-        empty: empty(search ? "No group has this in its name." : "There are no groups yet.", search ? undefined : "A group is made by the first pop in its name; each group reads every message of the queue."),
+        empty: empty(search ? "No group matches." : "There are no groups yet.", search ? undefined : "The first pop of a group creates it. Each group reads every message of the queue."),
       })),
     ];
   }),

@@ -1,30 +1,30 @@
-// One message: payload, headers, how each group stands with it, attempts and errors, its trace and its results.
+// One message: payload, headers, status for each group, attempts and errors, trace and results.
 
 import { del, post } from "../api.js";
 import { confirm, confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
 import { bytes, count, duration, exact, latency, millis, plural, stamp, time } from "../format.js";
 import { Exact, jsonTree, parse } from "../json.js";
-import { groupName } from "../lane.js";
+import { groupName } from "../lane_format.js";
 import { statusOf } from "../messages.js";
-import { badge, button, card, copyable, empty, facts, split, state } from "../parts.js";
+import { badge, button, card, copyable, empty, facts, split, state } from "../components.js";
 import { api, go, link, where } from "../router.js";
 
 const path = ({ params }) => api`/api/v1/messages/${params.partitionId}/${params.transactionId}`;
 
 const again = async (ctx) => {
-  const text = "A copy with an id of its own is pushed to the end of the partition. The message itself stays as it is.";
-  if (await confirm({ title: "Push it again", text, label: "Push again" })) ctx.act(() => post(`${path(ctx)}/retry`), ({ messageId }) => `Pushed as ${messageId}.`);
+  const text = "A copy with a new id is pushed to the end of the partition. The message itself is not changed.";
+  if (await confirm({ title: "Push the message again", text, label: "Push again" })) ctx.act(() => post(`${path(ctx)}/retry`), ({ messageId }) => `Pushed as ${messageId}.`);
 };
 const bury = async (ctx) => {
-  const text = "It becomes a dead letter of every group that has not finished it. From there it can be replayed.";
-  if (await confirm({ title: "Give the message up", text, label: "Give it up", kind: "danger" })) ctx.act(() => post(`${path(ctx)}/dlq`, { error: "given up by hand" }), "It is a dead letter now.");
+  const text = "It becomes a dead letter of every group that has not finished it. Dead letters can be replayed.";
+  if (await confirm({ title: "Dead-letter the message", text, label: "Dead-letter", kind: "danger" })) ctx.act(() => post(`${path(ctx)}/dlq`, { error: "dead-lettered by hand" }), "It is now a dead letter.");
 };
 const remove = async (ctx) => {
-  const text = "No group gets it any more, and no dead letter is made. This cannot be undone.";
+  const text = "It is no longer delivered to any group, and does not become a dead letter. This cannot be undone.";
   if (!(await confirmByName({ title: "Delete the message", text, name: ctx.params.transactionId, label: "Delete the message" }))) return;
   const { queue, partition } = ctx.data.message;
-  if (await ctx.act(() => del(path(ctx)), "The message is deleted.")) go(link(["queues", queue, "partitions", partition]));
+  if (await ctx.act(() => del(path(ctx)), "Message deleted.")) go(link(["queues", queue, "partitions", partition]));
 };
 
 const pretty = (value) => JSON.stringify(value, (_, one) => (one instanceof Exact ? one.toJSON() : one), 2);
@@ -72,7 +72,7 @@ const results = (ctx) => {
     h("div", { key: group }, h("h3", groupName(group), " ", h("span.note", time(one.createdAt))), jsonTree(one.result, `${group} ${one.createdAt}`))));
 };
 
-// Everything that is known of when: pushed, failed with which error, noted by consumers, given up.
+// The timeline of a message: pushed, failed attempts with errors, notes of consumers, dead-lettered.
 const story = (ctx) => {
   const one = ctx.data.message;
   const letters = (ctx.data.dead?.messages ?? []).filter((letter) => letter.transactionId === one.transactionId);
@@ -97,12 +97,12 @@ const timeline = (ctx) =>
         h("div", h("p", h("b", one.text), one.at && [" ", h("span.note", { title: stamp(one.at) }, time(one.at))]), one.more && h("p.note", one.more),
           one.data !== undefined && one.data !== null && jsonTree(one.data, one.id)))))));
 
-// From the first push of the trace to a little after the last. A message that is not finished reaches to the end.
+// From the first push of the trace to shortly after the last. An unfinished message extends to the end.
 const waterfall = (ctx) => {
   if (!ctx.data.message?.traceId) return null;
   return card("Trace across queues", { note: "messages with the same trace id" }, ctx.part("trace", ({ messages }) => {
     const rows = [...messages].sort((a, b) => millis(a.createdAt) - millis(b.createdAt));
-    if (!rows.length) return empty("No message of this trace is stored any more.");
+    if (!rows.length) return empty("No message of this trace is stored anymore.");
     const begin = millis(rows[0].createdAt);
     const open = (one) => !["completed", "dead_letter"].includes(one.status);
     const end = begin + Math.max(10, (millis(rows.at(-1).createdAt) - begin) * 1.15);
@@ -137,11 +137,11 @@ export default {
   },
   actions: (ctx) => (ctx.data.message ? [
     button("Push again", { icon: "retry", onclick: () => again(ctx) }),
-    !["completed", "dead_letter"].includes(ctx.data.message.status) && button("Give up", { kind: "danger", onclick: () => bury(ctx) }),
+    !["completed", "dead_letter"].includes(ctx.data.message.status) && button("Dead-letter", { kind: "danger", onclick: () => bury(ctx) }),
     button("Delete", { icon: "trash", kind: "danger", onclick: () => remove(ctx) }),
   ] : []),
   view: (ctx) => {
-    // The stream says how it stands; the payload is from the answer that was parsed without losing digits.
+    // The stream has the status. The payload is from the answer that was parsed without losing digits.
     if (ctx.data.message && ctx.data.now) Object.assign(ctx.data.message, ctx.data.now, { payload: ctx.data.message.payload });
     if (!ctx.data.message) return ctx.part("message");
     return [split([payload(ctx), results(ctx), waterfall(ctx), timeline(ctx)], [identity(ctx), groups(ctx), headers(ctx)])];

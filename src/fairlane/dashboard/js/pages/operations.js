@@ -1,18 +1,18 @@
-// Operations: pushes and acks that were accepted and are applied later; those that failed; and the journal.
+// Operations: accepted pushes and acks that are applied later, failed ones, and the journal.
 
 import { post } from "../api.js";
 import { confirm, confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
 import { bytes, count, duration, latency, plural, rate, short, time } from "../format.js";
 import { groupName, laneLink, queueLink } from "../names.js";
-import { badge, button, card, empty, facts, meter, stat, state, tabs } from "../parts.js";
+import { badge, button, card, empty, facts, meter, stat, state, tabs } from "../components.js";
 import { api, link, where } from "../router.js";
 import { searchBox, table } from "../table.js";
 
 const LIMIT = 50;
 const STATUSES = ["all", "pending", "processing", "failed", "completed", "discarded"];
 
-/** Retry or discard all failed ones, page by page. */
+/** Retry or discard all failed operations, page by page. */
 const settle = async (ctx, verb, queue) => {
   const chosen = queue ? { queue } : { all: true };
   await ctx.act(async () => {
@@ -29,15 +29,15 @@ const settle = async (ctx, verb, queue) => {
   }, ({ done, refused }) => `${verb === "retry" ? "Retried" : "Discarded"} ${plural(done, "operation")}${refused ? `; ${count(refused)} could not be and ${refused === 1 ? "is" : "are"} as before` : ""}.`);
 };
 
-const one = (ctx, verb, id) => ctx.act(() => post(api`/api/v1/operations/${id}/${verb}`), verb === "retry" ? "It waits again, at the end of its lane." : "Discarded.");
+const one = (ctx, verb, id) => ctx.act(() => post(api`/api/v1/operations/${id}/${verb}`), verb === "retry" ? "It is at the end of its lane again." : "Discarded.");
 
 const discard = async (ctx, id) => {
-  const sure = await confirm({ title: "Discard this operation?", text: "Its messages, or acks, are given up for good. Who sent them was told that they were accepted.", label: "Discard", kind: "danger" });
+  const sure = await confirm({ title: "Discard this operation?", text: "Its messages or acks are lost for good, although their sender was told that they were accepted.", label: "Discard", kind: "danger" });
   if (sure) await one(ctx, "discard", id);
 };
 
 const discardAll = async (ctx, queue) => {
-  const sure = await confirmByName({ title: `Discard all failed operations${queue ? ` of ${queue}` : ""}?`, text: "Their messages and acks are given up for good. Who sent them was told that they were accepted.", name: queue || "discard", label: "Discard" });
+  const sure = await confirmByName({ title: `Discard all failed operations${queue ? ` of ${queue}` : ""}?`, text: "Their messages and acks are lost for good, although their senders were told that they were accepted.", name: queue || "discard", label: "Discard" });
   if (sure) await settle(ctx, "discard", queue);
 };
 
@@ -47,23 +47,23 @@ const figures = (stats, { journal, dbHealthy }) =>
   h("div.stats",
     stat("Pending", count(total(stats, "pending")), { href: link(["operations"], { status: "pending" }), note: "accepted, not yet applied" }),
     stat("Processing", count(total(stats, "processing")), { href: link(["operations"], { status: "processing" }) }),
-    stat("Failed", count(total(stats, "failed")), { kind: total(stats, "failed") ? "critical" : "", href: link(["operations"], { status: "failed" }), note: "wait for you" }),
-    stat("Store", dbHealthy ? "answers" : "away", { kind: dbHealthy ? "good" : "critical", note: journal && !journal.storeUp ? `for ${duration(journal.awaySeconds)}` : "" }),
+    stat("Failed", count(total(stats, "failed")), { kind: total(stats, "failed") ? "critical" : "", href: link(["operations"], { status: "failed" }), note: "need attention" }),
+    stat("Store", dbHealthy ? "answers" : "unavailable", { kind: dbHealthy ? "good" : "critical", note: journal && !journal.storeUp ? `for ${duration(journal.awaySeconds)}` : "" }),
     stat("Journal", journal ? count(journal.messages) : "off", { note: journal ? "messages outside the store" : "" }));
 
 const journalCard = ({ journal }) =>
-  card("Journal", { note: "what this broker accepted while the store was away" }, journal
+  card("Journal", { note: "accepted while the store was unavailable" }, journal
     ? facts([
-        ["State", journal.storeUp ? badge(journal.entries ? "drains into the store" : "empty", journal.entries ? "info" : "good") : badge("collects: the store is away", "critical")],
+        ["State", journal.storeUp ? badge(journal.entries ? "draining into the store" : "empty", journal.entries ? "info" : "good") : badge("collecting: the store is unavailable", "critical")],
         ["Why", journal.whyNot],
         ["Waiting", `${plural(journal.messages, "message")} in ${plural(journal.entries, "entry", "entries")} of ${plural(journal.lanes, "lane")}`],
-        ["Space", h("span", `${bytes(journal.bytes)} of ${bytes(journal.bytesMax)}`, meter(journal.bytes / Math.max(1, journal.bytesMax), "Space of the journal"))],
+        ["Space", h("span", `${bytes(journal.bytes)} of ${bytes(journal.bytesMax)}`, meter(journal.bytes / Math.max(1, journal.bytesMax), "Journal space"))],
         ["Oldest", journal.oldestSeconds === null ? null : duration(journal.oldestSeconds)],
-        ["Leaves it", journal.entries ? rate(journal.drainRate) : null],
+        ["Drain rate", journal.entries ? rate(journal.drainRate) : null],
         ["Failed", journal.failed ? badge(count(journal.failed), "critical") : "none"],
-        ["Acks that came too late", journal.acksLost ? count(journal.acksLost) : null],
+        ["Late acks", journal.acksLost ? count(journal.acksLost) : null],
       ])
-    : h("p.muted", "This broker has no journal: while its store is away it takes nothing."));
+    : h("p.muted", "This broker has no journal. It accepts nothing while its store is down."));
 
 const backlogs = (lanes) =>
   card("Deepest backlogs", {}, lanes.length
@@ -73,11 +73,11 @@ const backlogs = (lanes) =>
     : h("p.muted", "No lane has open operations."));
 
 const list = (ctx, { operations, cursor, complete }) =>
-  card("Operations", { note: complete ? undefined : "only those of this broker's journal: the store does not answer" },
+  card("Operations", { note: complete ? undefined : "only this broker's journal: the store does not answer" },
     table(ctx, {
       label: "Operations", rows: operations, next: cursor, limit: LIMIT, key: (row) => row.id,
       tools: [
-        searchBox(ctx, "Of the queue (whole name)", "queue"),
+        searchBox(ctx, "Queue (full name)", "queue"),
         tabs(STATUSES, ctx.query.status || "all", (name) => link(["operations"], { queue: ctx.query.queue, status: name === "all" ? "" : name })),
       ],
       columns: [
@@ -95,7 +95,7 @@ const list = (ctx, { operations, cursor, complete }) =>
           row.status === "failed" && button("Retry", { "aria-label": `Retry ${row.id}`, onclick: () => one(ctx, "retry", row.id) }),
           ["failed", "pending"].includes(row.status) && button("Discard", { kind: "danger", "aria-label": `Discard ${row.id}`, onclick: () => discard(ctx, row.id) })) },
       ],
-      empty: empty(ctx.query.status || ctx.query.queue ? "No operations fit what is chosen." : "There are no operations.", "A push or ack becomes an operation, answered with 202, when the store is busy or away; it is applied when its turn comes."),
+      empty: empty(ctx.query.status || ctx.query.queue ? "No operations match the filter." : "There are no operations.", "A push or ack becomes an operation, answered with 202, when the store is busy or down. It is applied later, in order."),
     }));
 
 export default {
@@ -107,8 +107,8 @@ export default {
   }),
   actions: (ctx) => (ctx.data.stats && total(ctx.data.stats.stats, "failed")
     ? [
-        button(ctx.query.queue ? "Retry its failed ones" : "Retry all failed", { icon: "retry", kind: "primary", onclick: () => settle(ctx, "retry", ctx.query.queue) }),
-        button(ctx.query.queue ? "Discard its failed ones …" : "Discard all failed …", { icon: "trash", kind: "danger", onclick: () => discardAll(ctx, ctx.query.queue) }),
+        button(ctx.query.queue ? "Retry failed of this queue" : "Retry all failed", { icon: "retry", kind: "primary", onclick: () => settle(ctx, "retry", ctx.query.queue) }),
+        button(ctx.query.queue ? "Discard its failed operations …" : "Discard all failed …", { icon: "trash", kind: "danger", onclick: () => discardAll(ctx, ctx.query.queue) }),
       ]
     : []),
   view: (ctx) => [

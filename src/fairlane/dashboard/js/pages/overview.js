@@ -1,4 +1,4 @@
-// Overview: what is worth acting on, how fast, how deep, how old, and how much room is left.
+// Overview: findings, rates, depth, age and free capacity.
 
 import { spark } from "../chart.js";
 import { h } from "../dom.js";
@@ -6,7 +6,7 @@ import { findingList } from "../findings.js";
 import { age, bytes, count, duration, latency, plural, rate } from "../format.js";
 import { charts, historyPath, last, lately, trimmed } from "../history.js";
 import { icon } from "../icons.js";
-import { card, empty, facts, meter, split, stat, waiting } from "../parts.js";
+import { card, empty, facts, meter, split, stat, waiting } from "../components.js";
 import { link } from "../router.js";
 import { table } from "../table.js";
 
@@ -21,7 +21,7 @@ const stats = (ctx) =>
       stat("Finished", rate(past ? lately(past, past.acked) : throughput.processedPerSecond), { chart: flow(past?.acked) }),
       stat("Waiting", count(messages.pending), { note: `${plural(partitions, "partition")}, ${plural(queues, "queue")}`, chart: past?.depth && spark(past.depth, { kind: "warning" }), href: link(["queues"], { sort: "pending", order: "desc" }) }),
       stat("Oldest unfinished", duration(oldest), { href: link(["queues"], { sort: "oldest", order: "desc" }) }),
-      stat("In consumers' hands", count(messages.processing)),
+      stat("Leased", count(messages.processing)),
       stat("Dead letters", count(messages.deadLetter), { kind: messages.deadLetter ? "critical" : "", href: link(["dead-letters"]) }),
       stat("Push, p99", latency(p99 === undefined ? undefined : p99 / 1000), { chart: past?.pushP99Ms && spark(past.pushP99Ms, { kind: "violet" }) }));
   });
@@ -29,8 +29,8 @@ const stats = (ctx) =>
 const worth = (ctx) => {
   const { findings } = ctx.shared;
   if (findings === undefined) return null;
-  if (!findings.length) return h("p.calm", icon("check"), "Nothing is stuck. Whatever needs a person is shown here.");
-  return card("Worth acting on", { key: "worth", note: plural(findings.length, "finding") }, findingList(ctx, findings));
+  if (!findings.length) return h("p.calm", icon("check"), "Nothing is stuck. Problems that need attention appear here.");
+  return card("Needs attention", { key: "worth", note: plural(findings.length, "finding") }, findingList(ctx, findings));
 };
 
 const deepest = (ctx) =>
@@ -41,7 +41,7 @@ const deepest = (ctx) =>
       whole: true,
       key: (one) => one.name,
       href: (one) => link(["queues", one.name]),
-      empty: empty("There is no queue yet.", "A queue is made by the first push to it: fairlane push orders '{\"id\": 1}'"),
+      empty: empty("There are no queues yet.", "The first push to a queue creates it: fairlane push orders '{\"id\": 1}'"),
       columns: [
         { title: "Queue", cell: (one) => one.name, grow: true },
         { title: "Waiting", number: true, cell: (one) => count(one.messages.pending) },
@@ -72,10 +72,10 @@ const use = (ctx) =>
   }));
 
 const journal = (ctx) =>
-  card("Journal", { note: "takes pushes and acks while the store is away" }, ctx.part("buffers", ({ journal: one }) => {
-    if (!one) return h("p.muted", "Off. While the store is away pushes and acks are refused.");
+  card("Journal", { note: "accepts pushes and acks while the store is unavailable" }, ctx.part("buffers", ({ journal: one }) => {
+    if (!one) return h("p.muted", "Off. Pushes and acks are refused while the store is down.");
     return h("div.gauges",
-      h("div.gauge", h("div", h("span", one.storeUp ? "The store answers" : `The store is away for ${duration(one.awaySeconds)}`), h("b", `${bytes(one.bytes)} of ${bytes(one.bytesMax)}`)), meter(one.bytes / one.bytesMax, "Journal", one.storeUp ? undefined : "warning")),
+      h("div.gauge", h("div", h("span", one.storeUp ? "The store answers" : `The store has been down for ${duration(one.awaySeconds)}`), h("b", `${bytes(one.bytes)} of ${bytes(one.bytesMax)}`)), meter(one.bytes / one.bytesMax, "Journal", one.storeUp ? undefined : "warning")),
       facts([
         ["Waiting", `${plural(one.messages, "message")} in ${plural(one.lanes, "lane")}`],
         ["Oldest", one.entries ? duration(one.oldestSeconds) : null],

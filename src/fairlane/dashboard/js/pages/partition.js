@@ -1,12 +1,12 @@
-// A partition as one group sees it, its lane: why it does not move, drawn, with the messages around the cursor.
+// One lane: a partition as one group sees it, why it does not advance, and the messages around the cursor.
 
 import { del, post } from "../api.js";
 import { confirm, confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
 import { age, count, duration, exact, now, plural, millis, time } from "../format.js";
 import { icon } from "../icons.js";
-import { groupName, laneCells, laneLegend, laneRoad, QUEUE_MODE, stateOf } from "../lane.js";
-import { badge, button, card, empty, facts, split, state, waiting } from "../parts.js";
+import { groupName, laneCells, laneLegend, laneRoad, QUEUE_MODE, stateOf } from "../lane_format.js";
+import { badge, button, card, empty, facts, split, state, waiting } from "../components.js";
 import { api, link, where } from "../router.js";
 import { seek } from "../seek.js";
 import { chooser, table } from "../table.js";
@@ -18,7 +18,7 @@ const KINDS = { paused: "warning", parked: "critical", blocked: "critical", back
 const groups = (ctx) => (ctx.data.use?.groups ?? []).map((one) => one.consumerGroup);
 const group = (ctx) => ctx.query.group ?? (groups(ctx).includes(QUEUE_MODE) || !groups(ctx).length ? QUEUE_MODE : groups(ctx)[0]);
 
-// Where the messages around the cursor begin; it moves in steps, so that not every ack asks for others.
+// The first message around the cursor. It moves in steps, so that not every ack fetches new messages.
 const first = (lane) => Math.max(lane.start ?? 0, Math.floor((lane.committed - BEFORE) / 8) * 8);
 
 const next = (ctx) => (ctx.data.messages?.messages ?? []).find((one) => one.position === ctx.data.lane?.committed);
@@ -28,20 +28,20 @@ const acts = (ctx) => {
   const body = { group: group(ctx), partition };
   const name = `${partition} for ${groupName(group(ctx))}`;
   return {
-    resume: () => ctx.act(() => post(api`/api/v1/queues/${queue}/resume`, body), `${name} goes on.`),
-    resumeAll: () => ctx.act(() => post(api`/api/v1/queues/${queue}/resume`, { partition }), `${partition} goes on.`),
-    park: () => ctx.act(() => post(api`/api/v1/queues/${queue}/pause`, body), `${name} waits until it is resumed.`),
+    resume: () => ctx.act(() => post(api`/api/v1/queues/${queue}/resume`, body), `${name} was resumed.`),
+    resumeAll: () => ctx.act(() => post(api`/api/v1/queues/${queue}/resume`, { partition }), `${partition} was resumed.`),
+    park: () => ctx.act(() => post(api`/api/v1/queues/${queue}/pause`, body), `${name} is paused.`),
     release: async (lease) => {
-      const text = "Its messages may be popped again at once, without a failed attempt. The consumer that has them now can no longer ack them.";
-      if (await confirm({ title: "Release the lease", text, label: "Release" })) ctx.act(() => post(api`/api/v1/lease/${lease}/release`), "The lease is released.");
+      const text = "Its messages can be popped again at once, without counting a failed attempt. The consumer that holds them now can no longer ack them.";
+      if (await confirm({ title: "Release the lease", text, label: "Release" })) ctx.act(() => post(api`/api/v1/lease/${lease}/release`), "Lease released.");
     },
     skip: async (message) => {
-      const text = `Message ${message.position} becomes a dead letter of ${groupName(group(ctx))}, from where it can be replayed. The lane goes on with the one after it.`;
+      const text = `Message ${message.position} becomes a dead letter of ${groupName(group(ctx))}, and can be replayed. The lane continues with the next message.`;
       if (!(await confirm({ title: "Skip the message", text, label: "Skip it" }))) return;
-      ctx.act(() => post(api`/api/v1/messages/${message.partitionId}/${message.transactionId}/dlq`, { consumerGroup: group(ctx), error: "skipped by hand" }), "It is a dead letter now.");
+      ctx.act(() => post(api`/api/v1/messages/${message.partitionId}/${message.transactionId}/dlq`, { consumerGroup: group(ctx), error: "skipped by hand" }), "It is now a dead letter.");
     },
     clear: async () => {
-      const text = "All messages of this partition are taken out, for every group. Dead letters stay. This cannot be undone.";
+      const text = "All messages of this partition are deleted, for every group. Dead letters are kept. This cannot be undone.";
       if (await confirmByName({ title: "Clear the partition", text, name: partition, label: "Clear the partition" })) ctx.act(() => del(where(api`/api/v1/queues/${queue}/clear`, { partition })), `${partition} is empty.`);
     },
   };
@@ -81,7 +81,7 @@ const messages = (ctx) =>
     return table(ctx, {
       label: "Messages around the cursor", rows, total: rows.length, limit: AROUND, key: (one) => one.position,
       href: (one) => link(["messages", one.partitionId, one.transactionId]),
-      empty: empty("Nothing is stored around the cursor.", "Messages that retention deleted are not shown."),
+      empty: empty("No messages are stored around the cursor.", "Messages deleted by retention are not shown."),
       columns: [
         { title: "Position", number: true, cell: (one) => exact(one.position) },
         { title: "State", cell: (one) => [state(lane ? stateOf(lane, one) : one.status), lane && one.position === lane.committed && lane.head > lane.committed && [" ", badge("next", "info")]] },
@@ -114,7 +114,7 @@ const numbers = (ctx) =>
 const upcoming = (ctx) => {
   const rows = (ctx.data.scheduled?.messages ?? []).filter((one) => one.partition === ctx.params.partition);
   if (!rows.length) return null;
-  return card("Waits for its time", {}, facts(rows.slice(0, 8).map((one) => [duration(Math.max(0, (millis(one.deliverAt) - now()) / 1000)), h("span.mono", one.transactionId)])));
+  return card("Scheduled", {}, facts(rows.slice(0, 8).map((one) => [duration(Math.max(0, (millis(one.deliverAt) - now()) / 1000)), h("span.mono", one.transactionId)])));
 };
 
 export default {
@@ -148,7 +148,7 @@ export default {
   },
   view: (ctx) => {
     if (ctx.problems.use && !ctx.data.use) return ctx.part("use");
-    if (ctx.data.use && !ctx.query.group && !groups(ctx).length) return [card(null, {}, empty("Nobody has popped from this queue yet.", "A lane is drawn here for each group that reads the partition.")), messages(ctx)];
+    if (ctx.data.use && !ctx.query.group && !groups(ctx).length) return [card(null, {}, empty("This queue has not been popped yet.", "Each group that reads the partition has a lane here.")), messages(ctx)];
     if (ctx.problems.explain && !ctx.data.explain) return ctx.part("explain");
     return [explanation(ctx), split([drawing(ctx), messages(ctx)], [numbers(ctx), upcoming(ctx)])];
   },

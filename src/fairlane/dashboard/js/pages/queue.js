@@ -1,20 +1,20 @@
-// One queue: how fast, who lags, which lanes stand still, its messages and its options.
+// One queue: rates, lagging groups, stopped lanes, messages and options.
 
 import { del, post } from "../api.js";
 import { confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
 import { age, count, duration, percent, plural, time } from "../format.js";
 import { charts, historyPath } from "../history.js";
-import { groupName, QUEUE_MODE } from "../lane.js";
-import { lanesPath, laneTable } from "../lanes.js";
+import { groupName, QUEUE_MODE } from "../lane_format.js";
+import { lanesPath, laneTable } from "../lane_table.js";
 import { messageTable } from "../messages.js";
 import { optionList } from "../options.js";
-import { badge, button, card, empty, meter, stat, tabs } from "../parts.js";
+import { badge, button, card, empty, meter, stat, tabs } from "../components.js";
 import { api, go, link, where } from "../router.js";
 import { seek } from "../seek.js";
 import { chooser, table } from "../table.js";
 
-const GROUPS = 20; // shown of a queue that has very many
+const GROUPS = 20; // groups shown of a queue that has very many
 const VIEWS = { lanes: "Lanes", messages: "Messages", scheduled: "Scheduled", options: "Options" };
 
 const view = (ctx) => (ctx.query.view in VIEWS ? ctx.query.view : "lanes");
@@ -25,12 +25,12 @@ const name = (ctx) => ctx.params.queue;
 const pause = (ctx, verb, body, what) => ctx.act(() => post(where(`${api`/api/v1/queues/${name(ctx)}/`}${verb}`, {}), body), `${what} is ${verb === "pause" ? "paused" : "resumed"}.`);
 
 const clear = async (ctx) => {
-  const text = "All messages are taken out, in every partition, whether they were finished or not. Dead letters and options stay. This cannot be undone.";
+  const text = "All messages in all partitions are deleted, finished or not. Dead letters and options are kept. This cannot be undone.";
   if (await confirmByName({ title: "Clear the queue", text, name: name(ctx), label: "Clear the queue" })) ctx.act(() => del(api`/api/v1/queues/${name(ctx)}/clear`), `${name(ctx)} is empty.`);
 };
 
 const remove = async (ctx) => {
-  const text = "The queue goes with its messages, groups, dead letters and options. This cannot be undone.";
+  const text = "The queue is deleted with its messages, groups, dead letters and options. This cannot be undone.";
   if (!(await confirmByName({ title: "Delete the queue", text, name: name(ctx), label: "Delete the queue" }))) return;
   if (await ctx.act(() => del(api`/api/v1/resources/queues/${name(ctx)}`), `${name(ctx)} is deleted.`)) go("#/queues");
 };
@@ -41,21 +41,21 @@ const figures = (ctx) =>
   ctx.part("queue", ({ totals }) =>
     h("div.stats",
       stat("Waiting", count(totals.pending), { note: ctx.data.use && plural(ctx.data.use.partitions, "partition") }),
-      stat("In consumers' hands", count(totals.processing)),
+      stat("Leased", count(totals.processing)),
       stat("Finished", count(totals.completed)),
-      stat("Failed, to come again", count(totals.failed), { kind: totals.failed ? "warning" : "" }),
+      stat("Failed, to be retried", count(totals.failed), { kind: totals.failed ? "warning" : "" }),
       stat("Dead letters", count(totals.deadLetter), { kind: totals.deadLetter ? "critical" : "", href: link(["dead-letters"], { queue: name(ctx) }) }),
-      ctx.data.use?.capacity && stat("Room left", count(ctx.data.use.remaining), { note: `of ${count(ctx.data.use.capacity)}`, chart: meter(ctx.data.use.depth / ctx.data.use.capacity, "Room used") })));
+      ctx.data.use?.capacity && stat("Free capacity", count(ctx.data.use.remaining), { note: `of ${count(ctx.data.use.capacity)}`, chart: meter(ctx.data.use.depth / ctx.data.use.capacity, "Used capacity") })));
 
 const groupTable = (ctx) =>
   card("Groups", {
-    note: "each gets all messages",
+    note: "each group receives all messages",
     more: groups(ctx).length > GROUPS && h("a", { href: link(["groups"], { queue: name(ctx) }) }, `All ${count(groups(ctx).length)} groups`),
   }, ctx.part("use", ({ groups: every }) => {
     const list = every.length > GROUPS ? [...every].sort((a, b) => b.pending - a.pending).slice(0, GROUPS) : every;
     return table(ctx, {
       label: "Groups of the queue", rows: list, whole: true, key: (one) => one.consumerGroup,
-      empty: empty("Nobody has popped from this queue yet.", `A group is made by its first pop: fairlane pop ${name(ctx)} --group billing`),
+      empty: empty("This queue has not been popped yet.", `The first pop of a group creates it: fairlane pop ${name(ctx)} --group billing`),
       columns: [
         { title: "Group", grow: true, cell: (one) => [h("a.row-link", { href: link(["queues", name(ctx)], { ...ctx.query, group: one.consumerGroup, view: "", state: "unfinished", after: "" }) }, groupName(one.consumerGroup)),
           ctx.data.pauses?.groups[one.consumerGroup] && [" ", badge("paused", "warning")], one.lanesStopped > 0 && [" ", badge(`${count(one.lanesStopped)} stopped`, "critical")]] },
@@ -74,7 +74,7 @@ const groupTable = (ctx) =>
   }));
 
 const lanes = (ctx) => {
-  if (ctx.data.use && !groups(ctx).length) return empty("Nobody has popped from this queue yet.", "A lane is a partition as a group sees it. The messages are listed under Messages.");
+  if (ctx.data.use && !groups(ctx).length) return empty("This queue has not been popped yet.", "A lane is a partition as one group sees it. The messages are listed under Messages.");
   const tools = groups(ctx).length > 1 && chooser(ctx, "group", groups(ctx).slice(0, GROUPS).map((one) => [one, groupName(one)]), "Group");
   return ctx.part("lanes", (body) => laneTable(ctx, body, { queue: name(ctx), group: group(ctx), here: ["queues", name(ctx)], tools }));
 };
@@ -83,14 +83,14 @@ const scheduled = (ctx) =>
   ctx.part("scheduled", ({ messages, next }) =>
     table(ctx, {
       label: "Scheduled messages", rows: messages, next, key: (one) => one.id,
-      empty: empty("No message waits for its time.", "Push one with a delay: fairlane push … --delay-ms 60000"),
+      empty: empty("There are no scheduled messages.", "Push one with a delay: fairlane push … --delay-ms 60000"),
       columns: [
         { title: "Due", cell: (one) => time(one.deliverAt) },
         { title: "Partition", cell: (one) => h("a", { href: link(["queues", name(ctx), "partitions", one.partition], { group: group(ctx) }) }, one.partition) },
         { title: "Transaction", grow: true, cell: (one) => h("span.mono", one.transactionId) },
         { title: "", cell: (one) => h("span.buttons",
-          button("Deliver now", { kind: "quiet", onclick: () => ctx.act(() => post(api`/api/v1/scheduled/${name(ctx)}/${one.partition}/${one.transactionId}`, { delayMs: 0 }), "It is due now.") }),
-          button("Cancel", { kind: "quiet", onclick: () => ctx.act(() => del(api`/api/v1/scheduled/${name(ctx)}/${one.partition}/${one.transactionId}`), "It is cancelled.") })) },
+          button("Deliver now", { kind: "quiet", onclick: () => ctx.act(() => post(api`/api/v1/scheduled/${name(ctx)}/${one.partition}/${one.transactionId}`, { delayMs: 0 }), "Delivered now.") }),
+          button("Cancel", { kind: "quiet", onclick: () => ctx.act(() => del(api`/api/v1/scheduled/${name(ctx)}/${one.partition}/${one.transactionId}`), "Cancelled.") })) },
       ],
     }));
 
@@ -133,7 +133,7 @@ export default {
       groupTable(ctx),
       card(null, {},
         h("div.card-tabs.flush", tabs(Object.keys(VIEWS), view(ctx), (one) => link(["queues", name(ctx)], { group: ctx.query.group, view: one === "lanes" ? "" : one, minutes: ctx.query.minutes }), VIEWS),
-          view(ctx) === "lanes" && groups(ctx).length > 0 && button("Resume stopped lanes", { icon: "retry", kind: "quiet", title: "Blocked and parked lanes of the group begin their attempts anew", onclick: () => resumeLanes(ctx) })),
+          view(ctx) === "lanes" && groups(ctx).length > 0 && button("Resume stopped lanes", { icon: "retry", kind: "quiet", title: "Restart the attempts of blocked and parked lanes of the group", onclick: () => resumeLanes(ctx) })),
         h("div.flush", { key: view(ctx) }, SHOWN[view(ctx)](ctx))),
     ];
   },

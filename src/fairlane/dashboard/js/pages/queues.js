@@ -1,20 +1,20 @@
-// All queues: searched, sorted and paged by the broker.
+// All queues, searched, sorted and paged by the broker.
 
 import { post } from "../api.js";
 import { spark } from "../chart.js";
 import { ask } from "../dialog.js";
 import { h } from "../dom.js";
 import { age, count, rate } from "../format.js";
-import { badge, button, card, empty } from "../parts.js";
+import { badge, button, card, empty } from "../components.js";
 import { go, link } from "../router.js";
 import { paged, table } from "../table.js";
 
 const columns = [
-  { title: "Queue", sort: "name", grow: true, cell: (one) => [one.name, one.paused && [" ", badge("paused", "warning")], one.lanesStopped > 0 && [" ", badge(`${count(one.lanesStopped)} stopped`, "critical", "Lanes that are blocked or parked")], one.groups === 0 && one.messages.pending > 0 && [" ", badge("nobody reads", "warning", "No consumer has ever popped from it")]] },
+  { title: "Queue", sort: "name", grow: true, cell: (one) => [one.name, one.paused && [" ", badge("paused", "warning")], one.lanesStopped > 0 && [" ", badge(`${count(one.lanesStopped)} stopped`, "critical", "Blocked or parked lanes")], one.groups === 0 && one.messages.pending > 0 && [" ", badge("unread", "warning", "No consumer has ever popped from it")]] },
   { title: "Namespace", hide: "narrow", cell: (one) => h("span.muted", one.namespace === one.name ? "" : one.namespace) },
   { title: "Partitions", number: true, hide: "narrow", cell: (one) => count(one.partitions) },
   { title: "Waiting", sort: "pending", order: "desc", number: true, cell: (one) => count(one.messages.pending) },
-  { title: "In hands", number: true, hide: "narrow", cell: (one) => count(one.messages.processing) },
+  { title: "Leased", number: true, hide: "narrow", cell: (one) => count(one.messages.processing) },
   { title: "Oldest", sort: "oldest", order: "desc", number: true, cell: (one) => age(one.oldestAt) },
   { title: "Pushed", sort: "rate", order: "desc", number: true, cell: (one) => rate(one.rates?.pushed) },
   { title: "Finished", number: true, hide: "narrow", cell: (one) => rate(one.rates?.acked) },
@@ -25,8 +25,8 @@ const columns = [
 const make = async (ctx) => {
   const given = await ask({
     title: "New queue",
-    text: "A queue is also made by the first push to it. Options can be changed later.",
-    label: "Make the queue",
+    text: "The first push to a queue also creates it. Options can be changed later.",
+    label: "Create the queue",
     fields: [
       { name: "queue", label: "Name", required: true },
       { name: "ordering", label: "Order", type: "select", value: "per_key", options: [["per_key", "In order within each partition"], ["unordered", "Unordered: many messages of a partition at once"]] },
@@ -34,7 +34,7 @@ const make = async (ctx) => {
     ],
   });
   if (!given) return;
-  const made = await ctx.act(() => post("/api/v1/configure", { queue: given.queue, namespace: given.namespace || null, options: { ordering: given.ordering } }), `Queue ${given.queue} is there.`);
+  const made = await ctx.act(() => post("/api/v1/configure", { queue: given.queue, namespace: given.namespace || null, options: { ordering: given.ordering } }), `Queue ${given.queue} was created.`);
   if (made) go(link(["queues", given.queue]));
 };
 
@@ -50,6 +50,6 @@ export default {
         href: (one) => link(["queues", one.name]),
         empty: ctx.query.search
           ? empty(`No queue has “${ctx.query.search}” in its name.`)
-          : empty("There is no queue yet.", "A queue is made by the first push to it: fairlane push orders '{\"id\": 1}'"),
+          : empty("There are no queues yet.", "The first push to a queue creates it: fairlane push orders '{\"id\": 1}'"),
       }))),
 };

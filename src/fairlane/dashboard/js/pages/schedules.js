@@ -1,15 +1,15 @@
-// Schedules: when each pushes next; paused, resumed, run now.
+// Schedules with their next tick, to pause, resume or run now.
 
 import { del, post } from "../api.js";
 import { confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
 import { duration, stamp, time } from "../format.js";
 import { queueLink } from "../names.js";
-import { badge, button, empty } from "../parts.js";
+import { badge, button, empty } from "../components.js";
 import { api } from "../router.js";
 import { paged, table } from "../table.js";
 
-const MISSED = { skip: "none is pushed", once: "one for all", all: "each is pushed" };
+const MISSED = { skip: "skip", once: "push once", all: "push each" };
 
 const when = (one) => (one.cron
   ? h("span", h("span.mono", one.cron), " ", h("span.muted", one.timezone))
@@ -18,7 +18,7 @@ const when = (one) => (one.cron
 const act = (ctx, one, verb, done) => ctx.act(() => post(api`/api/v1/schedules/${one.name}/${verb}`), done);
 
 const remove = async (ctx, one) => {
-  const sure = await confirmByName({ title: `Delete the schedule ${one.name}?`, text: "It pushes nothing more. What it pushed stays.", name: one.name, label: "Delete" });
+  const sure = await confirmByName({ title: `Delete the schedule ${one.name}?`, text: "It pushes no more messages. Messages that it has pushed are kept.", name: one.name, label: "Delete" });
   if (sure) await ctx.act(() => del(api`/api/v1/schedules/${one.name}`), "Deleted.");
 };
 
@@ -39,11 +39,11 @@ export default {
         { title: h("span.hidden", "Actions"), cell: (one) => h("span.buttons",
           button("Run now", { icon: "play", "aria-label": `Run now: ${one.name}`, onclick: () => act(ctx, one, "run", ({ queue }) => `Pushed once to ${queue}.`) }),
           one.pausedAt
-            ? button("Resume", { "aria-label": `Resume ${one.name}`, onclick: () => act(ctx, one, "resume", "Resumed: it goes on with its next tick.") })
-            : button("Pause", { "aria-label": `Pause ${one.name}`, onclick: () => act(ctx, one, "pause", "Paused: it pushes nothing until it is resumed.") }),
+            ? button("Resume", { "aria-label": `Resume ${one.name}`, onclick: () => act(ctx, one, "resume", "Resumed. It continues with its next tick.") })
+            : button("Pause", { "aria-label": `Pause ${one.name}`, onclick: () => act(ctx, one, "pause", "Paused. It pushes nothing until it is resumed.") }),
           button("Delete", { kind: "danger", "aria-label": `Delete ${one.name}`, onclick: () => remove(ctx, one) })) },
       ],
-      empty: empty(search ? "No schedule has this in its name." : "There are no schedules.", search ? undefined : "A schedule pushes a message by an interval or by cron. Declare one in a spec, or with fairlane schedule set."),
+      empty: empty(search ? "No schedule matches." : "There are no schedules.", search ? undefined : "A schedule pushes messages by an interval or a cron expression. Declare one in a spec, or run fairlane schedule set."),
     }));
   }),
 };

@@ -1,20 +1,20 @@
-// One version of a spec: its text, and what is different from the version before it.
+// One version of a spec: its text, and the difference to the previous version.
 
 import { h } from "../dom.js";
 import { plural, time } from "../format.js";
 import { difference } from "../diff.js";
-import { badge, card, copyable, empty, facts, tabs } from "../parts.js";
+import { badge, card, copyable, empty, facts, tabs } from "../components.js";
 import { api, link, where } from "../router.js";
 
-/** The text that it was compiled from; the document where none was given. */
+/** The text that it was compiled from, or the document if there is none. */
 const textOf = (one) => one.source || JSON.stringify(one.spec, null, 2);
 
 const compared = (ctx) => {
   const { version, before } = ctx.data;
   const lines = difference(before ? textOf(before) : "", textOf(version));
   const changed = lines.filter((one) => one.sign === "+" || one.sign === "-").length;
-  return card(before ? `Since version ${before.version}` : "The first of its app", { note: changed ? plural(changed, "line") : "the same text" },
-    changed === 0 ? empty("Nothing is different.") : h("pre.code.flush", { tabindex: "0" }, lines.map((one, i) => h("div", { key: i, class: { "+": "added", "-": "removed", "…": "gap" }[one.sign] ?? "" }, h("span.sign", one.sign), one.text))));
+  return card(before ? `Since version ${before.version}` : "First version of the app", { note: changed ? plural(changed, "line") : "the same text" },
+    changed === 0 ? empty("No differences.") : h("pre.code.flush", { tabindex: "0" }, lines.map((one, i) => h("div", { key: i, class: { "+": "added", "-": "removed", "…": "gap" }[one.sign] ?? "" }, h("span.sign", one.sign), one.text))));
 };
 
 const page = {
@@ -25,7 +25,7 @@ const page = {
     return {
       version: api`/api/v1/spec/versions/${ctx.params.version}`,
       specs: "/api/v1/spec",
-      // The one before is known when this one is there.
+      // The previous version is known once this one has arrived.
       ...(version && { earlier: where("/api/v1/spec/versions", { app: version.app, before: version.version, limit: 1 }) }),
       ...(earlier?.versions.length && { before: api`/api/v1/spec/versions/${earlier.versions[0].version}` }),
     };
@@ -34,7 +34,7 @@ const page = {
   actions: (ctx) => (ctx.data.version ? [h("a.button", { href: where("/api/v1/spec/export", { app: ctx.data.version.app }), download: `${ctx.data.version.app}.json` }, "Export the app as it is now")] : []),
   view: (ctx) => ctx.part("version", (version) => {
     const shown = ctx.query.show ?? "text";
-    // What is asked for next depends on what came.
+    // The next request depends on this answer.
     const asked = Object.keys(page.load(ctx)).length;
     if (asked > (ctx.state.asked ?? 2)) {
       ctx.state.asked = asked;

@@ -1,13 +1,13 @@
-// Specs: those in force, everything that was applied, and each as text.
+// Specs in force, their history, and their texts.
 
 import { h } from "../dom.js";
 import { plural, short, time } from "../format.js";
-import { badge, card, empty, facts, grid } from "../parts.js";
+import { badge, card, empty, facts, grid } from "../components.js";
 import { link, where } from "../router.js";
 import { chooser, pager, searchBox, table } from "../table.js";
 
 const LIMIT = 50;
-const APPS = 12; // each is a card
+const APPS = 12; // apps per page; each is a card
 const KINDS = [["queues", "queue"], ["commands", "command"], ["webhooks", "webhook"], ["schedules", "schedule"], ["pollers", "poller"], ["types", "type"]];
 
 const size = (some) => (Array.isArray(some) ? some.length : Object.keys(some ?? {}).length);
@@ -16,7 +16,7 @@ const holds = (spec) => KINDS.flatMap(([name, one]) => (size(spec[name]) ? [plur
 const inForce = (one) =>
   card(one.app, {
     key: one.app, note: badge(`version ${one.version}`, "good"),
-    more: [h("a.button", { href: where("/api/v1/spec/export", { app: one.app }), download: `${one.app}.json`, title: "As its queues are now, with what was changed otherwise" }, "Export"), h("a.button", { href: link(["specs", one.version]) }, "Show")],
+    more: [h("a.button", { href: where("/api/v1/spec/export", { app: one.app }), download: `${one.app}.json`, title: "The current state of its queues, with changes by other means" }, "Export"), h("a.button", { href: link(["specs", one.version]) }, "Show")],
   }, facts([["Declares", holds(one.spec)], ["Applied", h("span", time(one.appliedAt), one.appliedBy && ` by ${one.appliedBy}`)], ["Hash", h("span.mono", short(one.hash, 12, 4))]]));
 
 export default {
@@ -26,10 +26,10 @@ export default {
     ctx.part("specs", ({ specs, total }) => (total || ctx.query.search
       ? [
           (total > 5 || ctx.query.search) && h("div", { key: "search" }, searchBox(ctx, "Search apps")),
-          specs.length ? grid(specs.map(inForce)) : h("section.card", { key: "none" }, empty("No app has this in its name.")),
+          specs.length ? grid(specs.map(inForce)) : h("section.card", { key: "none" }, empty("No app matches.")),
           pager({ ...ctx, query: { ...ctx.query, after: "" } }, { rows: specs, total, limit: APPS }),
         ]
-      : h("section.card", { key: "none" }, empty("No spec was applied yet.", "A spec declares queues, types, webhooks, schedules and pollers of an app in one file: fairlane spec apply shop.fairlane.")))),
+      : h("section.card", { key: "none" }, empty("No spec has been applied yet.", "A spec declares queues, types, webhooks, schedules and pollers of an app in one file: fairlane spec apply shop.fairlane.")))),
     ctx.part("versions", ({ versions }) => versions.length > 0 && card("Versions", {}, table({ ...ctx, query: { ...ctx.query, offset: "" } }, {
       label: "Versions", rows: versions, limit: LIMIT, next: versions.length === LIMIT ? String(versions[versions.length - 1].version) : undefined,
       key: (one) => one.version, href: (one) => link(["specs", one.version]),

@@ -1,26 +1,26 @@
-// System: the broker, its store, the settings in force, and what holds PostgreSQL up.
+// System: the broker, its store, the settings in force, and problems of PostgreSQL.
 
 import { h } from "../dom.js";
 import { bytes, count, duration, latency, percent, rate, stamp, time } from "../format.js";
-import { badge, card, facts, grid, stat } from "../parts.js";
+import { badge, card, facts, grid, stat } from "../components.js";
 
-const TITLES = { broker: "This broker", brokers: "Brokers", store: "Store", settings: "Settings in force", postgres: "PostgreSQL", journal: "Journal", problems: "Worth a look" };
+const TITLES = { broker: "This broker", brokers: "Brokers", store: "Store", settings: "Settings in force", postgres: "PostgreSQL", journal: "Journal", problems: "Check these" };
 
-// Where a field's own name reads badly.
+// Labels for fields whose names are hard to read.
 const LABELS = {
-  pid: "Process", hostname: "Host", storeUp: "Store is up", whyNot: "Reason", awaySeconds: "Store away for", answers: "Answers",
+  pid: "Process", hostname: "Host", storeUp: "Store is up", whyNot: "Reason", awaySeconds: "Store unavailable for", answers: "Answers",
   bytes: "Size", freeBytes: "Free inside", diskBytes: "Disk", diskFreeBytes: "Disk free", logBytes: "Write-ahead log", bytesMax: "Size at most",
   oldestSeconds: "Oldest waits", help: "For", name: "Setting",
 };
 
-/** pool_waiting and poolWaiting are "Pool waiting". */
+/** The label of a field: pool_waiting and poolWaiting become "Pool waiting". */
 const label = (key) => {
   if (LABELS[key]) return LABELS[key];
   const text = key.replace(/(Seconds|Bytes|Ms)$/, "").replaceAll("_", " ").replace(/([a-z])([A-Z])/g, (_, a, b) => `${a} ${b.toLowerCase()}`);
   return text.charAt(0).toUpperCase() + text.slice(1);
 };
 
-/** A value as its key says that it is meant. */
+/** A value, formatted by the meaning of its key. */
 const shown = (key, value) => {
   if (value === null || value === undefined || value === "") return "–";
   if (typeof value === "boolean") return value ? "yes" : "no";
@@ -33,7 +33,7 @@ const shown = (key, value) => {
     return /(pid|port|version|year)$/i.test(key) ? String(value) : count(value);
   }
   if (typeof value === "string" && /At$/.test(key)) return time(value);
-  if (typeof value === "object" && "tag" in value) return value; // a tree already
+  if (typeof value === "object" && "tag" in value) return value; // already a tree
   if (typeof value === "object") return h("span.mono", JSON.stringify(value));
   return h("span", { title: /^\d{4}-/.test(value) ? stamp(value) : undefined }, String(value));
 };
@@ -48,10 +48,10 @@ const rows = (title, items) => {
     h("tbody", items.map((item, n) => h("tr", { key: n }, columns.map((key, i) => h(i === 0 ? "th" : "td", { scope: i === 0 ? "row" : undefined, class: i === columns.length - 1 ? "grow" : "" }, shown(key, item[key]))))))));
 };
 
-/** What somebody set comes first: it is what differs from other brokers. */
+/** Settings that were changed come first, because they differ from other brokers. */
 const settings = (items) => [...items].sort((a, b) => a.default - b.default).map(({ default: isDefault, ...rest }) => ({ name: rest.name, value: shown(rest.name, rest.value), set: isDefault ? "by default" : "here", help: rest.help }));
 
-/** Every object as a list, every array of objects as a table: what the broker tells is shown, also what came later. */
+/** Every object becomes a list, and every array of objects a table, so that new fields of the broker appear, too. */
 const section = ([key, value]) => {
   const title = TITLES[key] ?? label(key);
   if (value === null || value === undefined || (Array.isArray(value) && !value.length)) return null;
@@ -62,7 +62,7 @@ const section = ([key, value]) => {
 
 const verbs = ({ operations, queue, connections }) => [
   h("div.stats", { key: "stats" },
-    stat("Requests open", count(queue.pending), { note: "handed over, not answered yet" }), stat("Polls that wait", count(queue.parked)),
+    stat("Requests open", count(queue.pending), { note: "in progress" }), stat("Waiting polls", count(queue.parked)),
     stat("Connections", `${count(connections.busy)} of ${count(connections.total)}`, { note: "to the store, busy" })),
   card("Verbs", { key: "verbs", note: "since this broker started" }, h("div.table-scroll.flush", { tabindex: "0", role: "region", "aria-label": "Verbs" }, h("table",
     h("thead", h("tr", h("th.grow", { scope: "col" }, "Verb"), ["Calls", "Items", "Errors", "p50", "p99"].map((title) => h("th.number", { scope: "col" }, title)))),

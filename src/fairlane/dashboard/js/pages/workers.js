@@ -1,15 +1,15 @@
-// Workers: what each works on now, how fast, what failed, and when it was last heard of.
+// Workers: current messages, rates, failures and last report.
 
 import { h } from "../dom.js";
 import { count, latency, millis, now, percent, plural, rate, short, time } from "../format.js";
 import { groupLink, queueLink } from "../names.js";
-import { badge, card, empty, meter, stat } from "../parts.js";
+import { badge, card, empty, meter, stat } from "../components.js";
 import { paged, pager, searchBox } from "../table.js";
 
-const LIMIT = 20; // each is a card
+const LIMIT = 20; // workers per page; each is a card
 const QUIET_SECONDS = 15;
 
-/** Rates between the last two reports of a worker, by worker and queue: a report has counts since it began. */
+/** Rates by worker and queue, from its last two reports, which count since it started. */
 const rates = (ctx, workers) => {
   const last = (ctx.state.reports ??= new Map());
   for (const worker of workers) {
@@ -34,18 +34,18 @@ const worker = (one, rateOf) => {
   return card(one.app, {
     key: one.id,
     note: `${one.hostname}, process ${one.pid}`,
-    more: [quiet ? badge("quiet", "warning", "It has not reported for a while.") : badge(inHand ? "working" : "idle", inHand ? "info" : "muted"), h("span.muted", "heard of ", time(one.seenAt))],
+    more: [quiet ? badge("quiet", "warning", "No recent heartbeat.") : badge(inHand ? "working" : "idle", inHand ? "info" : "muted"), h("span.muted", "heartbeat ", time(one.seenAt))],
   },
   h("div.table-scroll.flush", { tabindex: "0", role: "region", "aria-label": `Queues of ${one.app} on ${one.hostname}` }, h("table",
-    h("thead", h("tr", h("th.grow", { scope: "col" }, "Queue"), h("th", { scope: "col" }, "Group"), h("th", { scope: "col" }, "In hand"), h("th.number", { scope: "col" }, "Rate"), h("th.number", { scope: "col" }, "Each takes"), h("th.number", { scope: "col" }, "Handled"), h("th.number", { scope: "col" }, "Failed"))),
+    h("thead", h("tr", h("th.grow", { scope: "col" }, "Queue"), h("th", { scope: "col" }, "Group"), h("th", { scope: "col" }, "In flight"), h("th.number", { scope: "col" }, "Rate"), h("th.number", { scope: "col" }, "Mean time"), h("th.number", { scope: "col" }, "Handled"), h("th.number", { scope: "col" }, "Failed"))),
     h("tbody", one.queues.map((row) => h("tr", { key: JSON.stringify([row.queue, row.group]) },
       h("th.grow", { scope: "row" }, queueLink(row.queue)), h("td", groupLink(row.queue, row.group)),
-      h("td", h("span.in-hand", `${count(row.inHand)} of ${count(row.concurrency)}`, meter(row.concurrency ? row.inHand / row.concurrency : 0, `In hand of ${row.queue}`, "info"))),
+      h("td", h("span.in-hand", `${count(row.inHand)} of ${count(row.concurrency)}`, meter(row.concurrency ? row.inHand / row.concurrency : 0, `In flight of ${row.queue}`, "info"))),
       h("td.number", rate(rateOf(one, row))), h("td.number", row.handled ? latency(row.meanMs / 1000) : "–"), h("td.number", count(row.handled)),
       h("td.number", row.failed ? badge(`${count(row.failed)} (${percent(row.failed / Math.max(1, row.handled + row.failed))})`, "warning") : "0")))))),
   one.current.length
-    ? h("p.works-on", h("span.muted", "Works on "), one.current.slice(0, 12).map((id) => h("span.badge.is-neutral.mono", { key: id, title: id }, short(id, 10, 4))), one.current.length > 12 && h("span.muted", ` and ${count(one.current.length - 12)} more`))
-    : h("p.muted", "Works on nothing now."));
+    ? h("p.works-on", h("span.muted", "Working on "), one.current.slice(0, 12).map((id) => h("span.badge.is-neutral.mono", { key: id, title: id }, short(id, 10, 4))), one.current.length > 12 && h("span.muted", ` and ${count(one.current.length - 12)} more`))
+    : h("p.muted", "Idle."));
 };
 
 export default {
@@ -53,17 +53,17 @@ export default {
   watch: (ctx) => ({ workers: paged("/api/v1/workers", ctx, { limit: LIMIT }) }),
   view: (ctx) => ctx.part("workers", ({ workers, total, machines, inHand, concurrency, failed }) => {
     const { search } = ctx.query;
-    if (!total && !search) return h("section.card", empty("No worker is alive.", "A worker that runs reports here every few seconds: fairlane worker my_module:app. Consumers that pop by themselves are not workers and not listed."));
+    if (!total && !search) return h("section.card", empty("There are no live workers.", "A running worker reports every few seconds: fairlane worker run my_module:app. Consumers that pop on their own are not listed."));
     const rateOf = rates(ctx, workers);
     const shown = sum(workers, (one) => sum(one.queues, (row) => rateOf(one, row) ?? 0));
     return [
       h("div.stats", { key: "stats" },
-        stat("Workers", count(total), { note: search ? "that fit" : plural(machines, "machine") }),
-        stat("In hand", count(inHand), { note: `of ${count(concurrency)} at once` }),
+        stat("Workers", count(total), { note: search ? "matching" : plural(machines, "machine") }),
+        stat("In flight", count(inHand), { note: `of ${count(concurrency)} at once` }),
         stat("Rate", rate(shown), { note: total > workers.length ? "of those shown" : "" }),
-        stat("Failed", count(failed), { kind: failed ? "warning" : "", note: "since they began" })),
+        stat("Failed", count(failed), { kind: failed ? "warning" : "", note: "since they started" })),
       (total > 5 || search) && h("div", { key: "search" }, searchBox(ctx, "Search apps, machines and queues")),
-      !total && h("section.card", { key: "none" }, empty("No worker is like that.")),
+      !total && h("section.card", { key: "none" }, empty("No worker matches.")),
       ...workers.map((one) => worker(one, rateOf)),
       pager(ctx, { rows: workers, total, limit: LIMIT }),
     ];

@@ -1,8 +1,8 @@
--- What is too old in one lane from p_first on is given up: dead-lettered, or dropped, as the queue's options say. The caller holds the
--- cursor and moves it to `upto`; `more` says that there is more of it than one step takes.
--- max_wait_seconds is about messages that nobody has failed on yet, ttl_seconds about all.
+-- Expires messages of one lane from p_first on: dead-letters or drops them, as the queue's options say. The caller has locked the
+-- cursor and moves it to `upto`. `more` is true if there are more than one step takes. max_wait_seconds applies to messages
+-- without a failed attempt, ttl_seconds to all.
 CREATE OR REPLACE FUNCTION fairlane.expire(
-    p_shard int, p_queue bigint, p_partition bigint, p_group bigint, p_first bigint, o jsonb, t timestamptz
+    p_queue bigint, p_partition bigint, p_group bigint, p_first bigint, o jsonb, t timestamptz
 ) RETURNS TABLE (upto bigint, dead int, dropped bigint, more boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -19,31 +19,31 @@ BEGIN
     dropped := 0;
     more := false;
     SELECT s.created_at INTO v_oldest FROM fairlane.segments s
-    WHERE s.shard = p_shard AND s.partition_id = p_partition AND s.first_pos <= p_first ORDER BY s.first_pos DESC LIMIT 1;
+    WHERE s.partition_id = p_partition AND s.first_pos <= p_first ORDER BY s.first_pos DESC LIMIT 1;
     IF v_oldest <= t - v_ttl THEN
-        v_lived := fairlane.position_at(p_shard, p_partition, t - v_ttl + interval '1 microsecond');
+        v_lived := fairlane.position_at(p_partition, t - v_ttl + interval '1 microsecond');
     END IF;
     IF v_oldest <= t - v_wait THEN
-        v_waited := fairlane.position_at(p_shard, p_partition, t - v_wait + interval '1 microsecond');
+        v_waited := fairlane.position_at(p_partition, t - v_wait + interval '1 microsecond');
         SELECT min(f.position) INTO v_spared FROM fairlane.failures f
-        WHERE f.shard = p_shard AND f.partition_id = p_partition AND f.group_id = p_group
+        WHERE f.partition_id = p_partition AND f.group_id = p_group
           AND f.position >= greatest(p_first, v_lived) AND f.position < v_waited;
     END IF;
     upto := greatest(v_lived, least(v_waited, v_spared), p_first);
     IF o ->> 'on_expiry' = 'drop' THEN
         dropped := upto - p_first - (
-            SELECT count(*) FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = p_partition
+            SELECT count(*) FROM fairlane.skips x WHERE x.partition_id = p_partition
             AND x.position >= p_first AND x.position < upto AND x.group_id IN (0, p_group));
         IF upto > p_first THEN
-            DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = p_partition
+            DELETE FROM fairlane.failures f WHERE f.partition_id = p_partition
                                               AND f.group_id = p_group AND f.position < upto;
         END IF;
     ELSE
         more := upto > p_first + 1000;
         upto := least(upto, p_first + 1000);
         FOR i IN p_first .. upto - 1 LOOP
-            IF fairlane.next_skip(p_shard, p_partition, p_group, i) IS DISTINCT FROM i THEN
-                PERFORM fairlane.dead_letter(p_shard, p_queue, p_partition, p_group, i, 'expired', t, NULL);
+            IF fairlane.next_skip(p_partition, p_group, i) IS DISTINCT FROM i THEN
+                PERFORM fairlane.dead_letter(p_queue, p_partition, p_group, i, 'expired', t, NULL);
                 dead := dead + 1;
             END IF;
         END LOOP;

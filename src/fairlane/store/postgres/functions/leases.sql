@@ -1,7 +1,7 @@
--- Live lanes of a lease, wherever they are in the shard: a lease id names its group, and the index of ready lanes
--- holds the live leases of a group at its far end.
+-- Live lanes of a lease: a lease id contains its group, and the index of ready lanes has the live leases of a group at its far
+-- end.
 CREATE OR REPLACE FUNCTION fairlane.renew(
-    p_shard int, p_groups bigint[], p_tokens uuid[], p_seconds int[], p_now timestamptz
+    p_groups bigint[], p_tokens uuid[], p_seconds int[], p_now timestamptz
 ) RETURNS TABLE (renewed bigint, expires_at timestamptz)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET lock_timeout = '500ms' AS $$
@@ -16,29 +16,29 @@ BEGIN
         SELECT x.partition_id, u.grp FROM unnest(p_groups, p_tokens) u(grp, token)
         CROSS JOIN LATERAL (
             SELECT k.partition_id FROM fairlane.cursors k
-            WHERE k.shard = p_shard AND k.group_id = u.grp AND k.ready_at > t AND k.ready_at < fairlane.never() AND k.lease = u.token
+            WHERE k.group_id = u.grp AND k.ready_at > t AND k.ready_at < fairlane.never() AND k.lease = u.token
             UNION ALL
             SELECT c.partition_id FROM fairlane.claims c
-            WHERE c.shard = p_shard AND c.group_id = u.grp AND c.ends_at > t AND c.token = u.token
+            WHERE c.group_id = u.grp AND c.ends_at > t AND c.token = u.token
             UNION ALL
             SELECT f.partition_id FROM fairlane.failures f
-            WHERE f.shard = p_shard AND f.group_id = u.grp AND f.due_at > t AND f.token = u.token) x
+            WHERE f.group_id = u.grp AND f.due_at > t AND f.token = u.token) x
         GROUP BY x.partition_id, u.grp ORDER BY x.partition_id, u.grp) u
     CROSS JOIN LATERAL (
         SELECT 1 FROM fairlane.cursors k
-        WHERE k.shard = p_shard AND k.partition_id = u.partition_id AND k.group_id = u.grp FOR UPDATE) k;
+        WHERE k.partition_id = u.partition_id AND k.group_id = u.grp FOR UPDATE) k;
     FOR i IN 1 .. cardinality(p_tokens) LOOP
         t_end := t + make_interval(secs => p_seconds[i]);
-        v_lanes := coalesce(cardinality(fairlane.claimed_lanes(p_shard, p_groups[i], p_tokens[i], 0, t)), 0);
+        v_lanes := coalesce(cardinality(fairlane.claimed_lanes(p_groups[i], p_tokens[i], 0, t)), 0);
         IF v_lanes > 0 THEN
             RETURN QUERY
             WITH claimed AS (
                 UPDATE fairlane.claims c SET ends_at = greatest(c.ends_at, t_end)
-                WHERE c.shard = p_shard AND c.group_id = p_groups[i] AND c.ends_at > t AND c.token = p_tokens[i]
+                WHERE c.group_id = p_groups[i] AND c.ends_at > t AND c.token = p_tokens[i]
                 RETURNING c.ends_at),
             redelivered AS (
                 UPDATE fairlane.failures f SET due_at = greatest(f.due_at, t_end)
-                WHERE f.shard = p_shard AND f.group_id = p_groups[i] AND f.due_at > t AND f.token = p_tokens[i]
+                WHERE f.group_id = p_groups[i] AND f.due_at > t AND f.token = p_tokens[i]
                 RETURNING f.due_at)
             SELECT v_lanes::bigint, least((SELECT min(c.ends_at) FROM claimed c), (SELECT min(f.due_at) FROM redelivered f));
             CONTINUE;
@@ -46,15 +46,15 @@ BEGIN
         RETURN QUERY
         WITH renewed AS (
             UPDATE fairlane.cursors k SET ready_at = greatest(k.ready_at, t_end)
-            WHERE k.shard = p_shard AND k.group_id = p_groups[i] AND k.ready_at > t AND k.ready_at < fairlane.never()
+            WHERE k.group_id = p_groups[i] AND k.ready_at > t AND k.ready_at < fairlane.never()
               AND k.lease = p_tokens[i]
             RETURNING k.ready_at)
         SELECT count(*), min(r.ready_at) FROM renewed r;
     END LOOP;
 END $$;
 
--- Gives lanes of a lease back without charge; p_partition 0 means all of them.
-CREATE OR REPLACE FUNCTION fairlane.release(p_shard int, p_group bigint, p_token uuid, p_partition bigint, p_now timestamptz)
+-- Releases lanes of a lease without counting an attempt. p_partition 0 means all of them.
+CREATE OR REPLACE FUNCTION fairlane.release(p_group bigint, p_token uuid, p_partition bigint, p_now timestamptz)
 RETURNS bigint
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET lock_timeout = '500ms' AS $$
@@ -63,51 +63,51 @@ DECLARE
     t timestamptz := coalesce(p_now, clock_timestamp());
     v_ids bigint[];
 BEGIN
-    -- Found by the index of ready lanes, which the order of locking would lead away from; then locked, and looked at again.
+    -- Found by the index of ready lanes, which ORDER BY for locking would bypass. Then locked and checked again.
     v_ids := ARRAY(
         SELECT k.partition_id FROM fairlane.cursors k
-        WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at > t AND k.ready_at < fairlane.never() AND k.lease = p_token
+        WHERE k.group_id = p_group AND k.ready_at > t AND k.ready_at < fairlane.never() AND k.lease = p_token
           AND p_partition IN (0, k.partition_id));
     SELECT array_agg(x.partition_id) INTO v_ids
     FROM (SELECT k.partition_id FROM fairlane.cursors k
-          WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids) AND k.group_id = p_group
+          WHERE k.partition_id = ANY (v_ids) AND k.group_id = p_group
             AND k.ready_at > t AND k.ready_at < fairlane.never() AND k.lease = p_token
           ORDER BY k.partition_id FOR UPDATE) x;
-    -- The lane stays ready even if its batch was all there was: there is still that batch to read.
+    -- The lane stays ready even if its batch was everything, because that batch is unread again.
     UPDATE fairlane.cursors k SET ready_at = t, lease = NULL, last_lease = k.lease
-    WHERE k.shard = p_shard AND k.group_id = p_group AND k.partition_id = ANY (v_ids);
-    IF v_ids IS NULL AND fairlane.hold_claims(p_shard, p_group, p_token, p_partition, t) > 0 THEN
-        v_ids := fairlane.claimed_lanes(p_shard, p_group, p_token, p_partition, t);
+    WHERE k.group_id = p_group AND k.partition_id = ANY (v_ids);
+    IF v_ids IS NULL AND fairlane.lock_claimed_lanes(p_group, p_token, p_partition, t) > 0 THEN
+        v_ids := fairlane.claimed_lanes(p_group, p_token, p_partition, t);
         FOR i IN 1 .. coalesce(cardinality(v_ids), 0) LOOP
-            PERFORM fairlane.take_back(p_shard, v_ids[i], p_group, p_token, true, t);
+            PERFORM fairlane.return_claims(v_ids[i], p_group, p_token, true, t);
         END LOOP;
     END IF;
     RETURN coalesce(cardinality(v_ids), 0);
 END $$;
 
--- The lanes of an unordered queue in which a live lease holds messages; p_partition 0 means any.
-CREATE OR REPLACE FUNCTION fairlane.claimed_lanes(p_shard int, p_group bigint, p_token uuid, p_partition bigint, t timestamptz)
+-- The lanes of an unordered queue in which a live lease holds messages. p_partition 0 means any.
+CREATE OR REPLACE FUNCTION fairlane.claimed_lanes(p_group bigint, p_token uuid, p_partition bigint, t timestamptz)
 RETURNS bigint[] LANGUAGE sql STABLE AS $$
     SELECT array_agg(DISTINCT x.id ORDER BY x.id) FROM (
         SELECT c.partition_id AS id FROM fairlane.claims c
-        WHERE c.shard = p_shard AND c.group_id = p_group AND c.ends_at > t AND c.token = p_token
+        WHERE c.group_id = p_group AND c.ends_at > t AND c.token = p_token
         UNION ALL
         SELECT f.partition_id FROM fairlane.failures f
-        WHERE f.shard = p_shard AND f.group_id = p_group AND f.due_at > t AND f.token = p_token) x
+        WHERE f.group_id = p_group AND f.due_at > t AND f.token = p_token) x
     WHERE p_partition IN (0, x.id);
 $$;
 
--- Locks the cursors of those lanes; how many there are.
-CREATE OR REPLACE FUNCTION fairlane.hold_claims(p_shard int, p_group bigint, p_token uuid, p_partition bigint, t timestamptz)
+-- Locks the cursors of those lanes. Returns their number.
+CREATE OR REPLACE FUNCTION fairlane.lock_claimed_lanes(p_group bigint, p_token uuid, p_partition bigint, t timestamptz)
 RETURNS int LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_ids bigint[] := fairlane.claimed_lanes(p_shard, p_group, p_token, p_partition, t);
+    v_ids bigint[] := fairlane.claimed_lanes(p_group, p_token, p_partition, t);
 BEGIN
     IF v_ids IS NULL THEN
         RETURN 0;
     END IF;
-    PERFORM 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids) AND k.group_id = p_group
+    PERFORM 1 FROM fairlane.cursors k WHERE k.partition_id = ANY (v_ids) AND k.group_id = p_group
     ORDER BY k.partition_id FOR UPDATE;
-    RETURN coalesce(cardinality(fairlane.claimed_lanes(p_shard, p_group, p_token, p_partition, t)), 0);
+    RETURN coalesce(cardinality(fairlane.claimed_lanes(p_group, p_token, p_partition, t)), 0);
 END $$;

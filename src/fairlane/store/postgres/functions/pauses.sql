@@ -1,10 +1,10 @@
--- The ready_at of a lane that is stopped: it has something to read, and is not ready until somebody resumes it.
+-- The ready_at of a stopped lane: it has messages, and is not ready until it is resumed.
 CREATE OR REPLACE FUNCTION fairlane.never() RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$
     SELECT timestamptz '9999-01-01 00:00:00+00';
 $$;
 
--- Resumes the blocked and parked lanes of a group in one shard; how many. p_partition 0 means all partitions.
-CREATE OR REPLACE FUNCTION fairlane.resume_lanes(p_shard int, p_group bigint, p_partition bigint, p_now timestamptz)
+-- Resumes the blocked and parked lanes of a group. Returns their number. p_partition 0 means all partitions.
+CREATE OR REPLACE FUNCTION fairlane.resume_lanes(p_group bigint, p_partition bigint, p_now timestamptz)
 RETURNS bigint
 LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
@@ -18,19 +18,19 @@ BEGIN
     FROM fairlane.groups g JOIN fairlane.queues q ON q.id = g.queue_id WHERE g.id = p_group;
     SELECT array_agg(x.id) INTO v_ids
     FROM (SELECT k.partition_id AS id FROM fairlane.cursors k
-          JOIN fairlane.partitions p ON p.shard = k.shard AND p.id = k.partition_id AND p.queue_id = v_queue
-          LEFT JOIN fairlane.failures f ON f.shard = k.shard AND f.partition_id = k.partition_id AND f.group_id = k.group_id
+          JOIN fairlane.partitions p ON p.id = k.partition_id AND p.queue_id = v_queue
+          LEFT JOIN fairlane.failures f ON f.partition_id = k.partition_id AND f.group_id = k.group_id
                                        AND f.position = k.committed
-          WHERE k.shard = p_shard AND k.group_id = p_group AND (p_partition = 0 OR k.partition_id = p_partition)
+          WHERE k.group_id = p_group AND (p_partition = 0 OR k.partition_id = p_partition)
             AND (k.parked OR k.ready_at = fairlane.never() AND f.attempts > coalesce(f.retry_limit, v_limit))
           ORDER BY k.partition_id FOR UPDATE OF k) x;
     DELETE FROM fairlane.failures f USING fairlane.cursors k
-    WHERE f.shard = p_shard AND f.partition_id = ANY (v_ids) AND f.group_id = p_group AND f.position = k.committed
+    WHERE f.partition_id = ANY (v_ids) AND f.group_id = p_group AND f.position = k.committed
       AND f.due_at IS NULL
-      AND k.shard = p_shard AND k.partition_id = f.partition_id AND k.group_id = p_group;
+      AND k.partition_id = f.partition_id AND k.group_id = p_group;
     UPDATE fairlane.cursors k
-    SET parked = false, failing = fairlane.obstacles(p_shard, k.partition_id, p_group, k.committed),
+    SET parked = false, failing = fairlane.has_obstacles(k.partition_id, p_group, k.committed),
         ready_at = CASE WHEN k.ready_at = fairlane.never() THEN t ELSE k.ready_at END
-    WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids) AND k.group_id = p_group;
+    WHERE k.partition_id = ANY (v_ids) AND k.group_id = p_group;
     RETURN coalesce(cardinality(v_ids), 0);
 END $$;

@@ -1,21 +1,24 @@
--- Leases ready lanes of one group in one shard to claims, in order: claim i takes up to p_batch[i] messages from up to
--- p_lanes[i] lanes under the token p_tokens[i]. One row per segment of each claimed lane, then one row with claim 0:
--- `first` is 1 if the queue or the group is gone, `upto` how many lanes had nothing to read yet, `attempts` how many messages expired,
--- `seg_first` how many leases had run out, `checksum` how many messages were dead-lettered,
--- `lease_ends_at` the time that the call went by,
--- `at` when the next lane is due if not all claims were satisfied and somebody waits, `seen` the smallest ready_at that a next call needs
--- to look at.
--- Times and ends of segments are given as PostgreSQL sends them: the caller decodes them when it needs them, and mostly it does not.
+-- Leases ready lanes of one group to claims, in order: claim i takes up to p_batch[i] messages from up to p_lanes[i] lanes under
+-- the token p_tokens[i]. Returns one row per segment of each claimed lane, in the columns up to `body`, and then one summary row
+-- in the others:
+--   gone            the queue or the group does not exist
+--   not_ready       lanes that had nothing to read yet
+--   expired         messages that were too old
+--   leases_lost     leases that had run out
+--   dead_lettered   messages that were dead-lettered
+--   popped_at       the time that the call used as now
+--   next_at         when the next lane is due, if not all claims were satisfied and somebody waits
+--   scan_from       the smallest ready_at that the next call needs to scan
+-- Times and ends of segments are in PostgreSQL's binary format. The caller decodes them only if it needs them, which is rare.
 --
--- A claim of 0 messages is not satisfied by any lane: such a call only lets messages expire, in lanes that nobody asked for as long
--- as the queue lets a message wait.
+-- A claim of 0 messages is never satisfied: such a call only expires messages, in lanes that were not popped for as long as the
+-- queue lets a message wait.
 --
--- This is where a lane is kept from being read: whoever sets a cursor's ready_at need not know of delays, windows and pauses, because
--- a pop that meets such a lane puts it off to the time when it may be read.
+-- Only pops keep a lane from being read. Other code that sets ready_at need not know of delays, windows and pauses, because a pop
+-- postpones such a lane to the time when it may be read.
 --
--- Waits for no lock while it holds cursors: what it cannot get at once it leaves ready for the next pop.
+-- Never waits for a lock while it holds cursors: it leaves locked lanes ready for the next pop.
 CREATE OR REPLACE FUNCTION fairlane.pop(
-    p_shard int,
     p_queue bigint,
     p_group bigint,
     p_tokens uuid[],
@@ -29,8 +32,10 @@ CREATE OR REPLACE FUNCTION fairlane.pop(
     p_forgiving boolean,   -- a lease that ran out charges nothing
     p_waits boolean,       -- somebody wants to know when the next lane is due
     p_now timestamptz
-) RETURNS TABLE (claim int, partition_id bigint, name text, first bigint, upto bigint, attempts int,
-                 lease_ends_at bytea, seg_first bigint, at bytea, checksum bigint, ends bytea, body bytea, seen timestamptz)
+) RETURNS TABLE (claim int, partition_id bigint, name text, first bigint, upto bigint, attempts int, lease_ends_at bytea,
+                 segment_first bigint, created_at bytea, checksum bigint, ends bytea, body bytea,
+                 gone boolean, not_ready int, expired bigint, leases_lost bigint, dead_lettered bigint, popped_at bytea, next_at bytea,
+                 scan_from timestamptz)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
@@ -67,7 +72,7 @@ DECLARE
     d_failing boolean[]; d_park boolean[]; d_dead int[]; d_dropped bigint[]; d_epoch bigint[];
     d_empty boolean[];                   -- or have nothing to read, now that we looked
     v_put_off int := 0;
-    v_shards int[]; v_groups bigint[];
+    v_groups bigint[];
     v_paused_lanes bigint[];             -- lanes put off because their partition is paused
     v_drained bigint[];                  -- lanes taken to the end of their log, as we read it
     v_held bigint[];
@@ -81,8 +86,7 @@ BEGIN
     FROM fairlane.queues q JOIN fairlane.groups g ON g.queue_id = q.id
     WHERE q.id = p_queue AND g.id = p_group;
     IF o IS NULL OR v_paused THEN
-        RETURN QUERY SELECT 0, 0::bigint, NULL::text, (o IS NULL)::int::bigint, 0::bigint, 0, NULL::bytea, 0::bigint,
-                            NULL::bytea, 0::bigint, NULL::bytea, NULL::bytea, NULL::timestamptz;
+        RETURN QUERY SELECT * FROM fairlane.pop_summary(o IS NULL, 0, 0, 0, 0, NULL, NULL, NULL);
         RETURN;
     END IF;
     v_limited := (o ->> 'max_size')::bigint > 0;
@@ -90,7 +94,7 @@ BEGIN
         PERFORM 1 FROM fairlane.queues q WHERE q.id = p_queue FOR UPDATE;
     END IF;
     IF o ->> 'ordering' = 'unordered' THEN
-        RETURN QUERY SELECT * FROM fairlane.pop_unordered(p_shard, p_queue, p_group, p_tokens, p_batch, p_lanes, p_auto_ack,
+        RETURN QUERY SELECT * FROM fairlane.pop_unordered(p_queue, p_group, p_tokens, p_batch, p_lanes, p_auto_ack,
             p_lease_seconds, p_partition, p_from, p_bytes_max, p_forgiving, p_now, o);
         RETURN;
     END IF;
@@ -105,14 +109,13 @@ BEGIN
         v_want := (SELECT sum(x) FROM unnest(p_lanes) x);
     END IF;
     v_until := CASE WHEN p_batch[1] = 0 THEN t - v_life ELSE t END;
-    -- Some of the lanes may have to be put off. What is looked at is locked meanwhile, so that it must not be many.
+    -- Some lanes may have to be postponed. Lanes are locked while they are checked, so there must not be many.
     v_look := CASE WHEN coalesce(v_delay, v_window) IS NULL THEN v_want ELSE greatest(v_want, 8) END;
-    -- Each row comes with them: a plan made for a small table would walk all lanes of a shard or a group known beforehand.
-    v_shards := array_fill(p_shard, ARRAY[v_look]);
+    -- The group is part of each row: with a known group, a plan for a small table would scan all its lanes.
     v_groups := array_fill(p_group, ARRAY[v_look]);
 
-    -- As nearly always: each claim takes one lane, and no lane needs a look at more than its cursor and its head.
-    -- What can be is asked for by one statement here: each expression of a function costs every call some microseconds to prepare.
+    -- The common case: each claim takes one lane, and no lane needs more than its cursor and its head. One statement fetches as
+    -- much as possible, because each expression of a function costs every call some microseconds to prepare.
     v_plain := p_partition = 0 AND NOT v_conflating AND NOT v_by_time AND p_batch[1] > 0
                AND 1 = ALL (p_lanes) AND p_batch[1] = ALL (p_batch);
     IF v_plain THEN
@@ -126,10 +129,10 @@ BEGIN
         INTO v_plain, v_seen, v_claim, l_claim, l_partition, l_name, l_first, l_upto, l_attempts, l_probe, l_failing, l_dead, l_dropped,
              l_epoch, v_drained, v_moved
         FROM (SELECT * FROM fairlane.cursors c
-              WHERE c.shard = p_shard AND c.group_id = p_group AND c.ready_at <= t AND c.ready_at >= p_from
+              WHERE c.group_id = p_group AND c.ready_at <= t AND c.ready_at >= p_from
               ORDER BY c.ready_at LIMIT v_want FOR UPDATE SKIP LOCKED) k
         CROSS JOIN LATERAL (
-            SELECT x.* FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = k.partition_id
+            SELECT x.* FROM fairlane.partitions x WHERE x.id = k.partition_id
             ORDER BY x.epoch DESC LIMIT 1) p;
     END IF;
     IF v_plain THEN
@@ -140,15 +143,15 @@ BEGIN
         SELECT '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'
         INTO d_partition, d_at, d_first, d_probe, d_failing, d_park, d_dead, d_dropped, d_epoch, d_empty, v_paused_lanes, v_drained, v_moved;
         IF p_partition = 0 THEN
-            -- Lanes are picked before their partitions are looked at, or a plan might read and sort them all.
+            -- Lanes are chosen before their partitions are read, or a plan might read and sort them all.
             OPEN v_lanes FOR
             SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, k.parked, k.epoch,
                    p.paused_at, p.head, p.name, p.message_bytes_max, p.last_at
             FROM (SELECT * FROM fairlane.cursors c
-                  WHERE c.shard = p_shard AND c.group_id = p_group AND c.ready_at <= v_until AND c.ready_at >= p_from
+                  WHERE c.group_id = p_group AND c.ready_at <= v_until AND c.ready_at >= p_from
                   ORDER BY c.ready_at LIMIT v_look FOR UPDATE SKIP LOCKED) k
             CROSS JOIN LATERAL (
-                SELECT x.* FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = k.partition_id
+                SELECT x.* FROM fairlane.partitions x WHERE x.id = k.partition_id
                 ORDER BY x.epoch DESC LIMIT 1) p
             ORDER BY k.ready_at, k.partition_id;
         ELSE
@@ -156,10 +159,10 @@ BEGIN
             SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, k.parked, k.epoch,
                    p.paused_at, p.head, p.name, p.message_bytes_max, p.last_at
             FROM (SELECT * FROM fairlane.cursors c
-                  WHERE c.shard = p_shard AND c.partition_id = p_partition AND c.group_id = p_group
+                  WHERE c.partition_id = p_partition AND c.group_id = p_group
                   ORDER BY c.epoch DESC LIMIT 1 FOR UPDATE SKIP LOCKED) k
             CROSS JOIN LATERAL (
-                SELECT x.* FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = k.partition_id
+                SELECT x.* FROM fairlane.partitions x WHERE x.id = k.partition_id
                 ORDER BY x.epoch DESC LIMIT 1) p
             WHERE k.ready_at <= t;
         END IF;
@@ -176,28 +179,28 @@ BEGIN
             v_ready_at := NULL;
             v_park := c.parked;
             IF c.lease IS NOT NULL AND NOT p_forgiving THEN
-                -- The lease ran out: its first message is charged, and the batch is delivered one by one from now on.
+                -- The lease expired: charge its first message, and deliver the batch one by one from now on.
                 v_probe := greatest(v_probe, c.lease_end);
                 v_failing := true;
                 v_lost := v_lost + 1;
                 INSERT INTO fairlane.failures AS f
-                       (shard, partition_id, group_id, position, attempts, error, first_failed_at, failed_at, retry_limit)
-                VALUES (p_shard, c.partition_id, p_group, v_first, 1, 'Partition lease expired', t, t,
-                        fairlane.own_retry_limit(p_shard, c.partition_id, v_first))
-                ON CONFLICT (shard, partition_id, group_id, position) DO UPDATE
+                       (partition_id, group_id, position, attempts, error, first_failed_at, failed_at, retry_limit)
+                VALUES (c.partition_id, p_group, v_first, 1, 'Partition lease expired', t, t,
+                        fairlane.own_retry_limit(c.partition_id, v_first))
+                ON CONFLICT (partition_id, group_id, position) DO UPDATE
                 SET attempts = f.attempts + 1, error = excluded.error, failed_at = excluded.failed_at,
-                    history = fairlane.earlier(f.history, f.error, f.failed_at);
+                    history = fairlane.add_to_history(f.history, f.error, f.failed_at);
             END IF;
             IF v_conflating AND v_batch > 0 AND v_first < c.head - 1 AND NOT c.parked AND c.paused_at IS NULL THEN
-                -- Only the newest message counts that can be delivered.
+                -- Only the newest deliverable message counts.
                 v_stop := CASE WHEN c.last_at + v_delay > t
-                               THEN fairlane.position_at(p_shard, c.partition_id, t - v_delay + interval '1 microsecond')
+                               THEN fairlane.position_at(c.partition_id, t - v_delay + interval '1 microsecond')
                                ELSE c.head END;
-                v_first := fairlane.newest(p_shard, c.partition_id, p_group, v_first, v_stop, v_failing);
+                v_first := fairlane.newest_deliverable(c.partition_id, p_group, v_first, v_stop, v_failing);
             END IF;
             v_stop := c.head;
             IF v_life IS NOT NULL AND v_first < c.head THEN
-                SELECT * INTO r FROM fairlane.expire(p_shard, p_queue, c.partition_id, p_group, v_first, o, t);
+                SELECT * INTO r FROM fairlane.expire(p_queue, c.partition_id, p_group, v_first, o, t);
                 v_first := r.upto;
                 v_dead := r.dead;
                 v_died := v_died + v_dead;
@@ -207,7 +210,7 @@ BEGIN
                 v_ready_at := CASE WHEN r.more THEN t END;
             END IF;
             IF v_failing AND v_ready_at IS NULL THEN
-                SELECT * INTO r FROM fairlane.past_failures(p_shard, p_queue, c.partition_id, p_group, c.committed, v_first, c.head, o, t);
+                SELECT * INTO r FROM fairlane.skip_failures(p_queue, c.partition_id, p_group, c.committed, v_first, c.head, o, t);
                 v_first := r.first;
                 v_attempts := r.attempts;
                 v_dead := v_dead + r.dead;
@@ -233,9 +236,9 @@ BEGIN
                     v_ready_at := greatest(v_ready_at, c.last_at + v_window);
                 END IF;
                 IF c.last_at + v_delay > t THEN
-                    v_stop := least(v_stop, fairlane.position_at(p_shard, c.partition_id, t - v_delay + interval '1 microsecond'));
+                    v_stop := least(v_stop, fairlane.position_at(c.partition_id, t - v_delay + interval '1 microsecond'));
                     IF v_stop <= v_first THEN
-                        v_ready_at := greatest(v_ready_at, fairlane.due_at(p_shard, c.partition_id, v_first, v_delay));
+                        v_ready_at := greatest(v_ready_at, fairlane.due_at(c.partition_id, v_first, v_delay));
                     END IF;
                 END IF;
                 v_ready_at := CASE WHEN v_batch = 0 THEN coalesce(v_ready_at, t) ELSE v_ready_at END;
@@ -254,7 +257,7 @@ BEGIN
             END IF;
             v_upto := CASE WHEN v_conflating OR v_first < v_probe THEN v_first + 1 ELSE least(v_stop, v_first + v_batch) END;
             IF (v_upto - v_first) * c.message_bytes_max > v_bytes THEN
-                v_upto := fairlane.fitting(p_shard, c.partition_id, v_first, v_upto, v_bytes);
+                v_upto := fairlane.batch_end(c.partition_id, v_first, v_upto, v_bytes);
             END IF;
             IF v_upto >= c.head THEN
                 v_drained := v_drained || c.partition_id;
@@ -284,27 +287,27 @@ BEGIN
 
     IF v_moved <> '{}' THEN
         IF v_limited THEN
-            v_before := fairlane.finished(p_shard, v_moved);
+            v_before := fairlane.count_finished(v_moved);
         ELSIF EXISTS (SELECT 1 FROM fairlane.queues q WHERE q.id = p_queue AND (q.options ->> 'max_size')::bigint > 0) THEN
             RAISE EXCEPTION 'queue % got a max_size meanwhile', p_queue USING ERRCODE = 'serialization_failure';
         END IF;
     END IF;
 
     IF true = ANY (d_empty) OR (p_auto_ack AND v_drained <> '{}') THEN
-        -- Only who holds the partition may declare a lane empty; the others stay ready and are looked at again. A lane that had more
-        -- has so still. Several groups may hold it at once, against pushes alone: each holds it once for a push, when it has read
-        -- all there is, so that they cannot keep one waiting.
+        -- A lane may be declared empty only under the lock of its partition. Others stay ready and are checked again. A lane that
+        -- had more messages still has them. Several groups may hold the lock in shared mode against pushes. Each takes it once
+        -- per push, when it has read everything, so they cannot starve a push.
         SELECT coalesce(array_agg(x.id), '{}') INTO v_held
         FROM (SELECT id FROM unnest(CASE WHEN p_auto_ack THEN v_drained || d_partition ELSE d_partition END) id ORDER BY id) i
         CROSS JOIN LATERAL (
-            SELECT p.id FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = i.id ORDER BY p.epoch DESC LIMIT 1
+            SELECT p.id FROM fairlane.partitions p WHERE p.id = i.id ORDER BY p.epoch DESC LIMIT 1
             FOR SHARE SKIP LOCKED) x;
     END IF;
-    -- Who takes a delay, a window or a pause back wakes the lanes, holding their cursors: it may have done so after we read what we
-    -- go by, and before the cursors were ours.
+    -- Removing a delay, a window or a pause wakes the lanes under the locks of their cursors. That may have happened after the
+    -- options were read here, and before the cursors were locked.
     IF v_put_off > 0 THEN
         IF o IS DISTINCT FROM (SELECT q.options FROM fairlane.queues q WHERE q.id = p_queue)
-           OR EXISTS (SELECT 1 FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = ANY (v_paused_lanes) AND x.paused_at IS NULL) THEN
+           OR EXISTS (SELECT 1 FROM fairlane.partitions x WHERE x.id = ANY (v_paused_lanes) AND x.paused_at IS NULL) THEN
             RAISE EXCEPTION 'lanes are put off for what does not hold any more' USING ERRCODE = 'serialization_failure';
         END IF;
     END IF;
@@ -312,13 +315,13 @@ BEGIN
         UPDATE fairlane.cursors k
         SET committed = a.first, lease = NULL, ready_at = a.ready_at, probe_until = a.probe, failing = a.still, dead = k.dead + a.dead,
             expired = k.expired + a.dropped, parked = a.park, epoch = k.epoch + 1
-        FROM (SELECT d.*, d.failing AND fairlane.obstacles(p_shard, d.id, p_group, d.first) AS still,
+        FROM (SELECT d.*, d.failing AND fairlane.has_obstacles(d.id, p_group, d.first) AS still,
                      CASE WHEN d.empty AND d.id = ANY (v_held) AND d.first >= x.head THEN NULL ELSE d.at END AS ready_at
-              FROM unnest(v_shards, v_groups, d_partition, d_epoch, d_empty, d_at, d_first, d_probe, d_failing, d_park, d_dead, d_dropped)
-                   d(shard, grp, id, epoch, empty, at, first, probe, failing, park, dead, dropped)
-              CROSS JOIN LATERAL (SELECT p.head FROM fairlane.partitions p WHERE p.shard = d.shard AND p.id = d.id
+              FROM unnest(v_groups, d_partition, d_epoch, d_empty, d_at, d_first, d_probe, d_failing, d_park, d_dead, d_dropped)
+                   d(grp, id, epoch, empty, at, first, probe, failing, park, dead, dropped)
+              CROSS JOIN LATERAL (SELECT p.head FROM fairlane.partitions p WHERE p.id = d.id
                                   ORDER BY p.epoch DESC LIMIT 1) x) a
-        WHERE k.shard = a.shard AND k.partition_id = a.id AND k.group_id = a.grp AND k.epoch = a.epoch;
+        WHERE k.partition_id = a.id AND k.group_id = a.grp AND k.epoch = a.epoch;
         GET DIAGNOSTICS v_changed = ROW_COUNT;
         v_saved := v_saved + v_changed;
     END IF;
@@ -326,59 +329,59 @@ BEGIN
         UPDATE fairlane.cursors k
         SET committed = a.first, lease = a.token, lease_start = a.first, lease_end = a.upto, leased_at = t, probe_until = a.probe,
             failing = a.failing, dead = k.dead + a.dead, expired = k.expired + a.dropped, ready_at = t_end, epoch = k.epoch + 1
-        FROM unnest(v_shards, v_groups, l_partition, l_epoch, l_token, l_first, l_upto, l_probe,
-                    l_failing, l_dead, l_dropped) a(shard, grp, id, epoch, token, first, upto, probe, failing, dead, dropped)
-        WHERE k.shard = a.shard AND k.partition_id = a.id AND k.group_id = a.grp AND k.epoch = a.epoch;
+        FROM unnest(v_groups, l_partition, l_epoch, l_token, l_first, l_upto, l_probe,
+                    l_failing, l_dead, l_dropped) a(grp, id, epoch, token, first, upto, probe, failing, dead, dropped)
+        WHERE k.partition_id = a.id AND k.group_id = a.grp AND k.epoch = a.epoch;
         GET DIAGNOSTICS v_changed = ROW_COUNT;
         v_saved := v_saved + v_changed;
     ELSIF l_partition <> '{}' THEN
         UPDATE fairlane.cursors k
         SET committed = a.upto, lease = NULL, leased_at = t, dead = k.dead + a.dead, expired = k.expired + a.dropped, probe_until = a.probe,
             epoch = k.epoch + 1, failing = a.still, ready_at = CASE WHEN a.empty THEN NULL ELSE t - a.priority_lead END
-        FROM (SELECT l.*, l.failing AND fairlane.obstacles(p_shard, l.id, p_group, l.upto) AS still,
+        FROM (SELECT l.*, l.failing AND fairlane.has_obstacles(l.id, p_group, l.upto) AS still,
                      l.id = ANY (v_held) AND x.head <= l.upto AS empty, x.priority_lead
-              FROM unnest(v_shards, v_groups, l_partition, l_epoch, l_upto, l_probe, l_failing, l_dead,
-                          l_dropped) l(shard, grp, id, epoch, upto, probe, failing, dead, dropped)
-              CROSS JOIN LATERAL (SELECT p.head, p.priority_lead FROM fairlane.partitions p WHERE p.shard = l.shard AND p.id = l.id
+              FROM unnest(v_groups, l_partition, l_epoch, l_upto, l_probe, l_failing, l_dead,
+                          l_dropped) l(grp, id, epoch, upto, probe, failing, dead, dropped)
+              CROSS JOIN LATERAL (SELECT p.head, p.priority_lead FROM fairlane.partitions p WHERE p.id = l.id
                                   ORDER BY p.epoch DESC LIMIT 1) x) a
-        WHERE k.shard = a.shard AND k.partition_id = a.id AND k.group_id = a.grp AND k.epoch = a.epoch;
+        WHERE k.partition_id = a.id AND k.group_id = a.grp AND k.epoch = a.epoch;
         GET DIAGNOSTICS v_changed = ROW_COUNT;
         v_saved := v_saved + v_changed;
         IF true = ANY (l_failing) THEN
             DELETE FROM fairlane.failures f
             USING unnest(l_partition, l_upto, l_failing) l(id, upto, failing)
-            WHERE l.failing AND f.shard = p_shard AND f.partition_id = l.id AND f.group_id = p_group AND f.position < l.upto;
+            WHERE l.failing AND f.partition_id = l.id AND f.group_id = p_group AND f.position < l.upto;
         END IF;
     END IF;
     IF v_saved <> coalesce(cardinality(d_partition), 0) + cardinality(l_partition) THEN
         RAISE EXCEPTION 'a lane changed while it was held' USING ERRCODE = 'serialization_failure';
     END IF;
     IF v_limited AND v_moved <> '{}' THEN
-        v_before := fairlane.finished(p_shard, v_moved) - v_before;
+        v_before := fairlane.count_finished(v_moved) - v_before;
         UPDATE fairlane.queues q SET depth = q.depth - v_before WHERE q.id = p_queue;
     END IF;
 
     RETURN QUERY
     SELECT l.claim, l.id, l.name, l.first, l.upto, l.attempts, timestamptz_send(t_end), s.first_pos,
-           timestamptz_send(s.created_at), s.checksum, array_send(s.ends), s.body, NULL::timestamptz
+           timestamptz_send(s.created_at), s.checksum, array_send(s.ends), s.body,
+           NULL::boolean, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bytea, NULL::bytea, NULL::timestamptz
     FROM unnest(l_claim, l_partition, l_name, l_first, l_upto, l_attempts) l(claim, id, name, first, upto, attempts)
     CROSS JOIN LATERAL (
         SELECT x.first_pos, x.created_at, x.checksum, x.ends, x.body FROM fairlane.segments x
-        WHERE x.shard = p_shard AND x.partition_id = l.id AND x.first_pos < l.upto
+        WHERE x.partition_id = l.id AND x.first_pos < l.upto
           AND x.first_pos >= (SELECT max(f.first_pos) FROM fairlane.segments f
-                              WHERE f.shard = p_shard AND f.partition_id = l.id AND f.first_pos <= l.first)
+                              WHERE f.partition_id = l.id AND f.first_pos <= l.first)
         ORDER BY x.first_pos  -- in here, where the index gives the order: outside, all bodies would be sorted
     ) s;
 
     IF p_waits AND v_claim <= cardinality(p_tokens) THEN
         SELECT k.ready_at INTO t_next FROM fairlane.cursors k
-        WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at > t AND k.ready_at < fairlane.never()
+        WHERE k.group_id = p_group AND k.ready_at > t AND k.ready_at < fairlane.never()
         ORDER BY k.ready_at LIMIT 1;
         IF v_more OR v_put_off >= v_look THEN
             t_next := t;
         END IF;
     END IF;
-    RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, coalesce(cardinality(d_partition), 0)::bigint,
-                        v_gone::int, timestamptz_send(t), v_lost, timestamptz_send(t_next), v_died, NULL::bytea, NULL::bytea,
-                        coalesce(v_seen, t);
+    RETURN QUERY SELECT * FROM fairlane.pop_summary(false, coalesce(cardinality(d_partition), 0), v_gone, v_lost, v_died, t, t_next,
+                                                    coalesce(v_seen, t));
 END $$;

@@ -1,5 +1,5 @@
--- The named queues of a tenant, made where they are missing. A queue that a spec in force declares gets the options and the group
--- of commands that the spec says; others get `p_options`. What somebody else deletes or makes meanwhile may be left out.
+-- The named queues of a tenant, created if missing. A queue that a spec in force declares gets the options and the group of
+-- commands of the spec; others get `p_options`. Queues that are deleted or created concurrently may be left out.
 CREATE OR REPLACE FUNCTION fairlane.ensure(
     p_tenant text, p_names text[], p_namespaces text[], p_tasks text[], p_options text, p_now timestamptz
 ) RETURNS TABLE (id bigint, tenant text, name text, namespace text, task text, options jsonb, created_at timestamptz)
@@ -29,7 +29,7 @@ BEGIN
     CROSS JOIN LATERAL (SELECT q.* FROM fairlane.queues q WHERE q.tenant_id = v_tenant AND q.name = w.name LIMIT 1) x;
 END $$;
 
--- Deletes a queue whose row the caller holds; its other rows are for `purge`.
+-- Deletes a queue whose row the caller has locked. `purge` removes its other rows.
 CREATE OR REPLACE FUNCTION fairlane.drop_queue(p_queue bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     t timestamptz := clock_timestamp();
@@ -40,45 +40,45 @@ BEGIN
     INSERT INTO fairlane.purges VALUES (p_queue, t);
 END $$;
 
--- Removes some partitions of a deleted queue in one shard with all that belongs to them; false when none is left.
-CREATE OR REPLACE FUNCTION fairlane.purge(p_shard int, p_queue bigint) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+-- Removes some partitions of a deleted queue with their data. False when there are none left.
+CREATE OR REPLACE FUNCTION fairlane.purge(p_queue bigint) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 DECLARE
-    v_ids bigint[] := ARRAY(SELECT p.id FROM fairlane.partitions p WHERE p.shard = p_shard AND p.queue_id = p_queue
+    v_ids bigint[] := ARRAY(SELECT p.id FROM fairlane.partitions p WHERE p.queue_id = p_queue
                             ORDER BY p.id LIMIT 200);
 BEGIN
     IF cardinality(v_ids) = 0 THEN
         RETURN false;
     END IF;
-    -- Who appends what is due holds segments before queues and partitions.
-    PERFORM 1 FROM fairlane.scheduled_segments b WHERE b.shard = p_shard AND b.partition_id = ANY (v_ids) ORDER BY b.id FOR UPDATE;
-    PERFORM 1 FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = ANY (v_ids) ORDER BY p.id FOR UPDATE;
-    PERFORM 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids)
+    -- The scheduler locks segments before queues and partitions.
+    PERFORM 1 FROM fairlane.scheduled_segments b WHERE b.partition_id = ANY (v_ids) ORDER BY b.id FOR UPDATE;
+    PERFORM 1 FROM fairlane.partitions p WHERE p.id = ANY (v_ids) ORDER BY p.id FOR UPDATE;
+    PERFORM 1 FROM fairlane.cursors k WHERE k.partition_id = ANY (v_ids)
     ORDER BY k.partition_id, k.group_id FOR UPDATE;
-    PERFORM fairlane.clear_scheduled(p_shard, v_ids);
-    DELETE FROM fairlane.segments x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.message_keys x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.deleted_ids x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.cursors x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.claims x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.failures x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.dead_letters x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.results x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.traced x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.traces x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.trace_names x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.stream_state x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.trims x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.expiries x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.partitions x WHERE x.shard = p_shard AND x.id = ANY (v_ids);
+    PERFORM fairlane.clear_scheduled(v_ids);
+    DELETE FROM fairlane.segments x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.message_keys x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.deleted_ids x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.cursors x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.claims x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.failures x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.skips x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.dead_letters x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.results x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.traced x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.traces x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.trace_names x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.stream_state x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.trims x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.expiries x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.partitions x WHERE x.id = ANY (v_ids);
     RETURN true;
 END $$;
 
--- The named partitions of one shard, each with its queue; with p_make made where they are missing, each with a cursor for every group
--- of its queue. They are made under the queue's row lock, as is the birth of a group: otherwise a lane could be born without a
--- reader. Of a queue that is gone nothing is returned.
-CREATE OR REPLACE FUNCTION fairlane.born(p_shard int, p_queues bigint[], p_names text[], p_make boolean, p_now timestamptz)
+-- The named partitions, each with its queue. With p_make, missing ones are created with a cursor for every group of their queue,
+-- under the lock of the queue. Groups are created under the same lock, so no lane can lack its cursor. Partitions of deleted
+-- queues are left out.
+CREATE OR REPLACE FUNCTION fairlane.ensure_partitions(p_queues bigint[], p_names text[], p_make boolean, p_now timestamptz)
 RETURNS TABLE (id bigint, queue_id bigint, name text)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
@@ -92,7 +92,7 @@ BEGIN
         SELECT array_agg(DISTINCT w.queue_id) INTO v_missing
         FROM unnest(p_queues, p_names) w(queue_id, name)
         LEFT JOIN LATERAL (SELECT p.id FROM fairlane.partitions p
-                           WHERE p.shard = p_shard AND p.queue_id = w.queue_id AND p.name = w.name LIMIT 1) x ON true
+                           WHERE p.queue_id = w.queue_id AND p.name = w.name LIMIT 1) x ON true
         WHERE x.id IS NULL;
     END IF;
     IF v_missing IS NOT NULL THEN
@@ -102,63 +102,63 @@ BEGIN
         FROM (SELECT DISTINCT w.queue_id, w.name FROM unnest(p_queues, p_names) w(queue_id, name)
               CROSS JOIN LATERAL (SELECT q.id FROM fairlane.queues q WHERE q.id = w.queue_id LIMIT 1) q
               LEFT JOIN LATERAL (SELECT p.id FROM fairlane.partitions p
-                                 WHERE p.shard = p_shard AND p.queue_id = w.queue_id AND p.name = w.name LIMIT 1) x ON true
+                                 WHERE p.queue_id = w.queue_id AND p.name = w.name LIMIT 1) x ON true
               WHERE x.id IS NULL) n;
-        INSERT INTO fairlane.partitions (shard, queue_id, name, created_at, last_at)
-        SELECT p_shard, n.queue_id, n.name, t, t FROM unnest(v_queues, v_names) n(queue_id, name);
-        INSERT INTO fairlane.cursors (shard, partition_id, group_id, committed)
-        SELECT p_shard, x.id, g.id, 0 FROM unnest(v_queues, v_names) n(queue_id, name)
+        INSERT INTO fairlane.partitions (queue_id, name, created_at, last_at)
+        SELECT n.queue_id, n.name, t, t FROM unnest(v_queues, v_names) n(queue_id, name);
+        INSERT INTO fairlane.cursors (partition_id, group_id, committed)
+        SELECT x.id, g.id, 0 FROM unnest(v_queues, v_names) n(queue_id, name)
         JOIN fairlane.groups g ON g.queue_id = n.queue_id
         CROSS JOIN LATERAL (SELECT p.id FROM fairlane.partitions p
-                            WHERE p.shard = p_shard AND p.queue_id = n.queue_id AND p.name = n.name LIMIT 1) x;
+                            WHERE p.queue_id = n.queue_id AND p.name = n.name LIMIT 1) x;
     END IF;
     RETURN QUERY
     SELECT x.id, w.queue_id, w.name
     FROM unnest(p_queues, p_names) w(queue_id, name)
     CROSS JOIN LATERAL (SELECT p.id FROM fairlane.partitions p
-                        WHERE p.shard = p_shard AND p.queue_id = w.queue_id AND p.name = w.name LIMIT 1) x;
+                        WHERE p.queue_id = w.queue_id AND p.name = w.name LIMIT 1) x;
 END $$;
 
--- Lets the lanes of a partition count as if they had waited so much longer, also those that are ready now.
-CREATE OR REPLACE FUNCTION fairlane.set_priority(p_shard int, p_partition bigint, p_lead interval, p_now timestamptz) RETURNS boolean
+-- Makes the lanes of a partition count as if they had waited this much longer, including ready ones.
+CREATE OR REPLACE FUNCTION fairlane.set_priority(p_partition bigint, p_lead interval, p_now timestamptz) RETURNS boolean
 LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz;
     v_before interval;
 BEGIN
-    SELECT p.priority_lead INTO v_before FROM fairlane.partitions p WHERE p.shard = p_shard AND p.id = p_partition FOR NO KEY UPDATE;
+    SELECT p.priority_lead INTO v_before FROM fairlane.partitions p WHERE p.id = p_partition FOR NO KEY UPDATE;
     IF v_before IS DISTINCT FROM p_lead AND v_before IS NOT NULL THEN
-        UPDATE fairlane.partitions p SET priority_lead = p_lead WHERE p.shard = p_shard AND p.id = p_partition;
-        PERFORM 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = p_partition ORDER BY k.group_id FOR UPDATE;
+        UPDATE fairlane.partitions p SET priority_lead = p_lead WHERE p.id = p_partition;
+        PERFORM 1 FROM fairlane.cursors k WHERE k.partition_id = p_partition ORDER BY k.group_id FOR UPDATE;
         t := coalesce(p_now, clock_timestamp());
         UPDATE fairlane.cursors k SET ready_at = k.ready_at + v_before - p_lead
-        WHERE k.shard = p_shard AND k.partition_id = p_partition AND k.lease IS NULL AND k.ready_at <= least(t, t - v_before + p_lead);
+        WHERE k.partition_id = p_partition AND k.lease IS NULL AND k.ready_at <= least(t, t - v_before + p_lead);
     END IF;
     RETURN v_before IS NOT NULL;
 END $$;
 
--- Messages of a queue in one shard that some group that counts has not finished, all retained ones while it has no group; and those that
--- wait in open operations, whose places are taken.
-CREATE OR REPLACE FUNCTION fairlane.unfinished(p_shard int, p_queue bigint) RETURNS bigint
+-- Messages of a queue that some counting group has not finished, or all retained ones without a group, plus the messages of open
+-- operations, which reserve capacity.
+CREATE OR REPLACE FUNCTION fairlane.count_unfinished(p_queue bigint) RETURNS bigint
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(sum(p.head - m.done - h.holes
-                        + CASE WHEN m.unordered THEN fairlane.in_flight(p_shard, p.id, m.done) ELSE 0 END), 0)::bigint
+                        + CASE WHEN m.unordered THEN fairlane.in_flight(p.id, m.done) ELSE 0 END), 0)::bigint
          + (SELECT coalesce(sum(l.messages), 0)::bigint FROM fairlane.operation_backlogs l
-            WHERE l.shard = p_shard AND l.queue_id = p_queue)
+            WHERE l.queue_id = p_queue)
     FROM fairlane.partitions p
     CROSS JOIN LATERAL (SELECT coalesce(min(greatest(c.committed, c.claimed)), p.start) AS done, bool_or(c.claimed > 0) AS unordered
                         FROM fairlane.counting c
-                        WHERE c.shard = p_shard AND c.partition_id = p.id) m
+                        WHERE c.partition_id = p.id) m
     CROSS JOIN LATERAL (SELECT count(*) AS holes FROM fairlane.skips s
-                        WHERE s.shard = p_shard AND s.partition_id = p.id AND s.position >= m.done AND s.group_id = 0) h
-    WHERE p.shard = p_shard AND p.queue_id = p_queue;
+                        WHERE s.partition_id = p.id AND s.position >= m.done AND s.group_id = 0) h
+    WHERE p.queue_id = p_queue;
 $$;
 
--- Lanes of a queue in one shard are ready at once if they are stopped, or sleep no longer than the delay and window that the queue
--- had so far could let them: the pop that meets them decides by what holds now. Longer sleeps are those that a failure asked for.
--- The caller holds the cursors, since before this statement: a pop in flight that puts a lane off is over, and seen here.
-CREATE OR REPLACE FUNCTION fairlane.wake(p_shard int, p_queue bigint, p_delay int, p_window int, p_now timestamptz) RETURNS void
+-- Makes lanes of a queue ready at once if they are stopped, or sleep no longer than the previous delay and window of the queue
+-- allow: the next pop decides by the current options. Longer sleeps come from failures. The caller locked the cursors before this
+-- statement, so pops in flight that postponed a lane have ended and are visible here.
+CREATE OR REPLACE FUNCTION fairlane.wake(p_queue bigint, p_delay int, p_window int, p_now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -166,16 +166,16 @@ DECLARE
 BEGIN
     UPDATE fairlane.cursors k SET ready_at = t
     FROM fairlane.partitions p
-    WHERE p.shard = p_shard AND p.queue_id = p_queue
-      AND k.shard = p_shard AND k.partition_id = p.id AND k.lease IS NULL AND k.ready_at > t
+    WHERE p.queue_id = p_queue
+      AND k.partition_id = p.id AND k.lease IS NULL AND k.ready_at > t
       AND (k.ready_at = fairlane.never()
            OR k.ready_at <= greatest(p.last_at + make_interval(secs => p_window),
-                                     fairlane.due_at(p_shard, p.id, k.committed, make_interval(secs => p_delay))));
+                                     fairlane.due_at(p.id, k.committed, make_interval(secs => p_delay))));
 END $$;
 
--- Takes out all messages of a queue's partitions in one shard, and forgets their ids; how many. p_partition 0 means all partitions.
--- The caller holds their segments, then the queue, and counts its depth anew.
-CREATE OR REPLACE FUNCTION fairlane.clear(p_shard int, p_queue bigint, p_partition bigint) RETURNS bigint
+-- Deletes all messages of a queue's partitions, and their ids. Returns their number. p_partition 0 means all partitions. The
+-- caller has locked their segments, then the queue, and recounts its depth.
+CREATE OR REPLACE FUNCTION fairlane.clear(p_queue bigint, p_partition bigint) RETURNS bigint
 LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
@@ -184,35 +184,35 @@ DECLARE
 BEGIN
     SELECT array_agg(x.id), sum(x.head - x.start) INTO v_ids, v_cleared
     FROM (SELECT p.id, p.head, p.start FROM fairlane.partitions p
-          WHERE p.shard = p_shard AND p.queue_id = p_queue AND (p_partition = 0 OR p.id = p_partition)
+          WHERE p.queue_id = p_queue AND (p_partition = 0 OR p.id = p_partition)
           ORDER BY p.id FOR NO KEY UPDATE) x;
     IF v_ids IS NULL THEN
         RETURN 0;
     END IF;
-    PERFORM 1 FROM fairlane.cursors k WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids)
+    PERFORM 1 FROM fairlane.cursors k WHERE k.partition_id = ANY (v_ids)
     ORDER BY k.partition_id, k.group_id FOR UPDATE;
     UPDATE fairlane.cursors k
     SET committed = p.head, claimed = 0, ready_at = NULL, lease = NULL, last_lease = NULL, probe_until = 0, failing = false
     FROM fairlane.partitions p
-    WHERE k.shard = p_shard AND k.partition_id = ANY (v_ids) AND p.shard = p_shard AND p.id = k.partition_id;
-    DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = ANY (v_ids);
-    DELETE FROM fairlane.claims c WHERE c.shard = p_shard AND c.partition_id = ANY (v_ids);
+    WHERE k.partition_id = ANY (v_ids) AND p.id = k.partition_id;
+    DELETE FROM fairlane.failures f WHERE f.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.claims c WHERE c.partition_id = ANY (v_ids);
     v_cleared := v_cleared - (
-        SELECT count(*) FROM fairlane.skips x JOIN fairlane.partitions p ON p.shard = x.shard AND p.id = x.partition_id
-        WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids) AND x.group_id = 0 AND x.position >= p.start);
-    DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = ANY (v_ids);
-    PERFORM fairlane.clear_scheduled(p_shard, v_ids);
-    INSERT INTO fairlane.trims (shard, partition_id, cleared)
-    SELECT p.shard, p.id, p.head FROM fairlane.partitions p
-    WHERE p.shard = p_shard AND p.id = ANY (v_ids)
+        SELECT count(*) FROM fairlane.skips x JOIN fairlane.partitions p ON p.id = x.partition_id
+        WHERE x.partition_id = ANY (v_ids) AND x.group_id = 0 AND x.position >= p.start);
+    DELETE FROM fairlane.skips x WHERE x.partition_id = ANY (v_ids);
+    PERFORM fairlane.clear_scheduled(v_ids);
+    INSERT INTO fairlane.trims (partition_id, cleared)
+    SELECT p.id, p.head FROM fairlane.partitions p
+    WHERE p.id = ANY (v_ids)
       AND (p.start < p.head
-           OR EXISTS (SELECT 1 FROM fairlane.deleted_ids d WHERE d.shard = p_shard AND d.partition_id = p.id))
-    ON CONFLICT (shard, partition_id) DO UPDATE SET cleared = excluded.cleared;
-    UPDATE fairlane.partitions p SET start = p.head WHERE p.shard = p_shard AND p.id = ANY (v_ids) AND p.start < p.head;
-    -- When nobody uses them any more they go.
-    INSERT INTO fairlane.expiries (shard, partition_id, queue_id, due_at)
-    SELECT p.shard, p.id, p.queue_id, p.last_at + interval '30 days' FROM fairlane.partitions p
-    WHERE p.shard = p_shard AND p.id = ANY (v_ids)
+           OR EXISTS (SELECT 1 FROM fairlane.deleted_ids d WHERE d.partition_id = p.id))
+    ON CONFLICT (partition_id) DO UPDATE SET cleared = excluded.cleared;
+    UPDATE fairlane.partitions p SET start = p.head WHERE p.id = ANY (v_ids) AND p.start < p.head;
+    -- Unused partitions are removed later.
+    INSERT INTO fairlane.expiries (partition_id, queue_id, due_at)
+    SELECT p.id, p.queue_id, p.last_at + interval '30 days' FROM fairlane.partitions p
+    WHERE p.id = ANY (v_ids)
     ON CONFLICT DO NOTHING;
     RETURN v_cleared;
 END $$;

@@ -1,11 +1,14 @@
--- `pop` for an unordered queue, with the same arguments and rows; `o` are the queue's options, whose row the caller holds if it is limited.
--- A lane serves one claim after the other. It is waited for only by who holds no other: a lane that is locked is not empty.
+-- `pop` for an unordered queue, with the same arguments and rows. `o` has the queue's options, whose row the caller has locked if
+-- it is limited. A lane serves one claim after another. Only a session without other locks waits for a lane, because a locked
+-- lane is not empty.
 CREATE OR REPLACE FUNCTION fairlane.pop_unordered(
-    p_shard int, p_queue bigint, p_group bigint, p_tokens uuid[], p_batch int[], p_lanes int[], p_auto_ack boolean,
+    p_queue bigint, p_group bigint, p_tokens uuid[], p_batch int[], p_lanes int[], p_auto_ack boolean,
     p_lease_seconds int, p_partition bigint, p_from timestamptz, p_bytes_max bigint, p_forgiving boolean, p_now timestamptz,
     o jsonb
-) RETURNS TABLE (claim int, partition_id bigint, name text, first bigint, upto bigint, attempts int,
-                 lease_ends_at bytea, seg_first bigint, at bytea, checksum bigint, ends bytea, body bytea, seen timestamptz)
+) RETURNS TABLE (claim int, partition_id bigint, name text, first bigint, upto bigint, attempts int, lease_ends_at bytea,
+                 segment_first bigint, created_at bytea, checksum bigint, ends bytea, body bytea,
+                 gone boolean, not_ready int, expired bigint, leases_lost bigint, dead_lettered bigint, popped_at bytea, next_at bytea,
+                 scan_from timestamptz)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
@@ -31,7 +34,7 @@ DECLARE
     v_look int;
     v_fresh bigint;              -- where what this call takes of this lane begins
     v_full boolean;
-    v_empty bigint := 0;
+    v_empty int := 0;
     v_front bigint;
     v_upto bigint;
     v_head bigint;
@@ -60,14 +63,14 @@ BEGIN
         INTO v_ids, v_again, v_seen
         FROM (SELECT x.id, min(x.at) AS at, min(x.ready_at) AS ready_at, bool_or(x.ready_at IS NULL) AS again FROM (
                   (SELECT k.partition_id AS id, k.ready_at AS at, k.ready_at FROM fairlane.cursors k
-                   WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at <= t AND k.ready_at >= p_from
+                   WHERE k.group_id = p_group AND k.ready_at <= t AND k.ready_at >= p_from
                    ORDER BY k.ready_at LIMIT least(1000, (SELECT sum(n) FROM unnest(p_lanes) n)))
                   UNION ALL
                   (SELECT f.partition_id, f.due_at, NULL FROM fairlane.failures f
-                   WHERE f.shard = p_shard AND f.group_id = p_group AND f.due_at <= t ORDER BY f.due_at LIMIT 1000)
+                   WHERE f.group_id = p_group AND f.due_at <= t ORDER BY f.due_at LIMIT 1000)
                   UNION ALL
                   (SELECT m.partition_id, m.ends_at, NULL FROM fairlane.claims m
-                   WHERE m.shard = p_shard AND m.group_id = p_group AND m.ends_at <= t ORDER BY m.ends_at LIMIT 1000)) x
+                   WHERE m.group_id = p_group AND m.ends_at <= t ORDER BY m.ends_at LIMIT 1000)) x
               GROUP BY x.id) y;
     END IF;
     <<rounds>>
@@ -76,30 +79,30 @@ BEGIN
             EXIT rounds WHEN v_claim > v_claims;
             IF v_round = 1 AND p_partition = 0 THEN
                 SELECT k.* INTO c FROM fairlane.cursors k
-                WHERE k.shard = p_shard AND k.partition_id = v_ids[i] AND k.group_id = p_group FOR UPDATE SKIP LOCKED;
+                WHERE k.partition_id = v_ids[i] AND k.group_id = p_group FOR UPDATE SKIP LOCKED;
             ELSE
                 SELECT k.* INTO c FROM fairlane.cursors k
-                WHERE k.shard = p_shard AND k.partition_id = v_ids[i] AND k.group_id = p_group FOR UPDATE;
+                WHERE k.partition_id = v_ids[i] AND k.group_id = p_group FOR UPDATE;
             END IF;
             CONTINUE WHEN NOT FOUND;
             v_got := true;
             SELECT x.head, x.start, x.name, x.message_bytes_max, x.paused_at, x.priority_lead INTO p FROM fairlane.partitions x
-            WHERE x.shard = p_shard AND x.id = c.partition_id;
+            WHERE x.id = c.partition_id;
             IF c.parked OR p.paused_at IS NOT NULL THEN
                 UPDATE fairlane.cursors k SET ready_at = fairlane.never()
-                WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = p_group AND k.ready_at <= t;
+                WHERE k.partition_id = c.partition_id AND k.group_id = p_group AND k.ready_at <= t;
                 CONTINUE;
             END IF;
             IF v_again[i] THEN
                 IF NOT p_forgiving THEN
                     v_lost := v_lost + (SELECT count(DISTINCT x.token) FROM (
-                        SELECT m.token FROM fairlane.claims m WHERE m.shard = p_shard AND m.group_id = p_group
+                        SELECT m.token FROM fairlane.claims m WHERE m.group_id = p_group
                            AND m.partition_id = c.partition_id AND m.ends_at <= t
                         UNION ALL
-                        SELECT f.token FROM fairlane.failures f WHERE f.shard = p_shard AND f.group_id = p_group
+                        SELECT f.token FROM fairlane.failures f WHERE f.group_id = p_group
                            AND f.partition_id = c.partition_id AND f.token IS NOT NULL AND f.due_at <= t) x);
                 END IF;
-                PERFORM fairlane.take_back(p_shard, c.partition_id, p_group, NULL, p_forgiving, t);
+                PERFORM fairlane.return_claims(c.partition_id, p_group, NULL, p_forgiving, t);
             END IF;
             v_front := greatest(c.committed, c.claimed);
             v_failing := c.failing;
@@ -116,18 +119,18 @@ BEGIN
                     v_due := false;
                     v_look := v_batch;
                     FOR s IN SELECT f.position, f.attempts, f.alone, coalesce(f.retry_limit, v_retries) AS retries FROM fairlane.failures f
-                             WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group
+                             WHERE f.partition_id = c.partition_id AND f.group_id = p_group
                                AND f.due_at <= t AND f.token IS NULL ORDER BY f.position LIMIT v_batch
                     LOOP
                         v_look := v_look - 1;
                         v_due := v_due OR v_look = 0 OR (s.alone AND v_has);
                         IF s.position < p.start THEN
-                            DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
+                            DELETE FROM fairlane.failures f WHERE f.partition_id = c.partition_id
                                                               AND f.group_id = p_group AND f.position = s.position;
                             CONTINUE;
                         END IF;
                         IF s.attempts > s.retries THEN
-                            PERFORM fairlane.dead_letter(p_shard, p_queue, c.partition_id, p_group, s.position, NULL, t);
+                            PERFORM fairlane.dead_letter(p_queue, c.partition_id, p_group, s.position, NULL, t);
                             v_dead := v_dead + 1;
                             v_died := v_died + 1;
                             f_first := f_first || s.position;
@@ -136,14 +139,14 @@ BEGIN
                         END IF;
                         CONTINUE WHEN s.alone AND v_has;
                         IF p_auto_ack THEN
-                            DELETE FROM fairlane.failures f WHERE f.shard = p_shard AND f.partition_id = c.partition_id
+                            DELETE FROM fairlane.failures f WHERE f.partition_id = c.partition_id
                                                               AND f.group_id = p_group AND f.position = s.position;
                             f_first := f_first || s.position;
                             f_upto := f_upto || s.position + 1;
                         ELSE
                             v_token := p_tokens[v_claim];
                             UPDATE fairlane.failures f SET token = v_token, due_at = t_end
-                            WHERE f.shard = p_shard AND f.partition_id = c.partition_id AND f.group_id = p_group
+                            WHERE f.partition_id = c.partition_id AND f.group_id = p_group
                               AND f.position = s.position;
                         END IF;
                         l_claim := l_claim || v_claim;
@@ -163,23 +166,23 @@ BEGIN
                     v_due := v_due OR v_full;
                 END IF;
                 IF NOT v_full AND v_failing THEN
-                    -- Messages that are not delivered are passed; those that this group gave up on are finished now.
-                    WHILE v_front < p.head AND fairlane.next_skip(p_shard, c.partition_id, p_group, v_front) = v_front LOOP
-                        IF EXISTS (SELECT 1 FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = c.partition_id
+                    -- Messages that are not delivered are skipped. Those that this group has dead-lettered are finished now.
+                    WHILE v_front < p.head AND fairlane.next_skip(c.partition_id, p_group, v_front) = v_front LOOP
+                        IF EXISTS (SELECT 1 FROM fairlane.skips x WHERE x.partition_id = c.partition_id
                                    AND x.position = v_front AND x.group_id = p_group) THEN
                             f_first := f_first || v_front;
                             f_upto := f_upto || v_front + 1;
                         END IF;
                         v_front := v_front + 1;
                     END LOOP;
-                    DELETE FROM fairlane.skips x WHERE x.shard = p_shard AND x.partition_id = c.partition_id
+                    DELETE FROM fairlane.skips x WHERE x.partition_id = c.partition_id
                                                    AND x.group_id = p_group AND x.position < v_front;
                 END IF;
                 IF NOT v_full AND v_front < p.head THEN
                     v_upto := least(p.head, v_front + v_batch, CASE WHEN v_failing THEN
-                                    fairlane.next_skip(p_shard, c.partition_id, p_group, v_front) END);
+                                    fairlane.next_skip(c.partition_id, p_group, v_front) END);
                     IF (v_upto - v_front) * p.message_bytes_max > v_bytes THEN
-                        v_upto := fairlane.fitting(p_shard, c.partition_id, v_front, v_upto, v_bytes);
+                        v_upto := fairlane.batch_end(c.partition_id, v_front, v_upto, v_bytes);
                     END IF;
                     IF p_auto_ack THEN
                         f_first := f_first || v_front;
@@ -213,36 +216,37 @@ BEGIN
             END LOOP;
             v_ready := t - p.priority_lead;
             IF v_front >= p.head THEN
-                -- Only who holds the partition may declare a lane empty; otherwise it stays ready and is looked at again.
+                -- A lane may be declared empty only under the lock of its partition. Otherwise it stays ready and is checked
+                -- again.
                 v_head := NULL;
                 IF c.ready_at IS NOT NULL THEN
                     SELECT x.head INTO v_head FROM fairlane.partitions x
-                    WHERE x.shard = p_shard AND x.id = c.partition_id FOR NO KEY UPDATE SKIP LOCKED;
+                    WHERE x.id = c.partition_id FOR NO KEY UPDATE SKIP LOCKED;
                 END IF;
                 v_ready := CASE WHEN c.ready_at IS NULL OR v_head <= v_front THEN NULL ELSE t - p.priority_lead END;
                 v_empty := v_empty + (v_ready IS NULL AND c.ready_at IS NOT NULL)::int;
             END IF;
             IF f_first <> '{}' AND v_limited THEN
-                v_freed := v_freed + fairlane.freed(p_shard, c.partition_id, p_group, f_first, f_upto);
+                v_freed := v_freed + fairlane.count_freed(c.partition_id, p_group, f_first, f_upto);
             ELSIF f_first <> '{}' AND EXISTS (SELECT 1 FROM fairlane.queues q WHERE q.id = p_queue
                                               AND (q.options ->> 'max_size')::bigint > 0) THEN
                 RAISE EXCEPTION 'queue % got a max_size meanwhile', p_queue USING ERRCODE = 'serialization_failure';
             END IF;
-            -- Where nothing was finished the cursor stays.
+            -- If nothing was finished, the cursor stays.
             v_committed := CASE WHEN v_again[i] OR v_failing OR p_auto_ack
-                                THEN fairlane.watermark(p_shard, c.partition_id, p_group, c.committed, coalesce(v_fresh, v_front)) END;
-            v_failing := v_failing AND fairlane.next_skip(p_shard, c.partition_id, p_group, v_front) IS NOT NULL;
+                                THEN fairlane.watermark(c.partition_id, p_group, c.committed, coalesce(v_fresh, v_front)) END;
+            v_failing := v_failing AND fairlane.next_skip(c.partition_id, p_group, v_front) IS NOT NULL;
             UPDATE fairlane.cursors k
             SET claimed = v_front, ready_at = v_ready, dead = k.dead + v_dead, committed = coalesce(v_committed, k.committed),
-                failing = v_failing, leased_at = t
-            WHERE k.shard = p_shard AND k.partition_id = c.partition_id AND k.group_id = p_group;
+                failing = v_failing, leased_at = greatest(k.leased_at, t)  -- A time ahead of the clock stays for repair_wakes.
+            WHERE k.partition_id = c.partition_id AND k.group_id = p_group;
             EXIT rounds WHEN v_round = 2;
         END LOOP;
         EXIT WHEN v_got;
     END LOOP;
     IF l_fresh <> '{}' AND NOT p_auto_ack THEN
-        INSERT INTO fairlane.claims (shard, partition_id, group_id, first_pos, upto, token, ends_at)
-        SELECT p_shard, l.id, p_group, l.first, l.upto, p_tokens[l.claim], t_end
+        INSERT INTO fairlane.claims (partition_id, group_id, first_pos, upto, token, ends_at)
+        SELECT l.id, p_group, l.first, l.upto, p_tokens[l.claim], t_end
         FROM unnest(l_claim, l_partition, l_first, l_upto, l_fresh) l(claim, id, first, upto, fresh) WHERE l.fresh;
     END IF;
     IF v_freed > 0 THEN
@@ -251,25 +255,40 @@ BEGIN
 
     RETURN QUERY
     SELECT l.claim, l.id, l.name, l.first, l.upto, l.attempts, timestamptz_send(t_end), g.first_pos,
-           timestamptz_send(g.created_at), g.checksum, array_send(g.ends), g.body, NULL::timestamptz
+           timestamptz_send(g.created_at), g.checksum, array_send(g.ends), g.body,
+           NULL::boolean, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bytea, NULL::bytea, NULL::timestamptz
     FROM unnest(l_claim, l_partition, l_name, l_first, l_upto, l_attempts) l(claim, id, name, first, upto, attempts)
     CROSS JOIN LATERAL (
         SELECT x.first_pos, x.created_at, x.checksum, x.ends, x.body FROM fairlane.segments x
-        WHERE x.shard = p_shard AND x.partition_id = l.id AND x.first_pos < l.upto
+        WHERE x.partition_id = l.id AND x.first_pos < l.upto
           AND x.first_pos >= (SELECT max(y.first_pos) FROM fairlane.segments y
-                              WHERE y.shard = p_shard AND y.partition_id = l.id AND y.first_pos <= l.first)
+                              WHERE y.partition_id = l.id AND y.first_pos <= l.first)
         ORDER BY x.first_pos
     ) g;
 
     IF v_claim <= v_claims THEN
         t_next := least(
-            (SELECT k.ready_at FROM fairlane.cursors k WHERE k.shard = p_shard AND k.group_id = p_group AND k.ready_at > t
+            (SELECT k.ready_at FROM fairlane.cursors k WHERE k.group_id = p_group AND k.ready_at > t
              AND k.ready_at < fairlane.never() AND p_partition IN (0, k.partition_id) ORDER BY k.ready_at LIMIT 1),
-            (SELECT f.due_at FROM fairlane.failures f WHERE f.shard = p_shard AND f.group_id = p_group AND f.due_at > t
+            (SELECT f.due_at FROM fairlane.failures f WHERE f.group_id = p_group AND f.due_at > t
              AND p_partition IN (0, f.partition_id) ORDER BY f.due_at LIMIT 1),
-            (SELECT m.ends_at FROM fairlane.claims m WHERE m.shard = p_shard AND m.group_id = p_group AND m.ends_at > t
+            (SELECT m.ends_at FROM fairlane.claims m WHERE m.group_id = p_group AND m.ends_at > t
              AND p_partition IN (0, m.partition_id) ORDER BY m.ends_at LIMIT 1));
     END IF;
-    RETURN QUERY SELECT 0, 0::bigint, NULL::text, 0::bigint, v_empty, 0, timestamptz_send(t), v_lost, timestamptz_send(t_next),
-                        v_died, NULL::bytea, NULL::bytea, coalesce(v_seen, t);
+    RETURN QUERY SELECT * FROM fairlane.pop_summary(false, v_empty, 0, v_lost, v_died, t, t_next, coalesce(v_seen, t));
 END $$;
+
+-- The summary row of a pop.
+CREATE OR REPLACE FUNCTION fairlane.pop_summary(
+    p_gone boolean, p_not_ready int, p_expired bigint, p_leases_lost bigint, p_dead_lettered bigint, p_popped_at timestamptz,
+    p_next_at timestamptz, p_scan_from timestamptz
+) RETURNS TABLE (claim int, partition_id bigint, name text, first bigint, upto bigint, attempts int, lease_ends_at bytea,
+                 segment_first bigint, created_at bytea, checksum bigint, ends bytea, body bytea,
+                 gone boolean, not_ready int, expired bigint, leases_lost bigint, dead_lettered bigint, popped_at bytea, next_at bytea,
+                 scan_from timestamptz)
+LANGUAGE sql STABLE AS $$
+    SELECT NULL::int, NULL::bigint, NULL::text, NULL::bigint, NULL::bigint, NULL::int, NULL::bytea,
+           NULL::bigint, NULL::bytea, NULL::bigint, NULL::bytea, NULL::bytea,
+           p_gone, p_not_ready, p_expired, p_leases_lost, p_dead_lettered, timestamptz_send(p_popped_at), timestamptz_send(p_next_at),
+           p_scan_from;
+$$;

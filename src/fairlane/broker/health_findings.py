@@ -1,0 +1,352 @@
+"""Findings: problems that need attention, each as a sentence, with a dashboard page and an action that may fix it.
+
+Nothing is checked until findings are requested, and checks read index entries of problems only. Counts over all lanes
+and facts about the whole database are cached for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
+
+from fairlane.broker.flags import PUSHES_PAUSED
+from fairlane.broker.messages import BY_HAND
+from fairlane.broker.resource import Resource
+from fairlane.errors import FairlaneError
+from fairlane.model.moment import Moment, moment_or_none
+from fairlane.model.names import DEFAULT_TENANT, QUEUE_MODE
+from fairlane.runtime.clock import wall_clock
+from fairlane.wire.dead_letters import DlqErrorsQuery
+from fairlane.wire.monitoring import Action, Finding, Severity
+
+if TYPE_CHECKING:
+    from fairlane.broker.dead_letters import DeadLetters
+    from fairlane.broker.engine import TenantScope
+    from fairlane.broker.queues import Queues
+    from fairlane.broker.schedules import Schedules
+    from fairlane.broker.status import Status
+    from fairlane.broker.webhooks import Webhooks
+
+_ANSWER_SECONDS: Final = 3.0
+_LANES_MAX: Final = 5000
+_UNREAD_SECONDS: Final = 300
+"""Age of the oldest message after which a group that pops nothing counts as stopped."""
+_STUCK_SECONDS: Final = 60
+_LATE_SECONDS: Final = 60
+_LATELY_SECONDS: Final = 300
+_ERRORS_MAX: Final = 1000
+_REPORT_SECONDS: Final = 30.0
+_PINNED_SECONDS: Final = 600
+_DEAD_ROWS_MIN: Final = 1_000_000
+_DISK_SHARE: Final = 20
+_SHOWN_MAX: Final = 10
+"""Largest number of findings of one kind. The rest is only counted."""
+_RESUME_PUSHES: Final = {"pushes": False}
+_WORST: Final = ("critical", "warning", "notice")
+_CRITICAL: Final = ("lanes_stopped", "operations_failed", "disk_full", "hook_unavailable", "store_away")
+_SEVERITIES: Final[dict[str, Severity]] = {**dict.fromkeys(_CRITICAL, "critical"), "bloat": "notice"}
+"""Severity by the kind of finding. The default is warning."""
+
+
+class Findings(Resource):
+    def __init__(
+        self,
+        scope: TenantScope,
+        status: Status,
+        queues: Queues,
+        dead_letters: DeadLetters,
+        schedules: Schedules,
+        webhooks: Webhooks,
+    ) -> None:
+        super().__init__(scope)
+        self._status = status
+        self._queues = queues
+        self._all_dead_letters = dead_letters
+        self._all_schedules = schedules
+        self._all_webhooks = webhooks
+        self._report: dict[str, Any] = {}
+        self._report_until = 0.0
+        self._counted: list[Finding] = []
+        """Findings of the last check that the store answered in time."""
+        self._counted_at: float | None = None
+
+    async def all(self) -> list[Finding]:
+        """Return the current findings, most severe first."""
+        found = [*self._journal(), *await self._webhooks()]
+        if not any(one.kind == "store_away" for one in found):
+            found += await self._stored()
+        found.sort(key=lambda one: (_WORST.index(one.severity), one.kind, one.since or 0))
+        return found
+
+    async def _stored(self) -> list[Finding]:
+        """Return the findings read from the store, or one that says why the store cannot be read."""
+        operator = self._tenant == DEFAULT_TENANT
+        looks: list[Callable[[], Awaitable[list[Finding]]]] = [
+            self._lanes,
+            self._dead_letters,
+            self._operations,
+            self._groups,
+            self._unread,
+            self._leases,
+            self._schedules,
+            *([self._database] if operator else ()),
+        ]
+        counted: list[Finding] = []
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                for look in looks:
+                    counted += await look()
+        except (FairlaneError, TimeoutError) as error:
+            return await self._uncounted(error)
+        self._counted, self._counted_at = counted, time.monotonic()
+        return counted
+
+    async def _uncounted(self, error: Exception) -> list[Finding]:
+        """Return why the store could not be checked. A slow store is not unavailable, and its last findings stay."""
+        if isinstance(error, TimeoutError) and await self._status.healthy():
+            known = self._counted_at
+            rest = "" if known is None else f" The rest was counted {_span(time.monotonic() - known)} ago."
+            sentence = f"What needs you could not be counted in {_ANSWER_SECONDS:g} s: the store is slow.{rest}"
+            return [_finding("store_slow", sentence, _page("system")), *self._counted]
+        why = self._engine.write_router.health.why if isinstance(error, TimeoutError) else str(error)
+        return [_store_away(f"The store is away: {why or 'it does not answer in time'}.")]
+
+    async def _lanes(self) -> list[Finding]:
+        names = {queue.id: queue.name for queue in await self._queues.all()}
+        lanes = await self._store.statistics.stopped(list(names), limit=_LANES_MAX)
+        counts = Counter((one.queue_id, one.group) for one in lanes)
+        first = {(one.queue_id, one.group): one for one in reversed(lanes)}
+        found = []
+        for key, count in counts.most_common(_SHOWN_MAX):
+            one, queue = first[key], names[key[0]]
+            more, verb = (f" and {count - 1} more", "are") if count > 1 else ("", "is")
+            how = "parked" if one.parked else "blocked"
+            why = f"; its message failed with {one.error!r:.200}" if one.error else ""
+            page = _page("queues", queue, group=one.group, state=how)
+            if count == 1:
+                page = _page("queues", queue, "partitions", one.partition, group=one.group)
+            label = "Resume the lane" if count == 1 else "Resume the lanes"
+            which = {"partition": one.partition} if count == 1 else {"lanes": True}
+            body = {"group": one.group, **which}
+            sentence = f"Partition {one.partition!r} of {queue!r}{more} {verb} {how} for {_group(one.group)}{why}."
+            found.append(
+                _finding(
+                    "lanes_stopped",
+                    sentence,
+                    page,
+                    queue=queue,
+                    group=one.group,
+                    partition=one.partition if count == 1 else None,
+                    count=count,
+                    since=moment_or_none(one.failed_at),
+                    action=Action(label=label, method="POST", path=_path("queues", queue, "resume"), body=body),
+                )
+            )
+        return found
+
+    async def _dead_letters(self) -> list[Finding]:
+        """Return the queues with recent open dead letters. Messages that were dead-lettered by hand do not count."""
+        since = Moment(await self._store.now() - _LATELY_SECONDS * 1_000_000)
+        query = DlqErrorsQuery(since=since, replayed=False, limit=_ERRORS_MAX)
+        errors = [one for one in (await self._all_dead_letters.errors(query)).errors if one.error != BY_HAND]
+        died: Counter[str] = Counter()
+        for one in errors:
+            died[one.queue] += one.count
+        most = {one.queue: one.error for one in reversed(errors)}
+        return [
+            _finding(
+                "dead_letters_growing",
+                f"{_many(count, 'message')} of {queue!r} became {'dead letters' if count > 1 else 'a dead letter'} in "
+                f"the last five minutes, {'most of them ' if count > 1 else ''}with {most[queue]!r:.200}.",
+                _page("dead-letters", queue=queue),
+                queue=queue,
+                count=count,
+                since=since,
+            )
+            for queue, count in died.most_common(_SHOWN_MAX)
+        ]
+
+    async def _operations(self) -> list[Finding]:
+        waiting, failed, stuck = await self._status.operations(stuck_seconds=_STUCK_SECONDS)
+        found = []
+        if failed:
+            sentence = f"{_many(failed, 'operation')} failed: accepted, and not applied. Retry or discard them."
+            found.append(_finding("operations_failed", sentence, _page("operations"), count=failed))
+        if stuck:
+            sentence = f"{_wait(waiting, 'operation')}, and {_many(stuck, 'backlog')} did not move for a minute."
+            found.append(_finding("operations_stuck", sentence, _page("operations"), count=waiting))
+        return found
+
+    async def _groups(self) -> list[Finding]:
+        """Return groups with old messages that are not popped."""
+        now, idle = await self._store.now(), []
+        for queue, one in await self._scope.statistics.groups():
+            options = queue.options
+            unread_micros = (_UNREAD_SECONDS + options.delay_seconds + options.window_seconds) * 1_000_000
+            if one.oldest_at is None or one.leases or one.group.subscription.look:
+                continue
+            if now - max(one.oldest_at, one.taken_at or 0) > unread_micros:
+                idle.append((one.oldest_at, queue, one))
+        return [
+            _finding(
+                "group_stopped",
+                f"T{_group(one.group.name)[1:]} of {queue.name!r} has stopped: {_wait(one.lag, 'message')}, "
+                f"the oldest since {_span((now - oldest_at) / 1e6)}, and nobody takes any.",
+                _page("queues", queue.name, group=one.group.name),
+                queue=queue.name,
+                group=one.group.name,
+                count=one.lag,
+                since=Moment(oldest_at),
+            )
+            for oldest_at, queue, one in sorted(idle, key=lambda entry: entry[0])[:_SHOWN_MAX]
+        ]
+
+    async def _unread(self) -> list[Finding]:
+        """Return queues with old messages that no group ever read, except queues of dead letters."""
+        now, old = await self._store.now(), []
+        counted = await self._scope.statistics.queues()
+        groups = [one for _, one in await self._scope.statistics.groups()]
+        oldest = await self._scope.statistics.oldest(counted, groups)
+        read = {one.group.queue_id for one in groups}
+        for_people = {queue.options.dead_letter_queue for queue, _ in counted}
+        for queue, stats in counted:
+            oldest_at, options = oldest.get(queue.id), queue.options
+            unread_micros = (_UNREAD_SECONDS + options.delay_seconds + options.window_seconds) * 1_000_000
+            if queue.id in read or queue.name in for_people or oldest_at is None or now - oldest_at <= unread_micros:
+                continue
+            old.append((oldest_at, queue.name, stats.unfinished))
+        return [
+            _finding(
+                "queue_unread",
+                f"Nobody has ever read {name!r}: {_wait(count, 'message')}, the oldest since "
+                f"{_span((now - oldest_at) / 1e6)}. Start a consumer, or look whether a producer has its name wrong.",
+                _page("queues", name),
+                queue=name,
+                count=count,
+                since=Moment(oldest_at),
+            )
+            for oldest_at, name, count in sorted(old)[:_SHOWN_MAX]
+        ]
+
+    async def _leases(self) -> list[Finding]:
+        """Return groups with lanes whose leases expire repeatedly."""
+        losing = [one for one in await self._scope.statistics.groups() if one[1].losing]
+        return [
+            _finding(
+                "leases_lost",
+                f"Leases of {_many(one.losing, 'lane')} of {queue.name!r} run out again and again for "
+                f"{_group(one.group.name)}: handlers take longer than the lease, or their workers die.",
+                _page("queues", queue.name, group=one.group.name),
+                queue=queue.name,
+                group=one.group.name,
+                count=one.losing,
+            )
+            for queue, one in sorted(losing, key=lambda one: -one[1].losing)[:_SHOWN_MAX]
+        ]
+
+    async def _schedules(self) -> list[Finding]:
+        late_before = await self._store.now() - _LATE_SECONDS * 1_000_000
+        return [
+            _finding(
+                "schedule_late",
+                f"The schedule {one.name!r} should have ticked and did not"
+                + (f": its message is refused: {one.refused}." if one.refused else "."),
+                _page("schedules"),
+                queue=one.queue,
+                since=one.next_at,
+                action=Action(label="Run it now", method="POST", path=_path("schedules", one.name, "run")),
+            )
+            for one in await self._all_schedules.late(late_before, limit=_SHOWN_MAX)
+        ]
+
+    async def _database(self) -> list[Finding]:
+        if time.monotonic() >= self._report_until:
+            self._report = await self._store.report()
+            self._report_until = time.monotonic() + _REPORT_SECONDS
+        found = []
+        free, size = self._report.get("diskFreeBytes", 1), self._report.get("diskBytes", 1)
+        if free < size / _DISK_SHARE:
+            sentence = f"The disk of the store is nearly full: {free // 1_000_000} MB of {size // 1_000_000} are free."
+            found.append(_finding("disk_full", sentence, _page("system")))
+        oldest = self._report.get("oldestTransaction")
+        if oldest and oldest["seconds"] > _PINNED_SECONDS:
+            who = f"{oldest['application'] or 'an unnamed application'!r:.80} (pid {oldest['pid']}, {oldest['state']})"
+            harm = "old versions of rows may have to stay while it lasts"
+            sentence = f"A transaction of {who} is open for {_span(oldest['seconds'])} in PostgreSQL: {harm}."
+            found.append(_finding("snapshot_pinned", sentence, _page("system")))
+        for one in self._report.get("tables", ()):
+            if one["deadRows"] > max(_DEAD_ROWS_MIN, 5 * one["liveRows"]):
+                sentence = f"The table {one['name']} has {one['deadRows']} dead rows: autovacuum does not keep up."
+                found.append(_finding("bloat", sentence, _page("system"), count=one["deadRows"]))
+        return found
+
+    def _journal(self) -> list[Finding]:
+        status = self._status.journal()
+        if status is None:
+            return []
+        if not status.store_up:
+            waiting = f"; {_wait(status.messages, 'message')} in the journal" if status.messages else ""
+            why = f": {status.why_not}" if status.why_not else ""
+            away = f"The store is away for {_span(status.away_seconds)}{waiting}{why}."
+            return [_store_away(away, since=wall_clock() - int(status.away_seconds * 1e6))]
+        if status.messages and (status.oldest_seconds or 0) > _STUCK_SECONDS:
+            paused = PUSHES_PAUSED in self._engine.flags.on
+            why = "for pushes are paused" if paused else "though the store is there"
+            resume = Action(label="Resume pushes", method="POST", path=_path("pauses"), body=_RESUME_PUSHES)
+            oldest = f"the oldest for {_span(status.oldest_seconds or 0)}"
+            sentence = f"{_wait(status.messages, 'message')} in the journal, {oldest}, {why}."
+            action = resume if paused else None
+            return [_finding("journal_waiting", sentence, _page("operations"), count=status.messages, action=action)]
+        return []
+
+    async def _webhooks(self) -> list[Finding]:
+        found = []
+        for one in await self._all_webhooks.all():
+            since, page, count = one.last_refused_at, _page("hooks"), one.refused_lately
+            if not one.available:
+                sentence = f"The webhook {one.name!r} answers 503: its secret is missing here, or too short."
+                found.append(_finding("hook_unavailable", sentence, page, since=since))
+            elif count:
+                sentence = f"{_many(count, 'request')} to the webhook {one.name!r} had no good signature lately."
+                found.append(_finding("hook_refused", sentence, page, since=since, count=count))
+        return found[:_SHOWN_MAX]
+
+
+def _store_away(sentence: str, since: int | None = None) -> Finding:
+    return _finding("store_away", sentence, _page("system"), since=moment_or_none(since))
+
+
+def _finding(kind: str, sentence: str, page: str, **more: Any) -> Finding:
+    return Finding(kind=kind, severity=_SEVERITIES.get(kind, "warning"), sentence=sentence, page=page, **more)
+
+
+def _page(*parts: str, **query: str) -> str:
+    asked = f"?{urlencode(query, quote_via=quote)}" if query else ""
+    return "".join(f"/{quote(part, safe='')}" for part in parts) + asked
+
+
+def _path(*parts: str) -> str:
+    return "/api/v1" + _page(*parts)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _wait(count: int, noun: str) -> str:
+    return f"{_many(count, noun)} {'waits' if count == 1 else 'wait'}"
+
+
+def _group(name: str) -> str:
+    return "the queue's own group" if name == QUEUE_MODE else f"the group {name!r}"
+
+
+def _span(seconds: float) -> str:
+    for size, name in ((86_400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= 2 * size:
+            return _many(int(seconds // size), name)
+    return _many(int(seconds), "second")

@@ -1,0 +1,17 @@
+"""Services of a broker process that all tenants share, for the server in front of it."""
+
+from __future__ import annotations
+
+from fairlane.broker.engine import Engine
+
+
+class ProcessServices:
+    def __init__(self, engine: Engine) -> None:
+        self.credentials = engine.credentials
+        self.admission = engine.admission
+        self.telemetry = engine.telemetry
+        self.budget = engine.budget
+        """Bytes of requests and answers in flight."""
+        self.peer_stats = engine.peer_stats
+        self.specs = engine.all_specs
+        self.statistics = engine.statistics

@@ -1,0 +1,134 @@
+"""`fairlane dlq`: list, replay and purge dead letters."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from fairlane.cli.toolkit.command import (
+    Client,
+    CommandGroup,
+    Limit,
+    Output,
+    QueueName,
+    Yes,
+    arg,
+    client_command,
+    columns_of,
+    opt,
+    print_rows,
+)
+from fairlane.cli.toolkit.output import confirm, plural
+from fairlane.errors import InvalidRequest
+
+app = CommandGroup("dlq")
+
+Group = Annotated[str | None, opt("Only dead letters of this consumer group.")]
+Partition = Annotated[str | None, opt("Only dead letters of this partition.")]
+Error = Annotated[str | None, opt("Only dead letters whose error contains this text.")]
+Ids = Annotated[tuple[str, ...], arg("ID", "Ids of dead letters.")]
+All = Annotated[bool, opt("All dead letters that match the other options.", "--all")]
+_LETTERS = columns_of(
+    "id partition group failed=failed_at attempts error data replayed_as",
+    data=lambda letter: _cut(bytes(letter.raw).decode(errors="replace")),
+)
+_FIELDS = columns_of(
+    "id transaction_id partition group failed=failed_at attempts error replayed_as locked data",
+    data=lambda letter: bytes(letter.raw).decode(errors="replace"),
+)
+_ERRORS = columns_of("queue group error count replayed last=last_failed_at")
+
+
+@client_command(app, "list")
+async def list_letters(
+    client: Client,
+    queue: QueueName,
+    group: Group = None,
+    partition: Partition = None,
+    error: Error = None,
+    limit: Limit = 100,
+) -> Output:
+    """List dead letters, the latest failure first."""
+    letters = await client.dead_letters.page(queue, group=group, partition=partition, error=error, limit=limit)
+    return Output(letters, lambda: print_rows(_LETTERS, letters, empty=f"Queue {queue} has no dead letters."))
+
+
+@client_command(app, fields=_FIELDS)
+async def show(client: Client, queue: QueueName, id: Annotated[str, arg("ID", "Id of the dead letter.")]) -> Any:
+    """Show a dead letter with its payload and last error."""
+    return await client.dead_letters.get(queue, id)
+
+
+@client_command(app)
+async def replay(
+    client: Client,
+    queue: QueueName,
+    ids: Ids = (),
+    every: All = False,
+    group: Group = None,
+    partition: Partition = None,
+    error: Error = None,
+    payload: Annotated[str | None, opt("JSON to push in place of the original payload; needs exactly one ID.")] = None,
+) -> Output:
+    """Push the messages of dead letters again."""
+    _check_selection(ids, every)
+    data = msgspec.UNSET if payload is None else _json(payload)
+    replayed = await client.dead_letters.replay(
+        queue, group=group, partition=partition, error=error, ids=ids or None, data=data
+    )
+    shown = [{"id": id, "messageId": message} for id, message in replayed]
+    return _result(shown, "Replayed", len(replayed), ids, queue)
+
+
+@client_command(app)
+async def purge(
+    client: Client,
+    queue: QueueName,
+    ids: Ids = (),
+    every: All = False,
+    group: Group = None,
+    partition: Partition = None,
+    error: Error = None,
+    yes: Yes = False,
+) -> Output:
+    """Delete dead letters permanently."""
+    _check_selection(ids, every)
+    which = plural(len(ids), "dead letter") if ids else "all dead letters"
+    confirm(f"Delete {which} of queue {queue} permanently?", yes)
+    purged = await client.dead_letters.purge(queue, group=group, partition=partition, error=error, ids=ids or None)
+    return _result({"queue": queue, "purged": purged}, "Purged", purged, ids, queue)
+
+
+@client_command(app, columns=_ERRORS, empty="There are no dead letters.")
+async def errors(
+    client: Client, queue: Annotated[str | None, arg("QUEUE", "Queue to count; all queues by default.")] = None
+) -> Any:
+    """Count dead letters by error, the most frequent first."""
+    return await client.dead_letters.errors(queue)
+
+
+def _json(text: str) -> msgspec.Raw:
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"--payload is not JSON: {error}") from None
+    return msgspec.Raw(text.encode())
+
+
+def _check_selection(ids: tuple[str, ...], every: bool) -> None:
+    if bool(ids) == every:
+        raise InvalidRequest("name the ids of dead letters, or use --all")
+
+
+def _result(shown: Any, verb: str, count: int, ids: tuple[str, ...], queue: str) -> Output:
+    missing = len(ids) - count
+    if missing <= 0:
+        return Output(shown, f"{verb} {plural(count, 'dead letter')} of {queue}.")
+    return Output(
+        shown, f"{verb} {count} of {plural(len(ids), 'dead letter')} of {queue}; the other ids do not exist.", 1
+    )
+
+
+def _cut(text: str, *, most: int = 80) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

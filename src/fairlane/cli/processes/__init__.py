@@ -1,0 +1,1 @@
+"""Parts of the processes that `fairlane serve` and `fairlane worker` run."""

@@ -1,0 +1,1 @@
+"""The toolkit that commands are built with: parameters, output, tables and screens."""

@@ -1,0 +1,59 @@
+"""Monitoring: status of the broker, findings and history."""
+
+from __future__ import annotations
+
+from fairlane.client.resource import ClientResource, decode
+from fairlane.client.transport import Call
+from fairlane.errors import FairlaneError
+from fairlane.model.names import name_or_none
+from fairlane.wire import monitoring as wire
+from fairlane.wire.queues import Overview
+from fairlane.wire.status import Health, JournalReport
+
+
+class Findings(ClientResource):
+    async def all(self) -> list[wire.Finding]:
+        """Return the current health findings, the most severe first."""
+        return (await self._call(wire.FindingList, "GET", "findings")).findings
+
+
+class History(ClientResource):
+    async def show(self, queue: str | None = None, *, group: str | None = None, minutes: int = 60) -> wire.History:
+        """Return rates and latencies of the last minutes, for all queues or one, with the lag of a group.
+
+        Raises NotFound.
+        """
+        query = {"queue": name_or_none("queue", queue), "group": name_or_none("group", group), "minutes": minutes}
+        return await self._call(wire.History, "GET", "history", query=query)
+
+
+class Status(ClientResource):
+    async def health(self) -> Health:
+        """Return version, store and uptime of the broker that answers.
+
+        Its `status` is `unhealthy` while the store is unavailable. Raises Unavailable if no broker answers.
+        """
+        answer = await self._transport.exchange(Call("GET", "/health", self._transport.own_key, takes=_is_health))
+        if answer.status >= 300 and not _is_health(answer.body):
+            raise answer.error()
+        return decode(answer.body, Health)
+
+    async def overview(self) -> Overview:
+        """Return totals over all queues."""
+        return await self._call(Overview, "GET", "resources", "overview")
+
+    async def journal(self) -> JournalReport:
+        """Return the operations in the journal of the broker that answers."""
+        return await self._call(JournalReport, "GET", "status", "buffers")
+
+    async def system(self) -> wire.SystemReport:
+        """Return a report of the broker that answers: process, store, journal and settings."""
+        return await self._call(wire.SystemReport, "GET", "system")
+
+
+def _is_health(body: bytes) -> bool:
+    try:
+        decode(body, Health)
+    except FairlaneError:  # from a proxy, or an error of the broker
+        return False
+    return True

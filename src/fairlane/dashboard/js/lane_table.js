@@ -1,0 +1,42 @@
+// The lanes of a group of one queue, filtered, searched and paged by the broker.
+
+import { h } from "./dom.js";
+import { age, count, time } from "./format.js";
+import { groupName, laneBar } from "./lane_format.js";
+import { empty, state, tabs } from "./components.js";
+import { api, link } from "./router.js";
+import { paged, table } from "./table.js";
+
+const STATES = ["", "unfinished", "blocked", "parked", "failed", "leased", "paused", "delayed", "waiting", "finished"];
+
+const chosen = ({ query }) => query.state || query.search || query.after;
+
+export const lanesPath = (ctx, queue, group, { urgent } = {}) =>
+  paged(api`/api/v1/queues/${queue}/lanes`, ctx, { group, ...(urgent && !chosen(ctx) ? { sort: "urgent" } : { state: ctx.query.state === "all" ? "" : ctx.query.state }) });
+
+/**
+ * The body of a page of lanes as a table; `here` has the parts of the page's address, `tools` the controls before the
+ * states. With `urgent`, lanes that need attention come first unless a filter is set.
+ */
+export const laneTable = (ctx, { lanes: rows, next, complete }, { queue, group, here, tools, urgent }) => [
+  complete === false && rows.length > 0 && h("p.note.flush.pad", urgent && !chosen(ctx) ? "There are more. Choose a state or search by name." : "Not all partitions were checked. Choose Next to continue; a search by the beginning of a name is fast."),
+  table(ctx, {
+    label: "Lanes", rows, next, part: complete === false, search: "Search partitions",
+    tools: [tools, tabs(urgent ? ["", "all", ...STATES.slice(1)] : STATES, ctx.query.state ?? "", (one) => link(here, { ...ctx.query, state: one, after: "" }), { "": urgent ? "most urgent" : "all" }, "States")],
+    key: (one) => one.partition,
+    href: (one) => link(["queues", queue, "partitions", one.partition], { group }),
+    empty: complete === false
+      ? empty("None among those that were checked so far.", "Choose Next to check more. A search by the beginning of a name is fast.")
+      : empty((urgent && !chosen(ctx)) || (ctx.query.state === "unfinished" && !ctx.query.search) ? `${groupName(group)} has finished everything.` : ctx.query.state || ctx.query.search ? "No lane is like that." : "There are no partitions yet.", chosen(ctx) || urgent ? undefined : "The first push to a partition creates it."),
+    columns: [
+      { title: "Partition", grow: true, cell: (one) => one.partition },
+      { title: "State", cell: (one) => state(one.state) },
+      { title: "Lane", hide: "narrow", cell: laneBar },
+      { title: "Waiting", number: true, cell: (one) => count(one.waiting ?? one.head - one.committed) },
+      { title: "Oldest", number: true, cell: (one) => age(one.oldestAt) },
+      { title: "Failures", number: true, hide: "narrow", cell: (one) => h("span", { title: one.error ?? "", class: one.failures ? "bad" : "muted" }, count(one.failures)) },
+      rows.some((one) => one.error) && { title: "Error", hide: "narrow", cell: (one) => one.error && h("span.clamp", { title: one.error }, one.error) },
+      { title: "Next", hide: "narrow", cell: (one) => (one.state === "leased" ? ["lease ends ", time(one.leaseEndsAt)] : one.nextTryAt && one.failures ? ["again ", time(one.nextTryAt)] : "") },
+    ].filter(Boolean),
+  }),
+];

@@ -1,1 +1,0 @@
-"""Webhooks that come in, and their signatures."""

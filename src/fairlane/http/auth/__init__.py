@@ -1,0 +1,1 @@
+"""Authentication and authorization of requests: credentials, tokens, login sessions and scopes."""

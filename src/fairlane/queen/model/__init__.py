@@ -1,0 +1,1 @@
+"""Values of streams and trace notes."""

@@ -1,0 +1,1 @@
+"""The families of the store for streams and trace notes."""

@@ -1,0 +1,1 @@
+"""JSON of Queen's endpoints."""

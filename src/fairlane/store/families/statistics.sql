@@ -1,0 +1,364 @@
+-- Several statements count rows of one kind for each queue or partition; Python puts them together, so that a large
+-- table is never multiplied by another.
+
+-- part: held (postgres)
+-- The function is called for lanes of unordered queues alone: a condition on the join would be looked at after the call.
+LEFT JOIN LATERAL (SELECT x.* FROM fairlane.holdings(k.partition_id, k.group_id, coalesce(:now, clock_timestamp())) x
+                   WHERE k.claimed > 0 OFFSET 0) h ON true
+
+-- name: queues_there
+SELECT q.id FROM fairlane.queues q WHERE q.id = ANY (:queue_ids)
+
+-- name: partitions_there (postgres)
+SELECT p.id, p.name::text, p.start, p.head, p.created_at, p.last_at, s.created_at AS oldest_at
+FROM (SELECT * FROM fairlane.partitions x WHERE x.queue_id = :queue_id AND x.name > :after
+      ORDER BY x.name LIMIT :limit) p
+LEFT JOIN LATERAL (
+    SELECT x.created_at FROM fairlane.segments x
+    WHERE x.partition_id = p.id AND x.first_pos <= p.start AND p.start < p.head
+    ORDER BY x.first_pos DESC LIMIT 1) s ON true
+ORDER BY p.name
+
+-- name: partitions_there (sqlite)
+select p.id, p.name, p.start, p.head, p.created_at, p.last_at,
+    iif(p.start < p.head, (select s.created_at from segments s
+        where s.partition_id = p.id and s.first_pos <= p.start order by s.first_pos desc limit 1), null)
+from partitions p join queues q on q.id = p.queue_id
+where p.queue_id = :queue_id and p.name > :after
+order by p.name
+limit :limit
+
+-- name: oldest (postgres)
+SELECT q.id, min(s.created_at) AS oldest_at
+FROM unnest(:queue_ids::bigint[]) q(id)
+CROSS JOIN LATERAL (SELECT * FROM fairlane.partitions x WHERE x.queue_id = q.id AND x.start < x.head
+                    ORDER BY x.name LIMIT :partitions) p
+CROSS JOIN LATERAL (
+    SELECT x.created_at FROM fairlane.segments x
+    WHERE x.partition_id = p.id AND x.first_pos <= p.start ORDER BY x.first_pos DESC LIMIT 1) s
+GROUP BY q.id
+
+-- name: oldest (sqlite)
+select j.value, (select min((select s.created_at from segments s
+        where s.partition_id = p.id and s.first_pos <= p.start order by s.first_pos desc limit 1))
+    from (select * from partitions x where x.queue_id = j.value and x.start < x.head order by x.name limit :partitions) p) as oldest_at
+from json_each(:queue_ids) j
+where oldest_at is not null
+
+-- name: logs_of_queues (postgres)
+SELECT x.queue_id AS id, count(*) AS partitions, sum(x.head - x.start)::bigint AS total,
+       sum(x.head - x.done + CASE WHEN x.unordered THEN fairlane.in_flight(x.id, x.done) ELSE 0 END)::bigint AS unfinished,
+       sum(x.leased)::bigint AS leased,
+       max(x.last_at) FILTER (WHERE x.head > 0) AS last_at
+FROM (SELECT p.id, p.queue_id, p.start, p.head, p.last_at, coalesce(min(greatest(k.committed, k.claimed)) FILTER (WHERE g.counts), p.start) AS done,
+             bool_or(k.claimed > 0) AS unordered,
+             coalesce(max(CASE WHEN k.claimed > 0 THEN h.leased ELSE k.lease_end - k.committed END) FILTER (
+                          WHERE k.claimed > 0 OR k.lease IS NOT NULL AND k.ready_at > coalesce(:now, clock_timestamp())), 0) AS leased
+      FROM fairlane.partitions p
+      LEFT JOIN fairlane.cursors k ON k.partition_id = p.id
+      LEFT JOIN fairlane.groups g ON g.id = k.group_id
+      {held}
+      WHERE p.queue_id = ANY (:ids) GROUP BY p.id, p.epoch) x
+GROUP BY x.queue_id
+
+-- part: done (sqlite)
+coalesce((select min(max(k.committed, k.claimed)) from counting k where k.partition_id = p.id), p.start)
+
+-- part: open (sqlite)
+-- Messages that every group was handed and some group has not finished, each once.
+(select coalesce(sum(max(0, o.upto - max(o.first_pos, o.reached))), 0)
+from (
+    select m.first_pos, min(m.upto, {done}) as upto, coalesce(max(min(m.upto, {done}))
+        over (order by m.first_pos rows between unbounded preceding and 1 preceding), 0) as reached
+    from (
+        select group_id, first_pos, upto from claims where partition_id = p.id
+        union all
+        select group_id, position, position + 1 from failures where partition_id = p.id and due_at is not null
+    ) m
+    join groups g on g.id = m.group_id and g.counts
+    where m.first_pos < {done}
+) o)
+
+-- part: in_flight (sqlite)
+iif(c.claimed > 0, (select coalesce(sum(m.upto - m.first_pos), 0) from claims m
+        where m.partition_id = c.partition_id and m.group_id = c.group_id and m.ends_at > :now)
+    + (select count(*) from failures y where y.partition_id = c.partition_id and y.group_id = c.group_id
+        and y.due_at > :now and y.token is not null), 0)
+
+-- part: log (sqlite)
+p.head - p.start as total, p.head - {done} + iif(max(c.claimed) > 0, {open}, 0) as unfinished,
+    coalesce(max(iif(c.lease is not null and c.ready_at > :now, c.lease_end - c.committed, {in_flight})), 0) as leased
+
+-- name: logs_of_queues (sqlite)
+select x.queue_id, count(*), sum(x.total), sum(x.unfinished), sum(x.leased), max(iif(x.head > 0, x.last_at, null))
+from (
+    select p.queue_id, p.head, p.last_at, {log}
+    from partitions p left join cursors c on c.partition_id = p.id
+    where p.queue_id in (select value from json_each(:ids))
+    group by p.id
+) x
+group by x.queue_id
+
+-- name: logs_of_partitions (postgres)
+SELECT p.id, 1::bigint AS partitions, p.head - p.start AS total, p.head - coalesce(min(greatest(k.committed, k.claimed)) FILTER (WHERE g.counts), p.start)
+           + CASE WHEN bool_or(k.claimed > 0)
+                  THEN fairlane.in_flight(p.id, min(greatest(k.committed, k.claimed)) FILTER (WHERE g.counts)) ELSE 0 END
+           AS unfinished,
+       coalesce(max(CASE WHEN k.claimed > 0 THEN h.leased ELSE k.lease_end - k.committed END) FILTER (
+                    WHERE k.claimed > 0 OR k.lease IS NOT NULL AND k.ready_at > coalesce(:now, clock_timestamp())), 0) AS leased,
+       NULL::timestamptz AS last_at
+FROM fairlane.partitions p
+LEFT JOIN fairlane.cursors k ON k.partition_id = p.id
+LEFT JOIN fairlane.groups g ON g.id = k.group_id
+{held}
+WHERE p.id = ANY (:ids) GROUP BY p.id, p.epoch
+
+-- name: logs_of_partitions (sqlite)
+select p.id, 1, {log}, null
+from json_each(:ids) j
+cross join partitions p on p.id = j.value
+left join cursors c on c.partition_id = p.id
+group by p.id
+
+-- name: holes_of_queues (postgres)
+SELECT p.queue_id AS id, count(*) AS holes, count(*) FILTER (WHERE x.position >= d.done) AS open
+FROM fairlane.skips x
+JOIN fairlane.partitions p ON p.id = x.partition_id
+CROSS JOIN LATERAL (SELECT coalesce(min(greatest(k.committed, k.claimed)), p.start) AS done FROM fairlane.counting k
+                    WHERE k.partition_id = p.id) d
+WHERE x.group_id = 0 AND x.position >= p.start AND p.queue_id = ANY (:ids) GROUP BY p.queue_id
+
+-- name: holes_of_queues (sqlite)
+select p.queue_id, count(*), sum(s.position >= coalesce(
+    (select min(max(c.committed, c.claimed)) from counting c where c.partition_id = p.id), p.start))
+from skips s cross join partitions p
+where s.group_id = 0 and p.id = s.partition_id and s.position >= p.start
+    and p.queue_id in (select value from json_each(:ids))
+group by p.queue_id
+
+-- name: holes_of_partitions (postgres)
+SELECT p.id, count(*) AS holes, count(*) FILTER (WHERE x.position >= d.done) AS open
+FROM fairlane.skips x
+JOIN fairlane.partitions p ON p.id = x.partition_id
+CROSS JOIN LATERAL (SELECT coalesce(min(greatest(k.committed, k.claimed)), p.start) AS done FROM fairlane.counting k
+                    WHERE k.partition_id = p.id) d
+WHERE x.partition_id = ANY (:ids) AND x.group_id = 0 AND x.position >= p.start GROUP BY p.id
+
+-- name: holes_of_partitions (sqlite)
+select p.id, count(*), sum(s.position >= coalesce(
+    (select min(max(c.committed, c.claimed)) from counting c where c.partition_id = p.id), p.start))
+from json_each(:ids) j
+cross join partitions p on p.id = j.value
+cross join skips s on s.partition_id = p.id
+where s.group_id = 0 and s.position >= p.start
+group by p.id
+
+-- name: failures_of_queues (postgres)
+SELECT p.queue_id AS id, count(*) AS n
+FROM fairlane.failures f JOIN fairlane.partitions p ON p.id = f.partition_id
+WHERE p.queue_id = ANY (:ids) GROUP BY p.queue_id
+
+-- name: failures_of_queues (sqlite)
+select p.queue_id, count(*)
+from failures f cross join partitions p
+where p.id = f.partition_id and p.queue_id in (select value from json_each(:ids))
+group by p.queue_id
+
+-- name: failures_of_partitions (postgres)
+SELECT f.partition_id AS id, count(*) AS n FROM fairlane.failures f
+WHERE f.partition_id = ANY (:ids) GROUP BY f.partition_id
+
+-- name: failures_of_partitions (sqlite)
+select f.partition_id, count(*)
+from json_each(:ids) j cross join failures f on f.partition_id = j.value
+group by f.partition_id
+
+-- name: dead_of_queues (postgres)
+SELECT d.queue_id AS id, count(*) AS n FROM fairlane.dead_letters d
+WHERE d.queue_id = ANY (:ids) AND d.replayed_at IS NULL GROUP BY d.queue_id
+
+-- name: dead_of_queues (sqlite)
+select d.queue_id, count(*)
+from json_each(:ids) j cross join dead_letters d on d.queue_id = j.value
+where d.replayed_at is null
+group by d.queue_id
+
+-- name: dead_of_partitions (postgres)
+SELECT d.partition_id AS id, count(*) AS n FROM fairlane.dead_letters d
+WHERE d.partition_id = ANY (:ids) AND d.replayed_at IS NULL GROUP BY d.partition_id
+
+-- name: dead_of_partitions (sqlite)
+select d.partition_id, count(*)
+from json_each(:ids) j cross join dead_letters d on d.partition_id = j.value
+where d.replayed_at is null
+group by d.partition_id
+
+-- name: groups_there
+SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.look, g.created_at, g.seed_after IS NOT NULL AS seeding
+FROM fairlane.groups g WHERE g.queue_id = ANY (:queue_ids)
+
+-- name: groups (postgres)
+SELECT k.group_id, count(*) AS lanes, count(*) FILTER (WHERE p.head > k.committed) AS lagging,
+       sum(p.head - k.committed - CASE WHEN k.claimed > k.committed THEN k.claimed - k.committed - h.open ELSE 0 END)::bigint AS lag, min(s.created_at) AS oldest_at, sum(k.committed)::bigint AS finished,
+       count(*) FILTER (WHERE h.leased > 0 OR k.lease IS NOT NULL AND k.ready_at > t.now) AS leases,
+       coalesce(sum(k.lease_end - k.committed) FILTER (WHERE k.lease IS NOT NULL AND k.ready_at > t.now), 0)::bigint
+           + coalesce(sum(h.leased), 0)::bigint AS leased,
+       sum(k.dead)::bigint AS dead,
+       count(*) FILTER (WHERE (k.failing OR k.claimed > 0) AND EXISTS (
+           SELECT 1 FROM fairlane.failures f WHERE f.partition_id = k.partition_id AND f.group_id = k.group_id
+           AND f.attempts > 1 AND f.error = 'Partition lease expired')) AS losing,
+       max(k.leased_at) AS taken_at
+FROM fairlane.groups g
+JOIN fairlane.partitions p ON p.queue_id = g.queue_id
+JOIN fairlane.cursors k ON k.partition_id = p.id AND k.group_id = g.id
+CROSS JOIN (SELECT coalesce(:now, clock_timestamp()) AS now) t
+{held}
+LEFT JOIN LATERAL (
+    SELECT x.created_at FROM fairlane.segments x
+    WHERE x.partition_id = p.id AND x.first_pos <= k.committed AND k.committed < p.head
+    ORDER BY x.first_pos DESC LIMIT 1) s ON true
+WHERE g.queue_id = ANY (:queue_ids) GROUP BY k.group_id
+
+-- part: redeliveries (sqlite)
+(select coalesce(sum(m.upto - m.first_pos), 0) from claims m where m.partition_id = c.partition_id and m.group_id = c.group_id)
+    + (select count(*) from failures y
+        where y.partition_id = c.partition_id and y.group_id = c.group_id and y.due_at is not null)
+
+-- name: groups (sqlite)
+select g.id, count(*), sum(p.head > c.committed),
+    sum(p.head - c.committed - iif(c.claimed > c.committed, c.claimed - c.committed - ({redeliveries}), 0)),
+    min(iif(p.head > c.committed, (select s.created_at from segments s
+        where s.partition_id = p.id and s.first_pos <= c.committed order by s.first_pos desc limit 1), null)),
+    sum(c.committed), sum(c.lease is not null and c.ready_at > :now or {in_flight} > 0),
+    sum(iif(c.lease is not null and c.ready_at > :now, c.lease_end - c.committed, {in_flight})), sum(c.dead),
+    sum((c.failing or c.claimed > 0) and exists (select 1 from failures f where f.partition_id = c.partition_id
+        and f.group_id = c.group_id and f.attempts > 1 and f.error = 'Partition lease expired')),
+    max(c.leased_at)
+from groups g
+join partitions p on p.queue_id = g.queue_id
+join cursors c on c.partition_id = p.id and c.group_id = g.id
+where g.queue_id in (select value from json_each(:queue_ids))
+group by g.id
+
+-- name: skips_of_groups (postgres)
+SELECT k.group_id AS id, count(*) AS n
+FROM fairlane.skips x
+JOIN fairlane.partitions p ON p.id = x.partition_id
+JOIN fairlane.cursors k ON k.partition_id = x.partition_id
+                       AND greatest(k.committed, k.claimed) <= x.position
+                       AND x.group_id IN (0, k.group_id)
+WHERE p.queue_id = ANY (:queue_ids) GROUP BY k.group_id
+
+-- name: skips_of_groups (sqlite)
+select c.group_id, count(*)
+from skips s
+cross join cursors c
+cross join partitions p
+where c.partition_id = s.partition_id and max(c.committed, c.claimed) <= s.position and s.group_id in (0, c.group_id)
+    and p.id = s.partition_id and p.queue_id in (select value from json_each(:queue_ids))
+group by c.group_id
+
+-- name: lagging (postgres)
+SELECT g.queue_id, g.name AS "group", p.id, p.name::text AS partition_name,
+       p.head - k.committed - CASE WHEN k.claimed > k.committed THEN k.claimed - k.committed - h.open ELSE 0 END
+           - (SELECT count(*) FROM fairlane.skips x
+                               WHERE x.partition_id = p.id AND x.position >= greatest(k.committed, k.claimed)
+                                 AND x.group_id IN (0, g.id)) AS lag,
+       s.created_at AS oldest_at,
+       CASE WHEN k.lease IS NOT NULL AND k.ready_at > coalesce(:now, clock_timestamp()) THEN k.ready_at END AS lease_ends_at
+FROM fairlane.groups g
+JOIN fairlane.partitions p ON p.queue_id = g.queue_id
+JOIN fairlane.cursors k ON k.partition_id = p.id AND k.group_id = g.id AND k.committed < p.head
+{held}
+CROSS JOIN LATERAL (
+    SELECT x.created_at FROM fairlane.segments x
+    WHERE x.partition_id = p.id AND x.first_pos <= k.committed
+    ORDER BY x.first_pos DESC LIMIT 1) s
+WHERE g.queue_id = ANY (:queue_ids) AND s.created_at < :oldest_before
+ORDER BY s.created_at, p.name, g.name COLLATE "C" LIMIT :limit
+
+-- name: lagging (sqlite)
+select x.queue_id, x.group_name, x.id, x.name, x.lag, x.oldest_at, x.lease_ends_at
+from (
+    select p.queue_id, g.name as group_name, p.id, p.name, p.head - c.committed - iif(c.claimed > c.committed, c.claimed - c.committed - ({redeliveries}), 0)
+            - (select count(*) from skips s
+                where c.failing and s.partition_id = p.id and s.position >= max(c.committed, c.claimed) and s.group_id in (0, g.id)) as lag,
+        (select s.created_at from segments s
+            where s.partition_id = p.id and s.first_pos <= c.committed order by s.first_pos desc limit 1) as oldest_at,
+        iif(c.lease is not null and c.ready_at > :now, c.ready_at, null) as lease_ends_at
+    from groups g
+    join partitions p on p.queue_id = g.queue_id
+    join cursors c on c.partition_id = p.id and c.group_id = g.id
+    where g.queue_id in (select value from json_each(:queue_ids)) and p.head > c.committed
+) x
+where x.oldest_at < :oldest_before
+order by x.oldest_at, x.name, x.group_name
+limit :limit
+
+-- name: leases (postgres)
+SELECT g.queue_id, g.name AS "group", k.partition_id, p.name::text AS partition_name, k.group_id, k.lease, k.lease_start AS first,
+       k.lease_end AS upto, k.committed, k.leased_at, k.ready_at AS ends_at
+FROM fairlane.groups g
+JOIN fairlane.cursors k ON k.group_id = g.id AND k.ready_at > coalesce(:now, clock_timestamp()) AND k.ready_at < :ends_before
+     AND k.lease IS NOT NULL
+JOIN fairlane.partitions p ON p.id = k.partition_id
+WHERE g.queue_id = ANY (:queue_ids) AND (:group::text IS NULL OR g.name = :group)
+ORDER BY k.ready_at, k.partition_id, k.group_id LIMIT :limit
+
+-- name: leases (sqlite)
+select g.queue_id, g.name, c.partition_id, p.name, c.group_id, c.lease, c.lease_start, c.lease_end, c.committed,
+    c.leased_at, c.ready_at
+from json_each(:queue_ids) j
+cross join groups g on g.queue_id = j.value and (:group is null or g.name = :group)
+cross join cursors c on c.group_id = g.id and c.ready_at > :now and c.ready_at < :ends_before and c.lease is not null
+join partitions p on p.id = c.partition_id
+order by c.ready_at, c.partition_id, c.group_id
+limit :limit
+
+-- name: standings (postgres)
+SELECT k.partition_id, g.name AS "group", k.committed,
+       CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN k.lease_end END AS leased_until,
+       CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN k.ready_at END AS lease_ends_at,
+       ARRAY(SELECT x.position FROM fairlane.skips x WHERE k.failing AND x.partition_id = k.partition_id
+             AND x.position >= k.committed AND x.group_id = k.group_id) AS ahead
+FROM fairlane.cursors k
+JOIN fairlane.groups g ON g.id = k.group_id
+CROSS JOIN (SELECT coalesce(:now, clock_timestamp()) AS now) t
+WHERE k.partition_id = ANY (:ids) ORDER BY k.partition_id, g.name COLLATE "C"
+
+-- name: standings (sqlite)
+select c.partition_id, g.name, c.committed,
+    iif(c.lease is not null and c.ready_at > :now, c.lease_end, null),
+    iif(c.lease is not null and c.ready_at > :now, c.ready_at, null),
+    (select json_group_array(x.position) from skips x
+        where c.failing and x.partition_id = c.partition_id and x.position >= c.committed and x.group_id = c.group_id)
+from json_each(:ids) j
+cross join cursors c on c.partition_id = j.value
+join groups g on g.id = c.group_id
+order by c.partition_id, g.name
+
+-- name: dead_among (postgres)
+SELECT DISTINCT d.partition_id, d.position FROM fairlane.dead_letters d
+JOIN unnest(:ids::bigint[], :positions::bigint[]) u(partition_id, position)
+  ON u.partition_id = d.partition_id AND u.position = d.position
+
+-- name: dead_among (sqlite)
+-- Each:
+select distinct d.partition_id, d.position from dead_letters d where d.partition_id = :ids and d.position = :positions
+
+-- name: stopped (postgres)
+SELECT g.queue_id, g.name AS "group", p.name::text AS partition, k.parked, f.error, f.failed_at
+FROM fairlane.groups g
+JOIN fairlane.cursors k ON k.group_id = g.id AND k.ready_at = fairlane.never()
+JOIN fairlane.partitions p ON p.id = k.partition_id AND p.paused_at IS NULL
+LEFT JOIN fairlane.failures f ON f.partition_id = k.partition_id AND f.group_id = k.group_id AND f.position = k.committed
+WHERE g.queue_id = ANY (:queue_ids) LIMIT :limit
+
+-- name: stopped (sqlite)
+select g.queue_id, g.name, p.name, c.parked, f.error, f.failed_at
+from json_each(:queue_ids) j
+cross join groups g on g.queue_id = j.value
+cross join cursors c on c.group_id = g.id and c.ready_at = :never
+cross join partitions p on p.id = c.partition_id and p.paused_at is null
+left join failures f on f.partition_id = c.partition_id and f.group_id = c.group_id and f.position = c.committed
+limit :limit

@@ -1,0 +1,67 @@
+"""The health check of the database, on its own connection: it waits for no lock and no other call."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncpg
+
+from fairlane.errors import ShuttingDown, StoreUnavailable
+from fairlane.store.postgres.connection import CONNECT_SECONDS, connect, reason_of
+
+_WRITE = "SELECT current_setting('transaction_read_only'), pg_logical_emit_message(true, 'fairlane', '')"
+"""Writes a WAL record that the commit must flush and replicate. It takes no lock and leaves no row behind."""
+_TERMINATE = """
+SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
+WHERE a.pid = $1 AND a.application_name = 'fairlane' AND a.wait_event = 'SyncRep'
+"""
+"""Ends a session that waits for a standby: the server does not notice that its client is gone."""
+
+
+class HealthCheck:
+    """A check that the database accepts writes: it commits a small one."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: asyncpg.Connection[Any] | None = None
+        self._unanswered_pid: int | None = None
+        """Server process of the last check that got no answer."""
+        self._one_by_one = asyncio.Lock()
+        self._closed = False
+
+    async def run(self) -> None:
+        """Commit a write. Raises StoreUnavailable if the database does not answer or is read-only."""
+        async with self._one_by_one:
+            if self._closed:
+                raise ShuttingDown("the store is closed")
+            try:
+                if self._connection is None or self._connection.is_closed():
+                    self._connection = await connect(self._url)
+                # Not a timeout: the driver would open another connection to cancel the statement.
+                alarm = asyncio.get_running_loop().call_later(CONNECT_SECONDS, self._connection.terminate)
+                try:
+                    if self._unanswered_pid is not None:
+                        await self._connection.fetch(_TERMINATE, self._unanswered_pid)
+                    self._unanswered_pid = self._connection.get_server_pid()
+                    read_only = await self._connection.fetchval(_WRITE)
+                    self._unanswered_pid = None
+                finally:
+                    alarm.cancel()
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                self._drop()
+                raise StoreUnavailable(f"the database does not answer: {reason_of(error)}") from error
+            except BaseException:
+                self._drop()
+                raise
+        if read_only == "on":
+            raise StoreUnavailable("the database is read-only")
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    def close(self) -> None:
+        self._closed = True
+        self._drop()

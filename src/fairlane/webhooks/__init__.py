@@ -1,0 +1,1 @@
+"""Incoming webhooks and their signatures."""

@@ -1,0 +1,1 @@
+"""Tests of the package as users install it, each in a virtual environment of its own."""
