@@ -1,1 +1,1 @@
-"""Measurements of Fairlane beside yardsticks. `python -m bench` is the one to run."""
+"""Benchmarks of Fairlane beside other systems and the limits of the machine. Run `python -m bench`."""

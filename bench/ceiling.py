@@ -1,5 +1,7 @@
-"""The broker's own server with a handler that only decodes a request and answers: what the path could reach if
-the broker had nothing to do. `python -m bench.ceiling` prints its address."""
+"""The HTTP ceiling: the broker's own server with a handler that only decodes requests and sends canned answers.
+
+No broker on this server can be faster. `python -m bench.ceiling` prints its address.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from bench.load import BATCH, PAYLOAD
 from fairlane.http.server import Request, Response, Server
 from fairlane.runtime.memory import ease_collector
 from fairlane.runtime.process import new_event_loop
-from fairlane.wire.ack import PlainAcks
-from fairlane.wire.base import decoder
-from fairlane.wire.push import PlainBody
 
-_decode_items, _decode_acks = decoder(PlainBody).decode, decoder(PlainAcks).decode
 ROOT = Path(__file__).resolve().parents[1]
 _ID = b"01890a5d-ac96-774b-bcce-b302099a8057"
 _LEASE = b"1.00000000-0000-7000-8000-000000000000"
@@ -42,8 +42,32 @@ _POPPED = b'{"success":true,"queue":"bench","partition":"lane-1",%b,"partitionsC
 )
 
 
+class _Item(msgspec.Struct):
+    queue: str
+    partition: str
+    payload: msgspec.Raw
+
+
+class _Push(msgspec.Struct):
+    items: list[_Item]
+
+
+class _Ack(msgspec.Struct, rename="camel"):
+    transaction_id: str
+    partition_id: str
+    lease_id: str
+
+
+class _Acks(msgspec.Struct, rename="camel"):
+    consumer_group: str
+    acknowledgments: list[_Ack]
+
+
+_decode_items, _decode_acks = msgspec.json.Decoder(_Push).decode, msgspec.json.Decoder(_Acks).decode
+
+
 async def handle(request: Request) -> Response:
-    """Answers as long as the broker's, of requests decoded as the broker does."""
+    """Decode the request, and send an answer of the same size as the broker's."""
     if request.path == b"/api/v1/push":
         items = _decode_items(request.body).items
         return Response(201, b"[%b]" % b",".join([_PUSHED] * len(items)))
@@ -59,13 +83,13 @@ async def handle(request: Request) -> Response:
 
 @contextlib.contextmanager
 def ceiling_process() -> Iterator[tuple[str, int]]:
-    """The URL and the id of a server in a process of its own."""
+    """Run the server in its own process, and yield its URL and process id."""
     process = subprocess.Popen([sys.executable, "-m", "bench.ceiling"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        said = process.stdout.readline().strip()
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", said), said
-        yield said, process.pid
+        url = process.stdout.readline().strip()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url), url
+        yield url, process.pid
     finally:
         process.terminate()
         process.communicate()

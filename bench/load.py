@@ -1,4 +1,4 @@
-"""What every run has in common: how much to do, closed-loop callers, and the rate they reached."""
+"""A closed loop of concurrent callers, and the payload that every workload uses."""
 
 from __future__ import annotations
 
@@ -14,78 +14,65 @@ assert len(PAYLOAD) == 98, len(PAYLOAD)
 
 BATCH = 100
 PARTITIONS = 100
-
-IDLE_SECONDS = 0.001  # before a caller that found nothing asks again: it must not spin on the CPU it is measured on
+CALLERS = 64
+IDLE_SECONDS = 0.001
+"""Pause of a caller that found nothing, so that it does not spin on the CPU that is being measured."""
 
 
 class Load(NamedTuple):
-    """A run ends at `items` or `seconds`, whichever comes first."""
+    """The length of a run, which ends after `items` or `seconds`, whichever comes first."""
 
-    tasks: int
     seconds: float
     items: int
+    callers: int = CALLERS
 
     @property
     def backlog(self) -> int:
-        """Messages to prepare for a run that takes `items`: a tenth more, so that no caller starves."""
+        """Messages to prepare for a run that takes `items`. A tenth more, so that no caller starves."""
         return -(-self.items * 11 // (10 * BATCH * PARTITIONS)) * BATCH * PARTITIONS
 
 
 class Rate(NamedTuple):
-    """Messages finished, in how long, and from how many claimed lanes where that was counted."""
+    """Items that were finished in this many seconds, with this many seconds of CPU of the process."""
 
     items: int
     seconds: float
-    lanes: int = 0
+    cpu_seconds: float
 
     @property
     def per_second(self) -> float:
         return self.items / self.seconds
 
     @property
-    def lanes_per_second(self) -> float:
-        return self.lanes / self.seconds
+    def cpu_us(self) -> float:
+        """CPU microseconds per item."""
+        return self.cpu_seconds / max(1, self.items) * 1e6
 
 
 Step = Callable[[int], Awaitable[int]]
-"""One call of the caller with this number; returns how many items it finished."""
-Run = Callable[[str, Load], Awaitable[Rate]]
+"""One call of the caller with this number. Returns how many items it finished."""
+Workload = Callable[[str, Load], Awaitable[Rate]]
 """Measures one thing on an empty store at a URL."""
 
 
-class Progress:
-    """Items finished so far and when to stop, shared by the callers of a run."""
-
-    def __init__(self, load: Load) -> None:
-        self.started = time.perf_counter()
-        self._ends = self.started + load.seconds
-        self._items = load.items
-        self.done = 0
-
-    def over(self) -> bool:
-        return self.done >= self._items or time.perf_counter() >= self._ends
-
-    def rate(self) -> Rate:
-        return Rate(self.done, time.perf_counter() - self.started)
-
-
 async def closed_loop(step: Step, load: Load) -> Rate:
-    """`load.tasks` callers that each wait for an answer before they ask again."""
-    progress = Progress(load)
+    """Run `load.callers` callers that each wait for an answer before they call again."""
+    began, cpu, done = time.perf_counter(), time.process_time(), 0
 
     async def caller(number: int) -> None:
-        while not progress.over():
+        nonlocal done
+        while done < load.items and time.perf_counter() < began + load.seconds:
             finished = await step(number)
-            progress.done += finished
+            done += finished
             if not finished:
                 await asyncio.sleep(IDLE_SECONDS)
 
     async with asyncio.TaskGroup() as callers:
-        for number in range(load.tasks):
+        for number in range(load.callers):
             callers.create_task(caller(number))
-    return progress.rate()
+    return Rate(done, time.perf_counter() - began, time.process_time() - cpu)
 
 
 def fresh_ids(count: int) -> list[str]:
-    """UUIDv7s made now, as a producer would make them."""
+    """Return new UUIDv7 ids, as a producer makes them."""
     return uuid7.many(count)[0]

@@ -1,33 +1,19 @@
-"""Another broker's figures, measured once on a machine like those that this is meant for, and kept as facts."""
+"""Figures of Queen MQ, which were measured once on another machine and are kept as facts."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from bench.results import Measurement
 
 NAME = "Queen MQ 0.15"
 CONDITIONS = (
-    "Queen MQ 0.15 (C++) is not started here. Its figures were measured with the same wrk workloads: 2 cores shared "
-    "by load, broker and store, 64 connections, 98-byte payloads, 100 partitions, durable commits, PostgreSQL 15. "
-    "Rates are those of that machine; CPU per message is what can be held against another run."
+    "Queen MQ 0.15 (C++) is not part of the run. Its figures were recorded on another machine with the same wrk "
+    "workloads: 2 cores shared by load, broker and store, 64 connections, 98-byte payloads, 100 partitions, durable "
+    "commits, PostgreSQL 15. Compare its CPU per message rather than its rates, which belong to that machine."
 )
-
-
-class Recorded(NamedTuple):
-    """Messages a second, and microseconds of CPU per message."""
-
-    rate: float
-    broker_us: float
-    store_us: float
-
-    @property
-    def servers_us(self) -> float:
-        return self.broker_us + self.store_us
-
-
 QUEEN = {
-    "push 1": Recorded(3_393, 182, 151),
-    "push 100 to one partition": Recorded(16_773, 42, 67),
-    "push 100 over 100 partitions": Recorded(18_489, 37, 65),
-    "pop 100, auto-ack": Recorded(32_415, 24, 35),
-    "pop 100 + ack": Recorded(7_532, 67, 179),
+    "push 1": Measurement(3_393, broker_us=182, store_us=151),
+    "push 100 to one partition": Measurement(16_773, broker_us=42, store_us=67),
+    "push 100 over 100 partitions": Measurement(18_489, broker_us=37, store_us=65),
+    "pop 100, auto-ack": Measurement(32_415, broker_us=24, store_us=35),
+    "pop 100 + ack": Measurement(7_532, broker_us=67, store_us=179),
 }

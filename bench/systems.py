@@ -1,5 +1,7 @@
-"""The systems that Fairlane is measured beside, each started here with equal durability and gone afterwards: what was
-answered is on disk. None runs as a service."""
+"""The systems of the clients section, each started with equal durability: an answer means that the disk has it.
+
+Each run starts and stops its own servers. None runs as a service.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.postgres import PostgresServer, fresh_database
+from bench.stores import PostgresServer, fresh_database
 from tests.broker_process import BrokerProcess, broker_process
 
 PEERS = Path(__file__).resolve().parents[1] / ".venv-peers/bin/python"
@@ -25,8 +27,10 @@ START_SECONDS_MAX = 60.0
 
 
 class Running(NamedTuple):
-    """`url` for its client; the processes that do the work, those of the store apart where it is somebody else's:
-    `server` is that."""
+    """A running system: the URL for its clients, and the ids of the processes of its broker and of its store.
+
+    `server` is the PostgreSQL server if that is the store.
+    """
 
     url: str
     broker: tuple[int, ...] = ()
@@ -34,18 +38,18 @@ class Running(NamedTuple):
     server: PostgresServer | None = None
 
 
-Opened = Callable[[Path, PostgresServer | None], AbstractAsyncContextManager[Running]]
+Opener = Callable[[Path, PostgresServer], AbstractAsyncContextManager[Running]]
 
 
 class System(NamedTuple):
-    """`program` is the name of its module in bench/peers, run by `python`."""
+    """A system to compare with. `program` is the module in bench/peers that is its client, run by `python`."""
 
     name: str
     program: str
-    opened: Opened
+    open: Opener
     python: Path = PEERS
     needs: str = ""
-    """A program that has to be there; without, the system is left out, and that is said."""
+    """The server program. A system whose program is missing is left out, with a note."""
     note: str = ""
 
 
@@ -55,7 +59,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def _answering(port: int) -> None:
+async def _listening(port: int) -> None:
     ends = time.monotonic() + START_SECONDS_MAX
     while True:
         try:
@@ -85,43 +89,41 @@ def _process(*command: str, **environment: str) -> Iterator[int]:
 
 
 def running_broker(broker: BrokerProcess, server: PostgresServer | None) -> Running:
-    """One of ours, on SQLite if there is no server."""
+    """Describe a Fairlane broker process, on SQLite if there is no server."""
     return Running(broker.url, (broker.pid,), (server.pid,) if server else (), server)
 
 
 @asynccontextmanager
-async def _sqlite(directory: Path, server: PostgresServer | None) -> AsyncIterator[Running]:
+async def _sqlite(directory: Path, server: PostgresServer) -> AsyncIterator[Running]:
     with broker_process(f"sqlite:///{directory}/queue.db") as broker:
         yield running_broker(broker, None)
 
 
 @asynccontextmanager
-async def _postgres(directory: Path, server: PostgresServer | None) -> AsyncIterator[Running]:
-    assert server is not None
+async def _postgres(directory: Path, server: PostgresServer) -> AsyncIterator[Running]:
     async with fresh_database(server) as url:
         with broker_process(url) as broker:
             yield running_broker(broker, server)
 
 
 @asynccontextmanager
-async def _table(directory: Path, server: PostgresServer | None) -> AsyncIterator[Running]:
-    assert server is not None
+async def _table(directory: Path, server: PostgresServer) -> AsyncIterator[Running]:
     async with fresh_database(server) as url:
         yield Running(url, (), (server.pid,), server)
 
 
 @asynccontextmanager
-async def _redis(directory: Path, server: PostgresServer | None) -> AsyncIterator[Running]:
+async def _redis(directory: Path, server: PostgresServer) -> AsyncIterator[Running]:
     port = _free_port()
     durable = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
     where = ("--bind", "127.0.0.1", "--port", str(port), "--dir", str(directory), "--daemonize", "no")
     with _process("redis-server", *where, *durable) as pid:
-        await _answering(port)
+        await _listening(port)
         yield Running(f"redis://127.0.0.1:{port}", (pid,))
 
 
 @asynccontextmanager
-async def _nats(directory: Path, server: PostgresServer | None) -> AsyncIterator[Running]:
+async def _nats(directory: Path, server: PostgresServer) -> AsyncIterator[Running]:
     port = _free_port()
     settings = directory / "nats.conf"
     settings.write_text(
@@ -129,21 +131,21 @@ async def _nats(directory: Path, server: PostgresServer | None) -> AsyncIterator
         f"{', sync_interval: always' if nats_syncs() else ''} }}\n"
     )
     with _process("nats-server", "--config", str(settings)) as pid:
-        await _answering(port)
+        await _listening(port)
         yield Running(f"nats://127.0.0.1:{port}", (pid,))
 
 
 def nats_syncs() -> bool:
-    """Whether this version can answer after the disk has it (2.10 and later)."""
+    """Return True if the installed version can flush before it answers (2.10 and later)."""
     if shutil.which("nats-server") is None:
         return False
-    said = subprocess.run(["nats-server", "--version"], capture_output=True, text=True, check=True).stdout
-    major, minor = said.split("v")[-1].split(".")[:2]
+    version = subprocess.run(["nats-server", "--version"], capture_output=True, text=True, check=True).stdout
+    major, minor = version.split("v")[-1].split(".")[:2]
     return (int(major), int(minor)) >= (2, 10)
 
 
 @asynccontextmanager
-async def _rabbitmq(directory: Path, server: PostgresServer | None) -> AsyncIterator[Running]:
+async def _rabbitmq(directory: Path, server: PostgresServer) -> AsyncIterator[Running]:
     port, names, nodes = _free_port(), _free_port(), _free_port()
     environment = {
         "HOME": str(directory),
@@ -157,13 +159,13 @@ async def _rabbitmq(directory: Path, server: PostgresServer | None) -> AsyncIter
         "ERL_EPMD_PORT": str(names),
         "ERL_EPMD_ADDRESS": "127.0.0.1",
     }
-    # Its directory of names is a process of its own, which would outlive it if it were left to start it.
+    # epmd would outlive RabbitMQ if RabbitMQ started it.
     with _process("epmd", "-port", str(names)), _process(_RABBITMQ, **environment) as pid:
-        await _answering(port)
+        await _listening(port)
         yield Running(f"amqp://guest:guest@127.0.0.1:{port}/", (pid,))
 
 
-_RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # the one in PATH would run as another user
+_RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # the one in PATH switches to another user
 
 SYSTEMS = (
     System("Fairlane, PostgreSQL", "fairlane_client", _postgres, Path(sys.executable)),
@@ -174,10 +176,10 @@ SYSTEMS = (
         "nats_jetstream",
         _nats,
         needs="nats-server",
-        note="sync always" if nats_syncs() else "NOT EQUAL: this version answers before the disk has the message",
+        note="sync always" if nats_syncs() else "NOT EQUAL: this version answers before it flushes",
     ),
     System("RabbitMQ quorum queue", "rabbitmq_quorum", _rabbitmq, needs=_RABBITMQ, note="confirms, one node"),
-    System("SKIP LOCKED table", "skip_locked", _table, note="without retries, groups or order between consumers"),
+    System("SKIP LOCKED table", "skip_locked", _table, note="no retries, no groups, no order between consumers"),
 )
 
 
@@ -187,5 +189,5 @@ def directory_below(base: Path) -> Iterator[Path]:
         yield Path(directory)
 
 
-def is_there(program: str) -> bool:
+def is_installed(program: str) -> bool:
     return any(Path(where, program).exists() for where in os.get_exec_path()) or Path(program).exists()

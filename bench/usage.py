@@ -1,4 +1,4 @@
-"""What a process and its children used: CPU, bytes written, memory at its peak. Read from /proc."""
+"""CPU, bytes written and peak memory of processes and their children, read from /proc."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ class Usage(NamedTuple):
 
 
 def usage_of(pids: Iterable[int]) -> dict[int, Usage]:
-    """Of these processes and all that descend from them, each since it began, with its children that ended."""
+    """Return the usage of these processes and all their descendants, each since it started.
+
+    The usage of a child that has ended is part of its parent's.
+    """
     return {one: used for pid in pids for one in _family(pid) if (used := _of_one(one)) is not None}
 
 
 def difference(before: dict[int, Usage], after: dict[int, Usage]) -> Usage:
-    """Of all of them: what one used that ended meanwhile is in the account of its parent."""
+    """Return what all processes together used between two samples."""
     cpu = sum(used.cpu_seconds for used in after.values()) - sum(used.cpu_seconds for used in before.values())
     written = sum(used.written_bytes for used in after.values()) - sum(used.written_bytes for used in before.values())
     return Usage(cpu, written, sum(used.peak_bytes for used in after.values()))
 
 
 def _family(pid: int) -> list[int]:
-    """The process and its descendants."""
+    """Return the ids of a process and its descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

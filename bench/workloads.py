@@ -1,8 +1,9 @@
-"""Fairlane through `Broker`, as a program that embeds it: runs build their items and read their answers."""
+"""Workloads that call `Broker` in this process, as a program that embeds it does."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -14,13 +15,16 @@ from fairlane.model.message import PushItem
 
 QUEUE = "bench"
 GROUP = "workers"
-FILLERS = 16  # callers that push a backlog; together they fill segments as a busy queue's producers do
+FILLERS = 16
+"""Callers that push a backlog. Together they fill segments as the producers of a busy queue do."""
+FAILS_EVERY = 100
+"""One in this many messages fails once in the unordered workload."""
+HOUR_US = 3_600_000_000
+_PARTITIONS = [f"lane-{number}" for number in range(PARTITIONS)]
 
-_NAMES = [f"lane-{number}" for number in range(PARTITIONS)]
 
-
-def batch_over(partitions: list[str], *, queue: str = QUEUE) -> list[PushItem]:
-    return [PushItem(queue=queue, payload=PAYLOAD, partition=name) for name in partitions]
+def batch_over(partitions: list[str]) -> list[PushItem]:
+    return [PushItem(queue=QUEUE, payload=PAYLOAD, partition=name) for name in partitions]
 
 
 def batch_with_ids(partitions: list[str]) -> list[PushItem]:
@@ -30,158 +34,169 @@ def batch_with_ids(partitions: list[str]) -> list[PushItem]:
     ]
 
 
+def scheduled_batch() -> list[PushItem]:
+    """Return messages due within the hour after the next, so that none is delivered during the run."""
+    now = time.time_ns() // 1000
+    return [
+        PushItem(queue=QUEUE, payload=PAYLOAD, partition=name, deliver_at=now + HOUR_US + random.randrange(HOUR_US))
+        for name in _PARTITIONS
+    ]
+
+
 async def push(broker: Broker, items: list[PushItem]) -> int:
     outcomes = await broker.push_many(items)
-    return sum(outcome.status == "queued" for outcome in outcomes)
+    return sum(outcome.status in ("queued", "scheduled") for outcome in outcomes)
 
 
 async def push_100(url: str, load: Load) -> Rate:
-    """100 messages a call, one to each of 100 partitions, ids made by the broker."""
+    """Push 100 messages per call, one to each of 100 partitions. The broker makes the ids."""
     async with Broker.open(url) as broker:
-        await push(broker, batch_over(_NAMES))
-        return await closed_loop(lambda _: push(broker, batch_over(_NAMES)), load)
+        await push(broker, batch_over(_PARTITIONS))
+        return await closed_loop(lambda _: push(broker, batch_over(_PARTITIONS)), load)
 
 
 async def push_100_ids(url: str, load: Load) -> Rate:
-    """The same with ids made by the caller, which the broker must know when they come again."""
+    """Push 100 messages per call with ids of the caller, which the broker deduplicates."""
     async with Broker.open(url) as broker:
-        await push(broker, batch_with_ids(_NAMES))
-        return await closed_loop(lambda _: push(broker, batch_with_ids(_NAMES)), load)
+        await push(broker, batch_with_ids(_PARTITIONS))
+        return await closed_loop(lambda _: push(broker, batch_with_ids(_PARTITIONS)), load)
 
 
 async def push_1(url: str, load: Load) -> Rate:
-    """One message a call, each caller to its own partition."""
+    """Push one message per call, each caller to its own partition."""
     async with Broker.open(url) as broker:
-        await push(broker, batch_over(_NAMES))
-        return await closed_loop(lambda caller: push(broker, batch_over([_NAMES[caller % PARTITIONS]])), load)
+        await push(broker, batch_over(_PARTITIONS))
+        return await closed_loop(lambda caller: push(broker, batch_over([_PARTITIONS[caller % PARTITIONS]])), load)
 
 
-async def fill(broker: Broker, messages: int, *, callers: int, queue: str = QUEUE, spread: int = PARTITIONS) -> None:
-    """Spread `messages` evenly over the 100 partitions, a hundred in a call, those over `spread` of them."""
+async def schedule_100(url: str, load: Load) -> Rate:
+    """Push 100 scheduled messages per call, one to each of 100 partitions, each with its own due time."""
+    async with Broker.open(url) as broker:
+        await push(broker, batch_over(_PARTITIONS))
+        return await closed_loop(lambda _: push(broker, scheduled_batch()), load)
+
+
+async def fill(broker: Broker, messages: int, *, callers: int = FILLERS, spread: int = PARTITIONS) -> None:
+    """Push `messages` evenly to the 100 partitions, 100 per call, each call to `spread` partitions."""
     calls = iter(range(messages // BATCH))
 
     async def filler() -> None:
         for call in calls:
-            names = [_NAMES[(call * spread + number % spread) % PARTITIONS] for number in range(BATCH)]
-            assert await push(broker, batch_over(names, queue=queue)) == BATCH
+            names = [_PARTITIONS[(call * spread + number % spread) % PARTITIONS] for number in range(BATCH)]
+            assert await push(broker, batch_over(names)) == BATCH
 
     async with asyncio.TaskGroup() as fillers:
         for _ in range(callers):
             fillers.create_task(filler())
 
 
-async def pop(
-    broker: Broker, *, group: str = GROUP, partitions: int = 1, ack: bool = True, read: bool = False
-) -> tuple[int, int]:
-    """Pop 100 and ack them; (messages, lanes they came from). With `read` each message is decoded and its payload
-    taken in hand, and each outcome looked at."""
+async def pop(broker: Broker, *, group: str = GROUP, partitions: int = 1, ack: bool = True, read: bool = False) -> int:
+    """Pop up to 100 messages, ack them and return how many. With `read`, decode each message and check each result."""
     batch = await broker.pop(QUEUE, group=group, batch=BATCH, partitions=partitions, auto_ack=not ack)
     if read:
         assert all(bytes(message.raw) == PAYLOAD for message in batch)
     if ack and batch:
         outcomes = await broker.ack(batch)
         assert not read or all(outcome.success for outcome in outcomes)
-    return len(batch), len(batch.runs)
+    return len(batch)
 
 
 @asynccontextmanager
 async def subscribed(url: str, *, groups: Sequence[str] = (GROUP,), **options: Any) -> AsyncIterator[Broker]:
-    """A broker whose groups are there and have read all there was, as in a queue that is at work."""
+    """Open a broker whose groups exist and have read everything, as in a queue that has been in use."""
     async with Broker.open(url) as broker:
         await broker.queues.configure(QUEUE, **options)
-        await push(broker, batch_over(_NAMES))
+        await push(broker, batch_over(_PARTITIONS))
         for group in groups:
-            assert await pop(broker, group=group, partitions=PARTITIONS) == (PARTITIONS, PARTITIONS)
+            assert await pop(broker, group=group, partitions=PARTITIONS) == PARTITIONS
         yield broker
 
 
 async def backlog(url: str, messages: int, *, groups: Sequence[str] = (GROUP,), spread: int = PARTITIONS) -> None:
-    """What `pop_100_ack` finds, for a broker that is started later and each of these groups."""
+    """Leave a backlog in the store for a broker that is started later, unread by each of these groups."""
     async with subscribed(url, groups=groups) as broker:
-        await fill(broker, messages, callers=FILLERS, spread=spread)
+        await fill(broker, messages, spread=spread)
 
 
 async def _finished(broker: Broker) -> int:
-    """Messages that the group is done with, as the store has it."""
+    """Return how many messages the group has finished, according to the store."""
     return sum(lane.committed for lane in await broker.groups.lanes(QUEUE, GROUP, limit=1_000_000))
 
 
 async def drain(broker: Broker, load: Load, *, partitions: int = 1, ack: bool = True, read: bool = False) -> Rate:
-    lanes_claimed = 0
+    """Pop until the load is done, and check that the store agrees about how many messages are finished."""
     before = await _finished(broker)
-
-    async def step(_: int) -> int:
-        nonlocal lanes_claimed
-        messages, lanes = await pop(broker, partitions=partitions, ack=ack, read=read)
-        lanes_claimed += lanes
-        return messages
-
-    rate = await closed_loop(step, load)
+    rate = await closed_loop(lambda _: pop(broker, partitions=partitions, ack=ack, read=read), load)
     finished = await _finished(broker) - before
     assert finished == rate.items, (finished, rate)
-    return rate._replace(lanes=lanes_claimed)
+    return rate
 
 
 async def pop_100_ack(url: str, load: Load) -> Rate:
-    """Pops of 100 from one partition each, then the ack, from a backlog that many producers pushed. As with the
-    yardstick, every message is in memory as bytes and none is decoded, and in the end the store is asked whether all
-    of them are done."""
+    """Pop 100 messages of one partition per call, then ack them. Many producers pushed the backlog."""
     async with subscribed(url) as broker:
-        await fill(broker, load.backlog, callers=FILLERS)
+        await fill(broker, load.backlog)
         return await drain(broker, load)
 
 
 async def pop_100_ack_read(url: str, load: Load) -> Rate:
-    """The same by consumers that look at each message and at each outcome."""
+    """Pop and ack like `pop_100_ack`, but decode each message and check each result."""
     async with subscribed(url) as broker:
-        await fill(broker, load.backlog, callers=FILLERS)
+        await fill(broker, load.backlog)
         return await drain(broker, load, read=True)
 
 
 async def pop_100_ack_thin(url: str, load: Load) -> Rate:
-    """The same from a backlog that one producer pushed: a segment for every message."""
+    """Pop and ack like `pop_100_ack` from a backlog of one producer, which has one segment per message."""
     async with subscribed(url) as broker:
         await fill(broker, load.backlog, callers=1)
         return await drain(broker, load)
 
 
 async def pop_100_auto_ack(url: str, load: Load) -> Rate:
-    """Pops of 100 that are finished when they are handed out."""
+    """Pop 100 messages per call that are acked by the pop itself."""
     async with subscribed(url) as broker:
-        await fill(broker, load.backlog, callers=FILLERS)
+        await fill(broker, load.backlog)
         return await drain(broker, load, ack=False)
 
 
-async def pop_many_lanes(url: str, load: Load) -> Rate:
-    """Pops of 100 over up to 100 partitions, each of which has one message, then the ack."""
+async def pop_100_partitions(url: str, load: Load) -> Rate:
+    """Pop 100 messages per call from up to 100 partitions, then ack them."""
+    async with subscribed(url) as broker:
+        await fill(broker, load.backlog)
+        return await drain(broker, load, partitions=PARTITIONS)
+
+
+async def pop_many_partitions(url: str, load: Load) -> Rate:
+    """Pop 100 messages per call from 100 partitions that have one message each, then ack them."""
     async with subscribed(url) as broker:
         for first in range(0, load.backlog, BATCH):
-            partitions = [f"lane-{number}" for number in range(first, first + BATCH)]
-            assert await push(broker, batch_over(partitions)) == BATCH
+            names = [f"lane-{number}" for number in range(first, first + BATCH)]
+            assert await push(broker, batch_over(names)) == BATCH
         return await drain(broker, load, partitions=PARTITIONS)
 
 
-async def pop_many_lanes_alone(url: str, load: Load) -> Rate:
-    """The same by one caller."""
-    return await pop_many_lanes(url, load._replace(tasks=1))
+async def pop_unordered_failing(url: str, load: Load) -> Rate:
+    """Pop and ack like `pop_100_ack_read` on an unordered queue. One message in a hundred fails once."""
+    failed: set[str] = set()
 
+    async def step(_: int) -> int:
+        batch = await broker.pop(QUEUE, group=GROUP, batch=BATCH)
+        good: list[Any] = []
+        bad: list[Any] = []
+        for one in batch:
+            assert bytes(one.raw) == PAYLOAD
+            (bad if one.position % FAILS_EVERY == 0 and one.id not in failed else good).append(one)
+        if not bad:
+            outcomes = await broker.ack(batch)
+        else:
+            failed.update(one.id for one in bad)
+            outcomes, _ = await asyncio.gather(broker.ack(good), broker.nack(bad, error="not today"))
+        assert all(outcome.success for outcome in outcomes)
+        return len(outcomes)
 
-async def pop_few_lanes(url: str, load: Load) -> Rate:
-    """The same pops over 100 partitions that have as many messages between them: they come from fewer lanes."""
-    async with subscribed(url) as broker:
-        await fill(broker, load.backlog, callers=FILLERS)
-        return await drain(broker, load, partitions=PARTITIONS)
-
-
-async def pop_few_lanes_alone(url: str, load: Load) -> Rate:
-    """One caller whose every pop finds 100 partitions with one message each; refilling them is not counted."""
-    claimed, seconds = 0, 0.0
-    async with subscribed(url) as broker:
-        while claimed < load.items and seconds < load.seconds:
-            await push(broker, batch_over(_NAMES))
-            begun = time.perf_counter()
-            messages, lanes = await pop(broker, partitions=PARTITIONS)
-            seconds += time.perf_counter() - begun
-            assert messages == lanes == PARTITIONS
-            claimed += lanes
-    return Rate(claimed, seconds, claimed)
+    async with subscribed(url, ordering="unordered") as broker:
+        await fill(broker, load.backlog)
+        rate = await closed_loop(step, load)
+        assert len(failed) >= rate.items // FAILS_EVERY // 2
+        return rate

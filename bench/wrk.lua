@@ -1,15 +1,14 @@
--- What wrk sends, and what it makes of the answers.
+-- The requests that wrk sends, and how it counts the answers.
 --
---   wrk -s wrk.lua URL -- post PATH FILE   posts the lines of FILE in turn
---   wrk -s wrk.lua URL -- hook PATH FILE   the same as webhooks of GitHub: each line is a signature and a body, and
---                                          each request has a delivery id of its own, which ends with the microseconds
---                                          at which it was sent; with a number behind FILE, so many
---   wrk -s wrk.lua URL -- pop PATH         pops until there is nothing left
---   wrk -s wrk.lua URL -- pop PATH ack SECONDS  the same, and acks each batch; after so long only what was popped is acked
---   wrk -s wrk.lua URL -- stay PATH [ack SECONDS]  the same for the whole time, whatever there is
---   wrk -s wrk.lua URL -- fan PATH FILE POP...  posts a line of FILE to PATH, then gets each POP, over and over
+--   wrk -s wrk.lua URL -- post PATH FILE     posts the lines of FILE in turn
+--   wrk -s wrk.lua URL -- hook PATH FILE N   posts N webhooks of GitHub. Each line of FILE is a signature and a body. Each
+--                                            delivery id is new and ends with the microseconds at which it was sent
+--   wrk -s wrk.lua URL -- pop PATH           pops until the queue is empty
+--   wrk -s wrk.lua URL -- pop PATH ack SECONDS    pops and acks each batch; after SECONDS it only acks
+--   wrk -s wrk.lua URL -- stay PATH [ack SECONDS] pops for the whole time, whether the queue is empty or not
+--   wrk -s wrk.lua URL -- fan PATH FILE POP...    posts a line of FILE to PATH, then gets each POP, over and over
 
-local EMPTY_MAX = 5  -- a lane may be in other hands for a moment; more than that is the end of the backlog
+local EMPTY_MAX = 5  -- another connection may hold the lane for a moment; more empty pops mean the end of the backlog
 local threads = {}
 local ffi = require("ffi")
 ffi.cdef("typedef struct { long seconds; long us; } bench_time; int gettimeofday(bench_time *, void *);")
@@ -19,17 +18,17 @@ function setup(thread)
   table.insert(threads, thread)
 end
 
--- Globals are what `thread:get` can reach.
+-- `thread:get` only reaches globals.
 function init(args)
   messages, empty, stays = 0, 0, args[1] ~= "pop"
-  ends, busy = nil, -1  -- pops that are not acked yet; wrk asks for one request before it begins
+  ends, busy = nil, -1  -- pops that are not acked yet; wrk builds one request before it starts
   requests, turn, acks = {}, 0, {}
   acking, lasts = args[3] == "ack", tonumber(args[4])
   if args[1] == "post" then
     for line in io.lines(args[3]) do
       table.insert(requests, wrk.format("POST", args[2], nil, line))
     end
-    response = nil  -- wrk is faster when nobody looks at the answers
+    response = nil  -- wrk is faster without a response callback
   elseif args[1] == "hook" then
     math.randomseed(os.time())
     run, path, hooks_max = math.random(1, 1e9), args[2], tonumber(args[4])
@@ -63,7 +62,7 @@ function request()
   if acking then
     ends = ends or now() + lasts
     if now() > ends then
-      return wrk.format("GET", "/livez")  -- until the others have acked: what is not would be leased for a long time
+      return wrk.format("GET", "/livez")  -- keeps busy until the others have acked; unacked messages would stay leased
     end
     busy = busy + 1
   end
@@ -99,7 +98,7 @@ local function count(text, word)
   return found
 end
 
--- A pop of one lane names partition and lease once, before its messages.
+-- A pop of one lane names its partition and lease once, before the messages.
 local function ack_of(body)
   local partition, lease, group = body:match('"partitionId":("[^"]*"),"leaseId":("[^"]*"),"consumerGroup":("[^"]*")')
   local where = '","partitionId":' .. partition .. ',"leaseId":' .. lease .. '}'

@@ -1,2 +1,1 @@
-"""Job queues on PostgreSQL that a worker is measured beside. Each module is a program of an environment of its own, and
-prints what it measured as JSON."""
+"""Client programs of the systems to compare with. Each runs in its own environment and prints its results as JSON."""

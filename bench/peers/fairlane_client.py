@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-import closed
+import closed_loop
 import msgspec
 
 from fairlane import Client, PushItem
@@ -16,7 +16,7 @@ LANES = 200
 class Fairlane:
     version = version("fairlane")
 
-    async def open(self, url: str, task: closed.Task) -> None:
+    async def open(self, url: str, task: closed_loop.Task) -> None:
         self._client = await Client(url).__aenter__()
         self._task, self._data = task, msgspec.json.decode(task.payload)
         self._turn = 0
@@ -35,7 +35,7 @@ class Fairlane:
 
     async def consume(self, task: int) -> int:
         batch = await self._client.pop(self._task.name, batch=self._task.batch, partitions=4)
-        if sum([len(message.raw) for message in batch]):  # looks at each, or they would not be decoded
+        if sum([len(message.raw) for message in batch]):  # read each message, because decoding is lazy
             await self._client.ack(batch)
         return len(batch)
 
@@ -44,4 +44,4 @@ class Fairlane:
 
 
 if __name__ == "__main__":
-    closed.main(Fairlane())
+    closed_loop.main(Fairlane())

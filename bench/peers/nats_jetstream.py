@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 
-import closed
+import closed_loop
 import nats
 from nats.errors import TimeoutError as NothingThere
 from nats.js.api import AckPolicy, ConsumerConfig, StorageType
 
 
 class JetStream:
-    async def open(self, url: str, task: closed.Task) -> None:
+    async def open(self, url: str, task: closed_loop.Task) -> None:
         self._client = await nats.connect(url)
         self._subject, self._payload, self._batch = f"{task.name}.messages", task.payload, task.batch
-        said = self._client.connected_server_version
-        self.version = f"{said.major}.{said.minor}.{said.patch}"
+        server = self._client.connected_server_version
+        self.version = f"{server.major}.{server.minor}.{server.patch}"
         self._stream = self._client.jetstream(timeout=30)
         await self._stream.add_stream(name=task.name, subjects=[self._subject], storage=StorageType.FILE)
-        # The ack of the last message of a batch is one for all of it.
+        # Acking the last message of a batch acks all of it.
         settings = ConsumerConfig(ack_policy=AckPolicy.ALL, max_ack_pending=100_000)
         self._pull = await self._stream.pull_subscribe(self._subject, durable=f"{task.name}-group", config=settings)
         self._turn = asyncio.Lock()
@@ -32,7 +32,7 @@ class JetStream:
         return self._batch
 
     async def consume(self, task: int) -> int:
-        async with self._turn:  # one pull at a time: an ack of all is about what came before, too
+        async with self._turn:  # one pull at a time, because an ack covers all earlier messages
             try:
                 found = await self._pull.fetch(self._batch, timeout=0.2)
             except NothingThere:
@@ -45,4 +45,4 @@ class JetStream:
 
 
 if __name__ == "__main__":
-    closed.main(JetStream())
+    closed_loop.main(JetStream())

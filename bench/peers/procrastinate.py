@@ -8,7 +8,7 @@ import sys
 import time
 from importlib.metadata import version
 
-sys.path.pop(0)  # this file has the name of what it measures
+sys.path.pop(0)  # this file has the same name as the package
 
 from procrastinate import App, PsycopgConnector
 

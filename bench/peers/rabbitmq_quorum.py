@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import aio_pika
-import closed
+import closed_loop
 
 
 class Quorum:
-    async def open(self, url: str, task: closed.Task) -> None:
+    async def open(self, url: str, task: closed_loop.Task) -> None:
         self._connection = await aio_pika.connect(url)
         self.version = str(self._connection.transport.connection.server_properties["version"])
         self._message = aio_pika.Message(task.payload, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
@@ -28,7 +28,7 @@ class Quorum:
         return self._batch
 
     async def consume(self, task: int) -> int:
-        async with self._subscribed:  # acks of `multiple` are about everything before
+        async with self._subscribed:  # an ack with `multiple` covers all earlier messages
             if self._arrived is None:
                 arrived = self._arrived = asyncio.Queue()
                 channel = await self._connection.channel()
@@ -50,4 +50,4 @@ class Quorum:
 
 
 if __name__ == "__main__":
-    closed.main(Quorum())
+    closed_loop.main(Quorum())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import closed
+import closed_loop
 from redis.asyncio import Redis
 
 GROUP = "group"
 
 
 class Streams:
-    async def open(self, url: str, task: closed.Task) -> None:
+    async def open(self, url: str, task: closed_loop.Task) -> None:
         self._redis = Redis.from_url(url, max_connections=200)
         self._stream, self._fields, self._batch = task.name, {"data": task.payload}, task.batch
         self.version = (await self._redis.info("server"))["redis_version"]
@@ -38,4 +38,4 @@ class Streams:
 
 
 if __name__ == "__main__":
-    closed.main(Streams())
+    closed_loop.main(Streams())

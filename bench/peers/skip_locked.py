@@ -1,9 +1,9 @@
-"""A table read with FOR UPDATE SKIP LOCKED, as teams write it for themselves, with asyncpg."""
+"""A table read with FOR UPDATE SKIP LOCKED, as teams write it themselves, with asyncpg."""
 
 from __future__ import annotations
 
 import asyncpg
-import closed
+import closed_loop
 
 CREATE = """
     CREATE TABLE IF NOT EXISTS {table} (
@@ -15,7 +15,7 @@ TAKE = "SELECT id, payload FROM {table} ORDER BY id LIMIT $1 FOR UPDATE SKIP LOC
 
 
 class SkipLocked:
-    async def open(self, url: str, task: closed.Task) -> None:
+    async def open(self, url: str, task: closed_loop.Task) -> None:
         self._pool = await asyncpg.create_pool(url, min_size=8, max_size=16)
         self._table, self._payload, self._batch = task.name, task.payload.decode(), task.batch
         await self._pool.execute(CREATE.format(table=task.name))
@@ -42,4 +42,4 @@ class SkipLocked:
 
 
 if __name__ == "__main__":
-    closed.main(SkipLocked())
+    closed_loop.main(SkipLocked())

@@ -1,135 +1,146 @@
-"""A broker process over HTTP, driven by wrk, beside the ceiling: its own server with a handler that only decodes and
-answers."""
+"""A broker process over HTTP, driven by wrk, beside the HTTP ceiling, bare database drivers and Queen MQ."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bench import recorded
+from bench import bare_drivers, recorded
 from bench.ceiling import ceiling_process
-from bench.figures import Findings, Run, Target, quotient
-from bench.load import BATCH, PARTITIONS
-from bench.shots import CONNECTIONS, measured, pop_path, pop_shot, push_bodies, push_shot
+from bench.load import BATCH, PARTITIONS, Load
+from bench.results import Comparison, Measurement, Results, quotient
 from bench.suite import STORES, Section, Suite, ours
 from bench.systems import Running
 from bench.workloads import GROUP, backlog
+from bench.wrk import CONNECTIONS, measured, pop_load, pop_path, push_bodies, push_load
 
-CEILING = "ceiling: decodes and answers"
+CEILING = "HTTP ceiling"
+BARE = {"postgres": "bare asyncpg", "sqlite": "bare apsw"}
 AUTO = "auto"
-"""The group of pops that are acked by leaving the broker: both kinds drain one backlog."""
+"""The group of pops with auto-ack. Both groups drain the same backlog."""
 IDLE = "push 1, one connection"
-IDLE_MS_MAX = 2.0
 
 
 class Workload(NamedTuple):
-    """Messages of one request over how many partitions, or the pop that is asked for and over how many partitions each
-    hundred was pushed. `times` is how much less CPU than Queen's a message is to take, `share` how much of the
-    ceiling's rate to reach."""
+    """A request: a push of `batch` messages to `spread` partitions, or the pop with this path.
+
+    For a pop, `spread` is to how many partitions each hundred messages of the backlog were pushed.
+    """
 
     label: str
     batch: int = BATCH
     spread: int = 1
     pop: str = ""
     ack: bool = False
-    times: float | None = None
-    share: float | None = None
 
 
-PUSHES = (
-    Workload("push 1", 1, times=4.5, share=0.45),
-    Workload("push 10 to one partition", 10),
-    Workload("push 100 to one partition", times=9, share=0.15),
-    Workload("push 100 over 100 partitions", spread=PARTITIONS, times=8, share=0.15),
-)
+PUSH_1 = Workload("push 1", 1)
+PUSH_SPREAD = Workload("push 100 over 100 partitions", spread=PARTITIONS)
+PUSHES = (PUSH_1, Workload("push 10 to one partition", 10), Workload("push 100 to one partition"), PUSH_SPREAD)
 _AUTO_ACK, _ACK = pop_path(BATCH, group=AUTO, more="&autoAck=true"), pop_path(BATCH, group=GROUP)
-POPS = (
-    Workload("pop 100, auto-ack", pop=_AUTO_ACK, times=16),
-    Workload("pop 100 + ack", pop=_ACK, ack=True, times=20),
-)
-THIN_POPS = (
+POP_ACK = Workload("pop 100 + ack", pop=_ACK, ack=True)
+POPS = (Workload("pop 100, auto-ack", pop=_AUTO_ACK), POP_ACK)
+SPREAD_POPS = (
     Workload("pop 100, auto-ack, pushed over 100 partitions", spread=PARTITIONS, pop=_AUTO_ACK),
     Workload("pop 100 + ack, pushed over 100 partitions", spread=PARTITIONS, pop=_ACK, ack=True),
 )
 
 
-async def run(suite: Suite) -> Findings:
-    found = Findings()
+async def run(suite: Suite) -> Results:
+    results = Results()
     for number in range(suite.scale.rounds):
-        suite.say(f"http, round {number + 1}: ceiling")
-        with ceiling_process() as (url, pid):
-            for workload in (*PUSHES, *POPS):
-                found.add(workload.label, CEILING, await shot(suite, Running(url, (pid,)), workload, seconds=1))
+        await suite.turn(f"http, round {number + 1}: limits")
+        await ceiling(suite, results)
+        for kind in STORES:
+            await bare_driver(suite, kind, results)
         for workload in PUSHES:
             for kind in STORES:
-                suite.say(f"http, round {number + 1}: {workload.label}, {kind}")
-                await pushes(suite, kind, workload, found)
-        for workloads in (POPS, THIN_POPS):
+                await suite.turn(f"http, round {number + 1}: {workload.label}, {kind}")
+                await pushes(suite, kind, workload, results)
+        for workloads in (POPS, SPREAD_POPS):
             for kind in STORES:
-                suite.say(f"http, round {number + 1}: {workloads[0].label}, {kind}")
-                await pops(suite, kind, workloads, found)
-    for label, one in recorded.QUEEN.items():
-        run = Run(rate=one.rate, broker_us=one.broker_us, store_us=one.store_us)
-        found.add(label, f"{recorded.NAME}, RECORDED elsewhere", run)
+                await suite.turn(f"http, round {number + 1}: {workloads[0].label}, {kind}")
+                await pops(suite, kind, workloads, results)
+    for label, measurement in recorded.QUEEN.items():
+        results.add(label, f"{recorded.NAME}, recorded", measurement)
     for kind in STORES:
-        found.targets += targets(found, ours(kind))
-    idle = found.median(IDLE, ours("sqlite"), "p50")
-    found.targets.append(Target("idle push, p50", ours("sqlite"), idle, IDLE_MS_MAX, " ms", at_most=True))
-    found.notes.append(recorded.CONDITIONS)
-    return found
+        results.comparisons += comparisons(results, kind)
+    results.notes.append(recorded.CONDITIONS)
+    return results
 
 
-async def shot(
+async def ceiling(suite: Suite, results: Results) -> None:
+    with ceiling_process() as (url, pid):
+        for workload in (*PUSHES, *POPS):
+            results.add(workload.label, CEILING, await drive(suite, Running(url, (pid,)), workload, seconds=1))
+
+
+async def bare_driver(suite: Suite, kind: str, results: Results) -> None:
+    """Push and pop rows with the bare driver. The pop fills its table first, so the CPU of its store is unknown."""
+    server = suite.server if kind == "postgres" else None
+    async with suite.store(kind) as url:
+        meter = suite.meter(Running("", (), (server.pid,) if server else (), server))
+        await meter.begin()
+        rate = await bare_drivers.push(url, Load(suite.scale.seconds, 5_000_000))
+        await meter.end()
+    cost = meter.cost(rate.items)._replace(rate=rate.per_second, client_us=rate.cpu_us)
+    results.add(PUSH_SPREAD.label, BARE[kind], cost)
+    async with suite.store(kind) as url:
+        rate = await bare_drivers.pop_ack(url, Load(suite.scale.seconds, suite.scale.backlog // 5))
+    results.add(POP_ACK.label, BARE[kind], Measurement(rate=rate.per_second, client_us=rate.cpu_us))
+
+
+async def drive(
     suite: Suite, running: Running, workload: Workload, *, seconds: int, connections: int = CONNECTIONS
-) -> Run:
+) -> Measurement:
     if workload.pop:
-        shooting = pop_shot(running.url, workload.pop, ack=workload.ack, seconds=seconds, connections=connections)
+        load = pop_load(running.url, workload.pop, ack=workload.ack, seconds=seconds, connections=connections)
     else:
         bodies = push_bodies(workload.batch, workload.spread)
-        shooting = push_shot(running.url, bodies, seconds=seconds, connections=connections)
-    return await measured(suite.meter(running), shooting)
+        load = push_load(running.url, bodies, seconds=seconds, connections=connections)
+    return await measured(suite.meter(running), load)
 
 
-async def pushes(suite: Suite, kind: str, workload: Workload, found: Findings) -> None:
+async def pushes(suite: Suite, kind: str, workload: Workload, results: Results) -> None:
     async with suite.store(kind) as url, suite.broker(kind, url) as running:
-        # Afterwards queue and partitions are there, as in a broker at work.
-        await shot(suite, running, workload, seconds=1, connections=1)
-        if workload is PUSHES[0]:
-            found.add(IDLE, ours(kind), await shot(suite, running, workload, seconds=1, connections=1))
-        found.add(workload.label, ours(kind), await shot(suite, running, workload, seconds=suite.scale.seconds))
+        # Create the queue and its partitions first, as in a broker that has been in use.
+        await drive(suite, running, workload, seconds=1, connections=1)
+        if workload is PUSH_1:
+            results.add(IDLE, ours(kind), await drive(suite, running, workload, seconds=1, connections=1))
+        results.add(workload.label, ours(kind), await drive(suite, running, workload, seconds=suite.scale.seconds))
 
 
-async def pops(suite: Suite, kind: str, workloads: Sequence[Workload], found: Findings) -> None:
-    """One group after the other drains the same backlog."""
+async def pops(suite: Suite, kind: str, workloads: Sequence[Workload], results: Results) -> None:
+    """Drain the same backlog with one group after the other."""
     async with suite.store(kind) as url:
         await backlog(url, suite.scale.backlog, groups=(AUTO, GROUP), spread=workloads[0].spread)
         async with suite.broker(kind, url) as running:
             for workload in workloads:
-                run = await shot(suite, running, workload, seconds=10 * suite.scale.seconds)
-                found.add(workload.label, ours(kind), run)
+                measurement = await drive(suite, running, workload, seconds=10 * suite.scale.seconds)
+                results.add(workload.label, ours(kind), measurement)
 
 
-def targets(found: Findings, system: str) -> list[Target]:
+def comparisons(results: Results, kind: str) -> list[Comparison]:
+    system = ours(kind)
     made = []
-    for workload in (*PUSHES, *POPS):
-        if workload.times is not None:
-            other = recorded.QUEEN[workload.label]
-            value = quotient(other.servers_us, found.median(workload.label, system, "servers_us"))
-            rates = quotient(found.median(workload.label, system), other.rate)
-            by_rate = "" if rates is None else f"; by rate {rates:.1f}"
-            basis = f"{other.broker_us:g} + {other.store_us:g} us of {recorded.NAME}, by ours{by_rate}"
-            made.append(Target(f"{workload.label}: less CPU", system, value, workload.times, "x", basis=basis))
-        if workload.share is not None:
-            share = found.ratio((workload.label, system), (workload.label, CEILING))
-            made.append(Target(f"{workload.label}: rate", system, share, workload.share, "x", basis="of the ceiling"))
+    for label, queen in recorded.QUEEN.items():
+        less = quotient(queen.servers_us, results.median(label, system, "servers_us"))
+        made.append(Comparison(label, system, less, f"times less CPU than {recorded.NAME}"))
+        share = results.ratio((label, system), (label, CEILING))
+        made.append(Comparison(label, system, share, "rate of the HTTP ceiling"))
+    for label in (PUSH_SPREAD.label, POP_ACK.label):
+        share = results.ratio((label, system), (label, BARE[kind]))
+        made.append(Comparison(label, system, share, f"rate of {BARE[kind]}, one row per message"))
     return made
 
 
 HTTP = Section(
     "http",
     "HTTP",
-    f"wrk on the same machine, {CONNECTIONS} connections, 98-byte payloads, 100 partitions, dedup window of a day, "
-    "durable answers; client is wrk, and times are those of one request. Pops drain one backlog, first a group with "
-    "auto-ack, then one that acks. It was pushed in hundreds, each to one partition if it does not say otherwise.",
+    f"wrk on the same machine, {CONNECTIONS} connections, 98-byte payloads, 100 partitions, deduplication for a day, "
+    "durable answers. The client is wrk. Pops drain one backlog, first with auto-ack, then with acks. The backlog was "
+    "pushed in batches of 100 to one partition each, unless the workload says otherwise. The HTTP ceiling is the same "
+    "server with a handler that only decodes and answers. The bare drivers keep one row per message in a table with "
+    "the same order and durability, in the process that drives them, with 4 connections (SQLite: 1).",
     run,
 )

@@ -1,4 +1,4 @@
-"""The yardsticks on bare asyncpg, four connections."""
+"""The table of rows on bare asyncpg, with four connections."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ async def _connected(url: str) -> AsyncIterator[list[Any]]:
             await connection.close()
 
 
-async def push(url: str, load: Load, *, dedup: bool) -> Rate:
+async def push(url: str, load: Load) -> Rate:
     async with _connected(url) as connections:
         await connections[0].executemany("INSERT INTO lanes (id) VALUES ($1)", [(lane,) for lane in _LANES])
-        call = f"SELECT * FROM {'push_dedup' if dedup else 'push'} ($1, $2, $3)"
-        calls = [await connection.prepare(call) for connection in connections]
+        calls = [await connection.prepare("SELECT * FROM push ($1, $2, $3)") for connection in connections]
 
         async def step(caller: int) -> int:
             return len(await calls[caller].fetch(_LANES, fresh_ids(BATCH), _PAYLOADS))
 
-        rate = await closed_loop(step, load._replace(tasks=CONNECTIONS))
+        rate = await closed_loop(step, load._replace(callers=CONNECTIONS))
         stored = await connections[0].fetchval("SELECT count(*) FROM messages")
         positions = await connections[0].fetchval("SELECT sum(head)::bigint FROM lanes")
         assert stored == positions == rate.items, (stored, positions, rate)
@@ -59,7 +58,7 @@ async def pop_ack(url: str, load: Load) -> Rate:
                 await dones[caller].fetch([job for job, _ in jobs])
             return len(jobs)
 
-        rate = await closed_loop(step, load._replace(tasks=CONNECTIONS))
+        rate = await closed_loop(step, load._replace(callers=CONNECTIONS))
         done = await connections[0].fetchval("SELECT count(*) FROM jobs WHERE status = 1")
         assert done == rate.items, (done, rate)
     return rate

@@ -1,6 +1,6 @@
-"""The yardsticks on bare apsw: one connection, as only one can write, and one transaction per batch.
+"""The table of rows on bare apsw, with one connection, because only one can write, and one transaction per batch.
 
-It runs on the event loop's own thread: nothing else wants it, and a second thread would only cost.
+It runs on the thread of the event loop. Nothing else needs that thread, and a second one would only add cost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from bench.load import BATCH, PARTITIONS, PAYLOAD, Load, Rate, closed_loop, fres
 
 _LANES = range(PARTITIONS)
 
-_LOOK_UP = "SELECT lane, position FROM messages WHERE lane = ? AND transaction_id = ?"
 _INSERT = "INSERT INTO messages VALUES (?, ?, ?, ?, ?)"
 _ADVANCE = "UPDATE lanes SET head = head + 1 WHERE id = ?"
 _FIND = f"SELECT id, payload FROM jobs WHERE status = 0 ORDER BY id LIMIT {BATCH}"
@@ -30,34 +29,31 @@ def _connected(url: str) -> Iterator[apsw.Connection]:
         assert connection.pragma("journal_mode", "wal") == "wal"
         connection.pragma("synchronous", "full")
         assert connection.pragma("synchronous") == 2
-        # A batch rewrites 200 pages of two indexes: every fifth would wait for a checkpoint of 1000 pages.
+        # A batch rewrites 200 pages, so the default of 1000 pages would mean a checkpoint every five batches.
         connection.pragma("wal_autocheckpoint", 10_000)
         connection.pragma("cache_size", -65_536)
         connection.execute(files(__package__).joinpath("sqlite.sql").read_text())
         yield connection
 
 
-async def push(url: str, load: Load, *, dedup: bool) -> Rate:
+async def push(url: str, load: Load) -> Rate:
     with _connected(url) as connection:
         connection.executemany("INSERT INTO lanes (id) VALUES (?)", [(lane,) for lane in _LANES])
 
         async def step(_: int) -> int:
-            return _push(connection, dedup=dedup)
+            return _push(connection)
 
-        rate = await closed_loop(step, load._replace(tasks=1))
+        rate = await closed_loop(step, load._replace(callers=1))
         stored, positions = _row(connection, "SELECT (SELECT count(*) FROM messages), (SELECT sum(head) FROM lanes)")
         assert stored == positions == rate.items, (stored, positions, rate)
     return rate
 
 
-def _push(connection: apsw.Connection, *, dedup: bool) -> int:
+def _push(connection: apsw.Connection) -> int:
     ids = [bytes.fromhex(text.replace("-", "")) for text in fresh_ids(BATCH)]
     batch = list(zip(_LANES, ids, strict=True))
     now = time.time_ns() // 1000
     connection.execute("BEGIN IMMEDIATE")
-    if dedup:
-        known = dict(connection.executemany(_LOOK_UP, batch))
-        batch = [item for item in batch if item[0] not in known]
     heads = dict(connection.execute("SELECT id, head FROM lanes"))
     connection.executemany(_INSERT, [(lane, heads[lane], id, PAYLOAD, now) for lane, id in batch])
     connection.executemany(_ADVANCE, [(lane,) for lane, _ in batch])
@@ -65,7 +61,7 @@ def _push(connection: apsw.Connection, *, dedup: bool) -> int:
     return len(batch)
 
 
-async def pop_ack(url: str, load: Load, *, held: bool) -> Rate:
+async def pop_ack(url: str, load: Load) -> Rate:
     with _connected(url) as connection:
         with connection:
             rows = ((job, PAYLOAD) for job in range(load.backlog))
@@ -73,9 +69,9 @@ async def pop_ack(url: str, load: Load, *, held: bool) -> Rate:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
         async def step(_: int) -> int:
-            return _pop_ack_held(connection) if held else _pop_ack(connection)
+            return _pop_ack(connection)
 
-        rate = await closed_loop(step, load._replace(tasks=1))
+        rate = await closed_loop(step, load._replace(callers=1))
         (done,) = _row(connection, f"SELECT count(*) FROM jobs WHERE status = {_DONE}")
         assert done == rate.items, (done, rate)
     return rate
@@ -87,14 +83,6 @@ def _pop_ack(connection: apsw.Connection) -> int:
     connection.executemany(_MARK, [(_TAKEN, job) for job, _ in jobs])
     connection.execute("COMMIT")
     connection.execute("BEGIN IMMEDIATE")
-    connection.executemany(_MARK, [(_DONE, job) for job, _ in jobs])
-    connection.execute("COMMIT")
-    return len(jobs)
-
-
-def _pop_ack_held(connection: apsw.Connection) -> int:
-    connection.execute("BEGIN IMMEDIATE")
-    jobs = connection.execute(_FIND).fetchall()
     connection.executemany(_MARK, [(_DONE, job) for job, _ in jobs])
     connection.execute("COMMIT")
     return len(jobs)

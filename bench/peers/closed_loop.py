@@ -1,7 +1,7 @@
-"""Callers in a closed loop over one system: `PEER.py URL NAME WORKLOAD TASKS SECONDS BATCH`, the payload on stdin.
+"""Run a closed loop of callers on one system: `PEER.py URL NAME WORKLOAD TASKS SECONDS BATCH`, the payload on stdin.
 
-Prints what was measured as JSON: messages, seconds, microseconds of CPU of this process per message, and percentiles of
-the time that one call took. Every system implements `System`; a workload means the same for each.
+Prints JSON: messages, seconds, microseconds of CPU of this process per message, and percentiles of the time of one
+call. Every system implements `System`, and a workload means the same for each.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ FILL_RATE = 150_000
 
 
 class Task(NamedTuple):
-    """What is measured: messages of this payload in a queue of this name. With `ids` each has an id of its producer's,
-    which must be known if it comes again, where the system can do that."""
+    """The queue to use, with the payload and batch size of its messages.
+
+    With `ids` each message has an id of its producer, which the system deduplicates if it can.
+    """
 
     name: str
     payload: bytes
@@ -32,23 +34,22 @@ class Task(NamedTuple):
 
 
 class System(Protocol):
-    """A queue as a Python program uses it. Every method returns when what it did is durable, as far as the system
-    can tell."""
+    """A queue as a Python program uses it. Every method returns when its effect is durable, if possible."""
 
     version: str
 
     async def open(self, url: str, task: Task) -> None: ...
 
     async def push(self, task: int) -> int:
-        """One message in one call; 1."""
+        """Push one message in one call, and return 1."""
         ...
 
     async def push_batch(self, task: int) -> int:
-        """A batch in the fewest calls the system has; how many."""
+        """Push a batch in as few calls as the system allows, and return how many messages."""
         ...
 
     async def consume(self, task: int) -> int:
-        """Take up to a batch and finish it; how many."""
+        """Consume up to a batch, ack it, and return how many messages."""
         ...
 
     async def close(self) -> None: ...
@@ -86,7 +87,7 @@ async def _run(steps: list[Step], seconds: float, items_max: int = sys.maxsize) 
 
 
 async def _filled(system: System, seconds: float) -> int:
-    """Leave a backlog for consumers, as much as the fastest would take or as fits into some seconds; how much."""
+    """Push a backlog for the consumers and return its size. It takes a few seconds at most."""
     filling = await _run([system.push_batch] * FILLERS, FILL_SECONDS_MAX, int(FILL_RATE * seconds))
     return filling.items
 
@@ -100,13 +101,13 @@ async def _measure(
     backlog = await _filled(system, seconds) if workload == "consume" else sys.maxsize
     if workload != "consume":
         await _run(steps, min(WARM_SECONDS, seconds))
-    _tell("begin")  # from here on the parent counts what the servers use
+    _tell("begin")  # the parent measures the servers from here on
     cpu, began = time.process_time(), time.perf_counter()
     loop = await _run(steps, seconds, backlog)
     taken, cpu = time.perf_counter() - began, time.process_time() - cpu
     _tell("end")
     await system.close()
-    # Of in and out at once the slower way counts.
+    # When it pushes and consumes at once, the slower direction counts.
     items = loop.items if step else min(sum(loop.by_caller[0::2]), sum(loop.by_caller[1::2]))
     took = sorted(loop.took) or [0.0]
     return {
@@ -121,7 +122,7 @@ async def _measure(
 
 
 def _tell(what: str) -> None:
-    """The parent, and wait until it has counted."""
+    """Tell the parent, and wait until it has sampled the servers."""
     print(what, flush=True)
     sys.stdin.buffer.readline()
 
