@@ -1,4 +1,4 @@
-"""The site that `make docs` builds of these pages with Sphinx. Who reads it fetches nothing from elsewhere."""
+"""Sphinx configuration of the site that `make docs` builds. The site loads nothing from other servers."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ project = html_title = "Fairlane"
 extensions = ["myst_parser"]
 myst_heading_anchors = 4
 nitpicky = True
-smartquotes = False  # or an option that a sentence names would lose a dash
+smartquotes = False  # it would turn the dashes of options into one
 highlight_language = "text"
 html_theme = "furo"
 html_static_path = ["style"]
@@ -50,7 +50,7 @@ class SpecLexer(RegexLexer):
 
 
 def check_offline(app: Sphinx, failed: Exception | None) -> None:
-    """A page that fetches a style, a script, a font or an image from elsewhere is a warning, and so fails the build."""
+    """Warn about pages that load a style, script, font or image from another site, which fails the build."""
     fetched = {
         ".html": re.compile(r"""<(?:link|script|img|iframe)\b[^>]*(?:href|src)=["'](?:https?:)?//[^"']+"""),
         ".css": re.compile(r"""(?:@import|url\()\s*["']?(?:https?:)?//[^"')]+"""),

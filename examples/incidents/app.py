@@ -1,4 +1,4 @@
-"""Creates incidents: it carries out the command that incidents.fairlane maps webhooks to."""
+"""The worker of the example: it runs the command that incidents.fairlane maps webhooks to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Created(msgspec.Struct):
 
 app = App("incidents")
 incidents: dict[str, Created] = {}
-"""Yours would be a database; what counts is that the same alert twice is one incident."""
+"""Incidents by the id of their alert. A real service uses a database. The same alert twice is one incident."""
 
 
 @app.command("Incident.CreateIncident")

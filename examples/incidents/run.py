@@ -1,7 +1,7 @@
 """The whole example in one command: a broker, the spec applied to it, a worker, and a webhook.
 
-python examples/incidents/run.py            and it goes on running, for webhooks of your own
-python examples/incidents/run.py --once     shows one incident created, and ends
+python examples/incidents/run.py            runs until Ctrl-C, so that you can send webhooks of your own
+python examples/incidents/run.py --once     creates one incident and exits
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
         if "--once" in sys.argv[1:]:
             return
         print(f"\nSend another: {SECRET}={os.environ[SECRET]} fairlane hook test PagerDutyAlert --server {server}")
-        print("Ctrl-C ends it.")
+        print("Press Ctrl-C to stop.")
         try:
             time.sleep(7 * 24 * 3600)
         except KeyboardInterrupt:
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def begin(stack: ExitStack, *arguments: str) -> None:
-    """Run it until the end of the example."""
+    """Start `fairlane` with these arguments and stop it when the example ends."""
     process = subprocess.Popen([FAIRLANE, *arguments], cwd=HERE)
     stack.callback(process.wait)
     stack.callback(process.terminate)

@@ -1,4 +1,4 @@
-"""Runs the whole shop: `python -m examples.shop`. Ends by itself when everything is done, or on Ctrl-C."""
+"""The whole shop in one program: `python -m examples.shop`. It ends when all orders are done, or on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fairlane.worker import Worker
 
 @contextlib.asynccontextmanager
 async def broker() -> AsyncIterator[str]:
-    """A broker of its own, on an SQLite file that goes with it."""
+    """Run a broker on a temporary SQLite file. Yields its URL."""
     with tempfile.TemporaryDirectory() as directory:
         process = await asyncio.create_subprocess_exec(
             Path(sys.executable).with_name("fairlane"),
@@ -43,7 +43,7 @@ async def broker() -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def working(url: str) -> AsyncIterator[None]:
-    """A worker beside what is done in the block, which ends with it should it fail."""
+    """Run a worker during the block. A failure of the worker ends the block."""
     worker = Worker(shop.app, url)
     async with asyncio.TaskGroup() as group:
         group.create_task(worker.run())
@@ -53,7 +53,7 @@ async def working(url: str) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def polling(outside: Outside, url: str) -> AsyncIterator[None]:
-    """New prices once a second; all of them again every two, to see what changed and what is gone."""
+    """Poll for new prices every second, and compare all of them every two seconds to find changes and deletions."""
     prices = Source(
         name="prices",
         url=f"{outside.url}/prices",
@@ -87,20 +87,20 @@ async def main(orders: int) -> int:
             del outside.prices[4]
             while not await done(client, orders):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-        return await told(client, outside, orders)
+        return await report(client, outside, orders)
 
 
 async def done(client: Client, orders: int) -> bool:
     books = shop.books
-    dead = len(await client.dead_letters.list("mails"))
+    dead = len(await client.dead_letters.page("mails"))
     prices = books.prices.get("3") == 1 and "4" not in books.prices
     return len(books.mails) + dead == orders and prices and books.reports > 0
 
 
-async def told(client: Client, outside: Outside, orders: int) -> int:
-    """Say how it ended; 0 if all is as it should be."""
+async def report(client: Client, outside: Outside, orders: int) -> int:
+    """Print the result. Returns the exit code: 0 if each customer was charged once."""
     books = shop.books
-    dead = await client.dead_letters.list("mails")
+    dead = await client.dead_letters.page("mails")
     for letter in dead:
         print(f"dead letter: {letter.error}")
     print(
@@ -115,6 +115,6 @@ async def told(client: Client, outside: Outside, orders: int) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m examples.shop", description=__doc__)
     parser.add_argument("--orders", type=int, default=60)
-    logging.getLogger("fairlane.worker").setLevel(logging.ERROR)  # failures are told by the app itself
+    logging.getLogger("fairlane.worker").setLevel(logging.ERROR)  # the app prints failures itself
     with contextlib.suppress(KeyboardInterrupt):
         sys.exit(asyncio.run(main(parser.parse_args().orders)))

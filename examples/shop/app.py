@@ -1,4 +1,4 @@
-"""What the shop does with its messages. `fairlane worker examples.shop.app:app` would run it as well."""
+"""The handlers of the shop. `fairlane worker run examples.shop.app:app` runs them as well."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Price(msgspec.Struct):
 
 
 class PriceEvent(msgspec.Struct):
-    """What the poller says of a record of the supplier."""
+    """A change of one price, as the poller reports it."""
 
     event: str
     key: str
@@ -38,7 +38,7 @@ class PriceEvent(msgspec.Struct):
 
 
 class Books:
-    """What the shop remembers. A real one has a database for this."""
+    """The records of the shop. A real shop keeps them in a database."""
 
     def __init__(self) -> None:
         self.charges: dict[int, str] = {}
@@ -57,7 +57,7 @@ def the_books() -> Books:
 
 
 @app.middleware
-async def tell(ctx: Context, call):  # type: ignore[no-untyped-def]
+async def log_failures(ctx: Context, call):  # type: ignore[no-untyped-def]
     try:
         return await call()
     except Exception as error:
@@ -68,8 +68,11 @@ async def tell(ctx: Context, call):  # type: ignore[no-untyped-def]
 
 @app.handler("orders", group="billing", concurrency=8)
 async def bill(order: Order, books: Books, ctx: Context) -> None:
-    """Charge the customer once, however often this is tried: the payment service knows the idempotency key. The e-mail
-    is pushed in the transaction that acks the order, so there is one for each."""
+    """Charge the customer once and push the e-mail.
+
+    Repeated attempts do not charge again, because the payment service knows the idempotency key. The e-mail is pushed
+    in the transaction that acks the order, so each order gets exactly one.
+    """
     reply = await ctx.http.post(f"{PAYMENTS}/charges", json={"order": order.id, "cents": order.cents})
     charge = reply.raise_for_status().json()["charge"]
     if order.id % 7 == 0 and ctx.attempt == 1:
@@ -82,7 +85,7 @@ async def bill(order: Order, books: Books, ctx: Context) -> None:
 @app.handler("mails", concurrency=4)
 async def send(mail: Mail, books: Books, ctx: Context) -> Dead | None:
     if "@" not in mail.to:
-        return Dead(f"{mail.to!r} is no address")
+        return Dead(f"{mail.to!r} is not an address")
     if len(books.mails) % 6 == 5 and ctx.attempt == 1:
         raise ConnectionError("the mail server hung up")
     books.mails.append(mail.text)

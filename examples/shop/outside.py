@@ -1,4 +1,4 @@
-"""The world outside the shop: a payment service and a supplier's price list, neither of them reliable."""
+"""Two unreliable services outside the shop: a payment service and a supplier's price list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Outside:
-    """`POST /charges` charges once for each Idempotency-Key; `GET /prices` lists prices by id."""
+    """A server where `POST /charges` charges once per Idempotency-Key and `GET /prices` lists prices by id."""
 
     def __init__(self) -> None:
         self.charges: dict[str, int] = {}
@@ -39,7 +39,7 @@ class Outside:
         else:
             status, answer = 200, self._list(parse_qs(urlsplit(target).query))
         text = json.dumps(answer).encode()
-        if self.asked % 11 != 5:  # now and then the work is done, and nobody hears of it
+        if self.asked % 11 != 5:  # sometimes the answer is lost after the work was done
             writer.write(f"HTTP/1.1 {status} X\r\nConnection: close\r\nContent-Length: {len(text)}\r\n\r\n".encode())
             writer.write(text)
             await writer.drain()
