@@ -24,7 +24,7 @@ class SmallServer(ABC):
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         self._server.close()
         for _ in range(ACCEPT_TURNS):
             await asyncio.sleep(0)
@@ -33,8 +33,9 @@ class SmallServer(ABC):
             task.cancel()
         if serving:
             await asyncio.wait(serving)
-        for writer in serving.values():  # A task that was cancelled before its first step has not closed its writer.
-            await self._close(writer)
+        for writer in serving.values():
+            if not writer.is_closing():  # Its task was cancelled before the first step.
+                await self._close(writer)
         await self._server.wait_closed()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
