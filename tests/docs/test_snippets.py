@@ -59,7 +59,7 @@ def test_the_curl_lines_and_the_commands_of_the_readme_do_what_it_says(tmp_path:
 
 def test_the_programs_of_the_readme_run(tmp_path: Path, broker: BrokerProcess) -> None:
     programs = blocks("README.md", "python")
-    assert len(programs) == 3
+    assert len(programs) == 2
     for program in programs:
         printed = run([sys.executable, "-c", program], tmp_path, broker)
         assert printed == "customer-7 {'total': 42}\n"
