@@ -1,2 +1,3 @@
-"""Small families, written once for both stores: a module over the runner, its statements in each dialect
-beside it."""
+"""Families that are written once for both stores.
+
+Each is a module that calls the query runner, with its statements in a `.sql` file beside it."""

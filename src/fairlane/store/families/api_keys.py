@@ -1,4 +1,6 @@
-"""API keys of all tenants: never the secret, only its hash. A change of one is a change of the catalogue (KEYS)."""
+"""API keys of all tenants. The store has only hashes of their secrets.
+
+Adding, rotating or revoking a key changes the catalogue (KEYS)."""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from fairlane.store.families.sessions import Session
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key, without its secret."""
+    """An API key, without its secret."""
 
     id: str
     tenant: str
@@ -20,9 +22,9 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     role: str | None
     scopes: list[str]
     hash: bytes
-    """SHA-256 of its secret."""
+    """SHA-256 of the current secret."""
     old_hash: bytes | None = None
-    """Of the secret that it had before it was rotated, which is good until `old_until`."""
+    """SHA-256 of the secret before the last rotation. It remains valid until `old_until`."""
     old_until: int | None = None
     created_at: int
     created_by: str
@@ -32,7 +34,9 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KnownKeys(msgspec.Struct, frozen=True):
-    """The keys of all tenants that are not revoked, how many there ever were, and the sessions that are not over."""
+    """Everything that a broker needs to authenticate requests.
+
+    `count` includes revoked keys. `keys` and `sessions` have only valid ones, of all tenants."""
 
     count: int
     keys: list[ApiKey]
@@ -41,8 +45,9 @@ class KnownKeys(msgspec.Struct, frozen=True):
 
 class ApiKeys(Family):
     async def add(self, key: ApiKey) -> bool:
-        """Store it, with the store's time as `created_at`; False and nothing done if a key of the tenant that is not
-        revoked has its name."""
+        """Store a key with the store's time as `created_at`.
+
+        Returns False, without storing anything, if an active key of the tenant has the same name."""
         values = {**msgspec.structs.asdict(key), "scopes": as_json(key.scopes)}
 
         async def work(transaction: DatabaseTransaction) -> bool:
@@ -58,19 +63,21 @@ class ApiKeys(Family):
         return KnownKeys(count, keys, [struct(Session, row) for row in await self._runner.read("sessions.load")])
 
     async def all(self, tenant: str) -> list[ApiKey]:
-        """All of the tenant, oldest first, those that are revoked too."""
+        """Return all keys of the tenant, including revoked ones, oldest first."""
         return [struct(ApiKey, row) for row in await self._runner.read("api_keys.all", tenant=tenant)]
 
     async def get(self, tenant: str, named: str) -> ApiKey | None:
-        """By its id, or by its name if it is not revoked."""
+        """Find a key by its id, or by its name if it is not revoked."""
         return one(ApiKey, await self._runner.read("api_keys.get", tenant=tenant, named=named))
 
     async def revoke(self, tenant: str, id: str) -> ApiKey | None:
-        """It is good no more; None if it is not there. A second time changes nothing."""
+        """Revoke a key. Returns None if it does not exist. Revoking is idempotent."""
         return await self._change("api_keys.revoke", tenant=tenant, id=id)
 
     async def rotate(self, tenant: str, id: str, hash: bytes, *, grace_seconds: int) -> ApiKey | None:
-        """Give it another secret; the one before is good for a while. None if it is not there, or revoked."""
+        """Replace the secret of a key. The old secret remains valid for `grace_seconds`.
+
+        Returns None if the key does not exist or is revoked."""
         return await self._change("api_keys.rotate", tenant=tenant, id=id, hash=hash, seconds=grace_seconds)
 
     async def _change(self, statement: str, /, **values: str | int | bytes) -> ApiKey | None:

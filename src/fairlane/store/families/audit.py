@@ -1,4 +1,6 @@
-"""The audit log: entries are added at its end, each with a hash over itself and the one before, and never changed."""
+"""The audit log, an append-only chain of entries.
+
+Each entry has a hash over itself and the entry before."""
 
 from __future__ import annotations
 
@@ -12,8 +14,10 @@ from fairlane.store.families.query import DatabaseTransaction, Family, struct
 
 class Audit(Family):
     async def add(self, entries: Sequence[AuditEntry]) -> list[int]:
-        """Add them in their order, with the store's time, all or none; their numbers. An action has one end: the same
-        again changes nothing."""
+        """Append entries in one transaction, with the store's time, and return their numbers.
+
+        An action ends once. A second entry that ends it is not added, and the number of the
+        first is returned."""
 
         async def work(transaction: DatabaseTransaction) -> list[int]:
             await transaction.lock("audit.lock")
@@ -34,20 +38,24 @@ class Audit(Family):
         return await self._runner.transact(work)
 
     async def page(self, tenant: str | None, *, before: int, limit: int) -> list[AuditAction]:
-        """Entries below a number, newest first, of one tenant or of all; an action and its end are one."""
+        """Return entries below a number, newest first, of one tenant or of all.
+
+        An action and the entry that ends it are returned as one."""
         rows = await self._runner.read("audit.page", tenant=tenant, before=before, limit=limit)
         return [struct(AuditAction, row) for row in rows]
 
     async def after(self, number: int, *, limit: int) -> list[AuditEntry]:
-        """Entries above a number, oldest first, of all tenants."""
+        """Return entries of all tenants above a number, oldest first."""
         return [struct(AuditEntry, row) for row in await self._runner.read("audit.after", number=number, limit=limit)]
 
     async def head(self) -> tuple[int, bytes]:
-        """Number and hash of the last entry, 0 and nothing without one."""
+        """Return the number and the hash of the last entry. An empty log has number 0 and no hash."""
         [[number, hash, _]] = await self._runner.read("audit.head")
         return number, hash
 
     async def forget(self, *, seconds: int, limit: int) -> int:
-        """Delete some of the entries that are older, oldest first, and return how many. The newest of them stays: its
-        age proves that those before it were not taken out too early. None goes that comes after a younger one."""
+        """Delete up to `limit` entries older than `seconds`, oldest first, and return their number.
+
+        The newest of the expired entries stays. Its age proves that the entries before it had expired. Deletion stops
+        at the first entry that has not expired."""
         return len(await self._runner.write("audit.forget", seconds=seconds, limit=limit))

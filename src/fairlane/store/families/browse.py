@@ -1,7 +1,7 @@
-"""Browsing: messages of queues one by one, looked at without taking them, and taking them out of the order of the log.
+"""Browsing, which reads messages without consuming them, and the removal of single messages from the log.
 
-No read counts message by message: pages come from segments. A message taken out stays where it is until its segment
-goes; positions keep their meaning. Pops step over it."""
+Pages are read from segments, so no read counts messages one by one. A removed message keeps its position until its
+segment is deleted. Pops skip it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fairlane.store.families.queues import no_such_queue, recount
 
 DeadLettered = Literal["dead", "finished", "gone"]
 _TRIM: Final = 1_000
-"""Rows deleted in one step: others wait for it some milliseconds."""
+"""Rows deleted in one step, so that its locks are held for milliseconds."""
 YEAR_9999: Final = 253_402_300_799_000_000
 _log = logging.getLogger(__name__)
 
@@ -43,16 +43,19 @@ class Browse(Family):
         before: tuple[int, PartitionId] | None = None,
         limit: int = 100,
     ) -> list[ActivePartition]:
-        """Partitions that hold messages and were written to at or after `since`, latest write first, then greatest
-        id first; `before` is (last_at, id) of the last one seen; `name`: only those called so."""
+        """Return partitions that hold messages and were written to at or after `since`, latest write first.
+
+        Equal times are ordered by descending id. `before` is (last_at, id) of the last one on the page before. `name`
+        keeps only partitions of this name."""
         last_at, last = before or (None, None)
         page: dict[str, Value] = {"before_at": last_at, "before_id": last and last.id, "limit": limit}
         page |= {"queue_ids": queue_ids, "name": name, "since": since}
         return [struct(ActivePartition, row) for row in await self._runner.read("browse.active", **page)]
 
     async def newest(self, where: Sequence[Upto], *, since: int = 0, limit: int = 100) -> list[StoredHead]:
-        """Of each partition the newest messages below its bound, up to `limit` of each, created at or after `since`;
-        deleted ones are left out. Partitions in the order given, each newest first."""
+        """Return up to `limit` of the newest messages below each bound, created at or after `since`.
+
+        Leaves out deleted messages. Partitions come in the given order, each newest first."""
         found: list[list[StoredHead]] = [[] for _ in where]
         rows = await self._runner.reads.newest_messages(
             [upto.partition.id for upto in where],
@@ -68,13 +71,16 @@ class Browse(Family):
         return [head for heads in found for head in heads]
 
     async def traced(self, queue_ids: Sequence[int], trace_id: str, *, limit: int = 10_000) -> list[FoundMessage]:
-        """Return messages of these queues with a traceId, in no order, also deleted ones whose rows still exist."""
+        """Return messages of these queues that have a traceId, in no order.
+
+        Includes deleted messages whose rows still exist."""
         what: dict[str, Value] = {"queue_ids": queue_ids, "trace_id": str(UUID(trace_id)), "limit": limit}
         return [struct(FoundMessage, row) for row in await self._runner.read("browse.traced", **what)]
 
     async def with_id(self, queue_ids: Sequence[int], transaction_id: str) -> list[FoundMessage]:
-        """Where messages of these queues with this transactionId may be, in no order: by the ids that are remembered,
-        and by the time inside a UUIDv7. Whoever reads them compares."""
+        """Return places in these queues where a message with this transactionId may be, in no order.
+
+        Uses the remembered ids and the time inside a UUIDv7. The caller compares the messages."""
         made_at = uuid7_ms(transaction_id)
         since = made_at * 1000 - 1_000_000 if made_at is not None and made_at < 2**43 else None
         until = None if since is None else since + 62_000_000
@@ -83,10 +89,10 @@ class Browse(Family):
         return [struct(FoundMessage, row) for row in rows]
 
     async def delete(self, partition: PartitionId, position: int) -> bool:
-        """Take a message out for every group, with its dead letters and results; False if it is not there (any more).
+        """Delete a message for every group, with its dead letters and results. Returns False if it does not exist.
 
-        From then on no pop delivers it. Who holds it in a live lease may still ack it. It is not part of the
-        queue's depth, and its transactionId may be pushed anew."""
+        Later pops skip it. A consumer with a live lease may still ack it. It no longer counts towards the queue's
+        depth, and its transactionId may be pushed again."""
         fragments: list[bytes] = []
         for segment in await self._messages.read(partition, position, position + 1):
             fragments += segment.fragments(position, position + 1)
@@ -95,22 +101,20 @@ class Browse(Family):
         return await self._runner.writes.delete_message(partition.id, position, ids_of(fragments[0])[1])
 
     async def dead_letter(self, partition: PartitionId, group_id: int, position: int, error: str) -> DeadLettered:
-        """Dead-letter a message for one group at once, also behind others that it has not read yet.
+        """Dead-letter a message for one group at once, even if the group has not read the messages before it.
 
-        `finished` and nothing done if its cursor has passed the message, or it was given up on before; `gone` if
-        there is no such message or group. A seek of the group brings the message back, like any dead letter's; until
-        the cursor has passed it, it keeps its place in the queue's depth."""
+        Returns `finished` if the group's cursor has passed the message or it is a dead letter already. Returns `gone`
+        if the message or group does not exist. A seek brings the message back, as with any dead letter. The message
+        counts towards the depth of the queue until the cursor has passed it."""
         error = error[:ERROR_CHARS_MAX]
         outcome = await self._runner.writes.dead_letter_message(partition.id, group_id, position, error)
         return cast(DeadLettered, outcome or "gone")
 
     async def clear(self, queue_id: int, *, partition: PartitionId | None = None) -> int:
-        """Take out all messages there are, of the queue or of one partition, and end all leases; how many.
+        """Delete all messages of the queue or of one partition, end all leases, and return the number of messages.
 
-        Their ids, and those of messages that went before, may be pushed anew.
-
-        Every group stands at the head afterwards. Dead letters stay. Rows go in bounded steps. NotFound if the
-        queue is gone."""
+        Cursors of all groups move to the head, and dead letters stay. The ids of these and of earlier messages may be
+        pushed again. Rows are deleted in bounded steps. Raises NotFound if the queue does not exist."""
         where = {"queue_id": queue_id, "partition_id": partition.id if partition else 0}
 
         async def work(transaction: DatabaseTransaction) -> int:
@@ -128,7 +132,7 @@ class Browse(Family):
         return cleared
 
     async def trim(self) -> None:
-        """Remove what lies below the start of cleared partitions, also of those that a broker which died cleared."""
+        """Delete rows below the start of cleared partitions, including those that a crashed broker left behind."""
         try:
             while await self._trim():
                 pass
@@ -136,7 +140,7 @@ class Browse(Family):
             _log.warning("cannot delete rows of cleared queues before the next start: %s", error)
 
     async def trim_some(self, steps: int) -> bool:
-        """Forget ids whose window has passed, then trim in up to `steps` steps. Returns True if something is left."""
+        """Forget ids whose window has passed, then trim in up to `steps` steps. Returns True if rows may be left."""
         left = await self._runner.writes.forget_ids(_TRIM) == _TRIM
         for _ in range(steps):
             if not await self._trim():
@@ -144,5 +148,5 @@ class Browse(Family):
         return True
 
     async def _trim(self) -> bool:
-        """Remove some rows below the start of some partitions; False when there are none."""
+        """Delete some rows below the start of some partitions. Returns False if there are none."""
         return await self._runner.writes.trim(_TRIM)

@@ -15,7 +15,7 @@ SELECT fairlane.delete_message(:partition_id, :position, :transaction_id, :now)
 SELECT fairlane.dead_letter_message(:partition_id, :group_id, :position, :error, :now)
 
 -- name: lock_scheduled (postgres, lock)
--- Who appends what is due holds segments before queues and partitions. :partition_id 0 means all partitions.
+-- An append of due messages locks scheduled segments before queues and partitions. :partition_id 0 means all partitions.
 SELECT count(*) FROM (
     SELECT 1 FROM fairlane.scheduled_segments b
     WHERE b.partition_id = ANY (ARRAY(
@@ -30,7 +30,7 @@ SELECT fairlane.clear(:queue_id, :partition_id)
 (select p.id from partitions p where p.queue_id = :queue_id and :partition_id in (0, p.id))
 
 -- name: clear (sqlite)
--- :partition_id 0 means all partitions. Answers how many there were.
+-- :partition_id 0 means all partitions. Answers with the number of messages.
 select coalesce(sum(p.head - p.start
     - (select count(*) from skips s where s.partition_id = p.id and s.group_id = 0 and s.position >= p.start)), 0)
 from partitions p
@@ -50,7 +50,7 @@ select p.id, p.head from partitions p
 where p.id in {those} and (p.start < p.head or exists (select 1 from deleted_ids d where d.partition_id = p.id))
 on conflict do update set cleared = excluded.cleared;
 update partitions set start = head where id in {those};
--- When nobody uses them any more they go.
+-- Idle partitions expire later.
 insert or ignore into expiries (partition_id, due_at)
 select id, max(last_at, created_at) + 30 * 86400 * 1000000 from partitions where id in {those}
 
@@ -67,7 +67,7 @@ where t.trace_id = :trace_id and p.id = t.partition_id and t.position >= p.start
 limit :limit
 
 -- name: with_id (postgres, steps)
--- By the ids that are remembered, and by the time inside a UUIDv7.
+-- Finds candidates by the remembered ids and by the time inside a UUIDv7.
 SELECT p.id, k.position, p.queue_id, p.name::text FROM fairlane.partitions p
 CROSS JOIN LATERAL (SELECT m.position FROM fairlane.message_keys m
                     WHERE m.partition_id = p.id AND m.key = ANY (:keys)

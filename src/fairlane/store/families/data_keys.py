@@ -9,7 +9,7 @@ from fairlane.store.families.query import Family, Value, as_json
 
 
 class WrappedKey(NamedTuple):
-    """A key that seals messages of one queue, itself sealed by a key that the operator holds and `kek` names."""
+    """A key that seals messages of one queue, wrapped by the operator's key `kek`."""
 
     id: bytes
     queue_id: int

@@ -1,4 +1,6 @@
-"""Dead letters: messages given up on. One per (partition, group, position); failing again after a seek replaces it."""
+"""Dead letters, messages that a group gave up on.
+
+There is one per partition, group and position. If the message fails again after a seek, a new one replaces it."""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ from fairlane.wire.dead_letters import DeadLetterError
 
 _ID = re.compile(r"0-(\d{1,18})-(\d{1,18})-(\d{1,18})", re.ASCII)
 COUNTED_MAX = 100_000
-"""Dead letters of a queue that are counted by error: so many take a moment."""
+"""Dead letters of a queue that are counted by error. Bounds the time of the count."""
 
 
 class DeadLetters(Family):
@@ -47,7 +49,7 @@ class DeadLetters(Family):
     async def page(
         self, queue_id: int, where: DeadFilter, *, limit: int = 100, before: tuple[int, str] | None = None
     ) -> list[StoredLetter]:
-        """Newest failure first; `before` is (failed_at, id) of the last one seen."""
+        """Return a page of dead letters, newest failure first. `before` is (failed_at, id) of the last one seen."""
         at, id = before or (None, None)
         wanted = _values(queue_id, where) | {"before_at": at, "before_id": id, "limit": limit}
         found = [_letter(row) for row in await self._runner.read("dead_letters.page", **wanted)]
@@ -65,12 +67,13 @@ class DeadLetters(Family):
         return value(await self._runner.read("dead_letters.count", **_values(queue_id, where))) or 0
 
     async def queues(self, tenant: str, *, since: int | None = None) -> set[int]:
-        """The ids of the queues that have dead letters, or have any since then."""
+        """Return the ids of queues that have dead letters, or have any that failed at or after `since`."""
         return {id for (id,) in await self._runner.read("dead_letters.queues", tenant=tenant, since=since)}
 
     async def errors(self, queue: Queue, where: DeadFilter, *, limit: int) -> tuple[list[DeadLetterError], bool]:
-        """Dead letters by group and error, the most frequent first, and whether all of them were counted: of very many
-        only the latest are."""
+        """Count dead letters by group and error, the most frequent first.
+
+        Counts only the latest COUNTED_MAX. The flag is True if that was all of them."""
         wanted = _values(queue.id, where) | {"limit": limit, "counted": COUNTED_MAX}
         rows = await self._runner.read("dead_letters.errors", **wanted)
         found = [struct(DeadLetterError, (queue.name, *row)) for row in rows]
@@ -79,11 +82,14 @@ class DeadLetters(Family):
     async def replay(
         self, queue_id: int, where: DeadFilter, *, payload: bytes | None = None, limit: int = 1000
     ) -> list[tuple[str, str]]:
-        """Append the messages that match and were not replayed yet to their partitions, oldest failure first, as
-        new messages whose `replay-of` header names the first transactionId; (dead letter id, new message id) of each.
-        Recorded in the same transaction, so that a second call replays nothing again. QueueFull if they do not all
-        fit. Where a partition has open operations, its messages become one; LaneWaiting if the queue is
-        encrypted. With a `payload` that is theirs."""
+        """Append matching messages that were not replayed yet to their partitions, oldest failure first.
+
+        Returns the dead letter id and the new message id of each. The `replay-of` header of a new message names the
+        first transactionId. `payload` replaces the payload of all of them.
+
+        The dead letters are marked in the same transaction, so a second call replays nothing again. In a partition with
+        open operations the messages become an operation. Raises LaneWaiting if that queue is encrypted, and QueueFull
+        unless all messages fit."""
         if where.replayed:
             return []
         unreplayed = msgspec.structs.replace(where, replayed=False)
@@ -110,7 +116,7 @@ class DeadLetters(Family):
         return [*new.items()]
 
     async def _append(self, transaction: DatabaseTransaction, slices: Sequence[Slice]) -> None:
-        """Store them; in a partition with open operations, as operations."""
+        """Append slices to the log. In a partition with open operations, a slice becomes an operation."""
         results: list[PushResult | EnqueueResult] = [*await transaction.push(slices)]
         operations = []
         for part, result in zip(slices, results, strict=True):
@@ -121,7 +127,7 @@ class DeadLetters(Family):
         results += await transaction.enqueue(operations) if operations else []
         for result in results:
             if isinstance(result, Full):
-                # Raised, so that what the other partitions got is taken back.
+                # Raising rolls back what the other partitions got.
                 raise QueueFull(
                     f"the replay does not fit: {result.depth} of {result.capacity} places are taken",
                     depth=result.depth,
@@ -133,10 +139,11 @@ class DeadLetters(Family):
     async def forward(
         self, *, limit: int = 100, allow: Callable[[str, str], Awaitable[None]] | None = None
     ) -> Appended:
-        """Append up to `limit` dead letters that wait for it to the queue that their queue names (`dead_letter_queue`),
-        of all tenants, longest waiting first: each once, whoever else forwards at the same time, and beyond that
-        queue's `max_size`. A letter waits from the transaction on that gave its message up. `allow` is asked for each
-        tenant and queue first; if it raises QuotaReached, the letters wait."""
+        """Append up to `limit` waiting dead letters to the `dead_letter_queue` of their queues, longest waiting first.
+
+        Serves all tenants, and ignores the `max_size` of the target queue. Concurrent calls append each letter once. A
+        letter waits from the transaction that created it. `allow` is called for each tenant and queue first; if it
+        raises QuotaReached, the letters keep waiting."""
         targets: dict[tuple[str, str | None], list[StoredLetter]] = defaultdict(list)
         rows = await self._runner.read("dead_letters.pending", limit=limit)
         for tenant, target, *row in rows:
@@ -146,7 +153,7 @@ class DeadLetters(Family):
             else:
                 await _postpone(self._runner.write, [letter], AGAIN_SECONDS)
         appended: dict[int, int] = defaultdict(int)
-        # Each queue's letters by themselves: one that cannot take them keeps no other's back.
+        # One transaction for each target queue, so that a failure affects only the letters of that queue.
         for (tenant, target), letters in targets.items():
             if target is None:  # its queue names none any more
                 await _postpone(self._runner.write, letters, None)
@@ -164,7 +171,7 @@ class DeadLetters(Family):
         return Appended(dict(appended), len(rows))
 
     async def _forward(self, transaction: DatabaseTransaction, *, forwarding: Forwarding) -> int:
-        """Append those of its letters that still wait; how many messages that were."""
+        """Append the letters that still wait and return the number of messages."""
         slices = forwarding.slices()
         await transaction.hold(slices)
         free = await _lock_matching(transaction, "dead_letters.still_pending", forwarding.letters)
@@ -173,7 +180,7 @@ class DeadLetters(Family):
         queue_id, limited = forwarding.queue.id, forwarding.queue.options.max_size > 0
         depth = 0
         if limited:
-            # A letter has its place beyond the limit of the queue that it goes to.
+            # A letter may exceed the limit of the target queue. So this transaction makes room first.
             [[depth, _]] = await transaction.run("queues.depth", queue_id=queue_id)
             await transaction.run(
                 "queues.set_depth", queue_id=queue_id, depth=-sum(len(part.fragments) for part in filled)
@@ -190,7 +197,7 @@ class DeadLetters(Family):
         return stored
 
     async def purge(self, queue_id: int, where: DeadFilter, *, limit: int = 1000) -> int:
-        """Delete up to `limit` that match; how many."""
+        """Delete up to `limit` matching dead letters and return their number."""
         rows = await self._runner.read("dead_letters.oldest", limit=limit, **_values(queue_id, where))
         if not rows:
             return 0
@@ -200,13 +207,15 @@ class DeadLetters(Family):
 async def _postpone(
     run: Callable[..., Awaitable[list[Row]]], letters: Sequence[StoredLetter], seconds: int | None
 ) -> None:
-    """Let letters wait for so many seconds, or not any more."""
+    """Postpone the forwarding of letters by `seconds`. None means that they are not forwarded."""
     if letters:
         await run("dead_letters.postpone", seconds=seconds, **_columns(letters)[0])
 
 
 async def _purge(transaction: DatabaseTransaction, *, letters: Sequence[StoredLetter]) -> int:
-    """Remove those of these letters that are still the same; with their lanes held, as who makes one holds them."""
+    """Delete the letters that have not changed since they were read.
+
+    Locks their lanes, as the code that creates dead letters does."""
     keys, some = _columns(letters)
     await transaction.hold([], [letter.partition for letter in some])
     await transaction.lock("dead_letters.lock_cursors", **keys)
@@ -249,8 +258,9 @@ def _append_copy(part: Slice, letter: StoredLetter, codec: Codec, payload: bytes
 
 
 def _operation(part: Slice, tenant: str, queue: str, partition: str, codec: Codec) -> NewOperation:
-    """The messages of a slice as an operation. LaneWaiting for sealed ones, which are sealed for their place in the
-    log, and not for the way there."""
+    """Build an operation from the messages of a slice.
+
+    Raises LaneWaiting for sealed messages. They are sealed for their position in the log, and an operation has none."""
     if codec.is_prepared(part.queue_id):
         raise LaneWaiting("operations wait in a partition of these dead letters; try again when they are done")
     return NewOperation(

@@ -43,7 +43,7 @@ WHERE t.name = :tenant AND EXISTS (SELECT 1 FROM fairlane.dead_letters d WHERE d
                                        AND d.failed_at >= coalesce(:since::timestamptz, '-infinity'))
 
 -- name: errors
--- By group and error; of the latest only, so that it ends.
+-- Counts by group and error. Only the latest ones, to bound the time.
 SELECT x.name, x.error, count(*), count(x.replayed_at), min(x.first_failed_at), max(x.failed_at)
 FROM (SELECT g.name, d.error, d.replayed_at, d.first_failed_at, d.failed_at {matching}
       ORDER BY d.failed_at DESC LIMIT :counted) x
@@ -54,13 +54,12 @@ SELECT {letter} {joined}
 WHERE d.queue_id = :queue_id AND d.partition_id = :partition_id AND d.group_id = :group_id AND d.position = :position
 
 -- name: pending (postgres)
--- Letters that wait to be appended to the queue that is named for them, longest first.
+-- Letters that wait to be forwarded to the queue named for them, longest waiting first.
 SELECT t.name, CASE WHEN jsonb_typeof(q.options -> 'dead_letter_queue') = 'string' THEN q.options ->> 'dead_letter_queue' END,
        {letter}
 {joined} WHERE d.forward_at <= coalesce(:now, now()) ORDER BY d.forward_at LIMIT :limit
 
 -- name: pending (sqlite)
--- Letters that wait to be appended to the queue that is named for them, longest first.
 select t.name, iif(json_type(q.options, '$.dead_letter_queue') = 'text', q.options ->> '$.dead_letter_queue', null), {letter}
 {joined}
 where d.forward_at <= :now
@@ -68,7 +67,7 @@ order by d.forward_at
 limit :limit
 
 -- name: still_dead (postgres)
--- Those of the given dead letters that nobody replayed meanwhile.
+-- Selects the letters that nobody replayed meanwhile.
 {lock} WHERE d.replayed_at IS NULL ORDER BY d.partition_id, d.group_id, d.position FOR UPDATE OF d
 
 -- part: this (sqlite)
@@ -97,7 +96,7 @@ WHERE d.partition_id = u.partition_id AND d.group_id = u.group_id AND d.position
 update dead_letters set replayed_at = :now, replayed_as = :replayed_as where {this}
 
 -- name: postpone (postgres)
--- For so many seconds; without them it waits no more.
+-- Without :seconds the letter is not forwarded.
 UPDATE fairlane.dead_letters d SET forward_at = coalesce(:now, clock_timestamp()) + make_interval(secs => :seconds::int)
 FROM unnest(:partition_ids::bigint[], :group_ids::bigint[], :positions::bigint[]) u(partition_id, group_id, position)
 WHERE d.partition_id = u.partition_id AND d.group_id = u.group_id AND d.position = u.position
@@ -107,12 +106,12 @@ WHERE d.partition_id = u.partition_id AND d.group_id = u.group_id AND d.position
 update dead_letters set forward_at = :now + :seconds * 1000000 where {this}
 
 -- name: lock_cursors (postgres, lock)
--- A pop that moves cursors without holding their partitions is over when these locks are had.
+-- These locks wait for pops, which move cursors without locking their partitions.
 SELECT k.partition_id FROM fairlane.cursors k
 WHERE k.partition_id = ANY (:partition_ids) ORDER BY k.partition_id, k.group_id FOR UPDATE
 
 -- name: delete (postgres)
--- Those that were seen: a message that was given up again since then is another letter.
+-- failed_at tells a letter apart from a later one of the same message.
 DELETE FROM fairlane.dead_letters d
 USING unnest(:partition_ids::bigint[], :group_ids::bigint[], :positions::bigint[], :failed_at::timestamptz[])
       u(partition_id, group_id, position, failed_at)

@@ -1,4 +1,4 @@
-"""The steps of families that the dialects take in their own way: a function of PostgreSQL, Python on SQLite."""
+"""Steps of families that each dialect implements: a function of PostgreSQL, Python on SQLite."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from fairlane.store.families.query import Row
 
 
 class Dialect(Protocol):
-    """Steps inside one read, write or transaction. `store.sqlite.dialect` and `store.postgres.dialect` implement them;
-    the verbs of the families that call them say what they promise."""
+    """Steps inside one read, write or transaction.
+
+    `store.sqlite.dialect` and `store.postgres.dialect` implement them. The family methods that call them document what
+    they do."""
 
     async def newest_messages(
         self, ids: Sequence[int], until: Sequence[int], below: Sequence[int], *, since: int, limit: int, bytes: int

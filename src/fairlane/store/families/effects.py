@@ -1,4 +1,4 @@
-"""Effects: what handlers did once for messages of a partition, each under a key and for a time."""
+"""Effects, results of handlers that must run once per message, each stored under a key for a limited time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ class Effects(Family):
         return await self._runner.codec.open(partition, bytes(found[0][0]), f"effect {key}") if found else None
 
     async def keep(self, tenant: str, key: str, partition: PartitionId, effect: bytes, *, seconds: int) -> bytes:
-        """Keep an effect, unless the partition has one under this key, and return the one that is there. The effect is
-        sealed as the partition's messages are, if that is the tenant's. Each call deletes some expired ones."""
+        """Store an effect unless the partition has one under this key, and return the stored one.
+
+        An effect is sealed like the partition's messages if the partition belongs to the tenant. Each call deletes some
+        expired effects."""
         sealed = await self._runner.codec.seal(partition, effect, f"effect {key}", tenant=tenant)
         await self._runner.write("effects.forget")
         [[found]] = await self._runner.write(

@@ -4,7 +4,7 @@ WHERE e.tenant = :tenant AND e.partition_id = :partition_id AND e.key = :key
   AND e.kept_until > coalesce(:now, clock_timestamp())
 
 -- name: forget (postgres)
--- Unlike SQLite's writer, brokers forget side by side: each takes other rows than its neighbours.
+-- Brokers run this at the same time, so each skips the rows that another one is deleting.
 DELETE FROM fairlane.effects e WHERE (e.tenant, e.partition_id, e.key) IN (
     SELECT o.tenant, o.partition_id, o.key FROM fairlane.effects o
     WHERE o.kept_until <= coalesce(:now, clock_timestamp())
@@ -17,7 +17,7 @@ delete from effects where (tenant, partition_id, key) in (
 )
 
 -- name: keep
--- The update of a row that stays as it is gives back the one that is there, also when it was put there meanwhile.
+-- DO UPDATE, even if it changes nothing, because RETURNING leaves out a row that DO NOTHING skipped.
 INSERT INTO fairlane.effects AS e (tenant, partition_id, key, value, kept_until)
 VALUES (:tenant, :partition_id, :key, :value, coalesce(:now, clock_timestamp()) + make_interval(secs => :seconds))
 ON CONFLICT (tenant, partition_id, key) DO UPDATE SET

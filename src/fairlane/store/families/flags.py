@@ -1,4 +1,4 @@
-"""Flags: what operators turned on for all brokers."""
+"""Flags that operators set for all brokers."""
 
 from __future__ import annotations
 

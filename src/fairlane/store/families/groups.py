@@ -17,12 +17,12 @@ from fairlane.store.families.query import DatabaseTransaction, Family, Row, Valu
 from fairlane.store.families.queues import no_such_queue, recount
 
 SEED_PARTITIONS: Final = 5000
-"""Cursors made in one transaction: a group over a million partitions must not hold their locks all at once."""
+"""Cursors created in one transaction, so that a group over a million partitions does not lock them all at once."""
 
 
 class _Asleep(NamedTuple):
     last: int | None
-    """The last partition that was looked at."""
+    """Last partition checked."""
     ids: list[int]
     groups: list[int]
     queues: list[int]
@@ -34,7 +34,7 @@ class Groups(Family):
         return group_of(found[0]) if found else None
 
     async def queue_of(self, tenant: str, group_id: int) -> int | None:
-        """The queue of a group; None also of another tenant's."""
+        """Return the queue of a group. None if the group belongs to another tenant."""
         found: int | None = value(await self._runner.read("groups.owned", tenant=tenant, group_id=group_id))
         return found
 
@@ -46,13 +46,16 @@ class Groups(Family):
         return [group_of(row) for row in await self._runner.read("groups.by_name", tenant=tenant, name=name)]
 
     async def subscribe(self, queue_id: int, name: str, subscription: Subscription) -> Group:
-        """The group; if it is new, begun as the subscription says, as of now: `new` starts at the heads of this moment.
+        """Return the group, and create it if it does not exist. `new` starts at the heads of this moment.
 
-        An existing group keeps its first decision, but one that a look made is a consumer's from the first
-        subscription on that is none. What a look's group has not finished is no part of the queue's depth while
-        another group is, and neither is that of the nameless one where messages become commands. NotFound if the
-        queue is gone, and of the group of commands also if no spec in force has a `map_to` for the queue.
-        """
+        An existing group keeps its first subscription. A group created with `look` becomes a consumer's group at the
+        first subscription without it.
+
+        Some groups do not count towards the depth of the queue while another group exists: those with `look`, and the
+        default group of a queue whose messages become commands.
+
+        Raises NotFound if the queue does not exist. For the group of commands, also raises it if no spec in force has a
+        `map_to` for the queue."""
         return await self._subscribe(self._runner.writes, queue_id, name, subscription)
 
     async def subscribe_in(
@@ -70,13 +73,13 @@ class Groups(Family):
         raise no_such_queue(queue_id)
 
     async def _choose_counting(self, transaction: DatabaseTransaction, queue_id: int, limit: int) -> None:
-        """Choose the groups that count towards the depth, and recount it. The caller holds the row of the queue."""
+        """Choose the groups that count towards the depth, and recount it. The caller has locked the queue's row."""
         await transaction.run("groups.choose_counting", queue_id=queue_id)
         if limit:
             await recount(transaction, queue_id)
 
     async def seed(self, group_id: int) -> bool:
-        """Make the next bounded number of missing cursors of a new group; False when none is missing."""
+        """Create up to SEED_PARTITIONS missing cursors of a new group. Returns False if none are missing."""
 
         async def work(transaction: DatabaseTransaction) -> bool:
             queue_id = value(await transaction.run("groups.queue_of", group_id=group_id))
@@ -91,7 +94,7 @@ class Groups(Family):
     async def lanes(
         self, group_id: int, *, partition: PartitionId | None = None, after: str = "", limit: int = 1000
     ) -> list[LaneState]:
-        """The group's view of its partitions, by name after `after`, or of one."""
+        """Return the group's lanes whose partition name is greater than `after`, by name, or that of one partition."""
         queue_id = await self._queue_of(group_id)
         where: dict[str, Value] = {"group_id": group_id, "queue_id": queue_id}
         if partition is not None:
@@ -101,17 +104,19 @@ class Groups(Family):
         return [struct(LaneState, row) for row in rows]
 
     async def urgent(self, group_id: int, *, limit: int) -> list[LaneState]:
-        """The group's view of partitions that it has not finished: those that are blocked or parked, as far as a pop
-        has met them, then by how long they are ready. Only these are looked at, whatever the number of partitions."""
+        """Return lanes that the group has not finished, blocked and parked ones first, then longest ready.
+
+        Lanes become blocked when a pop reaches them. Reads only the rows that it returns, however many partitions there
+        are."""
         queue_id = await self._queue_of(group_id)
         where: dict[str, Value] = {"group_id": group_id, "queue_id": queue_id}
         return [struct(LaneState, row) for row in await self._runner.read("groups.urgent", limit=limit, **where)]
 
     async def seek(self, group_id: int, seek: Seek, *, partition: PartitionId | None = None) -> int:
-        """Move the cursor of every partition, or of one, and end its lease; how many moved.
+        """Move the cursor of every partition, or of one, end its lease, and return the number of cursors moved.
 
-        To a time: the first message created at or after it. A position is clamped to what is retained. Attempts are
-        forgotten."""
+        A time selects the first message created at or after it. A position is clamped to the retained range. The
+        attempts of the messages are forgotten."""
         queue_id = await self._queue_of(group_id)
 
         async def work(transaction: DatabaseTransaction) -> int:
@@ -124,18 +129,20 @@ class Groups(Family):
         return await self._runner.transact(work) if queue_id else 0
 
     async def preview_seek(self, group_id: int, seek: Seek, *, limit: int) -> tuple[int, int, int]:
-        """Of up to `limit` partitions: how many there are, how many finished messages a seek would bring again, and how
-        many unfinished ones it would skip."""
+        """Preview a seek over up to `limit` partitions.
+
+        Returns the number of partitions, of finished messages that would be delivered again, and of unfinished messages
+        that would be skipped."""
         queue_id = await self._queue_of(group_id)
         found = await self._runner.reads.preview_seek(queue_id, group_id, seek, limit)
         [[partitions, again, skipped]] = found or [[0, 0, 0]]
         return partitions, again, skipped
 
     async def delete(self, group_id: int, *, keep_subscription: bool = False) -> int:
-        """Forget the group, its cursors and its dead letters; how many cursors there were.
+        """Delete the group's cursors and dead letters, then the group, and return the number of cursors.
 
-        With `keep_subscription` the group stays, and begins anew where its subscription says: `new` at the time of
-        its first pop."""
+        With `keep_subscription` the group stays and starts over from its subscription, where `new` means since its
+        creation."""
         queue_id = await self._queue_of(group_id)
 
         async def work(transaction: DatabaseTransaction) -> int:
@@ -158,31 +165,33 @@ class Groups(Family):
         return deleted
 
     async def resubscribe(self, group_id: int, subscription: Subscription) -> bool:
-        """Change where the group begins in partitions that still lack its cursor; False if the group is gone."""
+        """Change where the group starts in partitions that still lack its cursor. Returns False if the group does not
+        exist."""
         values: dict[str, Value] = {"mode": subscription.mode, "from_at": subscription.start}
         return bool(await self._runner.write("groups.resubscribe", group_id=group_id, **values))
 
     async def result(self, group_id: int, partition: PartitionId, position: int) -> bytes | None:
-        """What the ack of this message carried as its result."""
+        """Return the result that the ack of a message stored."""
         where = {"partition_id": partition.id, "group_id": group_id, "position": position}
         found: bytes | None = value(await self._runner.read("groups.result", **where))
         return found and await self._runner.codec.open(partition, found, f"result {position}")
 
     async def results(self, partition: PartitionId, position: int) -> list[GroupResult]:
-        """What acks of this message carried, by the name of the group."""
+        """Return the results that acks of a message stored, by group name."""
         where = {"partition_id": partition.id, "position": position}
         found = [struct(GroupResult, row) for row in await self._runner.read("groups.results", **where)]
         open = self._runner.codec.open
         return [replace(one, result=await open(partition, one.result, f"result {position}")) for one in found]
 
     async def repair_wakes(self, after: PartitionId | None, *, limit: int) -> RepairedWakes:
-        """Of up to `limit` partitions behind `after`, of all queues, wake the lanes that sleep though they hold
-        messages to read, or are stopped though nobody paused or parked them and their message has attempts left. There
-        are none while every push wakes what it fills and every resume what it frees; beneath a wake that was missed
-        this makes it late instead of lost. A lane that is woken for nothing goes back to sleep at the next pop.
+        """Wake lanes, in up to `limit` partitions after `after`, that sleep although they have work.
 
-        Also correct lanes that were leased, failed or made ready while the clock was ahead: they would sleep until the
-        clock gets there. A lease then ends as many seconds from now as it had left when the lane was leased last."""
+        A lane has work if it has messages to read, or is stopped although it is neither paused nor parked and its
+        message has attempts left. Pushes and resumes wake their lanes themselves. This scan turns a wake-up that they
+        missed into a delay. A lane woken for nothing goes back to sleep at the next pop.
+
+        It also corrects lanes that were leased, failed or became ready while the clock was ahead, which would sleep
+        until the clock gets there. Their leases keep the time that was left when the lane was last leased."""
         [row] = await self._runner.read("groups.asleep", after=after.id if after else 0, limit=limit)
         found = struct(_Asleep, row)
         if found.ids:
@@ -191,7 +200,7 @@ class Groups(Family):
         return RepairedWakes(dict(Counter(found.queues)), last)
 
     async def _queue_of(self, group_id: int) -> int:
-        """0 if there is no such group."""
+        """Return the id of the group's queue. 0 if the group does not exist."""
         return value(await self._runner.read("groups.queue_of", group_id=group_id)) or 0
 
 

@@ -32,8 +32,8 @@ SELECT * FROM fairlane.subscribe(:queue_id, :name, :mode, :from_at, :conflation,
 SELECT fairlane.choose_counting(:queue_id)
 
 -- name: choose_counting (sqlite)
--- Which groups of a queue count: those of consumers; where messages become commands, not also the one that nobody named; and
--- all of them if that leaves none.
+-- The groups that count are those of consumers. The default group does not count where messages become commands. If none is left,
+-- all groups count.
 update groups set counts = w.own or not w.any_own
 from (
     select x.id, x.own, max(x.own) over () as any_own
@@ -76,7 +76,7 @@ LEFT JOIN LATERAL (
     ORDER BY x.first_pos DESC LIMIT 1) s ON true
 
 -- name: lanes (postgres)
--- The page first: whatever the planner thinks of the rest, it is done for these alone.
+-- The subquery is the page, so that the planner computes the rest for these rows only.
 {lane}
 FROM (SELECT * FROM fairlane.partitions x
       WHERE x.queue_id = :queue_id AND x.name > :after
@@ -128,7 +128,7 @@ order by p.name
 limit :limit
 
 -- name: urgent (postgres)
--- Those that have something to read: the stopped ones, then who is ready longest.
+-- Lanes that have messages to read: stopped ones first, then longest ready.
 {lane}
 FROM ((SELECT x.partition_id, NULL::timestamptz AS at FROM fairlane.cursors x
        WHERE x.group_id = :group_id AND x.ready_at = fairlane.never() LIMIT :limit)
@@ -141,7 +141,7 @@ WHERE p.queue_id = :queue_id
 ORDER BY u.at NULLS FIRST, p.name LIMIT :limit
 
 -- name: urgent (sqlite)
--- Those that have something to read: the stopped ones, then who is ready longest.
+-- Lanes that have messages to read: stopped ones first, then longest ready.
 {lane}
 from (
     select * from (select x.partition_id, 0 as at from cursors x where x.group_id = :group_id and x.ready_at = :never limit :limit)
@@ -197,7 +197,7 @@ update groups set seed_after = 0, from_at = iif(mode = 'new', coalesce(from_at, 
 SELECT fairlane.forget_lanes(:queue_id, :group_id)
 
 -- name: forget (sqlite)
--- All that is known of a group's lanes; how many there were.
+-- Answers with the number of cursors.
 delete from failures where group_id = :group_id and partition_id in (select id from partitions where queue_id = :queue_id);
 delete from claims where group_id = :group_id and partition_id in (select id from partitions where queue_id = :queue_id);
 delete from skips where group_id = :group_id and partition_id in (select id from partitions where queue_id = :queue_id);
@@ -225,7 +225,7 @@ JOIN fairlane.results r ON r.partition_id = p.id AND r.group_id = g.id AND r.pos
 WHERE p.id = :partition_id ORDER BY g.name COLLATE "C"
 
 -- name: asleep (postgres)
--- One snapshot: a push moves the head and wakes the lane in one commit, so whoever is found here was missed.
+-- One snapshot. A push moves the head and wakes the lane in one commit, so a sleeping lane with messages was missed.
 SELECT max(x.id),
        coalesce(array_agg(x.id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}'),
        coalesce(array_agg(k.group_id ORDER BY x.id, k.group_id) FILTER (WHERE k.group_id IS NOT NULL), '{}'),
@@ -235,7 +235,7 @@ FROM (SELECT p.*, max(p.last_at) OVER () AS latest, coalesce(:now, clock_timesta
             WHERE y.id > :after ORDER BY y.id LIMIT :limit) p) x
 LEFT JOIN fairlane.cursors k ON k.partition_id = x.id AND (
     k.ready_at IS NULL AND greatest(k.committed, k.claimed) < x.head
-    -- Or stopped, and nobody paused or parked it, nor is its message out of attempts. That is asked of stopped lanes alone.
+    -- Or stopped, but neither paused nor parked, and its message has attempts left. Only stopped lanes pay for this check.
     OR coalesce(k.ready_at = fairlane.never(), false) AND NOT k.parked AND x.paused_at IS NULL AND NOT EXISTS (
         SELECT 1 FROM fairlane.failures f JOIN fairlane.queues q ON q.id = x.queue_id
         WHERE f.partition_id = x.id AND f.group_id = k.group_id AND f.position = k.committed
@@ -244,7 +244,7 @@ LEFT JOIN fairlane.cursors k ON k.partition_id = x.id AND (
     OR k.leased_at > x.ahead
     OR EXISTS (SELECT 1 FROM fairlane.failures f
                WHERE f.partition_id = x.id AND f.group_id = k.group_id AND f.failed_at > x.ahead)
-    -- Or made ready then: the latest message shows how far ahead it was. A failure explains a later time.
+    -- Or became ready then. The latest message shows how far ahead the clock was. A failure explains a later time.
     OR k.lease IS NULL AND k.ready_at > x.ahead AND k.ready_at <= x.latest AND NOT EXISTS (
         SELECT 1 FROM fairlane.failures f WHERE f.partition_id = x.id AND f.group_id = k.group_id
                                             AND f.position = greatest(k.committed, k.claimed)))
@@ -257,7 +257,7 @@ from (select *, max(last_at) over () as latest, :now + 1000000 as ahead
     from (select id, queue_id, head, paused_at, last_at from partitions where id > :after order by id limit :limit)) p
 left join cursors c on c.partition_id = p.id and (
     c.ready_at is null and max(c.committed, c.claimed) < p.head
-    -- Or stopped, and nobody paused or parked it, nor is its message out of attempts.
+    -- Or stopped, but neither paused nor parked, and its message has attempts left.
     or c.ready_at = :never and not c.parked and p.paused_at is null and not exists (
         select 1 from failures f join queues q on q.id = p.queue_id
         where f.partition_id = p.id and f.group_id = c.group_id and f.position = c.committed
@@ -265,7 +265,7 @@ left join cursors c on c.partition_id = p.id and (
     -- Or leased or failed while the clock was ahead.
     or c.leased_at > p.ahead
     or exists (select 1 from failures f where f.partition_id = p.id and f.group_id = c.group_id and f.failed_at > p.ahead)
-    -- Or made ready then: the latest message shows how far ahead it was. A failure explains a later time.
+    -- Or became ready then. The latest message shows how far ahead the clock was. A failure explains a later time.
     or c.lease is null and c.ready_at > p.ahead and c.ready_at <= p.latest and not exists (
         select 1 from failures f where f.partition_id = p.id and f.group_id = c.group_id and f.position = max(c.committed, c.claimed)))
 

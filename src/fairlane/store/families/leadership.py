@@ -1,6 +1,6 @@
-"""Leadership: which broker does the work that one at a time does for all.
+"""Leadership of services that only one broker runs at a time.
 
-Who leads has a token, greater than every token before it."""
+Each new leader gets a token that is greater than every earlier one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Leadership(Family):
         return int(found[0][0]) if found else None
 
     async def keep(self, name: str, token: int, *, seconds: int) -> bool:
-        """Lead for so long from now; False if the token is not the leader's (any more)."""
+        """Lead for `seconds` from now. Returns False if the token is no longer valid."""
         return bool(await self._runner.write("leadership.keep", name=name, token=token, seconds=seconds))
 
     async def release(self, name: str, token: int, *, seconds: int) -> None:

@@ -1,8 +1,10 @@
-"""Operations, from their acceptance until an hour after their end.
+"""Operations, from acceptance until an hour after their end.
 
-What was accepted and is not applied yet waits in a backlog: of a partition (its pushes) or of a lane (its acks). It is
-applied in order, one claim at a time. The partition's row counts its open pushes: while there are any, no other push of
-it is stored, so that "are there operations" and "store it or make it one" are one decision under one lock."""
+Accepted operations wait in a backlog. Each partition has one for its pushes, and each lane one for its acks. A backlog
+is applied in order, by one claim at a time.
+
+The row of a partition counts its open pushes, and no other push of the partition is stored while there are any. So "are
+there operations" and "store it or make it one" are one decision under one lock."""
 
 from __future__ import annotations
 
@@ -43,25 +45,27 @@ PAGES = {
     "processing": "operations.page_open",
     "failed": "operations.page_failed",
 }
-"""Statements by which a page of this status is found without walking over all others."""
+"""Statements that find a page of this status by an index."""
 
 
 class Operations(Family, ABC):
     @abstractmethod
     async def enqueue(self, operations: Sequence[NewOperation]) -> list[EnqueueResult]:
-        """Append each to its backlog, or say why not; one result each, in order.
+        """Append operations to their backlogs. Returns one result each, in order.
 
-        A push takes the places of its messages in a limited queue, or is Full; so is then each later one of the same
-        partition in this call, if they were accepted before (`created_at`). An id that is there already
-        changes nothing, so that the call may be repeated."""
+        A push takes up space in a limited queue, or is Full. After a Full, later pushes of the same partition in this
+        call are Full too if they have `created_at`. An id that exists already changes nothing, so the call may be
+        repeated."""
 
     @abstractmethod
     async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
-        """Apply and complete claimed operations, in one step that is fenced by the claim; each backlog by itself.
+        """Apply claimed operations, each backlog on its own, and complete them in the same transaction.
 
-        Lost when the claim is another's. Duplicates, Full and Gone (see `Messages.push`), and acks with a lost
-        lease or a nack that came too late, apply nothing and leave the claim as it is. Who is applied gives the claim
-        back, and what is left of the backlog is ready at once."""
+        The claim fences the step: the result is Lost if it belongs to another broker. Applied operations end the claim,
+        and the rest of the backlog is ready at once.
+
+        Nothing is applied, and the claim stays, on Duplicates, Full and Gone (see `Messages.push`), on acks whose lease
+        is lost, and on nacks that come too late."""
 
     async def claim(
         self,
@@ -72,12 +76,13 @@ class Operations(Family, ABC):
         run_bytes: int = RUN_BYTES_MAX,
         token: UUID | None = None,
     ) -> list[ClaimedBacklog]:
-        """Claim the oldest operations of backlogs that are not claimed, best priority first, then longest-ready first;
-        each backlog to one worker. Of a backlog at most `run` are claimed, and the last is the one that begins before
-        `run_bytes`; at least one is.
+        """Claim the oldest operations of unclaimed backlogs, best priority first, then longest ready.
 
-        A claim ends after TIMEOUT_SECONDS, or with `apply`, `postpone` or `fail`. `token` is what all of them are known
-        by, also if the answer is lost."""
+        Each backlog goes to one worker. Claims up to `run` operations of a backlog, at least one. The last one
+        begins before `run_bytes`.
+
+        A claim ends after TIMEOUT_SECONDS, or with `apply`, `postpone` or `fail`. The caller can give the `token` that
+        identifies all claims, so that it can release them if the answer is lost."""
         token = token or uuid4()
         run = max(1, min(run, RUN_MAX))
         rows = await self._runner.writes.claim_operations(
@@ -90,14 +95,16 @@ class Operations(Family, ABC):
         return len(await self._runner.write("operations.release", token=token))
 
     async def postpone(self, claims: Sequence[BacklogClaim], *, delay_ms: int, error: str) -> int:
-        """Give backlogs back unapplied; they are ready after the delay. How many were still claimed."""
+        """Return backlogs unapplied, ready again after the delay. Returns the number that were still claimed."""
         if not claims:
             return 0
         return await self._runner.transact(partial(_postpone, claims=claims, delay_ms=delay_ms, error=error))
 
     async def fail(self, claim: BacklogClaim, sequences: Sequence[int], error: str, *, delay_ms: int) -> int:
-        """Charge a permanent error to the first operations of a claimed backlog and give the backlog back; how many
-        were given up on. Those are `failed`, stay whole, give their places back, and the backlog goes on after them."""
+        """Charge a permanent error to the first operations of a claimed backlog, and return the backlog.
+
+        Operations without retries left become `failed`: they keep their payload, free their space in the queue, and the
+        backlog continues after them. Returns their number."""
         key: dict[str, Value] = {"partition_id": claim.partition.id, "group_id": claim.group_id}
         error = error[:ERROR_CHARS_MAX]
 
@@ -135,8 +142,9 @@ class Operations(Family, ABC):
         after: UUID = FIRST,
         limit: int = 100,
     ) -> list[Operation]:
-        """Operations whose id is greater than `after`, by id: about the order in which they were accepted. Without
-        their payloads."""
+        """Return operations with ids greater than `after`, by id, which is roughly the order of acceptance.
+
+        Leaves out their payloads."""
         where: dict[str, Value] = {"tenant": tenant, "status": status, "queue": queue, "after": after, "limit": limit}
         statement = PAGES.get(status or "", "operations.page")
 
@@ -148,12 +156,13 @@ class Operations(Family, ABC):
         return sorted(await self._runner.view(read), key=lambda operation: operation.id)
 
     async def failed(self, tenant: str) -> int:
-        """How many failed, and nobody decided yet."""
+        """Count failed operations that nobody retried or discarded."""
         return int(value(await self._runner.read("operations.count_failed", tenant=tenant)))
 
     async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:
-        """Put a failed operation at the end of the backlog that `anew` names, with its id and the time of its
-        acceptance; None if it is not `failed`."""
+        """Append a failed operation to the backlog that `anew` names, with its id and its time of acceptance.
+
+        Returns None if it is not `failed`."""
         found = await self._get(tenant, id)
         if found is None or found.status != "failed":
             return None
@@ -175,7 +184,7 @@ class Operations(Family, ABC):
             return refused.result
 
     async def discard(self, tenant: str, id: UUID) -> bool:
-        """Give up an operation that is pending or failed, for good; False if it is neither."""
+        """Discard a pending or failed operation for good. Returns False if it is neither."""
         found = await self._get(tenant, id)
         if found is None or found.status not in ("pending", "failed"):
             return False
@@ -194,7 +203,7 @@ class Operations(Family, ABC):
         return await self._runner.transact(work)
 
     async def depth(self) -> int:
-        """How many are open, from the counters of the backlogs."""
+        """Return the number of open operations, from the counters of the backlogs."""
         return int(value(await self._runner.read("operations.depth")))
 
     async def acks(self, partition: PartitionId, group_id: int) -> int:
@@ -203,20 +212,22 @@ class Operations(Family, ABC):
         return value(await self._runner.read("operations.acks", **key)) or 0
 
     async def counts(self, tenant: str) -> list[OperationCount]:
-        """By type and status; completed ones as far as they ended in the last five minutes."""
+        """Count operations by type, priority and status. Completed ones count for five minutes."""
         return [struct(OperationCount, row) for row in await self._runner.read("operations.counts", tenant=tenant)]
 
     async def backlogs(self, tenant: str, *, limit: int = 100) -> list[BacklogDepth]:
-        """Backlogs with open operations, deepest first."""
+        """Return backlogs with open operations, deepest first."""
         where: dict[str, Value] = {"tenant": tenant, "limit": limit}
         return [struct(BacklogDepth, row) for row in await self._runner.read("operations.backlogs", **where)]
 
     async def clean(self, *, older_than_seconds: int, failed_seconds: int = 0, limit: int = 10_000) -> int:
-        """Remove up to `limit` that were completed or discarded so long ago, and as many that failed so long ago
-        (0: none of those); how many."""
+        """Delete operations that ended long ago and return their number.
+
+        Deletes up to `limit` that were completed or discarded, and up to `limit` that failed. With `failed_seconds` 0
+        it keeps failed ones."""
         now = value(await self._runner.read("operations.now"))
         old: dict[str, Value] = {"seconds": older_than_seconds}
-        # Ids are made before operations end, so that those which begin with a later time need no look.
+        # An id is made before its operation ends, so ids made later than this need no check.
         old |= {"newest": least_uuid7(now // 1000 - older_than_seconds * 1000)}
         cleaned = await self._runner.write("operations.clean", limit=limit, **old)
         if failed_seconds:
@@ -258,7 +269,7 @@ async def _postpone(
 
 
 class _NotEnqueued(Exception):
-    """The rollback of a retry."""
+    """Signal to roll back a retry."""
 
     def __init__(self, result: EnqueueResult) -> None:
         super().__init__()

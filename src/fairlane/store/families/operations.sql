@@ -62,7 +62,7 @@ SELECT fairlane.drop_operation(:partition_id, :group_id, :sequence, :status, :er
 partition_id = :partition_id and group_id = :group_id
 
 -- name: drop (sqlite)
--- Ends one open operation without applying it: the places of its messages are free, and so is its backlog.
+-- Ends one open operation without applying it. Frees the space of its messages and its place in the backlog.
 update operations
 set status = :status, processed_at = :now, error = coalesce(:error, error), failed_at = iif(:error is null, failed_at, :now)
 where {this_operation} and sequence = :sequence;

@@ -1,7 +1,7 @@
-"""Pauses: what is kept from being read, paused by an operator, or stopped by a message whose attempts are used up.
+"""Pauses of queues, groups, partitions and lanes by an operator, and lanes blocked by a message without attempts left.
 
-A pause stops handing out and nothing else: pushes, acks and live leases go on, and order is kept. The pop that meets a
-lane decides."""
+A pause stops pops only: pushes, acks and live leases continue, and the order is kept. Pops check for pauses when they
+reach a lane."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from fairlane.store.families.query import DatabaseTransaction, Family, Value, Vi
 
 class Pauses(Family):
     async def pause(self, queue_id: int, *, group_id: int | None = None, partition: PartitionId | None = None) -> bool:
-        """Hand out nothing of the queue, of one group, of one partition for all groups, or of one lane (both given:
-        it is parked) to pops that begin from now on; False if there is no such thing."""
+        """Pause a queue, one group, one partition for all groups, or one lane, for pops that begin from now on.
+
+        With both `group_id` and `partition` it parks that lane. Returns False if there is nothing of this id."""
         values = _values(queue_id, group_id, partition)
         if partition is not None:
             statement = "pauses.pause_partition" if group_id is None else "pauses.park_lane"
@@ -24,8 +25,9 @@ class Pauses(Family):
         return bool(await self._runner.write(statement, **values))
 
     async def resume(self, queue_id: int, *, group_id: int | None = None, partition: PartitionId | None = None) -> bool:
-        """Undo the pause of just this thing; False if it was not paused. A lane that is blocked or parked is resumed
-        too, and its message's attempts begin anew."""
+        """Undo the pause of exactly this queue, group, partition or lane. Returns False if it was not paused.
+
+        A lane is resumed if it is parked or blocked, and the attempts of its message start over."""
         values = _values(queue_id, group_id, partition)
 
         async def resume_partition(transaction: DatabaseTransaction) -> bool:
@@ -42,15 +44,15 @@ class Pauses(Family):
         return bool(await self._runner.write(statement, **values))
 
     async def resume_lanes(self, group_id: int) -> int:
-        """Resume every blocked or parked lane of a group; how many."""
+        """Resume every blocked or parked lane of a group and return their number."""
         return await self._runner.writes.resume_lanes(group_id, 0)
 
     async def queues(self, queue_ids: Sequence[int]) -> set[int]:
-        """Those of the queues that are paused."""
+        """Return the paused ones among the queues."""
         return {id for (id,) in await self._runner.read("pauses.queues", queue_ids=queue_ids)}
 
     async def paused(self, queue_id: int) -> Paused:
-        """What is paused of a queue; of its partitions the first thousand."""
+        """Return the pauses of a queue, of its groups, and of up to 1,000 of its partitions."""
 
         async def read(view: View) -> Paused:
             return Paused(

@@ -33,7 +33,7 @@ SELECT 1 FROM fairlane.partitions p
 WHERE p.id = :partition_id AND p.queue_id = :queue_id FOR NO KEY UPDATE
 
 -- name: lock_cursors (postgres, lock)
--- In a statement of its own: a pop in flight that stops a lane is over then, and the next statement sees that it did.
+-- A separate statement. It waits for pops in flight that stop a lane, so that the next statement sees the result.
 SELECT 1 FROM fairlane.cursors k WHERE k.partition_id = :partition_id ORDER BY k.group_id FOR UPDATE
 
 -- name: resume_partition
@@ -41,7 +41,7 @@ UPDATE fairlane.partitions AS p SET paused_at = NULL
 WHERE p.id = :partition_id AND p.queue_id = :queue_id AND p.paused_at IS NOT NULL RETURNING id
 
 -- name: wake_partition
--- Lanes that are stopped for another reason as well are put off again by the pop that meets them.
+-- Lanes that are stopped for another reason too go back to sleep at the next pop.
 UPDATE fairlane.cursors AS k SET ready_at = coalesce(:now, clock_timestamp())
 WHERE k.partition_id = :partition_id AND k.ready_at = fairlane.never()
 

@@ -1,10 +1,9 @@
-"""The query runner: everything a family needs from a database.
+"""The query runner, which gives a family its database.
 
 A statement is named `family.name`. Values are passed by name; a list is an array on PostgreSQL and JSON on SQLite.
-SQLite runs a statement that begins with `-- Each:` once for each element of its lists.
-Where PostgreSQL calls a function, SQLite may call Python instead: those steps are methods of a `Dialect`.
-`:now` is always bound: to a test's clock, or on PostgreSQL to NULL for the database's own clock.
-"""
+SQLite runs a statement that begins with `-- Each:` once for each element of its lists. Where PostgreSQL calls a
+function, SQLite may call Python instead: those steps are methods of a `Dialect`. `:now` is always bound: to a test's
+clock, or on PostgreSQL to NULL for the database's own clock."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ Value = str | int | float | bytes | bool | UUID | Sequence[Any] | None
 
 
 class View(Protocol):
-    """Several statements that belong together."""
+    """A group of reads that belong together."""
 
     dialect: Dialect
 
@@ -42,7 +41,7 @@ class View(Protocol):
 
 
 class DatabaseTransaction(View, Protocol):
-    """One transaction. Its body must await nothing else: on SQLite all other writes wait for it."""
+    """A transaction. Its body must await nothing else, because on SQLite all other writes wait for it."""
 
     async def lock(self, statement: str, /, **values: Value) -> None:
         """Lock rows on PostgreSQL. A no-op on SQLite, which has a single writer."""
@@ -65,9 +64,9 @@ async def no_op(transaction: DatabaseTransaction) -> None: ...
 
 class QueryRunner(Protocol):
     reads: Dialect
-    """Steps that are a read each."""
+    """Steps that are each one read."""
     writes: Dialect
-    """Steps that are a transaction each."""
+    """Steps that are each one transaction."""
 
     @property
     def codec(self) -> Codec: ...
@@ -125,8 +124,9 @@ def value(found: list[Row]) -> Any:
 
 
 def struct(type: Callable[..., T], row: Row) -> T:
-    """Build a struct from a row whose columns are its fields in order. A partition takes one column, a lease one for
-    each of its fields; a list or struct may be JSON."""
+    """Build a struct from a row whose columns are its fields in order.
+
+    A partition takes one column, a lease one for each of its fields. A list or struct may be JSON."""
     columns = iter(row)
     return type(**{name: read(columns) for name, read in _readers(type)})
 

@@ -1,4 +1,4 @@
-"""Queues, which belong to a tenant, and their partitions. Both are made once and keep their id until deleted."""
+"""Queues, which belong to a tenant, and their partitions. Both keep their id until they are deleted."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from fairlane.store.families.specs import SpecChange
 
 CATALOGUE: Final = 0
-"""The hint that the catalogue changed, in the place of a queue's id."""
+"""Hint, in place of a queue's id, that the catalogue changed."""
 SPECS: Final = 0
-"""In the place of a queue's id among the changes of the catalogue: a spec was applied."""
+"""Entry in the catalogue's changes, in place of a queue's id: a spec was applied."""
 KEYS: Final = -1
-"""The same: an API key was made, rotated or revoked."""
+"""Entry in the catalogue's changes: an API key was created, rotated or revoked, or a session began or ended."""
 TENANTS: Final = -2
-"""The same: a tenant was made, given other quotas or deleted."""
+"""Entry in the catalogue's changes: a tenant was created, deleted or given other quotas."""
 CHANGES_MAX: Final = 1000
 DEFAULTS: Final = QueueOptions()
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class _Changes(NamedTuple):
 
 
 class DeclaredQueue(NamedTuple):
-    """A queue as a spec in force declares it."""
+    """A queue as declared by a spec in force."""
 
     app: str
     options: QueueOptions
@@ -56,7 +56,7 @@ class Queues(Family):
         return one(Queue, await self._runner.read("queues.get", tenant=tenant, name=name))
 
     async def all(self, tenant: str | None = None) -> list[Queue]:
-        """All queues of the tenant, or of all tenants, newest first."""
+        """Return all queues of the tenant, or of all tenants, newest first."""
         rows = await (
             self._runner.read("queues.of_all_tenants")
             if tenant is None
@@ -65,24 +65,24 @@ class Queues(Family):
         return [struct(Queue, row) for row in rows]
 
     async def stamp(self, tenant: str | None) -> object:
-        """Another one whenever a queue of the tenant, or of any, was made, configured or deleted."""
+        """Return a value that changes whenever a queue of the tenant, or of any, is created, configured or deleted."""
         [row] = await self._runner.read("queues.stamp", tenant=tenant)
         return tuple(row)
 
     async def ensure(self, tenant: str, name: str, options: QueueOptions = DEFAULTS) -> Queue:
-        """Return the queue. If it is missing, make it with labels from its name.
+        """Return the queue. If it is missing, create it with labels from its name.
 
         A queue that a spec in force declares gets the options of the spec and, with `map_to`, the group of its
-        commands. Any other gets `options`.
-        """
+        commands. Any other gets `options`."""
         [queue] = await self.ensure_all(tenant, [name], options=options)
         return queue
 
     async def ensure_all(
         self, tenant: str, names: Sequence[str], *, make: bool = True, options: QueueOptions = DEFAULTS
     ) -> list[Queue]:
-        """Return the queues of these names, each once, in one step. Missing ones are made as `ensure` makes them, or
-        left out."""
+        """Return the queues of these names, each once. Missing ones are created as by `ensure`, or left out.
+
+        Raises NotFound if the tenant does not exist."""
         found: dict[str, Queue] = {}
         while missing := sorted(set(names).difference(found)):
             if make:
@@ -112,19 +112,18 @@ class Queues(Family):
         task: str,
         before: QueueOptions | None = None,
     ) -> Queue:
-        """Make the queue or replace all its options and labels; messages, cursors and leases stay.
+        """Create the queue, or replace all its options and labels. Messages, cursors and leases stay.
 
-        Given the options `before` that the new ones were made from, OptionsChanged if the queue has others by now.
+        Given the options `before` that the new ones were derived from, raises OptionsChanged if the queue has others
+        now. Raises Conflict if a spec in force declares the queue encrypted and the options do not encrypt it.
 
-        A `max_size` set on a queue that has messages counts those that are there, exactly, also while others push.
-        Conflict if a spec in force declares the queue encrypted and the options do not encrypt it.
-        """
+        A `max_size` counts the messages that exist, exactly, even while others push."""
 
         async def work(transaction: DatabaseTransaction) -> Queue | None:
             found = [struct(Queue, row) for row in await transaction.run("queues.lock", tenant=tenant, names=[name])]
             if before is not None and [queue.options for queue in found] != [before]:
                 raise OptionsChanged(name)
-            # Read under the lock of the row: a spec that is applied holds it too.
+            # Read under the row's lock, which applying a spec takes as well.
             declared = one(DeclaredQueue, await transaction.run("queues.declared", tenant=tenant, name=name))
             if declared and declared.options.encryption_enabled and not options.encryption_enabled:
                 raise Conflict(
@@ -146,8 +145,9 @@ class Queues(Family):
         return found.options if found else None
 
     async def _reconfigure(self, transaction: DatabaseTransaction, changes: Sequence[tuple[Queue, Queue]]) -> None:
-        """Give queues, whose rows the caller holds, other options and labels. Conflict if one has partitions that
-        cannot be what they would have to."""
+        """Give queues other options and labels. The caller has locked their rows.
+
+        Raises Conflict if a queue has partitions and its ordering would change."""
         for before, after in changes:
             turned = changes_ordering(before.options, after.options)
             if turned and await transaction.run("queues.any_partition", queue_id=before.id):
@@ -156,7 +156,7 @@ class Queues(Family):
             await transaction.run("queues.configure", queue_id=before.id, **values)
         limited = [queue.id for queue, after in changes if after.options.max_size > 0 and queue.options.max_size == 0]
         eased = [queue for queue, after in changes if may_ready_lanes(queue.options, after.options)]
-        # Partitions of all of them before any cursor, as everybody takes them.
+        # All partitions before any cursor, in lock order.
         if touched := [*limited, *(queue.id for queue in eased)]:
             for lock in ("queues.lock_partitions", "queues.lock_cursors"):
                 await transaction.lock(lock, queue_ids=touched)
@@ -167,11 +167,10 @@ class Queues(Family):
             await transaction.run("queues.wake", queue_id=queue.id, **slept)
 
     async def delete(self, tenant: str, name: str) -> bool:
-        """Remove the queue with its partitions, messages, groups and dead letters; False if it was not there.
+        """Delete the queue with its partitions, messages, groups and dead letters. Returns False if it does not exist.
 
-        At once nothing of it can be pushed, claimed or acked; its rows go in bounded steps. A queue of the
-        same name made later is another one, and empty.
-        """
+        Pushes, pops and acks fail at once. The rows are deleted in bounded steps. A queue created later under the same
+        name starts empty."""
 
         async def work(transaction: DatabaseTransaction) -> bool:
             ids = [row[0] for row in await transaction.run("queues.lock", tenant=tenant, names=[name])]
@@ -185,12 +184,13 @@ class Queues(Family):
         return deleted
 
     async def declare(self, transaction: DatabaseTransaction, change: SpecChange) -> dict[str, int]:
-        """Make, configure and delete the queues of a spec. Returns the ids of all queues that the change names, by
-        name, for `note_changes`. Rows are locked by id, as everybody locks them."""
+        """Create, configure and delete the queues of a spec. Locks rows in the order of their ids.
+
+        Returns the ids of all queues that the change names, by name, for `note_changes`."""
         tenant = change.tenant
         wanted = {queue.name: queue for queue in change.queues}
         for name in sorted(name for name, queue in wanted.items() if queue.before is None):
-            # Its options are those that it is to have: nothing of it has to be counted or woken.
+            # A new queue has its final options, so nothing needs a recount or a wake-up.
             if not await _make(transaction, tenant, name, wanted[name].after, labels_of(name)):
                 raise changed_concurrently(name)
         rows = await transaction.run(
@@ -211,7 +211,7 @@ class Queues(Family):
         return {queue.name: queue.id for queue in found}
 
     async def purge(self) -> None:
-        """Remove the rows of deleted queues, also of those that a broker which died was removing."""
+        """Delete the rows of deleted queues, including those that a crashed broker left behind."""
         try:
             for (queue_id,) in await self._runner.read("queues.purges"):
                 while await self._runner.writes.purge_queue(queue_id):
@@ -241,29 +241,33 @@ class Queues(Family):
         return [struct(Partition, row) for row in rows]
 
     async def set_priority(self, partition: PartitionId, priority: int) -> bool:
-        """From now on serve the lanes of a partition as if they had waited PRIORITY_SECONDS longer for each level of
-        priority (0 to 9), those that are ready now too; False if it is not there. So the higher priority comes first,
-        among equals who is ready longest, and nobody waits for ever."""
+        """Set the priority of a partition, from 0 to 9. Returns False if the partition does not exist.
+
+        Each level counts as PRIORITY_SECONDS of extra waiting time when a pop chooses a lane, also for lanes that are
+        ready now. So higher priorities come first, equals by waiting time, and no lane starves."""
         lead: dict[str, Value] = {"partition_id": partition.id, "seconds": priority * PRIORITY_SECONDS}
         return bool(value(await self._runner.write("queues.set_priority", **lead)))
 
     async def partition(self, id: PartitionId, tenant: str | None = None) -> Partition | None:
-        """By an id; with a `tenant`, as of every id that a client names, None also of another tenant's."""
+        """Find a partition by its id. With a `tenant`, returns None for a partition of another tenant.
+
+        Code that gets the id from a client must pass the tenant."""
         return one(Partition, await self._runner.read("queues.partition", tenant=tenant, partition_id=id.id))
 
     async def named(self, queue_id: int, name: str) -> Partition | None:
-        """The partition of this name, not made if it is missing."""
+        """Find a partition by its name, without creating it."""
         return one(Partition, await self._runner.read("queues.named", queue_id=queue_id, name=name))
 
     async def changes(self, since: int) -> tuple[int, list[int] | None]:
-        """The version of the catalogue, which rises when a queue is configured or deleted, and the queues that changed
-        after version `since`; None when that is too long ago to know."""
+        """Return the version of the catalogue and the queues that changed after version `since`.
+
+        The version rises when a queue is configured or deleted. The queues are None if `since` is too long ago."""
         [row] = await self._runner.read("queues.changes", since=since)
         version, found = struct(_Changes, row)
         return version, found if len(found) == version - since else None
 
     async def depth(self, queue_id: int) -> int:
-        """Messages not yet finished by every group; all retained ones while there is no group."""
+        """Count messages that some group has not finished. Without groups, all retained messages count."""
 
         async def read(view: View) -> int:
             found = await view.run("queues.depth", queue_id=queue_id)
@@ -276,8 +280,7 @@ class Queues(Family):
 
 
 async def recount(transaction: DatabaseTransaction, queue_id: int) -> None:
-    """Count a limited queue's depth anew. The caller holds the queue's row, so that no push or ack moves it
-    meanwhile."""
+    """Recount the depth of a limited queue. The caller has locked the queue's row against pushes and acks."""
     depth = await _count(transaction, queue_id)
     await transaction.run("queues.set_depth", queue_id=queue_id, depth=depth)
 
@@ -289,13 +292,15 @@ async def _count(view: View, queue_id: int) -> int:
 async def _make(
     transaction: DatabaseTransaction, tenant: str, name: str, options: QueueOptions, labels: tuple[str, str]
 ) -> list[Queue]:
-    """The queue, or nothing if it was there."""
+    """Create a queue. Returns nothing if it exists."""
     values = {"tenant": tenant, "name": name, "namespace": labels[0], "task": labels[1], "options": as_json(options)}
     return [struct(Queue, row) for row in await transaction.run("queues.make", **values)]
 
 
 async def note_changes(transaction: DatabaseTransaction, queue_ids: Sequence[int]) -> None:
-    """Last in a transaction: until its commit other changes wait, so that versions rise in commit order."""
+    """Raise the catalogue's version for each queue. Must be the last step of a transaction.
+
+    Other changes wait until it commits, so that versions rise in commit order."""
     version = 0
     for queue_id in queue_ids:
         version = value(await transaction.run("queues.next_version"))

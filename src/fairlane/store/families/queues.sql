@@ -43,7 +43,7 @@ SELECT * FROM fairlane.ensure(:tenant, :names, :namespaces, :tasks, :options, :n
 {queue} and q.name in (select value from json_each(:names))
 
 -- name: ensure (sqlite)
--- A queue that a spec in force declares gets the options and the group of commands that the spec says.
+-- A queue that a spec in force declares gets the options of the spec, and the group of commands if it is mapped.
 insert into queues (tenant_id, name, namespace, task, options, created_at)
 select t.id, n.value, :namespaces ->> n.key, :tasks ->> n.key, coalesce(d.options, :options), :now
 from json_each(:names) n join tenants t on t.name = :tenant
@@ -65,7 +65,7 @@ SELECT d.app, d.options, d.mapped FROM fairlane.declared_queues d WHERE d.tenant
 {queue} AND q.name = ANY (:names)
 
 -- name: make
--- Nothing is returned if it is there.
+-- Returns nothing if the queue exists.
 INSERT INTO fairlane.queues (tenant_id, name, namespace, task, options, created_at)
 SELECT t.id, :name, :namespace, :task, :options, coalesce(:now, clock_timestamp()) FROM fairlane.tenants t WHERE t.name = :tenant
 ON CONFLICT (tenant_id, name) DO NOTHING RETURNING id, :tenant::text, name, namespace, task, options, created_at
@@ -81,7 +81,7 @@ SELECT p.id FROM fairlane.partitions p
 WHERE p.queue_id = ANY (:queue_ids) ORDER BY p.id FOR NO KEY UPDATE
 
 -- name: lock_cursors (postgres, lock)
--- A pop that moves cursors without holding their partitions is over when these locks are had.
+-- These locks wait for pops, which move cursors without locking their partitions.
 SELECT k.partition_id FROM fairlane.cursors k
 WHERE k.partition_id = ANY (ARRAY(
     SELECT p.id FROM fairlane.partitions p WHERE p.queue_id = ANY (:queue_ids)))
@@ -91,8 +91,8 @@ ORDER BY k.partition_id, k.group_id FOR UPDATE
 SELECT fairlane.wake(:queue_id, :delay_seconds, :window_seconds, :now)
 
 -- name: wake (sqlite)
--- Stopped lanes, and those that sleep no longer than the delay and window that the queue had so far could let them: the pop that
--- meets them decides by what holds now. Longer sleeps are those that a failure asked for.
+-- Wakes stopped lanes, and lanes that may sleep because of the queue's previous delay and window. The next pop decides by the
+-- current options. A lane that sleeps longer was put off by a failure.
 update cursors set ready_at = :now
 where ready_at > :now and lease is null
     and partition_id in (select id from partitions where queue_id = :queue_id)

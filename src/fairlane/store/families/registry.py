@@ -52,5 +52,5 @@ class StoreFamilies:
         self.specs = Specs(runner, self.queues, self.groups)
 
     def family(self, kind: type[F]) -> F:
-        """Return a family of another package."""
+        """Create a family that another package defines."""
         return kind(self._runner)

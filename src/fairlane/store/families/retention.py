@@ -1,9 +1,11 @@
-"""Retention: deletes what a queue's rules cover, and nothing else.
+"""Retention, which deletes expired messages, dead letters and idle partitions.
 
-With `retention_enabled`: messages `retention_seconds` old, unless they are in a live lease (cursors that stand
-before them are moved), and messages `completed_retention_seconds` old that every group has finished. Dead letters
-by `dead_letter_retention_seconds` alone. An empty partition that was not written to for IDLE_SECONDS goes, with
-its cursors, unless it has dead letters or state. Ids of messages that went may be pushed anew."""
+With `retention_enabled` it deletes messages that are `retention_seconds` old, and messages that are
+`completed_retention_seconds` old and finished by every group. It keeps those in a live lease, and moves cursors that
+are before the first message left.
+
+Dead letters expire by `dead_letter_retention_seconds` only. An empty partition that got no message for IDLE_SECONDS is
+deleted with its cursors, unless it has dead letters or state. The ids of deleted messages may be pushed again."""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from fairlane.store.families.query import (
 _COVER: Final = 1000
 _LETTERS: Final = 500
 _TRIMS: Final = 10
-"""Steps that delete rows of the log in one; others have their turn in between, and the leader shows that it lives."""
+"""Trim steps in one retention step, so that other work gets its turn and the leader can renew its lead."""
 _MINUTE: Final = 60_000_000
 T = TypeVar("T")
 
@@ -39,15 +41,17 @@ class Retention(Family):
         self._browse = browse
         self._surveyed = 0
         self._letters: list[tuple[int, int]] = []
-        """Queues with a rule for dead letters, and its seconds."""
+        """Ids of queues with a rule for dead letters, and the seconds of the rule."""
 
     async def due(self) -> bool:
-        """Whether any queue has a rule or had one lately: otherwise a step would find nothing."""
+        """Return True if any queue has a rule or had one lately. Otherwise a step finds nothing."""
         return bool(value(await self._runner.read("retention.due")))
 
     async def step(self, token: int, *, limit: int = 50) -> RetentionStep:
-        """Look at up to `limit` partitions that are due and delete what may go. LeaseLost unless the token is that of
-        the leader of RETENTION. What it costs depends on what is due, not on how many partitions there are."""
+        """Check up to `limit` partitions that are due and delete what has expired.
+
+        Raises LeaseLost unless `token` belongs to the leader of RETENTION. The cost depends on the number of due
+        partitions, not on the number of all partitions."""
         if token != self._surveyed:
             self._letters = await self._fenced(token, self._survey)
             self._surveyed = token
@@ -61,7 +65,7 @@ class Retention(Family):
         return RetentionStep(expired, await self._browse.trim_some(_TRIMS) or more)
 
     async def _fenced(self, token: int, work: TransactionBody[T]) -> T:
-        """Do work as the leader: nobody else can become it before this is committed."""
+        """Run a transaction as the leader. No other broker can become leader before it commits."""
 
         async def fenced(transaction: DatabaseTransaction) -> T:
             if not await transaction.run("retention.fence", token=token):
@@ -71,7 +75,7 @@ class Retention(Family):
         return await self._runner.transact(fenced)
 
     async def _survey(self, transaction: DatabaseTransaction) -> list[tuple[int, int]]:
-        """Find queues whose rules changed; those with a rule for dead letters, with its seconds."""
+        """Find queues whose rules changed. Returns those with a rule for dead letters, and the seconds of the rule."""
         await transaction.run("retention.rules_gone")
         await transaction.run("retention.rules_changed")
         await transaction.run("retention.forget_minutes", seconds=HISTORY_SECONDS)
@@ -87,7 +91,7 @@ class Retention(Family):
         return bool(found)
 
     async def history(self, queue_ids: Sequence[int], *, since: int, until: int) -> list[Retained]:
-        """What went in this time, oldest first; kept for HISTORY_SECONDS."""
+        """Return the deletions of a period, oldest first. They are kept for HISTORY_SECONDS."""
         bounds = {"since": since // _MINUTE * _MINUTE, "until": min(until, YEAR_9999)}
         rows = await self._runner.read("retention.history", queue_ids=queue_ids, **bounds)
         return [struct(Retained, row) for row in rows]

@@ -62,7 +62,7 @@ SELECT fairlane.schedule_retention(:queue_id, :after, :limit, :now)
 select id, :now as due_at from partitions where queue_id = :queue_id and id > :after order by id limit :limit
 
 -- name: cover (sqlite)
--- Answers with the last of them.
+-- Answers with the last partition.
 insert or replace into expiries (partition_id, due_at) {next};
 select max(id) from ({next})
 
@@ -73,7 +73,7 @@ UPDATE fairlane.retention_rules AS r SET seed_after = :after WHERE r.queue_id = 
 SELECT e.queue_id, e.rule, e.messages, e.unread, e.checked FROM fairlane.expire_messages(:limit, :now) e
 
 -- name: expire_letters (postgres)
--- But none that still waits to be forwarded; and one that somebody changes is looked at another time: it may be given up again.
+-- Skips letters that wait to be forwarded. Also skips locked ones for now, because they may be about to fail again.
 WITH gone AS (
     DELETE FROM fairlane.dead_letters d
     USING (SELECT x.partition_id, x.group_id, x.position FROM fairlane.dead_letters x
@@ -86,7 +86,7 @@ SELECT coalesce(p.name, '')::text, g.replayed_at
 FROM gone g LEFT JOIN fairlane.partitions p ON p.id = g.partition_id
 
 -- name: expire_letters (sqlite)
--- But none that still waits to be forwarded.
+-- Skips letters that wait to be forwarded.
 delete from dead_letters
 where rowid in (
     select rowid from dead_letters

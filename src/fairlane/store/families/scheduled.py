@@ -1,9 +1,10 @@
-"""Scheduled messages have no position before they are due, block nobody, and are no part of the queue's depth;
-`created_at` is the time when they are appended.
+"""Scheduled messages, which are stored outside the log until they are due.
 
-Those of one partition that one call schedules are a scheduled segment: they travel and are stored together, in the
-order in which they are due.
-"""
+Until then they have no position, block no other message, and do not count towards the queue's depth. `created_at` is
+the time when they are appended.
+
+The messages that one call schedules in one partition are a scheduled segment. They are sent and stored together, in the
+order in which they are due."""
 
 from __future__ import annotations
 
@@ -41,36 +42,39 @@ from fairlane.store.families.query import Family, Value
 from fairlane.wire.scheduled import ScheduledMessage
 
 MESSAGES_MAX: Final = 100
-"""Of one segment: each time some of it are due, its times are read."""
+"""Messages in one segment. Each append reads the due times of the whole segment."""
 APPEND_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Appended in one step, whatever its limit: memory does not grow with what is due."""
+"""Bytes appended in one step, which bounds the memory used."""
 ROUNDS_MAX: Final = 100
-"""Each round settles some of the slices; the queue of those that are left kept changing."""
+"""Attempts to append the due messages. Each settles at least some slices, unless the queue keeps changing."""
 Id = TypeVar("Id")
 
 
 class ScheduledMessages(Family, ABC):
     @abstractmethod
     async def add(self, parts: Sequence[ScheduledSlice]) -> list[Added | Duplicates | Gone]:
-        """Store each part, all of it or nothing, and say which, in order; at most one part a partition and call. A
-        given id that waits in the partition already makes its part `Duplicates`, and so does one that is stored there
-        and younger than `dedup_seconds`. `Gone`: look again."""
+        """Store each part completely or not at all. Returns one result each, in order.
+
+        A call has at most one part per partition. A part is Duplicates if one of its given ids is already scheduled in
+        the partition, or was stored there within `dedup_seconds`. On Gone, the caller looks the partition up again."""
 
     @abstractmethod
     async def append_due(self, *, limit: int = 1000) -> Appended:
-        """Append up to `limit` messages that are due, oldest first, in steps that are atomic: each comes once, whoever
-        else does it at the same time. One whose id was stored meanwhile is dropped. What does not fit into a full
-        queue waits a second; what has no queue any more is dropped."""
+        """Append up to `limit` due messages, oldest first, in atomic steps. Concurrent calls append each message once.
+
+        Messages whose id was stored meanwhile, or whose queue was deleted, are dropped. Those that do not fit into a
+        full queue wait another second."""
 
     async def cancel(self, partition: PartitionId, transaction_id: str) -> bool:
-        """Forget the message; False if it does not wait (any more)."""
+        """Delete a scheduled message. Returns False if it is not scheduled."""
         return await self._change(partition, transaction_id, move=False) is not None
 
     async def reschedule(
         self, partition: PartitionId, transaction_id: str, *, due_at: int | None = None, delay_ms: int = 0
     ) -> int | None:
-        """Let the message be due at another time, or after a delay from now; that time, None if it does not wait
-        (any more)."""
+        """Reschedule a message for a time, or for a delay from now.
+
+        Returns the new time, or None if the message is not scheduled."""
         return await self._change(partition, transaction_id, move=True, due_at=due_at, delay_ms=delay_ms)
 
     async def _change(
@@ -91,7 +95,7 @@ class ScheduledMessages(Family, ABC):
     async def page(
         self, queue: Queue, *, after: tuple[int, str] | None = None, limit: int = 100
     ) -> list[ScheduledMessage]:
-        """What waits, next due first; `after` is (deliver_at, id) of the last one seen."""
+        """Return scheduled messages, next due first. `after` is (deliver_at, id) of the last one seen."""
         at, id = after or (-1, "")
         page: dict[str, Value] = {"queue_id": queue.id, "after_at": at, "after_id": id, "limit": limit}
         found = []
@@ -110,23 +114,25 @@ class ScheduledMessages(Family, ABC):
         return found
 
     async def next_in(self) -> int | None:
-        """Microseconds until the next message of any queue is due, below 0 if it is late; None if none waits."""
+        """Return the microseconds until the next message of any queue is due, negative if it is late. None if there is
+        none."""
         [[next_at, now]] = await self._runner.read("scheduled.next_at")
         return None if next_at is None else next_at - now
 
 
 class ScheduledSegment(msgspec.Struct):
-    """A scheduled segment: messages of a slice that are stored together; `items` are their indexes there."""
+    """A scheduled segment: messages of a slice that are stored together. `items` are their indexes in the slice."""
 
     relative: bool
-    """`due` counts from now."""
+    """True if `due` counts from now."""
     items: list[int]
     due: list[int]
 
 
 def segments_of(part: ScheduledSlice) -> Iterator[ScheduledSegment]:
-    """The messages of a part, in the order they are due. Those of one time keep their order; what has a time and what
-    has a delay is put together apart, for only the store knows how they compare."""
+    """Split a part into segments, in the order in which messages are due. Messages of one time keep their order.
+
+    Messages with a time and messages with a delay get separate segments, because only the store can compare them."""
     due_at = part.due_at
     at_time = [index for index, at in enumerate(due_at) if at is not None]
     yield from _cut(part, False, at_time, [at for at in due_at if at is not None])
@@ -167,7 +173,7 @@ def _cut(part: ScheduledSlice, relative: bool, items: list[int], due: list[int])
 
 
 class OpenedSegment(msgspec.Struct, Generic[Id]):
-    """A segment of which some messages are due."""
+    """A segment with due messages."""
 
     id: Id
     partition_id: int
@@ -176,9 +182,9 @@ class OpenedSegment(msgspec.Struct, Generic[Id]):
     n: int
     taken: int
     due: list[int]
-    """Of those that are due, after the ones that were taken."""
+    """Due times of the messages to append, after the `taken` ones."""
     next_due: int | None
-    """Of the one behind them."""
+    """Time when the first remaining message is due. None if none remains."""
     keys: list[int]
     ends: list[int]
     body: bytes
@@ -207,7 +213,7 @@ class OpenedSegment(msgspec.Struct, Generic[Id]):
 
 
 def oldest(opened: Sequence[OpenedSegment[Id]], cut: int | None) -> list[Due]:
-    """Messages that are due, in that order. Nothing behind `cut`, where a segment that was not opened begins."""
+    """Return the messages of opened segments in due order, up to `cut`, where a segment begins that was not opened."""
     messages = [message for segment in opened for message in segment.messages() if cut is None or message.due_at <= cut]
     return sorted(messages, key=lambda one: (one.due_at, one.message_id))
 
@@ -215,16 +221,16 @@ def oldest(opened: Sequence[OpenedSegment[Id]], cut: int | None) -> list[Due]:
 class SegmentProgress(msgspec.Struct, Generic[Id]):
     """Progress of a segment after some of its messages were appended.
 
-    `gone` counts messages from the first that was not taken. Unless the segment is finished, `next_at` is when to read
-    it again, None after a pause."""
+    `gone` counts the messages that are done, starting with the first one not yet taken. `next_at` is when to read the
+    segment again, None after a pause. It is unused if the segment is finished."""
 
     segment: OpenedSegment[Id]
     gone: int
     next_at: int | None
     holes: list[int]
-    """Indexes of further messages that are gone, behind some that are not."""
+    """Indexes of further messages that are done, behind one that is not."""
     keys: list[int]
-    """Of all that are gone."""
+    """Keys of all messages that are done."""
 
     @property
     def is_finished(self) -> bool:
@@ -256,7 +262,7 @@ def ends_of(fragments: Sequence[bytes]) -> list[int]:
 
 
 class Due(msgspec.Struct):
-    """A message that is due; it is the one at `index` of its segment."""
+    """A due message. `index` is its place in the segment."""
 
     due_at: int
     message_id: str
@@ -273,23 +279,22 @@ class Due(msgspec.Struct):
 
 
 class Appending:
-    """Due messages on their way into the log, in the order they are due: which become which slices, and what to do with
-    those that a push refused."""
+    """Due messages on their way into the log, in due order. Builds slices from them and handles refused pushes."""
 
     def __init__(self, rows: Sequence[Due]) -> None:
         self.left: dict[int, list[Due]] = defaultdict(list)
-        """By partition."""
+        """Messages not settled yet, by partition."""
         for row in rows:
             self.left[row.partition_id].append(row)
         self.done: list[Due] = []
-        """Appended, known already, or without a queue."""
+        """Messages that were appended, are duplicates, or have lost their queue."""
         self.postponed: list[Due] = []
-        """Their queue is full, their partition locked, or operations of it wait before them."""
+        """Messages whose queue is full, whose partition is locked, or that must wait for operations."""
         self.appended: dict[int, int] = defaultdict(int)
-        """How many were appended, by queue."""
+        """Number of messages appended, by queue."""
 
     def slices(self, options: Mapping[int, QueueOptions]) -> list[Slice]:
-        """What is left, by partition; what has no queue any more is done."""
+        """Build a slice for each partition with messages left. Messages of deleted queues are done."""
         for partition_id, rows in list(self.left.items()):
             if rows[0].queue_id not in options:
                 self.done += self.left.pop(partition_id)
@@ -308,7 +313,7 @@ class Appending:
         ]
 
     def apply(self, slices: Sequence[Slice], results: Sequence[PushResult]) -> list[tuple[int, str]]:
-        """Settle what the push decided; (queue, partition name) of those whose partition is gone."""
+        """Settle the results of a push. Returns queue and partition name of slices whose partition is gone."""
         gone: list[tuple[int, str]] = []
         full: dict[int, tuple[Full, list[int]]] = {}
         for part, result in zip(slices, results, strict=True):
@@ -329,7 +334,7 @@ class Appending:
         return gone
 
     def move(self, name: str, queue_id: int, partition_id: int) -> None:
-        """A partition that was made anew has another id."""
+        """Use the new id of a partition that was deleted and created again."""
         for id, rows in list(self.left.items()):
             if id != partition_id and (rows[0].queue_id, rows[0].partition_name) == (queue_id, name):
                 self.left[partition_id] += self.left.pop(id)

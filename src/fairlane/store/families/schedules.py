@@ -1,4 +1,4 @@
-"""Schedules, by tenant and name. Each change gives one the revision that the caller made for it."""
+"""Schedules, by tenant and name. The caller of each change gives the schedule a new revision."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fairlane.wire.schedules import ScheduleOptions
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule by its name, and where it stands."""
+    """A schedule with its options, its revision and its next tick."""
 
     tenant: str
     name: str
     options: ScheduleOptions
     revision: str
-    """Another one after every change and every tick."""
+    """Unique id that changes with every change and every tick."""
     next_at: int | None
-    """None while it is paused."""
+    """Time of the next tick. None while the schedule is paused."""
     paused_at: int | None = None
 
 
@@ -37,8 +37,9 @@ class Advance(msgspec.Struct, frozen=True, kw_only=True):
 
 class Schedules(Family):
     async def put(self, schedule: Schedule) -> Schedule:
-        """Make it, or replace what has its name; a paused one stays paused. If its options are those that are
-        stored, nothing changes. What is stored afterwards."""
+        """Create the schedule or replace the one of this name, and return the stored one.
+
+        A paused schedule stays paused. If the options are the same, nothing changes."""
         await self._runner.write("schedules.put", **put_values(schedule))
         return await self.get(schedule.tenant, schedule.name) or schedule
 
@@ -46,7 +47,7 @@ class Schedules(Family):
         return one(Schedule, await self._runner.read("schedules.get", tenant=tenant, name=name))
 
     async def all(self, tenant: str) -> list[Schedule]:
-        """By name."""
+        """Return the tenant's schedules by name."""
         return [struct(Schedule, row) for row in await self._runner.read("schedules.all", tenant=tenant)]
 
     async def delete(self, tenant: str, name: str) -> bool:
@@ -58,23 +59,24 @@ class Schedules(Family):
         return one(Schedule, await self._runner.write("schedules.set_next", tenant=tenant, name=name, **values))
 
     async def due(self, *, limit: int) -> list[Schedule]:
-        """Those of all tenants whose time has come, longest due first."""
+        """Return due schedules of all tenants, longest due first."""
         return [struct(Schedule, row) for row in await self._runner.read("schedules.due", limit=limit)]
 
     async def next_in(self) -> int | None:
-        """Microseconds until the first one is due, 0 or less if one is; None if none waits."""
+        """Return the microseconds until the first schedule is due, 0 or less if one is. None if none waits."""
         [[next_at, now]] = await self._runner.read("schedules.next")
         return None if next_at is None else int(next_at - now)
 
     async def advance(self, step: Advance) -> bool:
-        """Let it wait for its next tick; False and nothing done if it has another revision by now."""
+        """Move a schedule to its next tick. Returns False, without changing it, if it has another revision now."""
         return bool(await self._runner.write("schedules.advance", **msgspec.structs.asdict(step)))
 
     async def commit(
         self, step: Advance, acks: Sequence[LaneAck], slices: Sequence[Slice]
     ) -> tuple[list[AckResult], list[PushResult]]:
-        """`Messages.transact` and the step in the same transaction: all of it, or nothing. Conflict if the schedule
-        has another revision by now, or is gone."""
+        """Run `Messages.transact` and advance the schedule in the same transaction.
+
+        Raises Conflict if the schedule has another revision now, or does not exist."""
 
         async def begin(transaction: DatabaseTransaction) -> None:
             if not await transaction.run("schedules.advance", **msgspec.structs.asdict(step)):

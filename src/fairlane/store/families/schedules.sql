@@ -31,8 +31,7 @@ WHERE s.tenant = :tenant AND s.name = :name
 RETURNING tenant, name, options, revision, next_at, paused_at
 
 -- name: advance
--- Its row is locked before anything else of the transaction: of two brokers the second waits here, and finds the step
--- taken.
+-- Locks the row before any other of the transaction. A second broker waits here, then finds another revision.
 UPDATE fairlane.schedules AS s SET revision = :revision, next_at = :next_at
 WHERE s.tenant = :tenant AND s.name = :name AND s.revision = :before
 RETURNING name

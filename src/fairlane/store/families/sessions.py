@@ -1,5 +1,6 @@
-"""Login sessions of the dashboard: never the id that a browser sends, only its hash. A new or ended session is a change
-of the catalogue (KEYS)."""
+"""Login sessions of the dashboard. The store has only hashes of their ids.
+
+Adding or ending a session changes the catalogue (KEYS)."""
 
 from __future__ import annotations
 
@@ -9,27 +10,27 @@ from fairlane.store.families.query import DatabaseTransaction, Family
 from fairlane.store.families.queues import KEYS, note_changes
 
 SESSIONS_MAX = 100
-"""Sessions that one credential has at once. One more ends the oldest."""
+"""Concurrent sessions of one credential. One more ends the oldest."""
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """A browser that logged in, without the id that it sends."""
+    """A session of a browser that logged in, without its id."""
 
     hash: bytes
-    """SHA-256 of its id."""
+    """SHA-256 of the session's id."""
     tenant: str
     owner: str
-    """The key or token it was opened with, as the audit log names it."""
+    """Name, in the audit log, of the key or token that opened the session."""
     key_hash: bytes | None = None
-    """SHA-256 of the key it was opened with. The session ends with that secret."""
+    """SHA-256 of the key that opened the session. The session ends with that secret."""
     caller: str | None = None
-    """The caller as JSON, if it was opened with a token."""
+    """JSON of the caller, if a token opened the session."""
     expires_at: int
 
 
 class Sessions(Family):
     async def add(self, session: Session) -> None:
-        """Store a session, and delete those that are over and those that are too many of its owner."""
+        """Store a session. Also deletes expired sessions, and the oldest ones of an owner with too many."""
 
         async def work(transaction: DatabaseTransaction) -> None:
             await transaction.run("sessions.forget", tenant=session.tenant, owner=session.owner, keep=SESSIONS_MAX - 1)

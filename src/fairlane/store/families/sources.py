@@ -1,7 +1,7 @@
-"""Sources: how far their records were read, who reads them, and what is known of each record.
+"""Sources: their cursors, the leases of their readers, and the records known so far.
 
-Nothing is changed but by `commit`, which makes another revision: what was read of a source and its records is true for
-as long as it has the revision that it had then."""
+Only `commit` changes a source, and gives it a new revision. What was read of a source and its records holds as long as
+its revision stays the same."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from fairlane.store.families.query import DatabaseTransaction, Family, Value, as
 from fairlane.wire.sources import SourceView
 
 _NOWHERE = PartitionId(0, 0)
-"""Records belong to no partition."""
+"""The partition of records, which belong to none."""
 
 
 class StoredSource(SourceView):
-    """A source, as it is stored."""
+    """A source as stored."""
 
     id: int
 
 
 class Copy(NamedTuple):
-    """The content of a record as its last event told it, and the partition of its events."""
+    """The content of a record as of its last event, and the partition of its events."""
 
     key: str
     partition: str
@@ -35,7 +35,7 @@ class Copy(NamedTuple):
 
 
 class SourceStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of a source from one revision to the next, as the store takes it."""
+    """A step of a source from one revision to the next, in stored form."""
 
     source_id: int
     tenant: str
@@ -48,43 +48,44 @@ class SourceStep(msgspec.Struct, frozen=True, kw_only=True):
     sweeping: bool
     sweep_cursor: str | None
     swept: bool
-    """A sweep ends with this step."""
+    """True if a sweep ends with this step."""
     seen: list[tuple[str, str]]
-    """Key and hash of every record that was read; they are marked with `sweep`."""
+    """Key and hash of every record that was read. They are marked with `sweep`."""
     copies: list[Copy]
     """Contents of records that are new or changed."""
     gone: list[str]
-    """Keys of records to forget."""
+    """Keys of records to delete."""
     records: int
-    """How many are known afterwards."""
+    """Number of known records after this step."""
 
 
 class Sources(Family):
     async def lease(self, tenant: str, name: str, *, seconds: int) -> StoredSource | None:
-        """The source, made if it is not there, under a lease with a token greater than every token before it; None
-        while another has a lease."""
+        """Lease the source, creating it if it does not exist, with a token greater than every earlier one.
+
+        Returns None while another reader holds the lease."""
         return one(StoredSource, await self._runner.write("sources.lease", tenant=tenant, name=name, seconds=seconds))
 
     async def keep(self, tenant: str, name: str, token: int, *, seconds: int) -> StoredSource | None:
-        """Let the lease end so many seconds from now; None if it ended, or there is a newer one."""
+        """Renew the lease for `seconds` from now. Returns None if it ended or was replaced by a newer one."""
         return one(
             StoredSource,
             await self._runner.write("sources.keep", tenant=tenant, name=name, token=token, seconds=seconds),
         )
 
     async def release(self, tenant: str, name: str, token: int) -> bool:
-        """Let the lease end now; False if it ended before."""
+        """End the lease. Returns False if it had ended."""
         return bool(await self._runner.write("sources.release", tenant=tenant, name=name, token=token))
 
     async def get(self, tenant: str, name: str) -> StoredSource | None:
         return one(StoredSource, await self._runner.read("sources.get", tenant=tenant, name=name))
 
     async def all(self, tenant: str) -> list[StoredSource]:
-        """By name."""
+        """Return the tenant's sources by name."""
         return [struct(StoredSource, row) for row in await self._runner.read("sources.all", tenant=tenant)]
 
     async def delete(self, tenant: str, name: str) -> bool:
-        """Forget it with all that is known of its records; False if it was not there."""
+        """Delete the source with its records. Returns False if it does not exist."""
 
         async def work(transaction: DatabaseTransaction) -> bool:
             found = await transaction.run("sources.delete", tenant=tenant, name=name)
@@ -96,7 +97,7 @@ class Sources(Family):
         return await self._runner.transact(work)
 
     async def hashes(self, source_id: int, keys: Sequence[str]) -> dict[str, str]:
-        """Return the hashes of the records that are known, by key."""
+        """Return the hashes of known records by key."""
         return dict(await self._runner.read("sources.hashes", source_id=source_id, keys=list(keys)))
 
     async def not_seen_since(self, source_id: int, sweep: int, *, limit: int) -> list[tuple[str, int]]:
@@ -105,7 +106,7 @@ class Sources(Family):
         return [(key, size) for key, size in found]
 
     async def copies(self, source_id: int, keys: Sequence[str]) -> dict[str, Copy]:
-        """Return the contents of records by key; null for one that is sealed under a key that this broker has not."""
+        """Return the contents of records by key. A content is null if this broker lacks the key that sealed it."""
         found = await self._runner.read("sources.copies", source_id=source_id, keys=list(keys))
         return {key: Copy(key, partition, await self._opened(source_id, key, data)) for key, partition, data in found}
 
@@ -118,8 +119,10 @@ class Sources(Family):
     async def commit(
         self, step: SourceStep, acks: Sequence[LaneAck], slices: Sequence[Slice]
     ) -> tuple[list[AckResult], list[PushResult]]:
-        """`Messages.transact` and the step in the same transaction: all of it, or nothing. Conflict if the source has
-        another revision by now, LeaseLost if the token is not that of a live lease."""
+        """Run `Messages.transact` and a step of the source in the same transaction.
+
+        Raises Conflict if the source has another revision now, and LeaseLost if `token` does not belong to a
+        live lease."""
         copies: dict[str, Value] = {
             "source_id": step.source_id,
             "keys": [one.key for one in step.copies],
@@ -144,7 +147,7 @@ class Sources(Family):
         return await self._runner.transact_messages(acks, slices, begin=begin)
 
     async def _sealed(self, step: SourceStep, slices: Sequence[Slice]) -> list[bytes]:
-        """Return the contents as they are stored: sealed if the messages about them are."""
+        """Return the contents in stored form, sealed if the messages about them are."""
         codec = self._runner.codec
         for part in slices:  # all are of one queue
             if step.copies and await codec.seals(part.queue_id, part.options):

@@ -53,8 +53,7 @@ SELECT c.key, c.partition, c.data FROM fairlane.shadow_copies c
 WHERE c.source_id = :source_id AND c.key = ANY (:keys)
 
 -- name: step
--- Its row is locked before anything else of the transaction: of two commits the second waits here, and finds the step
--- taken.
+-- Locks the row before any other of the transaction. A second commit waits here, then finds another revision.
 UPDATE fairlane.sources AS s SET revision = :revision, cursor = :cursor, sweep = :sweep, sweeping = :sweeping,
     sweep_cursor = :sweep_cursor,
     swept_at = CASE WHEN :swept THEN coalesce(:now, clock_timestamp()) ELSE s.swept_at END,

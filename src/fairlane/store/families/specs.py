@@ -1,4 +1,4 @@
-"""Specs that were applied, by tenant: every version, for good."""
+"""Specs that were applied, by tenant. Every version is kept."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from fairlane.wire.specs import SpecDetail, SpecHead
 
 
 class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue to make or to change."""
+    """A queue to create or change."""
 
     name: str
     before: QueueOptions | None
-    """What the plan was made against; None: it was not there."""
+    """Options that the plan is based on. None if the queue did not exist."""
     after: QueueOptions
 
 
 class SpecChange(msgspec.Struct, frozen=True, kw_only=True):
-    """All that applying a spec changes."""
+    """All changes that applying a spec makes."""
 
     tenant: str
     spec: SpecDetail
-    """With the version that it is to get; `applied_at` is the store's to say."""
+    """The new version. The store sets its `applied_at`."""
     queues: tuple[QueueChange, ...] = ()
     queues_gone: tuple[str, ...] = ()
     declared: dict[str, QueueOptions] = {}
-    """The options of every queue of the spec, by name."""
+    """Options of every queue of the spec, by name."""
     mapped: tuple[str, ...] = ()
     """Queues whose messages become commands. The group of commands is made if it is missing."""
     unmapped: tuple[str, ...] = ()
@@ -52,11 +52,13 @@ class Specs(Family):
         self._groups = groups
 
     async def apply(self, change: SpecChange) -> SpecDetail:
-        """Record the version, make and configure its queues, delete those that are gone, and put its schedules, all of
-        it or nothing; the version as it is stored. A new queue gets labels from its name, an old one keeps its own.
+        """Record the version, then create, change and delete its queues and schedules, in one transaction.
 
-        Conflict, and nothing done, if that version is taken, a queue is not what it was `before`, or one cannot become
-        what it is to be. The version of the catalogue rises for each queue, and once more for SPECS."""
+        Returns the version as stored. A new queue gets labels from its name, an existing one keeps its labels. The
+        version of the catalogue rises for each queue, and once more for SPECS.
+
+        Raises Conflict if the version is taken, a queue does not have its options of `before`, or its ordering cannot
+        change."""
         values: dict[str, Value] = {"tenant": change.tenant, **msgspec.structs.asdict(change.spec)}
         values["document"] = bytes(change.spec.raw).decode()
 
@@ -64,7 +66,7 @@ class Specs(Family):
             recorded = await transaction.run("specs.record", **values)
             if not recorded:
                 raise Conflict("another spec was applied meanwhile; plan again")
-            # Before the queues: a schedule that fires locks its row before theirs.
+            # Schedules first, because a schedule that fires locks its own row before those of queues.
             for schedule in change.schedules:
                 await transaction.run("schedules.put", **put_values(schedule))
             for name in change.schedules_gone:
@@ -90,11 +92,11 @@ class Specs(Family):
         return applied
 
     async def in_force(self, tenant: str) -> list[SpecDetail]:
-        """The latest version of each app, by name."""
+        """Return the latest version of each app, by name."""
         return [struct(SpecDetail, row) for row in await self._runner.read("specs.in_force", tenant=tenant)]
 
     async def heads(self) -> dict[str, set[int]]:
-        """The versions in force, by tenant."""
+        """Return the ids of the versions in force, by tenant."""
         found: dict[str, set[int]] = {}
         for tenant, version in await self._runner.read("specs.heads"):
             found.setdefault(tenant, set()).add(version)
@@ -106,6 +108,7 @@ class Specs(Family):
     async def versions(
         self, tenant: str, *, apps: Sequence[str] | None = None, before: int | None = None, limit: int = 100
     ) -> list[SpecHead]:
-        """Of some apps or of all, newest first, without their texts; `before` is the last one seen."""
+        """Return versions of the given apps or of all, newest first, without their texts. `before` is the last one
+        seen."""
         rows = await self._runner.read("specs.versions", tenant=tenant, apps=apps, before=before, limit=limit)
         return [struct(SpecHead, row) for row in rows]

@@ -1,5 +1,5 @@
 -- name: record
--- The row is the lock: whoever applies the same version waits here, and finds it taken.
+-- The row is the lock. A concurrent apply of the same version waits here, then finds it taken.
 INSERT INTO fairlane.specs AS s
 SELECT :tenant, :version, :app, :hash, :applied_by, coalesce(:now, clock_timestamp()), :source, :document
 WHERE :version = 1 + (SELECT coalesce(max(x.version), 0) FROM fairlane.specs x WHERE x.tenant = :tenant)

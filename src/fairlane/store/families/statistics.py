@@ -1,6 +1,6 @@
-"""Statistics: what queues hold, in numbers, and how far groups are.
+"""Statistics of queues, partitions and groups.
 
-Nothing is counted message by message: numbers come from heads and cursors."""
+Numbers come from heads and cursors, so no message is counted one by one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Counted:
 
 class Statistics(Family):
     async def queues(self, queue_ids: Sequence[int]) -> list[QueueStats]:
-        """One for each queue that is there, in the order asked."""
+        """Return statistics of the queues that exist, in the given order."""
         counted = _Counted()
 
         async def read(view: View) -> set[int]:
@@ -64,7 +64,7 @@ class Statistics(Family):
         ]
 
     async def partitions(self, queue_id: int, *, after: str = "", limit: int = 1000) -> list[PartitionStats]:
-        """Partitions whose name is greater than `after`, by name."""
+        """Return partitions whose name is greater than `after`, by name."""
         counted = _Counted()
         page: dict[str, Value] = {"queue_id": queue_id, "after": after, "limit": limit}
 
@@ -79,11 +79,13 @@ class Statistics(Family):
         return [PartitionStats(id=PartitionId(0, id), **(fields | counted.counts(id))) for id, fields in found.items()]
 
     async def oldest(self, queue_ids: Sequence[int], *, partitions: int) -> dict[int, int]:
-        """When the oldest message came that is stored in the first so many partitions of each queue, by name."""
+        """Return when the oldest message in the first `partitions` partitions of each queue was created.
+
+        The first partitions are those with the smallest names."""
         return dict(await self._runner.read("statistics.oldest", queue_ids=queue_ids, partitions=partitions))
 
     async def groups(self, queue_ids: Sequence[int]) -> list[GroupStats]:
-        """One for each group of these queues, in no order."""
+        """Return statistics of each group of these queues, in no order."""
         sums: dict[int, Counter[str]] = defaultdict(Counter)
         oldest: dict[int, int] = {}
         taken: dict[int, int] = {}
@@ -111,7 +113,7 @@ class Statistics(Family):
         ]
 
     async def lagging(self, queue_ids: Sequence[int], *, oldest_before: int, limit: int = 1000) -> list[LaggingLane]:
-        """Lanes whose first unfinished message came before this time, oldest first."""
+        """Return lanes whose first unfinished message was created before `oldest_before`, oldest first."""
         where: dict[str, Value] = {"queue_ids": queue_ids, "oldest_before": oldest_before, "limit": limit}
         found = [struct(LaggingLane, row) for row in await self._runner.read("statistics.lagging", **where)]
         found.sort(key=lambda lane: (lane.oldest_unconsumed_at, lane.partition_name, lane.consumer_group))
@@ -120,27 +122,27 @@ class Statistics(Family):
     async def leases(
         self, queue_ids: Sequence[int], *, group: str | None = None, ends_before: int = NEVER_AT, limit: int = 1000
     ) -> list[ActiveLease]:
-        """Live leases, of one group or of all, that end before this time unless they are renewed, the next to end
-        first."""
+        """Return live leases, of one group or of all, that end before a time, the next to end first."""
         where: dict[str, Value] = {"queue_ids": queue_ids, "group": group, "limit": limit}
         where["ends_before"] = min(ends_before, NEVER_AT)
         found = [struct(ActiveLease, row) for row in await self._runner.read("statistics.leases", **where)]
         return sorted(found, key=lambda one: (one.expires_at, one.partition_id, one.consumer_group))[:limit]
 
     async def stopped(self, queue_ids: Sequence[int], *, limit: int = 1000) -> list[StoppedLane]:
-        """Lanes of these queues that are blocked or parked, by queue, group and partition, those that a pop has met;
-        only they are looked at."""
+        """Return blocked and parked lanes by queue, group and partition.
+
+        A lane becomes blocked when a pop reaches it. Reads only the rows of these lanes."""
         rows = await self._runner.read("statistics.stopped", queue_ids=queue_ids, limit=limit)
         found = [struct(StoppedLane, row) for row in rows]
         return sorted(found, key=lambda one: (one.queue_id, one.group, one.partition))[:limit]
 
     async def standings(self, partitions: Sequence[PartitionId]) -> list[Standing]:
-        """Every group's cursor in these partitions, by partition and group."""
+        """Return every group's cursor in these partitions, by partition and group."""
         ids = [partition.id for partition in partitions]
         return [struct(Standing, row) for row in await self._runner.read("statistics.standings", ids=ids)]
 
     async def dead_among(self, positions: Sequence[tuple[PartitionId, int]]) -> set[tuple[PartitionId, int]]:
-        """Those of the messages that some group gave up on."""
+        """Return the positions whose message is a dead letter of some group."""
         columns: dict[str, Value] = {
             "ids": [partition.id for partition, _ in positions],
             "positions": [position for _, position in positions],

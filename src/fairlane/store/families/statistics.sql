@@ -1,8 +1,9 @@
--- Several statements count rows of one kind for each queue or partition; Python puts them together, so that a large
--- table is never multiplied by another.
+-- Several statements count rows of one kind for each queue or partition. Python combines them, so that no statement joins two
+-- large tables.
 
 -- part: held (postgres)
--- The function is called for lanes of unordered queues alone: a condition on the join would be looked at after the call.
+-- LATERAL with the condition inside, so that the function runs only for lanes of unordered queues. A join condition would be
+-- checked after the call.
 LEFT JOIN LATERAL (SELECT x.* FROM fairlane.holdings(k.partition_id, k.group_id, coalesce(:now, clock_timestamp())) x
                    WHERE k.claimed > 0 OFFSET 0) h ON true
 
@@ -65,7 +66,7 @@ GROUP BY x.queue_id
 coalesce((select min(max(k.committed, k.claimed)) from counting k where k.partition_id = p.id), p.start)
 
 -- part: open (sqlite)
--- Messages that every group was handed and some group has not finished, each once.
+-- Messages that every group received and some group has not finished, each counted once.
 (select coalesce(sum(max(0, o.upto - max(o.first_pos, o.reached))), 0)
 from (
     select m.first_pos, min(m.upto, {done}) as upto, coalesce(max(min(m.upto, {done}))

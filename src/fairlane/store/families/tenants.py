@@ -1,4 +1,6 @@
-"""Tenants: made and deleted by hand, each with its quotas. A change of one is a change of the catalogue (TENANTS)."""
+"""Tenants, which operators create and delete, each with its quotas.
+
+Creating, changing or deleting one changes the catalogue (TENANTS)."""
 
 from __future__ import annotations
 
@@ -11,18 +13,18 @@ from fairlane.store.families.queues import KEYS, SPECS, TENANTS, note_changes
 
 class Tenants(Family):
     async def all(self) -> list[Tenant]:
-        """By name."""
+        """Return all tenants by name."""
         return [struct(Tenant, row) for row in await self._runner.read("tenants.all")]
 
     async def get(self, name: str) -> Tenant | None:
         return one(Tenant, await self._runner.read("tenants.get", name=name))
 
     async def make(self, name: str, quotas: Quotas) -> bool:
-        """False and nothing done if it is there."""
+        """Create a tenant. Returns False, without changing it, if it exists."""
         return await self._change("tenants.make", name, quotas)
 
     async def limit(self, name: str, quotas: Quotas) -> bool:
-        """Give it other quotas; False if it is not there."""
+        """Set the quotas of a tenant. Returns False if it does not exist."""
         return await self._change("tenants.limit", name, quotas)
 
     async def _change(self, statement: str, name: str, quotas: Quotas) -> bool:
@@ -34,9 +36,10 @@ class Tenants(Family):
         return await self._runner.transact(work)
 
     async def delete(self, name: str) -> bool:
-        """Delete a tenant without queues, with all else that it has: specs, schedules, sources, streams, effects,
-        operations, workers and keys; False if it is not there. Conflict while it has queues. A tenant that has its name
-        later finds nothing of it."""
+        """Delete a tenant without queues, and everything else that it has. Returns False if it does not exist.
+
+        That is specs, schedules, sources, streams, effects, operations, workers and keys. Raises Conflict while the
+        tenant has queues. A new tenant of the same name starts empty."""
         if name == DEFAULT_TENANT:
             raise Conflict(f"the tenant {DEFAULT_TENANT!r} is always there")
 
@@ -53,7 +56,7 @@ class Tenants(Family):
         return await self._runner.transact(work)
 
     async def counts(self, name: str) -> tuple[int, int, int, int]:
-        """How many queues, partitions, groups and schedules it has."""
+        """Return the numbers of queues, partitions, groups and schedules of the tenant."""
         [[queues, groups, schedules]] = await self._runner.read("tenants.counts", name=name)
         partitions = value(await self._runner.read("tenants.partitions", name=name))
         return queues, partitions, groups, schedules

@@ -1,4 +1,4 @@
-"""Workers: those that reported lately."""
+"""Workers that reported lately."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairlane.store.families.query import Family
 
 
 class Seen(NamedTuple):
-    """A worker, its last report, and when that came."""
+    """A worker, its last report, and the time of that report."""
 
     id: str
     facts: str
@@ -17,14 +17,14 @@ class Seen(NamedTuple):
 
 class Workers(Family):
     async def beat(self, tenant: str, id: str, facts: str, *, keep_seconds: int) -> None:
-        """A worker is alive and does this; those that were not for so long are forgotten."""
+        """Store the report of a worker, and delete workers without a report for `keep_seconds`."""
         await self._runner.write("workers.beat", tenant=tenant, id=id, facts=facts)
         await self._runner.write("workers.forget", seconds=keep_seconds)
 
     async def all(self, tenant: str, *, seconds: int) -> list[Seen]:
-        """Those that were alive in the last seconds, by id."""
+        """Return the workers that reported in the last `seconds`, by id."""
         return [Seen(*row) for row in await self._runner.read("workers.all", tenant=tenant, seconds=seconds)]
 
     async def deregister(self, tenant: str, id: str) -> bool:
-        """A worker ended; False if it was not known."""
+        """Delete a worker that stopped. Returns False if it is unknown."""
         return bool(await self._runner.write("workers.deregister", tenant=tenant, id=id))
