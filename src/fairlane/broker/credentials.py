@@ -20,6 +20,7 @@ import msgspec
 from fairlane.errors import FairlaneError, Overloaded, StoreUnavailable, Unauthenticated
 from fairlane.model.api_key import hash_of, is_whole
 from fairlane.model.principal import ANYBODY, Grants, Principal
+from fairlane.runtime.read_order import ReadOrder
 from fairlane.store.contract.store import Store
 from fairlane.store.families.api_keys import ApiKey, KnownKeys
 from fairlane.store.families.queues import CATALOGUE
@@ -43,8 +44,7 @@ class Credentials:
         """The caller of every request. None if credentials are required."""
         self.known: KnownKeys | None = None
         """Known keys. None until they were read."""
-        self._reads = self._loaded = 0
-        """Numbers of the last read that started, and of the last one that was loaded."""
+        self._reads = ReadOrder()
         self.version = 0
         """Number that increases when a cached caller may be invalid, and every minute."""
         self.used: set[str] = set()
@@ -71,10 +71,9 @@ class Credentials:
 
     async def reload(self) -> None:
         """Read the keys. The result of an earlier read is ignored once a later one was loaded."""
-        self._reads = number = self._reads + 1
+        number = self._reads.start()
         known = await self._store.api_keys.load()
-        if number > self._loaded:
-            self._loaded = number
+        if self._reads.may_load(number):
             self.load(known)
 
     def load(self, known: KnownKeys) -> None:

@@ -7,6 +7,7 @@ import logging
 import time
 
 from fairlane.errors import FairlaneError
+from fairlane.runtime.read_order import ReadOrder
 from fairlane.store.contract.store import Store
 
 POPS_PAUSED = "pops_paused"
@@ -24,6 +25,7 @@ class Flags:
         self._store = store
         self.on: set[str] = set()
         """Names of the flags that are set."""
+        self._reads = ReadOrder()
         self._loaded = False
         self.fresh_until = 0.0
         """Time until which the cache is used without a refresh."""
@@ -51,7 +53,12 @@ class Flags:
         await self.refresh()
 
     async def refresh(self) -> None:
-        self.on = await self._store.flags.enabled()
+        """Read the flags. The result of an earlier read is ignored once a later one was loaded."""
+        number = self._reads.start()
+        enabled = await self._store.flags.enabled()
+        if not self._reads.may_load(number):
+            return
+        self.on = enabled
         self._loaded = True
         self.fresh_until = time.monotonic() + _FRESH_SECONDS
 

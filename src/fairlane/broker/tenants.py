@@ -21,6 +21,7 @@ from fairlane.model.names import check_name
 from fairlane.model.tenant import Quotas
 from fairlane.model.tenant import Tenant as StoredTenant
 from fairlane.runtime.rate import RateLimit, WorkLimit
+from fairlane.runtime.read_order import ReadOrder
 from fairlane.store.contract.store import Store
 from fairlane.store.families.queues import CATALOGUE
 from fairlane.wire.tenants import Tenant, TenantDetail, Used
@@ -47,9 +48,14 @@ class Tenants:
         self.tenant_quotas: WeakValueDictionary[str, TenantQuota] = WeakValueDictionary()
         """Quotas of the tenants in memory."""
         self._used: dict[str, tuple[float, Counter[str]]] = {}
+        self._reads = ReadOrder()
 
     async def reload(self) -> None:
+        """Read the tenants. The result of an earlier read is ignored once a later one was loaded."""
+        number = self._reads.start()
         found = await self._store.tenants.all()
+        if not self._reads.may_load(number):
+            return
         self.known = {one.name: NONE if one.quotas == NONE else one.quotas for one in found}
         for name, quota in self.tenant_quotas.items():
             quota.limit(self.known.get(name, NONE))
