@@ -98,7 +98,7 @@ class Portal:
 
     @contextmanager
     def within(self, manager: AbstractAsyncContextManager[R]) -> Iterator[R]:
-        """Enter an asynchronous context manager from a thread without a loop."""
+        """Enter an asynchronous context manager from a thread that has no event loop."""
         entered = self.call(_awaited(manager.__aenter__))
         try:
             yield entered

@@ -40,7 +40,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings of a broker process."""
 
     store: Annotated[
-        str, _flag("Store: a file like queue.db, a postgresql:// URL, or postgres for embedded PostgreSQL.")
+        str, _flag("Database: a file like queue.db, a postgresql:// URL, or postgres for embedded PostgreSQL.")
     ] = "sqlite:///fairlane.db"
     host: Annotated[str, _flag("Address to listen on, or none to listen only on --socket.")] = "127.0.0.1"
     port: Annotated[int, _flag("Port to listen on.")] = 6632
@@ -106,17 +106,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     failed_operations_seconds: Annotated[int, _flag("Seconds to keep failed operations; 0 keeps them forever.")] = (
         30 * 86_400
     )
-    journal_bytes_max: Annotated[int, _flag("Maximum size of the journal; above it, writes get 429.")] = 1024**3
+    journal_bytes_max: Annotated[
+        int, _flag("Maximum size of the journal in bytes. Above it, pushes and acks get 429.")
+    ] = 1024**3
     store_timeout_seconds: Annotated[
         float, _flag("Store timeout in seconds. A push or ack that takes longer goes to the journal.")
     ] = 2.0
     """The store is unavailable if a write takes this long, or if it answers nothing for a quarter of it."""
     wait_seconds_max: Annotated[
-        float, _flag("Longest wait in seconds for a busy store. Then pushes and acks get 202.")
+        float, _flag("Seconds that pushes and acks wait for a busy store. Then they become operations and get 202.")
     ] = 2.0
-    """They become operations. While acks do, pops are refused."""
-    push_operations_max: Annotated[int, _flag("Maximum pending operations; above it, pushes get 429.")] = 10_000
-    ack_operations_max: Annotated[int, _flag("Maximum pending operations; above it, acks get 429.")] = 50_000
+    """While acks become operations, pops are refused."""
+    push_operations_max: Annotated[
+        int, _flag("Maximum number of pending push operations. Above it, pushes get 429.")
+    ] = 10_000
+    ack_operations_max: Annotated[int, _flag("Maximum number of pending ack operations. Above it, acks get 429.")] = (
+        50_000
+    )
     encryption_key: str = ""
     """Keys for encrypted queues, each 64 hex digits or 32 bytes in base64. New messages use the first one."""
     encryption_key_file: str | None = None

@@ -23,7 +23,7 @@ _FIELDS = AckOutcome.__struct_fields__
 _ACK_BYTES = 300  # approximate size of an ack
 
 QueueGroup = tuple[str, str]
-"""Queue and group. The queue is empty if it is not known."""
+"""The queue and group of some acks. The queue is an empty string if it is unknown."""
 
 
 class _AckCall(msgspec.Struct):
@@ -33,7 +33,7 @@ class _AckCall(msgspec.Struct):
     acks: list[Ack]
     indexes: Sequence[int]
     failures: int = 0
-    """Responses so far that asked to send it again."""
+    """Number of responses so far that asked for these acks to be sent again."""
 
     def __len__(self) -> int:
         return len(self.indexes)
@@ -77,7 +77,7 @@ class Acks:
     async def _request(
         self, group: QueueGroup, calls: list[_AckCall]
     ) -> list[Sequence[AckOutcome] | Resend | Exception]:
-        """Send all calls in one request, or each in its own if the request is refused as a whole."""
+        """Send all calls in one request. If that request is refused as a whole, send each call in its own."""
         acks = [ack for call in calls for ack in call.acks]
         body = encode(AckBatch(acks, group[1]))
         try:
@@ -138,7 +138,7 @@ def _call(items: Sequence[AckItem]) -> _AckCall:
 
 def _add(acks: list[Ack], items: Sequence[AckItem]) -> None:
     last: AckItem | None = None
-    """The previous item, if this one may extend its range."""
+    """The previous item, if the next one may extend its range."""
     for item in items:
         done = _is_done(item)
         if done and last is not None and _follows(item, last):

@@ -8,9 +8,9 @@ from fairlane.wire.audit import AuditLine, AuditPage, AuditVerified
 
 class Audit(ClientResource):
     async def page(self, *, before: int | None = None, limit: int = 100) -> list[AuditLine]:
-        """Return entries before a number, or the latest, newest first."""
+        """Return the newest entries first, only those with a number below `before` if it is given."""
         return (await self._call(AuditPage, "GET", "audit", query={"before": before, "limit": limit})).entries
 
     async def verify(self) -> AuditVerified:
-        """Verify that no entry was changed or is missing."""
+        """Check the hash chain of the log, which shows whether an entry was changed or is missing."""
         return await self._call(AuditVerified, "GET", "audit", "verify")

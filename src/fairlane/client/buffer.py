@@ -40,7 +40,7 @@ class Buffer:
         self._bytes += len(item.payload)
 
     async def flush(self) -> list[PushOutcome]:
-        """Push all buffered messages and return one outcome each, in order.
+        """Push all buffered messages and return their outcomes in order.
 
         Raises the error of the first message that could not be stored.
         """

@@ -157,7 +157,7 @@ class Client(ClientResource):
         return await self._pushes.many(prepared, [item.transaction_id is None for item in items]) if prepared else []
 
     def buffer(self, *, items_max: int = 1000, bytes_max: int = 1024 * 1024) -> Buffer:
-        """Return a buffer that flushes when it is full, at the end of its block, and on `flush`."""
+        """Return a buffer that flushes when it is full, at the end of its `with` block, and on `flush`."""
         return Buffer(self.push_many, items_max=items_max, bytes_max=bytes_max)
 
     @overload
@@ -167,10 +167,9 @@ class Client(ClientResource):
     async def pop(self, queue: str, *, type: Any = Any, **options: Unpack[PopOptions]) -> Batch[Any]:
         """Lease up to `batch` messages from up to `partitions` lanes, waiting up to `wait` seconds for the first.
 
-        The batch is empty if there was nothing. Payloads are decoded as `type`, any type that msgspec can decode.
-        `subscription` says where a new group starts, whether it conflates, and whether it only looks; it only matters
-        at the group's first pop. With `auto_ack` messages count as done when they leave the broker, so a lost answer
-        loses them.
+        The batch is empty if no message arrived in time. Payloads are decoded as `type`, any type that msgspec can
+        decode. `subscription` sets the start of a new group and whether it conflates; it only matters at the group's
+        first pop. With `auto_ack` messages count as done when they leave the broker, so a lost answer loses them.
         """
         asked = PopRequest.of(queue, options)
         path = ["queue", queue] if asked.partition is None else ["queue", queue, "partition", asked.partition]
@@ -193,10 +192,10 @@ class Client(ClientResource):
         result: Any = msgspec.UNSET,
         check: bool = True,
     ) -> Sequence[AckOutcome]:
-        """Ack messages of one group with the same status. Returns one outcome each.
+        """Ack messages of one group with the same status, and return one outcome per message.
 
-        Raises LeaseLost if a lease has ended; the other messages are acked all the same. With `check=False` a lost
-        lease is an outcome instead.
+        Raises LeaseLost if a lease has ended; the other messages are still acked. With `check=False` a lost lease is an
+        outcome instead.
         """
         queue, group, items = acks_of(messages, status, error, delay_ms, result)
         outcomes = await self._acks.send((queue, group), items)
@@ -216,16 +215,17 @@ class Client(ClientResource):
     async def ack_many(
         self, items: Sequence[AckItem], *, group: str = QUEUE_MODE, queue: str = ""
     ) -> Sequence[AckOutcome]:
-        """Ack messages of one group, each with its own status. Returns one outcome each.
+        """Ack messages of one group, each with its own status, and return one outcome per message.
 
-        If they are all from one queue, name it: the acks then go to the server of its pops, which is faster.
+        Pass `queue` if all messages are from one queue: the acks then go to the server that answered its pops, which is
+        faster.
         """
         check_name("group", group)
         check_acks(items)
         return await self._acks.send((queue, group), items)
 
     async def renew(self, lease: Leased, seconds: int | None = None) -> RenewOutcome:
-        """Renew a lease for `seconds` from now; it never gets shorter.
+        """Extend a lease to `seconds` from now; a lease is never shortened.
 
         The default is the lease time of the pop for a batch, and one minute otherwise. `renewed` is 0 if the lease has
         ended.
@@ -237,7 +237,7 @@ class Client(ClientResource):
         return RenewOutcome(answer.renewed, answer.new_expires_at)
 
     async def release(self, lease: Leased) -> int:
-        """Release a lease at once, without a failed attempt. Returns the number of lanes that it held."""
+        """End a lease at once without charging an attempt. Returns the number of lanes that it held."""
         return (await self._call(Released, "POST", *_lease_path(lease, "release"))).released
 
     @asynccontextmanager
@@ -268,7 +268,7 @@ class Client(ClientResource):
         """Wait until a message is handled, and return what its handler returned, decoded as `type`.
 
         Returns None if the handler returned nothing. Raises CommandFailed if the message was dead-lettered, Unavailable
-        if it is not handled within `timeout` seconds, and NotFound if there is no such message.
+        if it is not handled within `timeout` seconds, and NotFound if the message does not exist.
         """
         give_up_at = monotonic() + timeout
         while True:
@@ -299,11 +299,11 @@ class Client(ClientResource):
     async def consume(
         self, queue: str, handler: AnyHandler[Any], *, type: Any = Any, **options: Unpack[ConsumeOptions]
     ) -> int:
-        """Run `handler` for each message of a queue, until `limit` or `idle_seconds` is reached. Returns how many.
+        """Run `handler` for each message of a queue, until `limit` or `idle_seconds` is reached.
 
-        The handler returns a verdict: None or `Done` completes the message, `Fail` or an exception is a failed attempt,
-        `Retry` asks for redelivery later, and `Dead` makes it a dead letter. Cancel the call to stop at once; use
-        `consumer` for an object that can be stopped gracefully.
+        Returns the number of handled messages. The handler returns a verdict: None or `Done` completes the message,
+        `Fail` or an exception is a failed attempt, `Retry` asks for redelivery later, and `Dead` makes it a dead
+        letter. Cancel the call to stop at once; use `consumer` for an object that can be stopped gracefully.
         """
         return await consumer_of(self, queue, handler, type, options).run()
 
@@ -328,7 +328,7 @@ class Client(ClientResource):
         await self.close()
 
     async def close(self) -> None:
-        """Wait for calls in flight, then close the connections. Consumers must be stopped by their owner."""
+        """Wait for calls in flight, then close the connections. Stop any consumers first."""
         await self._pushes.drain()
         await self._acks.drain()
         await self._transport.close()

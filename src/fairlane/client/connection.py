@@ -26,7 +26,7 @@ _HEX = re.compile(rb"[0-9a-fA-F]{1,15}")
 class RawResponse(NamedTuple):
     status: int
     headers: dict[bytes, bytes]
-    """Headers by name, in lower case."""
+    """Response headers, by lower-case name."""
     body: bytes
 
 
@@ -102,7 +102,7 @@ class ClientConnection(asyncio.Protocol):
         self._status = 0
         self._headers: dict[bytes, bytes] = {}
         self._left: int | None = 0
-        """Bytes of the body still to come. None means until the connection closes, -1 means chunked."""
+        """Bytes of the body that are still to be read. None means until the connection closes, -1 means chunked."""
         self._chunks: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

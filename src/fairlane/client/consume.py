@@ -50,7 +50,7 @@ class ConsumeOptions(ReadOptions, total=False):
     """Options of a consumer. The messages of one pop are handled one after another."""
 
     concurrency: int
-    """Batches handled at the same time, 1 by default. Two of them are never from the same lane."""
+    """Number of batches handled at the same time, 1 by default. Concurrent batches are never from the same lane."""
     auto_renew: bool
     """Renew leases while a handler runs, however long it takes. True by default."""
     limit: int | None

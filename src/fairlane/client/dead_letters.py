@@ -24,12 +24,12 @@ from fairlane.wire.dead_letters import (
 
 
 class DeadLetterFilters(TypedDict, total=False):
-    """Filters that select dead letters of a queue. Without one, all are selected."""
+    """Filters that select dead letters of a queue. Without a filter, all of them are selected."""
 
     group: str | None
     partition: str | None
     error: str | None
-    """Part of the last error."""
+    """Text that the last error must contain."""
 
 
 class DeadLetters(ClientResource):
@@ -69,12 +69,12 @@ class DeadLetters(ClientResource):
         return [(one.id, one.message_id) for one in answer.replayed]
 
     async def purge(self, queue: str, *, ids: Sequence[str] | None = None, **filters: Unpack[DeadLetterFilters]) -> int:
-        """Delete dead letters for good, all or those that match. Returns how many."""
+        """Delete dead letters permanently, all or those that match. Returns the number deleted."""
         query = _where(queue, **filters) | {"ids": None if ids is None else ",".join(_checked(ids))}
         return (await self._call(PurgedLetters, "DELETE", "dlq", query=query)).purged
 
     async def errors(self, queue: str | None = None) -> list[DeadLetterError]:
-        """Return dead letters grouped by queue, group and error, the most frequent first."""
+        """Count dead letters by queue, group and error, the most frequent first."""
         query = {"queue": name_or_none("queue", queue)}
         return (await self._call(DeadLetterErrors, "GET", "dlq", "errors", query=query)).errors
 
@@ -91,7 +91,7 @@ def _where(
 
 
 def _checked(ids: Sequence[str]) -> list[str]:
-    """Raise InvalidRequest for an empty list, which is probably a mistake. No ids at all means all dead letters."""
+    """Raise InvalidRequest for an empty list of ids, which is probably a mistake. None selects all dead letters."""
     if isinstance(ids, str) or not ids:
         raise InvalidRequest("ids must be a list with at least one id of a dead letter")
     return [check_name("id", id) for id in ids]

@@ -33,7 +33,7 @@ def error_of(status: int, body: bytes, retry_after: str | None = None) -> Fairla
 
 
 def error_from_problem(problem: Problem, otherwise: type[FairlaneError] = FairlaneError) -> FairlaneError:
-    """Return the error with the problem's code. An unknown code becomes an `otherwise` with that code."""
+    """Return the error class of the problem's code, or an `otherwise` with that code if the code is unknown."""
     known = _CLASSES.get(problem.code or "")
     kind = known or otherwise
     error: FairlaneError

@@ -14,14 +14,14 @@ from fairlane.wire.groups import DeletedGroup, GroupSummary, SeekBody, SeekPrevi
 
 class Groups(ClientResource):
     async def all(self, queue: str | None = None) -> list[GroupSummary]:
-        """Return the groups of a queue, or of all queues: one entry for each queue and group."""
+        """Return one entry for each queue and group, of all queues or of one."""
         groups = await self._call(list[GroupSummary], "GET", "consumer-groups")
         return [group for group in groups if queue is None or group.queue == queue]
 
     async def seek(self, queue: str, group: str, seek: Seek, *, partition: str | None = None) -> int:
-        """Move a group to the beginning, the end, a time or a position. Returns how many lanes moved.
+        """Move a group to the beginning, the end, a time or a position.
 
-        Leases of the moved lanes end.
+        Returns the number of lanes moved. Leases of the moved lanes end.
         """
         path, body = _path(queue, group), _target(seek.check())
         if partition is None:
@@ -30,13 +30,13 @@ class Groups(ClientResource):
         return int((await self._call(SoughtPartition, "POST", *path, "seek", body=body)).updated)
 
     async def preview_seek(self, queue: str, group: str, seek: Seek) -> SeekPreview:
-        """Return what a seek would do now: how many messages are delivered again and how many are skipped."""
+        """Return how many messages a seek would deliver again and how many it would skip. Changes nothing."""
         target = msgspec.json.decode(encode(_target(seek.check())))
         query = {name: "true" if value is True else value for name, value in target.items()}
         return await self._call(SeekPreview, "GET", *_path(queue, group), "seek", query=query)
 
     async def delete(self, queue: str, group: str) -> int:
-        """Delete a group of a queue and its cursors. Returns how many lanes it had."""
+        """Delete a group of a queue and its cursors. Returns the number of lanes deleted."""
         return (await self._call(DeletedGroup, "DELETE", *_path(queue, group))).deleted_partitions
 
 

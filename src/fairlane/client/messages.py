@@ -41,13 +41,16 @@ class Messages(ClientResource):
         await self._call(wire.DeletedMessage, "DELETE", *_path(partition_id, transaction_id))
 
     async def retry(self, partition_id: str, transaction_id: str) -> str:
-        """Push a dead or finished message again as a copy. Returns the id of the copy."""
+        """Push a copy of a dead or finished message. Returns the id of the copy."""
         return (await self._call(wire.RetriedMessage, "POST", *_path(partition_id, transaction_id), "retry")).message_id
 
     async def dead_letter(
         self, partition_id: str, transaction_id: str, *, group: str | None = None, error: str | None = None
     ) -> list[str]:
-        """Dead-letter a message for one group, or for all that have not finished it. Returns the groups."""
+        """Make a message a dead letter, for one group or for every group that has not finished it.
+
+        Returns those groups.
+        """
         body = wire.DeadLetterBody(consumer_group=name_or_none("group", group), error=error)
         path = _path(partition_id, transaction_id)
         return (await self._call(wire.DeadLetteredMessage, "POST", *path, "dlq", body=body)).consumer_groups

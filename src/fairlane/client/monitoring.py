@@ -19,7 +19,7 @@ class Findings(ClientResource):
 
 class History(ClientResource):
     async def show(self, queue: str | None = None, *, group: str | None = None, minutes: int = 60) -> wire.History:
-        """Return rates and latencies of the last minutes, for all queues or one, with the lag of a group.
+        """Return rates and latencies of the last minutes, for one queue or all, and the lag of a group.
 
         Raises NotFound.
         """
@@ -43,7 +43,7 @@ class Status(ClientResource):
         return await self._call(Overview, "GET", "resources", "overview")
 
     async def journal(self) -> JournalReport:
-        """Return the operations in the journal of the broker that answers."""
+        """Return the operations that wait in the journal of the broker that answers."""
         return await self._call(JournalReport, "GET", "status", "buffers")
 
     async def system(self) -> wire.SystemReport:

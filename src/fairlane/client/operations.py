@@ -45,9 +45,9 @@ class Operations(ClientResource):
     async def all(
         self, *, status: OperationStatus | None = None, queue: str | None = None, limit: int = 100
     ) -> list[wire.OperationState]:
-        """Return up to `limit` operations in the order of their acceptance, filtered by status or queue.
+        """Return up to `limit` operations in the order in which they were accepted, filtered by status or queue.
 
-        Operations in journals are only listed for the broker that answers.
+        Operations in a journal are only listed by the broker that has it.
         """
         left = check_count("limit", limit, least=1, most=COUNT_MAX)
         query: dict[str, str | int | None] = {"status": status, "queue": name_or_none("queue", queue)}
@@ -63,23 +63,23 @@ class Operations(ClientResource):
         return found
 
     async def retry(self, id: str) -> wire.OperationState:
-        """Retry a failed operation, at the end of its lane. Raises Conflict if it has not failed."""
+        """Retry a failed operation after all others of its lane. Raises Conflict if it has not failed."""
         return await self._call(wire.OperationState, "POST", *_path(id), "retry")
 
     async def discard(self, id: str) -> wire.OperationState:
-        """Discard a pending or failed operation for good. Raises Conflict if it is neither."""
+        """Discard a pending or failed operation permanently. Raises Conflict if it is neither."""
         return await self._call(wire.OperationState, "POST", *_path(id), "discard")
 
     async def retry_failed(
         self, ids: Sequence[str] | None = None, *, queue: str | None = None
     ) -> wire.SettledOperations:
-        """Retry failed operations by id, all of a queue, or all."""
+        """Retry failed operations: those named by id, all of a queue, or all."""
         return await self._settle("retry", ids, queue)
 
     async def discard_failed(
         self, ids: Sequence[str] | None = None, *, queue: str | None = None
     ) -> wire.SettledOperations:
-        """Discard failed operations for good: by id, all of a queue, or all."""
+        """Discard failed operations permanently: those named by id, all of a queue, or all."""
         return await self._settle("discard", ids, queue)
 
     async def _settle(self, verb: str, ids: Sequence[str] | None, queue: str | None) -> wire.SettledOperations:
@@ -100,7 +100,7 @@ class Operations(ClientResource):
 
 
 class QueuedPushes:
-    """Waits for pushes that became operations, or gives them a handle."""
+    """Pushes that became operations: waits for them, or gives each a handle."""
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
@@ -130,7 +130,7 @@ class QueuedPushes:
             ) from None
 
     async def wait_stored(self, outcome: PushOutcome, seconds: float = WAIT_SECONDS) -> PushOutcome:
-        """Wait until a push that became an operation is stored. See `QueuedPush.wait`."""
+        """Wait until a push that became an operation is stored. Raises like `QueuedPush.wait`."""
         return final_outcome(outcome, await self._wait_for_end(outcome, seconds))
 
     async def wait_all(self, outcomes: Sequence[PushOutcome]) -> list[PushOutcome]:
@@ -141,7 +141,7 @@ class QueuedPushes:
         return [final_outcome(one, found[one.operation_id]) if one.status == "buffered" else one for one in outcomes]
 
     def handle(self, outcome: PushOutcome) -> PushOutcome:
-        """Return the outcome. A push that became an operation gets a `QueuedPush`."""
+        """Return the outcome of a push, as a `QueuedPush` if it became an operation."""
         if outcome.status != "buffered":
             return outcome
         return QueuedPush(**msgspec.structs.asdict(outcome), wait_stored=self.wait_stored)

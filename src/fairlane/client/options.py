@@ -8,7 +8,7 @@ from fairlane.client.operations import QueuedOperation
 
 
 class ClientOptions(TypedDict, total=False):
-    """Options of a client besides its servers. `Retries` documents the first five and their defaults."""
+    """Options of a client except its servers. `Retries` documents the first five and their defaults."""
 
     attempts: int
     retry_delay: float
@@ -16,7 +16,7 @@ class ClientOptions(TypedDict, total=False):
     retry_on_429: bool
     honor_retry_after: bool
     queued_operation: QueuedOperation
-    """`return` (the default) returns at once with a handle; `wait` waits until the message is stored."""
+    """Outcome of a push that became an operation: `return` (the default) gives a handle at once, `wait` waits."""
     timeout: float
     """Seconds for one request, 30 by default. A pop may take its `wait` in addition."""
     batching: bool

@@ -28,14 +28,14 @@ class Pauses(ClientResource):
         return bool(await self._resume(queue, body))
 
     async def resume_lanes(self, queue: str, group: str = QUEUE_MODE) -> int:
-        """Resume every blocked or parked lane of a group. Returns how many."""
+        """Resume every blocked or parked lane of a group. Returns the number of lanes resumed."""
         return await self._resume(queue, ResumeBody(group=check_name("group", group), lanes=True))
 
     async def _resume(self, queue: str, body: ResumeBody) -> int:
         return (await self._call(Resumed, "POST", "queues", check_name("queue", queue), "resume", body=body)).resumed
 
     async def everywhere(self) -> GlobalPauses:
-        """Return the verbs that are paused for all queues of all tenants."""
+        """Return whether all pops or all pushes are paused, for all queues of all tenants."""
         return await self._call(GlobalPauses, "GET", "pauses")
 
     async def all(self, queue: str) -> PauseList:

@@ -20,11 +20,11 @@ Call = TypeVar("Call", bound=Sized)
 Outcome = TypeVar("Outcome")
 Lanes = set[Any]
 _Entry = tuple[Call, Lanes, int, asyncio.Future[Outcome]]
-"""A call, its lanes, its size in bytes, and the future of its caller."""
+"""A waiting call: its lanes, its size in bytes, and the future of its caller."""
 
 
 class Resend(NamedTuple):
-    """The outcome of a call, or of the rest of it, that must be sent again after `seconds`."""
+    """The outcome of a call that must be sent again, in whole or in part, after `seconds`."""
 
     call: Any
     lanes: Lanes

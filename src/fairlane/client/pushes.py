@@ -39,11 +39,11 @@ _ITEM_BYTES = 200  # approximate size of an item without its payload
 _ROUNDS_MAX = 3  # other producers may fill the queue in the meantime
 _LaneName = tuple[str, str | None]
 JOURNAL_LANES_MAX = 10_000
-"""Number of lanes with messages in a journal that a client remembers. Beyond it the least recent lane is forgotten."""
+"""Number of lanes with messages in a journal that a client remembers. The least recently used are forgotten."""
 
 
 class _NotSent(FairlaneError):
-    """The message was held back because an earlier message of its lane must be sent again."""
+    """The message was not sent: an earlier message of its lane must be sent again first."""
 
 
 _NOT_SENT = _NotSent("the message was not sent")
@@ -65,8 +65,7 @@ class Pushes:
         self._in_flight: RequestPipeline[list[Item], list[PushOutcome]] = RequestPipeline(self._send)
         self._reorder = reorder or len(transport.servers.urls) == 1
         self._journals: dict[_LaneName, str] = {}
-        """Lanes with messages in a server's journal, and the URL of that server. Brokers do not see each other's
-        journals."""
+        """URL of the server whose journal has messages of a lane, by lane. Brokers do not see each other's journals."""
 
     async def one(self, item: Item, *, own: bool) -> PushOutcome:
         """Push one item. Raises its error. `own` is True if its transactionId was generated for this call."""
@@ -155,9 +154,9 @@ class Pushes:
         return outcomes
 
     async def _request(self, calls: list[list[Item]]) -> list[list[PushOutcome] | Exception]:
-        """Send all calls in one request, or each in its own if the request is refused as a whole.
+        """Send all calls in one request.
 
-        That way an invalid call does not fail the others.
+        If it is refused as a whole, send each call in its own, so that an invalid call does not fail the others.
         """
         items = [item for call in calls for item in call]
         url = None
@@ -244,10 +243,13 @@ class Pushes:
 
 
 class _Rest(list[Item]):
-    """The items of a call that must be sent again, with the outcomes of the whole call so far."""
+    """The items of a call that must be sent again, and the outcomes of the call so far."""
 
     def __init__(self, call: list[Item], outcomes: list[PushOutcome], refused: list[int]) -> None:
-        """Keep the items at the indexes `refused`. `call` is the whole call, or an earlier rest of it."""
+        """Keep the items at the indexes `refused`.
+
+        `call` is the whole call, or what remains of it after earlier attempts.
+        """
         items = dict(zip(call.indexes, call, strict=True)) if isinstance(call, _Rest) else call
         super().__init__([items[index] for index in refused])
         self.outcomes = outcomes

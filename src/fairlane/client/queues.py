@@ -16,21 +16,21 @@ class Queues(ClientResource):
     async def configure(
         self, queue: str, /, *, namespace: str | None = None, task: str | None = None, **options: Any
     ) -> QueueOptions:
-        """Create a queue or replace its options (see `QueueOptions`). Returns the options in force.
+        """Create a queue or replace all its options (see `QueueOptions`).
 
-        Options that are not named get their defaults.
+        Returns the options in force. Options that are not given get their defaults.
         """
         name = check_name("queue", queue)
         body = wire.ConfigureBody(queue=name, namespace=namespace, task=task, options=_named(options))
         return _in_force(await self._call(wire.OptionsSet, "POST", "configure", body=body))
 
     async def set_options(self, queue: str, /, **options: Any) -> QueueOptions:
-        """Change some options of a queue and keep the others. Returns the options in force. Raises NotFound."""
+        """Change some options of a queue and keep the others. Returns all options in force. Raises NotFound."""
         body = wire.OptionsBody(options=_named(options))
         return _in_force(await self._call(wire.OptionsSet, "PATCH", *_path(queue), body=body))
 
     async def clear(self, queue: str, *, partition: str | None = None) -> int:
-        """Delete every message of a queue or of one partition. Returns how many. Raises NotFound."""
+        """Delete every message of a queue or of one partition. Returns the number deleted. Raises NotFound."""
         query = {"partition": name_or_none("partition", partition)}
         path = ("queues", check_name("queue", queue), "clear")
         return (await self._call(wire.ClearedQueue, "DELETE", *path, query=query)).cleared
@@ -63,7 +63,7 @@ class Queues(ClientResource):
     ) -> list[LeaseDetail]:
         """Return live leases, the next to expire first.
 
-        With `ending_within` only those that expire within this many seconds unless renewed.
+        `ending_within` selects those that expire within this many seconds unless renewed.
         """
         count_or_none("ending_within", ending_within, least=1, most=LEASE_SECONDS_MAX)
         query = {
@@ -75,7 +75,7 @@ class Queues(ClientResource):
         return (await self._call(LeaseList, "GET", "leases", query=query)).leases
 
     async def utilisation(self, queue: str) -> Utilisation:
-        """Return the depth of a queue, the share that consumers hold, and the free capacity. Raises NotFound."""
+        """Return the depth of a queue, the part that is leased, and the free capacity. Raises NotFound."""
         return await self._call(Utilisation, "GET", "queues", check_name("queue", queue), "utilisation")
 
     async def delete(self, queue: str) -> bool:
@@ -84,7 +84,7 @@ class Queues(ClientResource):
 
 
 def _named(options: dict[str, Any]) -> dict[str, Any]:
-    """Check queue options and return them by their names on the wire."""
+    """Check queue options and return them under their wire names."""
     queue_options(**options)
     return {wire.OPTION_NAMES[name]: value for name, value in options.items()}
 

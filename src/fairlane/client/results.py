@@ -21,8 +21,8 @@ class Results(ClientResource):
     ) -> MessageResult:
         """Return the status of a message for a group, and the result that its ack carried.
 
-        Waits up to `wait` seconds until the group is done with it. The default group is the one that runs commands, the
-        queue's own, or the only one. Raises NotFound.
+        Waits up to `wait` seconds for the group to finish the message. The default group is the one that runs commands,
+        then the queue's default group, then the only group. Raises NotFound.
         """
         query: dict[str, str | int] = {"partition": check_name("partition", partition)}
         if name_or_none("group", group) is not None:

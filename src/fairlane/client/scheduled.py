@@ -20,7 +20,7 @@ class ScheduledMessages(ClientResource):
         return await self._call(ScheduledPage, "GET", "scheduled", check_name("queue", queue), query=query)
 
     async def cancel(self, queue: str, transaction_id: str, *, partition: str = DEFAULT_PARTITION) -> bool:
-        """Cancel a scheduled message. Returns False if it does not exist or was delivered already."""
+        """Cancel a scheduled message. Returns False if it does not exist or was already delivered."""
         return (await self._call(Cancelled, "DELETE", *_path(queue, partition, transaction_id))).cancelled
 
     async def reschedule(
@@ -34,7 +34,7 @@ class ScheduledMessages(ClientResource):
     ) -> int | None:
         """Move a scheduled message to another time, or to a delay from now.
 
-        Returns the new time, or None if no such message is waiting.
+        Returns the new time, or None if the message is no longer scheduled.
         """
         if (deliver_at is None) == (delay_ms is None):
             raise InvalidRequest("give either deliver_at or delay_ms")

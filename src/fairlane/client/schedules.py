@@ -30,10 +30,10 @@ class Schedules(ClientResource):
         partition: str = DEFAULT_PARTITION,
         type: str | None = None,
     ) -> Schedule:
-        """Create or replace a schedule that pushes `data` (or the tick) to a queue.
+        """Create or replace a schedule that pushes a message to a queue at every tick.
 
-        `every` is an interval in seconds or a text such as `5m`. `cron` is evaluated in `timezone`. Defining the same
-        schedule again changes nothing.
+        The payload is `data`, or the schedule's name and tick if it is omitted. `every` is an interval in seconds or a
+        text such as `5m`. `cron` is evaluated in `timezone`. Defining the same schedule again changes nothing.
         """
         if (every is None) == (cron is None):
             raise InvalidRequest("give either `every` or `cron`, not both")
@@ -62,11 +62,11 @@ class Schedules(ClientResource):
         return (await self._call(ScheduleDeleted, "DELETE", *_path(name))).deleted
 
     async def pause(self, name: str) -> Schedule:
-        """Pause a schedule. Ticks that pass meanwhile do not count as missed."""
+        """Pause a schedule. Ticks during the pause do not count as missed."""
         return await self._call(Schedule, "POST", *_path(name, "pause"))
 
     async def resume(self, name: str) -> Schedule:
-        """Resume a schedule with its next tick."""
+        """Resume a schedule from its next tick."""
         return await self._call(Schedule, "POST", *_path(name, "resume"))
 
     async def run(self, name: str) -> str:

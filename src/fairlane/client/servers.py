@@ -58,7 +58,7 @@ def _weight(url: str, key: str) -> bytes:
 
 
 def _split(urls: object) -> list[object]:
-    """Split a text at its commas. A comma that no URL follows is part of a path."""
+    """Split a text at its commas, but only where a URL follows: other commas are part of a path."""
     return [one.strip() for one in re.split(r",(?=\s*(?:\w+:/|$))", urls)] if isinstance(urls, str) else [urls]
 
 

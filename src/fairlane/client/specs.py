@@ -25,10 +25,10 @@ class Specs(ClientResource):
         consent: bool = False,
         version: int | None = None,
     ) -> wire.SpecApplied:
-        """Apply a document. Applying the same one again changes nothing.
+        """Apply a document. Applying the same document again changes nothing.
 
-        Raises ConsentNeeded, unless `consent` is given, if it may lose, refuse or expose messages. `version` is that of
-        a plan: raises Conflict if another version was applied since.
+        Raises ConsentNeeded, unless `consent` is given, if messages may be lost, refused or exposed. `version` is the
+        version that a plan was made for. Raises Conflict if another version was applied since.
         """
         body = wire.SpecApplyBody(
             spec=msgspec.Raw(spec), source=source, applied_by=by, consent=consent, version=version
@@ -42,10 +42,7 @@ class Specs(ClientResource):
     async def versions(
         self, app: str | None = None, *, before: int | None = None, limit: int = 100
     ) -> list[wire.SpecHead]:
-        """Return the applied versions without their texts, newest first.
-
-        With `before` only versions before that one.
-        """
+        """Return the applied versions without their texts, newest first, only those below `before` if it is given."""
         query = {"limit": limit, "app": name_or_none("app", app), "before": before}
         return (await self._call(wire.SpecVersionList, "GET", "spec", "versions", query=query)).versions
 
@@ -54,6 +51,6 @@ class Specs(ClientResource):
         return await self._call(wire.SpecDetail, "GET", "spec", "versions", str(version))
 
     async def export(self, app: str) -> dict[str, Any]:
-        """Return the document of an app from its queues as they are now."""
+        """Return a document of the queues of an app as they are now."""
         answer = await self._call(wire.SpecExported, "GET", "spec", "export", query={"app": check_name("app", app)})
         return msgspec.json.decode(answer.spec, type=dict[str, Any])

@@ -14,7 +14,7 @@ _NONE = Quotas()
 
 class Tenants(ClientResource):
     async def own(self) -> TenantDetail:
-        """Return the tenant of the client's key, with its quotas and usage."""
+        """Return the tenant of this client's key, with its quotas and usage."""
         return await self._call(TenantDetail, "GET", "tenant")
 
     async def all(self) -> list[Tenant]:

@@ -23,7 +23,7 @@ class TlsOptions(NamedTuple):
 
     @classmethod
     def from_environment(cls, ca_file: str | None, cert_file: str | None) -> TlsOptions:
-        """Use the given files, or else the files that FAIRLANE_CA_FILE and FAIRLANE_CERT_FILE name."""
+        """Return the options for the given files, or for those that FAIRLANE_CA_FILE and FAIRLANE_CERT_FILE name."""
         return cls(
             ca_file or os.environ.get("FAIRLANE_CA_FILE") or None,
             cert_file or os.environ.get("FAIRLANE_CERT_FILE") or None,

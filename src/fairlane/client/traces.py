@@ -16,10 +16,10 @@ class Traces(ClientResource):
         return (await self._call(TraceList, "GET", "traces", *path)).traces
 
     async def named(self, name: str, query: NamedTraceQuery) -> NamedTraceList:
-        """Return the notes of a name over all queues, oldest first."""
+        """Return the notes with a name in all queues, oldest first."""
         path = "by-name", check_name("traceName", name)
         return await self._call(NamedTraceList, "GET", "traces", *path, query=to_builtins(query))
 
     async def names(self, query: TraceNameQuery) -> TraceNameList:
-        """Return the names of trace notes, latest used first."""
+        """Return the names of trace notes, most recently used first."""
         return await self._call(TraceNameList, "GET", "traces", "names", query=to_builtins(query))

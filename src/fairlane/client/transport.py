@@ -39,7 +39,7 @@ LOG_SECONDS = 60.0
 """Log a 429 at most once in this time for each error code."""
 _UNAVAILABLE = (502, 503, 504)
 _OF_THE_STORE = (StoreUnavailable, LaneWaiting, LaneLocked, TooManyPolls)
-"""Errors that a healthy broker answers. They do not mark the server as failed."""
+"""Error codes that a healthy broker answers. They do not mark the server as failed."""
 
 
 class ServerResponse(NamedTuple):
@@ -54,7 +54,7 @@ class ServerResponse(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One request. `path` is encoded; `key` decides which server is asked first."""
+    """A request. `path` is already encoded; `key` decides which server is tried first."""
 
     method: str
     path: str
@@ -63,9 +63,9 @@ class Call(NamedTuple):
     wait: float = 0.0
     """Seconds that the server may wait before it answers."""
     url: str | None = None
-    """If set, the only server that may be asked."""
+    """The only server to ask. None means any."""
     takes: Callable[[bytes], bool] = lambda body: False
-    """Returns True for a body to accept even if the status says that the server is unavailable."""
+    """Function that returns True for a body to accept even if the status says that the server is unavailable."""
 
 
 class Transport:
@@ -85,7 +85,7 @@ class Transport:
         self._busy: set[ClientConnection] = set()
         self._closed = False
         self._logged_at: dict[str, float] = {}
-        """The time of the last logged 429, by error code."""
+        """Time of the last logged 429 for each error code."""
 
     async def request(
         self,
@@ -230,11 +230,14 @@ class _Unreached(Exception):
 
 
 class _Dropped(Exception):
-    """The request was sent, but no response came."""
+    """The request was sent, but the connection broke before a response came."""
 
 
 def _reason(error: OSError) -> str:
-    """Return why a connection failed. asyncio puts the address where the reason should be, or joins several reasons."""
+    """Return why a connection failed.
+
+    asyncio puts the address where the reason should be, or joins several reasons; this leaves one reason only.
+    """
     number = re.search(r"\[Errno (\d+)\]", str(error))
     if number is not None and not isinstance(error, ssl.SSLError):
         return os.strerror(int(number[1])).lower()

@@ -31,5 +31,5 @@ class Effects(ClientResource):
         return await self._call(Effect, "GET", "effects", check_name("key", key), query=query)
 
     async def keep(self, key: str, effect: EffectBody) -> Effect:
-        """Store a JSON value under a key unless there is one. Returns the stored value."""
+        """Store a JSON value under a key if the key has none yet. Returns the stored value."""
         return await self._call(Effect, "POST", "effects", check_name("key", key), body=effect)

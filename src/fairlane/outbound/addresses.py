@@ -47,7 +47,7 @@ def is_public(address: Address) -> bool:
 
 
 class Allowed(NamedTuple):
-    """The allow list of outbound calls: host names and networks, each with one port, or with None for all ports."""
+    """An allow list for outbound calls: host names and networks, each with a port or with None for all ports."""
 
     hosts: frozenset[tuple[str, int | None]] = frozenset()
     networks: tuple[tuple[Network, int | None], ...] = ()
@@ -82,7 +82,7 @@ NOTHING_INSIDE: Final = Allowed()
 
 
 def _entry(entry: str) -> tuple[str, int | None]:
-    """Split an entry into host or network and port. An IPv6 address with a port needs brackets. None if no port."""
+    """Split an entry into host or network, and port or None. An IPv6 address with a port needs brackets."""
     host, colon, port = entry.lower().rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or (":" in host and not bracketed) or entry.endswith("]"):
@@ -93,7 +93,7 @@ def _entry(entry: str) -> tuple[str, int | None]:
 
 
 def is_plain_url(url: str) -> bool:
-    """Return True for an HTTP URL with a host that all URL parsers read alike."""
+    """Return True for an HTTP URL with a host that all URL parsers read the same way."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
@@ -125,7 +125,10 @@ def check_url(url: str, allowed: Allowed) -> None:
 
 
 def check_addresses(host: str, port: int, addresses: Iterable[Address], allowed: Allowed) -> None:
-    """Raise CommandFailed unless all addresses of a host may be called. One internal address is enough to refuse it."""
+    """Raise CommandFailed unless every address of a host may be called.
+
+    A single internal address is enough to refuse the host.
+    """
     if allowed.allows_host(host.rstrip("."), port):
         return
     for address in addresses:
@@ -141,7 +144,7 @@ def check_addresses(host: str, port: int, addresses: Iterable[Address], allowed:
 
 
 def _written_out(host: str) -> Address | None:
-    """Return the address that a host is written as. None if it is a name."""
+    """Return the address if a host is written as one, or None if it is a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:

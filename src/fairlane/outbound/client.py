@@ -176,7 +176,7 @@ class _CheckingResolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Do nothing: there are no resources to close."""
+        """Do nothing, because a resolver holds no resources."""
 
 
 async def _system_lookup(host: str) -> list[Address]:

@@ -12,7 +12,7 @@ from fairlane.runtime.backoff import seconds_of
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The response of another server."""
+    """The response of a server outside Fairlane."""
 
     status: int
     headers: Mapping[str, str]

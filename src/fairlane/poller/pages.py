@@ -48,7 +48,10 @@ def url_of(source: Source, cursor: str | None) -> str:
 
 
 def page_of(source: Source, cursor: str | None, reply: Reply) -> FetchedPage:
-    """Parse the response for the page at `cursor`. Raises FairlaneError if it does not match the source."""
+    """Parse the response for the page at `cursor`.
+
+    Raises FairlaneError if it does not have the form that the source declares.
+    """
     try:
         found = _decode_list(_at(reply.body, source.items))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -68,8 +71,8 @@ def page_of(source: Source, cursor: str | None, reply: Reply) -> FetchedPage:
 def _page_by_id(source: Source, records: list[SourceRecord], cursor: str | None, total: int | None) -> FetchedPage:
     """Build the page of a source that pages by id.
 
-    A page that is not full need not be the last: some APIs return less than the requested size. The last page is
-    empty, or has only the record at the cursor if the API includes that.
+    A short page need not be the last, because some APIs return fewer records than requested. The last page is empty, or
+    has only the record at the cursor if the API includes it.
     """
     if not records or (source.page_size > 1 and [record.key for record in records] == [cursor]):
         return FetchedPage(records, cursor, True, total)
@@ -92,7 +95,10 @@ def _record(source: Source, index: int, raw: msgspec.Raw) -> SourceRecord:
 
 @lru_cache
 def _rule(ignore: tuple[str, ...]) -> str:
-    """Return the suffix of a hash, so that changing the ignored fields does not look like a change of every record."""
+    """Return a suffix for hashes that depends on the ignored fields.
+
+    Changing those fields then does not look like a change of every record.
+    """
     return "#" + hashlib.sha256(_canonical(sorted(set(ignore)))).hexdigest()[:16] if ignore else ""
 
 
@@ -106,7 +112,7 @@ def _at(raw: bytes | msgspec.Raw, path: str) -> bytes | msgspec.Raw:
 
 
 def _value(body: bytes, path: str) -> Any:
-    """Return the value at a path of a body. None if there is none."""
+    """Return the value at a path of a body, or None if the path does not exist."""
     try:
         return msgspec.json.decode(_at(body, path))
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -156,7 +162,7 @@ def _same_server(source: Source, url: str) -> bool:
 
 
 def parts_of(records: list[SourceRecord]) -> Iterator[list[SourceRecord]]:
-    """Split records into parts that fit into one commit. Yields one empty part if there are no records."""
+    """Split records into parts that fit into one commit. Without records, yields one empty part."""
     part: list[SourceRecord] = []
     size = 0
     for record in records:

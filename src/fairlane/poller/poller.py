@@ -44,7 +44,7 @@ class Progress(msgspec.Struct):
     changed: int = 0
     deleted: int = 0
     total: int | None = None
-    """Total number of records that the API reports. None if it does not."""
+    """Total number of records that the API reports, or None if it reports none."""
     sweeping: bool = False
 
 
@@ -60,8 +60,8 @@ class SourceAccess(Protocol):
 class Poller:
     """A poller that reads one source under its lease.
 
-    Cancel `run` or `once` to stop it; records that were not committed are read again later. `allowed` lists addresses
-    that it may call besides the public internet.
+    Cancel `run` or `once` to stop it; records that were not committed are read again later. `allowed` lists further
+    addresses that it may call. It may always call the public internet.
     """
 
     def __init__(
@@ -103,7 +103,10 @@ class Poller:
             await self._outbound.close()
 
     async def once(self, *, sweep: bool = False) -> Progress:
-        """Read all new records, and sweep the whole source if that is due or `sweep` is set. Returns the progress."""
+        """Read all new records.
+
+        Sweeps the whole source as well if that is due or `sweep` is set. Returns the progress.
+        """
         try:
             async with self._hold_lease():
                 await self._poll_once(sweep=sweep)
@@ -178,9 +181,10 @@ class Poller:
             passed.add(page.cursor)
 
     async def _sweep(self, *, asked: bool) -> None:
-        """Read the whole source again, or continue an interrupted sweep. New records are still read meanwhile.
+        """Read the whole source again, or continue an interrupted sweep. New records are still read during a sweep.
 
-        A source that claims to be empty is not swept. Raises Unavailable for it if the caller `asked` for the sweep.
+        A source that reports no records at all is not swept. If the caller `asked` for the sweep, raises Unavailable
+        for it.
         """
         begin = not self._at.sweeping
         cursor = None if begin else self._at.sweep_cursor

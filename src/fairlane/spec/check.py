@@ -35,7 +35,7 @@ def check(spec: ir.Spec, trees: dict[Path, tree.Expression] | None = None) -> li
 
 
 def _check_types(found: Diagnostics) -> None:
-    """Check types for errors that no file can contain, but a document from elsewhere can."""
+    """Check a document's types for errors that a spec file cannot contain."""
     spec = found.spec
     roots: list[tuple[Path, ir.Type | None]] = [
         *((("queues", name, "message_type"), queue.message_type) for name, queue in spec.queues.items()),
@@ -78,7 +78,7 @@ def problems(compiled: Compiled) -> list[SpecError]:
 
 
 def warnings(compiled: Compiled) -> list[SpecError]:
-    """Return what is allowed but probably not intended, with its places."""
+    """Return warnings, with their places: settings that are valid but probably a mistake."""
     spec = compiled.spec
     found = []
     hint = 'ask for a signature: `verify: github { secret_env: "..." }`, or another of the presets'

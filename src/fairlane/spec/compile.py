@@ -19,12 +19,12 @@ from fairlane.spec.text.source import SourceText, suggestion
 
 FILES_MAX = 100
 Read = Callable[[str], str]
-"""Returns the text of a file. Raises OSError or UnicodeDecodeError if it cannot be read."""
+"""Function that returns the text of a file. Raises OSError or UnicodeDecodeError if the file cannot be read."""
 _DECLARATIONS = {declaration.word: declaration for declaration in DECLARATIONS}
 
 
 class Compiled(NamedTuple):
-    """A spec, the place of each of its parts, and its problems."""
+    """A spec as a document, with the place of each of its parts and its problems."""
 
     spec: ir.Spec
     locations: dict[Path, Location]

@@ -88,7 +88,7 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 def preview(spec: ir.Spec, queue: str, payload: bytes) -> Preview:
-    """Return what `queue` would do with a message, in the steps of a broker and a worker."""
+    """Return the partition and command that `queue` gives a message, computed as a broker and a worker do."""
     compiled = CompiledQueue(spec, queue)
     compiled.check(payload)
     message = decoded(payload)

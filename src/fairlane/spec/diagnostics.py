@@ -86,7 +86,7 @@ class Diagnostics(list[Diagnostic]):
                 self.add(path, f"`{mapping.command}` needs `{name}`, which is not given")
 
     def has_queue(self, path: Path, name: str) -> bool:
-        """Return True if a queue is declared, or else add a diagnostic."""
+        """Return True if a queue is declared. Otherwise adds a diagnostic and returns False."""
         if name in self.spec.queues:
             return True
         hint = suggestion(name, self.spec.queues) or None
@@ -94,7 +94,7 @@ class Diagnostics(list[Diagnostic]):
         return False
 
     def fit(self, path: Path, have: ir.Type, queue: str, *, what: str, hint: str | None = None) -> None:
-        """Check that messages of type `have` fit a declared queue."""
+        """Check that messages of type `have` match the type of a declared queue."""
         wanted = self.spec.queues[queue].message_type
         if wanted is not None and (why := misfit(have, wanted)):
             self.add(path, f"{what} `{queue}`: {why}", hint)

@@ -61,7 +61,7 @@ class QueueSpec(Node, frozen=True, kw_only=True):
     options: QueueOptions
     message_type: RecordType | None = None
     key: str | None = None
-    """An expression for the partition of a message."""
+    """Expression for the partition of a message."""
     map_to: Mapping | None = None
 
 
@@ -77,15 +77,18 @@ class QueueRun(Node, frozen=True, kw_only=True, tag_field="by", tag="queue"):
 class CommandSpec(Node, frozen=True, kw_only=True):
     input: RecordType | None = None
     run: HttpRun | QueueRun | None = None
-    """Without it, a worker that registered the command's name runs it."""
+    """The target that runs the command. Without it, a worker that registered the command's name runs it."""
     secret_env: str | None = None
-    """The variable with the secret that signs the calls of an HTTP command."""
+    """Environment variable with the secret that signs the calls of an HTTP command."""
 
 
 class Verify(Node, frozen=True, kw_only=True):
     scheme: Literal["github", "stripe", "slack", "pagerduty", "shopify", "standard_webhooks", "hmac"]
     secret_env: tuple[str, ...]
-    """The variables with the secrets. Several are allowed while a secret is rotated; any of them may have signed."""
+    """Environment variables with the secrets.
+
+    Several are allowed while a secret is rotated; a request may be signed with any of them.
+    """
     header: str | None = None
     prefix: str = ""
     algorithm: Literal["sha256", "sha512"] = "sha256"
@@ -101,24 +104,24 @@ class ExpressionKey(Node, frozen=True, kw_only=True, tag_field="by", tag="expres
 
 
 class BodyKey(Node, frozen=True, kw_only=True, tag_field="by", tag="body"):
-    """The SHA-256 of the body."""
+    """A deduplication key: the SHA-256 of the body."""
 
 
 class WebhookSpec(Node, frozen=True, kw_only=True):
     queue: str | None = None
     command: Mapping | None = None
-    """The command to run at once if there is no queue."""
+    """Command to run for each message if the webhook has no queue."""
     on_type: str | None = None
-    """Only requests with this `type` in their body are for this webhook."""
+    """Accept only requests whose body has this `type`."""
     verify: Verify | None = None
     idempotency: HeaderKey | ExpressionKey | BodyKey | None = None
     format: Literal["plain", "cloudevents"] = "plain"
     """`plain` pushes the body unchanged. `cloudevents` pushes the CloudEvent in the body and headers."""
     headers: tuple[str, ...] = ()
-    """The headers to copy to the message."""
+    """Names of the headers to copy to the message."""
     max_body_bytes: int = 1024 * 1024
     max_per_second: int = 0
-    """Requests per second that each broker accepts. 0 means no limit."""
+    """Requests per second that each broker accepts. 0 means unlimited."""
     redelivery: Literal["replay", "ignore"] = "replay"
     """`replay` lets a signed redelivery replay the dead letter of its message."""
 
@@ -129,7 +132,7 @@ class ScheduleSpec(Node, frozen=True, kw_only=True):
     queue: str
     partition: str = DEFAULT_PARTITION
     data: Any = None
-    """The payload. With null it is the name of the schedule and the time of the tick."""
+    """The payload to push. If null, the name of the schedule and the time of the tick."""
     type: str | None = None
     every_seconds: int | None = None
     cron: str | None = None
@@ -141,10 +144,10 @@ class PollerSpec(Polling, Node, frozen=True, kw_only=True, forbid_unknown_fields
     """An HTTP API whose records become messages. `fairlane poll --help` documents each setting."""
 
     token_env: str | None = None
-    """The variable with the bearer token."""
+    """Environment variable with the bearer token."""
     every_seconds: int = 300
     sweep_seconds: int = 3600
-    """0 means never."""
+    """Interval between sweeps. 0 means never."""
 
 
 class Spec(Node, frozen=True, kw_only=True, omit_defaults=False):

@@ -52,7 +52,7 @@ def _details(before: Leaves, after: Leaves) -> list[Detail]:
 
 
 def _host(value: Any) -> str | None:
-    """Return the host that a `run` or `url` points to, or None."""
+    """Return the host of a `run` target or `url`, or None if it has none."""
     url = value.get("url") if isinstance(value, dict) else value
     return urlsplit(url).netloc.lower() if isinstance(url, str) else None
 
@@ -63,7 +63,7 @@ def _hosts(spec: ir.Spec) -> set[str | None]:
 
 
 def _opens(part: object) -> str | None:
-    """Return the danger of a new webhook that checks no signature."""
+    """Return the danger of a new webhook that verifies no signature."""
     unsigned = isinstance(part, ir.WebhookSpec) and part.verify is None
     return "signatures are not checked: anyone who knows the URL can send" if unsigned else None
 
@@ -73,7 +73,7 @@ def _leads_out(detail: Detail, known: set[str | None]) -> str | None:
     return f"calls go to {host}, which is new in the spec" if host and host not in known else None
 
 
-# Settings that delete messages of this age. A lower value deletes messages that would have stayed.
+# Settings that delete messages by age. A lower value deletes more messages.
 _AGES = {
     "retention.max_age_seconds": "older messages are deleted, read or not",
     "retention.completed_max_age_seconds": "older messages are deleted when every group has finished them",
@@ -119,7 +119,7 @@ def _weakens(setting: str, old: Any, new: Any) -> str | None:
 
 
 def _narrows(old: str | None, new: str | None) -> bool:
-    """Return True if a field accepts less than before."""
+    """Return True if a field accepts fewer values than before."""
     if new is None:
         return False
     if not new.endswith("?") and (old is None or old.endswith("?")):

@@ -1,4 +1,4 @@
-"""Sample bodies of webhooks: like the sender's, plus every field that the spec reads."""
+"""Sample bodies of webhooks: the sender's sample with every field that the spec reads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SCALARS: dict[str, Any] = {
 
 
 def sample_body(spec: ir.Spec, webhook: ir.WebhookSpec, sent: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of `sent` with the fields that the webhook's and queue's expressions and types need."""
+    """Return a copy of `sent` with the fields that the expressions and types of the webhook and its queue need."""
     body = copy.deepcopy(sent)
     queue = spec.queues.get(webhook.queue or "")
     if queue is not None and queue.message_type is not None:
@@ -134,7 +134,7 @@ def _of_type(type_: ir.Type, name: str) -> Any:
 
 
 def _merge(body: dict[str, Any], more: dict[str, Any], *, over: bool) -> None:
-    """Add the missing members. With `over` also replace existing ones."""
+    """Merge missing members into a body. With `over` also replaces existing ones."""
     for key, value in more.items():
         mine = body.get(key)
         if isinstance(mine, dict) and isinstance(value, dict):

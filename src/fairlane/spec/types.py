@@ -52,7 +52,7 @@ def family(type_: ir.Type) -> str:
 
 
 def named(type_: ir.Type, *, exact: bool = False) -> str:
-    """Return a type as text. A known string stands for itself, unless `exact` asks for text that parses again."""
+    """Return a type as text. A known string stands for itself. With `exact` the text can be parsed again."""
     optional = "?" if exact and type_.optional else ""
     match type_:
         case ir.Scalar(of=of):
@@ -75,7 +75,7 @@ def quoted(text: str) -> str:
 
 
 def common(one: ir.Type, other: ir.Type) -> ir.Type:
-    """Return the narrowest type that includes both."""
+    """Return the narrowest type that includes both types."""
     if one == other:
         return one
     if isinstance(one, ir.EnumType) and isinstance(other, ir.EnumType):
@@ -93,7 +93,7 @@ def common(one: ir.Type, other: ir.Type) -> ir.Type:
 def misfit(have: ir.Type, want: ir.Type) -> str | None:
     """Return why a value of type `have` can never be of type `want`, or None if it may.
 
-    A value that may be absent may be present, and a string may be any choice of an enum: each message decides.
+    An optional value may be present and a string may be any choice of an enum, so these are only checked per message.
     """
     if "json" in (family(have), family(want)):
         return None

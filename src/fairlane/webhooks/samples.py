@@ -21,7 +21,7 @@ SAMPLES = {preset: sample for preset, sample in _SAMPLES.items() if preset}
 
 
 def sender_of(webhook: ir.WebhookSpec) -> str:
-    """Return the preset whose sample suits a webhook; empty if none does."""
+    """Return the preset whose sample suits a webhook, or an empty string if none does."""
     if webhook.format == "cloudevents":
         return webhook.format
     return webhook.verify.scheme if webhook.verify else ""

@@ -1,6 +1,6 @@
-"""Signature schemes of webhook senders: headers, bytes, encoding and keys.
+"""Signature schemes of webhook senders: headers, signed bytes, encoding and keys.
 
-There is one value per sender, without any logic.
+Each sender is one value, without logic of its own.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
 
     signature_header: bytes
     separator: bytes = b""
-    """Separator of several signatures in the header. Empty if there is only one."""
+    """Separator of several signatures in the header, or empty if there is only one."""
     marker: bytes = b""
-    """Prefix of a signature. Entries of the header with another prefix are ignored."""
+    """Prefix of a signature. Header entries with another prefix are ignored."""
     algorithm: Literal["sha256", "sha512"] = "sha256"
     encoding: Literal["hex", "base64"] = "hex"
     signed_prefix: bytes = b""
@@ -39,11 +39,11 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
     id_header: bytes | None = None
     timestamp_header: bytes | None = None
     timestamp_marker: bytes | None = None
-    """Prefix of the timestamp in the signature header. None if it has its own header."""
+    """Prefix of the timestamp in the signature header, or None if the timestamp has its own header."""
     key: Literal["text", "whsec"] = "text"
     """Encoding of the secret. With `whsec`, the part after `whsec_` is base64."""
     delivery_id_header: bytes | None = None
-    """Header with an id that redeliveries share. None if there is none."""
+    """Header with the id that all redeliveries share, or None if the sender sends no id."""
 
     @property
     def has_timestamp(self) -> bool:
@@ -99,10 +99,9 @@ def scheme_of(verify: Verify) -> Scheme:
 
 
 def keys_of(scheme: Scheme, secrets: Sequence[str]) -> tuple[bytes, ...]:
-    """Return the keys of one or two secrets.
+    """Return the keys of one or two secrets. A missing secret never allows unsigned requests.
 
-    Raises InvalidRequest, which never contains a secret, if there is none or one is too short. A missing secret never
-    allows unsigned requests.
+    Raises InvalidRequest for a missing or short secret. The error never contains the secret.
     """
     if not 1 <= len(secrets) <= SECRETS_MAX:
         raise InvalidRequest(f"a webhook has one secret, or {SECRETS_MAX} while one is replaced, not {len(secrets)}")
@@ -116,6 +115,6 @@ def keys_of(scheme: Scheme, secrets: Sequence[str]) -> tuple[bytes, ...]:
 
 
 def _of_base64(secret: str) -> bytes:
-    """Decode a secret, with or without its prefix and its padding."""
+    """Decode a base64 secret, with or without its prefix and padding."""
     text = secret.removeprefix(_WHSEC)
     return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)

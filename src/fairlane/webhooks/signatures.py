@@ -29,7 +29,7 @@ Refusal = Literal["missing", "malformed", "stale", "mismatch"]
 def verify(
     scheme: Scheme, keys: Sequence[bytes], headers: Mapping[bytes, bytes], body: bytes, *, now: float
 ) -> Refusal | None:
-    """Return the reason why a signature is invalid. None if it is valid.
+    """Return the reason why a signature is invalid, or None if it is valid.
 
     Headers have lower-case names; `now` is in seconds since 1970.
     """
@@ -73,7 +73,10 @@ def sign(scheme: Scheme, key: bytes, body: bytes, *, delivery_id: str, now: floa
 
 
 def _parts(scheme: Scheme, header: bytes) -> list[bytes] | None:
-    """Return the entries of the signature header. None if no sender would send it: too long, or two headers joined."""
+    """Return the entries of the signature header.
+
+    Returns None if the header is too long, or if it looks like two headers joined.
+    """
     if len(header) > HEADER_BYTES_MAX:
         return None
     if not scheme.separator:
@@ -85,7 +88,7 @@ def _parts(scheme: Scheme, header: bytes) -> list[bytes] | None:
 
 
 def _timestamp(scheme: Scheme, headers: Mapping[bytes, bytes], parts: list[bytes]) -> bytes | None:
-    """Return the text of the timestamp, which is signed as text and not as a number."""
+    """Return the timestamp as text, because the text is what was signed."""
     if scheme.timestamp_header:
         return headers.get(scheme.timestamp_header)
     marker = scheme.timestamp_marker

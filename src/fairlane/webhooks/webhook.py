@@ -94,20 +94,20 @@ class Webhook:
             self._keys = _keys(f"webhook {name!r:.80}", self._scheme, spec.verify.secret_env, secrets)
         self.is_event = spec.format == "cloudevents"
         self.key = _key_of(spec, self._scheme)
-        """Function that returns the key of a message and its redeliveries. Raises InvalidRequest if there is none."""
+        """Function that returns the deduplication key of a message. Raises InvalidRequest if the message has no key."""
         self._headers = [(header.lower().encode("ascii"), header) for header in spec.headers]
         self._command = compile_command(app, spec.command) if spec.command else None
         self.evaluates = self._command is not None or isinstance(spec.idempotency, ir.ExpressionKey)
         """True if the webhook has its own expressions."""
 
     def refusal(self, received: Received) -> Refusal | None:
-        """Return the reason why the signature is invalid. None if it is valid, or if none is required."""
+        """Return the reason why the signature is invalid. None if it is valid or the webhook needs no signature."""
         if self._scheme is None:
             return None
         return verify(self._scheme, self._keys, received.headers, received.body, now=received.at / 1e6)
 
     def signed(self, body: bytes, delivery_id: str, now: float) -> dict[bytes, bytes]:
-        """Return the headers with which the sender signs a body. Empty if no signature is required."""
+        """Return the headers with which the sender signs a body. Empty if the webhook needs no signature."""
         if self._scheme is None:
             return {}
         return sign(self._scheme, self._keys[0], body, delivery_id=delivery_id, now=now)
@@ -222,7 +222,7 @@ def _body_key(received: Received, message: bytes) -> str:
 
 
 def _checked(key: str, what: str) -> str:
-    """Return the key, or its hash if it is too long."""
+    """Return the key, or its hash if the key is too long."""
     if not key:
         raise InvalidRequest(f"{what} is empty")
     return key if _KEY.fullmatch(key) else hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()

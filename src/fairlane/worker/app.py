@@ -38,7 +38,7 @@ class HandlerOptions(TypedDict, total=False):
     timeout: float | None
     """Time limit of one call in seconds. A longer call is a failed attempt."""
     max_attempts: int | None
-    """Attempts before a message becomes a dead letter. The queue's own limit still applies."""
+    """Number of attempts before a message becomes a dead letter. The queue's own limit also applies."""
     backoff: float | None
     """Seconds to wait after the first failed attempt, doubled after each further one. Overrides the queue's backoff."""
     backoff_max: float
@@ -63,17 +63,20 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum number of messages in one call."""
     concurrency: int | None = None
     lease_seconds: int | None = None
-    """None means the lease time of the queue."""
+    """Lease time in seconds. None means the lease time of the queue."""
     processes: bool = False
     timeout: float | None = None
     max_attempts: int | None = None
     backoff: float | None = None
-    """None means the queue's backoff, or the worker's if the queue has none."""
+    """First backoff in seconds. None means the queue's backoff, or the worker's default if the queue has none."""
     backoff_max: float = BACKOFF_SECONDS_MAX
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def check(self) -> Handler:
-        """Return the handler. Raises InvalidRequest for the first invalid option, or for an unsuitable function."""
+        """Return the handler.
+
+        Raises InvalidRequest for the first invalid option, or if the function does not suit a handler.
+        """
         check_name("queue", self.queue)
         check_name("group", self.group)
         name_or_none("type", self.type)
@@ -103,7 +106,7 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
         return str(getattr(self.function, "__qualname__", self.function))
 
     def described(self, concurrency: int) -> str:
-        """Return a description for the log: which messages the handler takes, and its concurrency."""
+        """Describe the handler for the log: the messages that it takes, and its concurrency."""
         parts = [
             f"type {self.type!r}" if self.type is not None else None,
             f"group {self.group!r}" if self.group != QUEUE_MODE else None,
@@ -113,9 +116,9 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(part for part in parts if part is not None)
 
     def after_failure(self, failed: Fail, attempt: int, otherwise: float | None) -> Verdict:
-        """Return the verdict on a message whose attempt number `attempt` failed.
+        """Return the verdict on a message after a failed attempt with this number.
 
-        `otherwise` is the backoff in seconds for a handler without its own. None means the queue's backoff.
+        `otherwise` is the backoff in seconds if the handler has none; None means the queue's backoff.
         """
         if self.max_attempts is not None and attempt >= self.max_attempts:
             return Dead(failed.error)
@@ -126,7 +129,7 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Every(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule that an app declares. It has the name of the queue that it pushes to."""
+    """A schedule that an app declares. It has the same name as the queue that it pushes to."""
 
     name: str
     seconds: int | None
@@ -161,10 +164,7 @@ class HandlerGroup(msgspec.Struct, frozen=True, kw_only=True):
         return max((one.lease_seconds for one in self.handlers.values() if one.lease_seconds), default=None)
 
     def concurrency(self, otherwise: int | None = None) -> int:
-        """Return the highest concurrency of the handlers.
-
-        If no handler sets one, returns `otherwise` or the default.
-        """
+        """Return the highest concurrency of the handlers, or `otherwise` or the default if no handler sets one."""
         asked = [handler.concurrency for handler in self.handlers.values() if handler.concurrency]
         return max(asked) if asked else otherwise or (1 if self.batched else CONCURRENCY)
 
@@ -297,7 +297,7 @@ class App:
     def declared(self) -> dict[str, dict[str, Any]]:
         """Return the queue options that handlers declare, by queue.
 
-        Raises InvalidRequest if two handlers declare different values.
+        Raises InvalidRequest if handlers declare different values of an option.
         """
         found: dict[str, dict[str, Any]] = {}
         for handler in self.handlers:

@@ -110,9 +110,9 @@ def check_parameters(app: App, groups: Sequence[HandlerGroup]) -> None:
 
 
 async def provide(providers: Sequence[Callable[..., Any]], stack: AsyncExitStack) -> dict[Any, Any]:
-    """Run the providers and return what they provide, by type.
+    """Run the providers and return the objects that they provide, by type.
 
-    A provider may take what earlier ones provide. The stack closes generators at the end.
+    A provider may use objects of earlier ones. The stack closes generators at the end.
     """
     made: dict[Any, Any] = {}
     for provider in providers:
@@ -128,7 +128,7 @@ async def provide(providers: Sequence[Callable[..., Any]], stack: AsyncExitStack
 
 
 def _provision(provider: Callable[..., Any], made: Mapping[Any, Any]) -> tuple[Any, list[Any]]:
-    """Return the type that a provider provides, and its arguments from `made`."""
+    """Return the type that a provider provides, and its arguments taken from `made`."""
     hints = _hints_of(provider)
     kind = _kind(provider, hints.pop("return", None))
     return kind, [_given(provider, name, hints, made) for name in inspect.signature(provider).parameters]

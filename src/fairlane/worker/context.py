@@ -55,7 +55,7 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt, starting with 1."""
+        """The number of this attempt. The first is 1."""
         return self.message.failed_attempts + 1
 
     @property
@@ -85,7 +85,7 @@ class Context:
         return hashlib.sha256(_canonical([kind, msgspec.json.decode(message.raw)])).hexdigest()
 
     def push(self, queue: str, data: Any, **options: Unpack[PushOptions]) -> None:
-        """Push a message in the same transaction that acks this one.
+        """Push a message in the transaction that acks this one.
 
         Nothing is pushed if the handler fails or asks for a retry. The new message continues the trace.
         """
@@ -209,7 +209,7 @@ class BlockingHttpCalls:
 
 
 def _wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` on the handlers' loop for a caller in a thread, and return its result."""
+    """Run `work` on the handlers' loop and block the calling thread until it returns."""
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:

@@ -49,7 +49,7 @@ class WorkerEffects:
         self._client = client
 
     def start(self) -> None:
-        """Use the running loop, which is the client's, for all requests."""
+        """Use the running loop, which is the client's, for all requests from now on."""
         self.loop = asyncio.get_running_loop()
 
     async def get(self, key: str, partition: PartitionId) -> bytes | None:
@@ -131,10 +131,10 @@ class HandlerExecutor:
     """
 
     def __init__(self, app: App, client: Client, stopping: asyncio.Event, *, own_loop: bool = True) -> None:
-        """Create an executor that sets `stopping` when too many threads are lost or a handler asks for it."""
+        """Create an executor. It sets `stopping` when too many threads are lost or a handler asks to stop."""
         self._stopping = stopping
         self.threads_exhausted = False
-        """True after `THREADS_LOST_MAX` threads were lost to handlers that do not end."""
+        """True once `THREADS_LOST_MAX` threads were lost to handlers that do not return."""
         self._outbound: OutboundClient | None = None
         self.effects = WorkerEffects(client)
         self.provided: dict[Any, Any] = {}

@@ -24,15 +24,20 @@ from fairlane.worker.context import Context
 from fairlane.worker.executor import HandlerExecutor
 
 LANE_SECONDS = 0.05
-"""Target time to handle the messages of one pop from an ordered queue. Messages of a lane are handled one after
-another, and while they wait here no other worker can take them."""
+"""Target time to handle the messages of one pop from an ordered queue.
+
+The worker handles messages of a lane one after another, and messages that wait here are not available to other workers.
+"""
 LANES_LEAST = 16
 BACKOFF_SECONDS = 1.0
-"""Backoff after the first failed attempt if neither handler nor queue has one, doubled after each further one."""
+"""First backoff in seconds if neither handler nor queue sets one. It doubles with each failed attempt."""
 
 
 class _Unfit(Dead, frozen=True):
-    """A dead letter whose payload does not fit. Its error may quote the payload, so the log has `reason` instead."""
+    """A dead letter whose payload does not match its type.
+
+    Its error may quote the payload, so the log gets `reason` instead.
+    """
 
     reason: str
 
@@ -144,7 +149,7 @@ class Handlers(Handling):
         return Handled(items, context.pushed)
 
     async def _called(self, binding: Binding, data: Any, context: Context) -> Any:
-        """Call the handler inside the middlewares, within its time limit."""
+        """Call the handler inside the middleware, within its time limit."""
         arguments, limit = binding.arguments(data, context), binding.handler.timeout
         if limit is None and not self._app.middlewares:
             return await self._executor.call(binding, arguments, self.concurrency)
@@ -200,9 +205,9 @@ def _around(middleware: Any, context: Context, call: Next) -> Next:
 
 
 def breadth(size: int, per_lane: float) -> int:
-    """Return from how many lanes to pop `size` messages, given the recent messages per lane.
+    """Return the number of lanes from which to pop `size` messages, given the recent messages per lane.
 
-    `per_lane` is 0.0 after a short pop, and all lanes are tried. A pop blocks the lanes it checks for a moment, so it
-    should not check more than it needs.
+    `per_lane` is 0.0 after a pop that returned fewer messages than requested; then all lanes are tried. A pop blocks
+    the lanes it checks for a moment, so it should check no more than it needs.
     """
     return size if not per_lane else min(size, max(LANES_LEAST, int(2 * size / per_lane)))

@@ -125,9 +125,9 @@ class MappedConsumers:
 
 
 def _mapped_queues(documents: list[dict[str, Any]], commands: set[str]) -> dict[tuple[str, str], CompiledQueue]:
-    """Return the compiled queues that are mapped to one of these commands, by queue and command.
+    """Return the compiled queues that specs map to one of these commands, by queue and command.
 
-    Commands that a spec declares with `run` are left out: the broker runs them.
+    Commands that a spec declares with `run` are left out, because the broker runs them.
     """
     from fairlane.spec import ir
     from fairlane.spec.compiled_queue import CompiledQueue

@@ -23,9 +23,9 @@ class OptionChange(msgspec.Struct, frozen=True):
 
 
 async def option_changes(app: App, client: Client, queues: list[str] | None = None) -> list[OptionChange]:
-    """Return what `apply_option_changes` would change, in all queues or in those named.
+    """Return the changes that `apply_option_changes` would make, in all queues or in those named.
 
-    A queue needs as many attempts as the largest `max_attempts` of its handlers. A higher limit is left as it is.
+    A queue needs at least the largest `max_attempts` of its handlers. A higher limit is left unchanged.
     """
     found = []
     for queue, declared in app.declared().items():

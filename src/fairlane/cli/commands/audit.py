@@ -25,7 +25,10 @@ async def list_entries(
 
 @client_command(app)
 async def verify(client: Client) -> Output:
-    """Recompute the hash chain of the audit log. Exits 1 if an entry was changed or is missing."""
+    """Check that no audit log entry was changed or is missing. Exits 1 if one was.
+
+    Recomputes the hash chain of the log.
+    """
     found = await client.audit.verify()
     if not found.whole:
         return Output(found, f"The audit log was changed: {found.error}.", 1)

@@ -71,7 +71,7 @@ async def replay(
     error: Error = None,
     payload: Annotated[str | None, opt("JSON to push in place of the original payload; needs exactly one ID.")] = None,
 ) -> Output:
-    """Push the messages of dead letters again."""
+    """Replay dead letters: push their messages to the queue again."""
     _check_selection(ids, every)
     data = msgspec.UNSET if payload is None else _json(payload)
     replayed = await client.dead_letters.replay(

@@ -22,7 +22,7 @@ from fairlane.model.names import QUEUE_MODE
 
 app = CommandGroup("group")
 
-Group = Annotated[str, arg("GROUP", f"Name of the group; {QUEUE_MODE} is the group of pops without one.")]
+Group = Annotated[str, arg("GROUP", f"Name of the group. Pops without --group use {QUEUE_MODE}.")]
 _COLUMNS = columns_of(
     "queue group=name partitions=members behind_in=partitions_with_lag unfinished=total_lag "
     "oldest,_seconds=max_time_lag"
@@ -48,7 +48,7 @@ async def seek(
     partition: Annotated[str | None, opt("Only in this partition.")] = None,
     preview: Annotated[bool, opt("Only show how many messages the seek would replay and skip.", "--preview")] = False,
 ) -> Output:
-    """Move a consumer group to another position, from which it continues to read."""
+    """Move a consumer group back or forward in a queue, to replay or skip messages."""
     if preview:
         if partition is not None:
             raise InvalidRequest("--preview counts all partitions; leave out --partition")
@@ -64,7 +64,7 @@ async def seek(
 
 @client_command(app)
 async def delete(client: Client, queue: QueueName, group: Group, yes: Yes = False) -> Output:
-    """Delete a consumer group and its position."""
+    """Delete a consumer group of a queue, with its position. If it pops again, it starts over."""
     confirm(f"Delete group {group} of queue {queue} and its position?", yes)
     partitions = await client.groups.delete(queue, group)
     return Output({"queue": queue, "group": group, "partitions": partitions}, f"Deleted group {group} of {queue}.")

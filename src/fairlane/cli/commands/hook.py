@@ -97,10 +97,11 @@ def try_webhook(
         str | None, opt("Sender whose sample to send; by default the one that the webhook verifies.")
     ] = None,
     body: Annotated[
-        str | None, opt("File with a body to send instead; - for standard input.", metavar="FILE", type=click.Path())
+        str | None,
+        opt("File with the body to send instead of a sample; - for standard input.", metavar="FILE", type=click.Path()),
     ] = None,
     delivery_id: DeliveryId = None,
-    wait: Annotated[float, opt("How long to wait for the result.", metavar="SECONDS")] = 5.0,
+    wait: Annotated[float, opt("Seconds to wait for the result.", metavar="SECONDS")] = 5.0,
     server: Server = DEFAULT_SERVER,
     json: AsJson = False,
 ) -> None:

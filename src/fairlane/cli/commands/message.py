@@ -59,7 +59,7 @@ async def show(client: Client, partition_id: PartitionId, id: Id) -> Any:
 
 @client_command(app)
 async def retry(client: Client, partition_id: PartitionId, id: Id) -> Output:
-    """Push a copy of a dead or completed message."""
+    """Push a copy of a dead or completed message to the end of its partition."""
     copy = await client.messages.retry(partition_id, id)
     return Output({"transactionId": id, "messageId": copy}, f"Pushed message {id} again as {copy}.")
 

@@ -69,7 +69,7 @@ async def show(client: Client, id: Annotated[str, arg("ID", "Id of the operation
 
 @client_command(app)
 async def retry(client: Client, ids: Ids = (), queue: Queue = None, every: All = False) -> Output:
-    """Queue failed operations again, at the end of their partition."""
+    """Retry failed operations, after all other operations of their partition."""
     _check_selection(ids, queue, every)
     return _settled(
         await client.operations.retry_failed(ids or None, queue=queue), "is queued again", "are queued again"

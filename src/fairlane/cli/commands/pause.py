@@ -10,7 +10,7 @@ app = CommandGroup("pause")
 
 What = Annotated[
     Literal["pops", "pushes"],
-    arg(None, "What to pause: paused pops return nothing, paused pushes wait in the journal."),
+    arg(None, "Paused pops return no messages. Paused pushes are accepted and wait in the journal."),
 ]
 _TEXTS = {
     ("pops", True): "All pops are paused and return nothing.",

@@ -31,7 +31,9 @@ async def pop(
     batch: Annotated[int, opt("Maximum number of messages.", "--batch", "-n")] = 1,
     wait: Annotated[float, opt("Seconds to wait for the first message.", "--wait", "-w")] = 0.0,
     ack: Annotated[bool, opt("Ack the messages after printing them, or leave them leased.", "--ack/--no-ack")] = True,
-    lease_seconds: Annotated[int | None, opt("Lease time of the messages.")] = None,
+    lease_seconds: Annotated[
+        int | None, opt("Seconds until leased messages are delivered again; by default the queue's lease time.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Pop messages from a queue and print them, one per line.
@@ -94,9 +96,15 @@ async def ack(
         str | None, arg("PARTITION_ID", "Partition id, as `fairlane pop --json` prints it.")
     ] = None,
     ids: Annotated[tuple[str, ...], arg("ID", "transactionIds of the messages.")] = (),
-    status: Annotated[AckStatus, opt("Result of the messages.", "--status")] = "completed",
+    status: Annotated[
+        AckStatus,
+        opt(
+            "What to report: completed (or success), failed, retry without a failed attempt, or dlq for a dead letter.",
+            "--status",
+        ),
+    ] = "completed",
     error: Annotated[str | None, opt("Error text of failed messages.", "--error")] = None,
-    lease: Annotated[str | None, opt("Id of their lease.", "--lease", "-l")] = None,
+    lease: Annotated[str | None, opt("Lease id, as `fairlane pop --json` prints it.", "--lease", "-l")] = None,
     group: Annotated[str, opt("Consumer group of the pop.", "--group", "-g", show_default=False)] = QUEUE_MODE,
 ) -> Output:
     """Ack messages that a pop left leased.

@@ -140,7 +140,7 @@ async def show(
 
 @client_command(app, "export")
 async def export_app(client: Client, name: Annotated[str, arg("APP", "Name of the app.")]) -> Output:
-    """Print a spec of an app's queues as they are now, including changes made outside of specs."""
+    """Print a spec of the queues of an app as they are now, including changes made outside of specs."""
     document = await client.specs.export(name)
     return Output(document, lambda: sys.stdout.write(export_text(msgspec.convert(document, ir.Spec))))
 
@@ -152,7 +152,7 @@ def try_message(
     message: Annotated[str, arg("JSON", "A message; - for standard input.")],
     json: AlwaysJson = False,
 ) -> None:
-    """Show the partition of a message, and the command with its input."""
+    """Show the partition and the command that a spec gives a message, without a broker."""
     spec = compiled(file)
     if queue not in spec.queues:
         raise InvalidRequest(f"there is no queue `{queue}` in {file}; {suggestion(queue, spec.queues)}")

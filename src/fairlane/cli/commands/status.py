@@ -29,7 +29,7 @@ app = CommandGroup()
 
 @client_command(app)
 async def status(client: Client) -> Output:
-    """Show the broker, its store, rates, queue depth and findings. Exits 1 if a finding is critical.
+    """Show the broker, its store, rates, queue depth and health findings. Exits 1 if a finding is critical.
 
     Values that need the store are unknown while it is unavailable.
     """
@@ -102,9 +102,10 @@ async def top(
     seconds: Annotated[float, opt("Seconds between updates.")] = 1.0,
     json: Annotated[bool, opt("Print JSON once and exit.", "--json")] = False,
 ) -> Output | None:
-    """Watch queues live. Keys p, r, o, d and n sort by pending, rate, oldest, dead letters and name; q quits.
+    """Watch queues live. Press p, r, o, d or n to sort, q to quit.
 
-    Prints them once if the output is not a terminal.
+    The keys sort by pending, rate, oldest, dead letters and name. If the output is not a terminal, prints the queues
+    once.
     """
     if json or not (sys.stdout.isatty() and sys.stdin.isatty()):
         queues = await _listed(client, sort, lines)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PAGE = 500
 POLL_SECONDS = 0.5
 OVERLAP = 5_000_000
-"""Microseconds that each poll looks back: commits of different lanes may become visible out of order."""
+"""Overlap of consecutive polls in microseconds, because commits of different lanes may become visible out of order."""
 
 
 app = CommandGroup()
@@ -42,7 +42,7 @@ async def tail(
 
 
 class _Tail:
-    """Reads a queue and remembers which messages were returned."""
+    """A tail of one queue. Remembers which messages it has returned."""
 
     def __init__(self, client: Client, queue: str, partition: str | None) -> None:
         self._client = client

@@ -70,7 +70,7 @@ async def create(client: Client, name: Name, quota: Limits = ()) -> Output:
 
 @client_command(app)
 async def limit(client: Client, name: Name, quota: Limits = ()) -> Output:
-    """Replace all quotas of a tenant. Without --quota it has none."""
+    """Replace all quotas of a tenant. Without --quota the tenant is left without quotas."""
     limited = await client.tenants.limit(name, _parse_quotas(quota))
     return Output(limited, f"Tenant {name} has {_quotas(limited) or 'no quotas'}.")
 
@@ -82,7 +82,7 @@ async def key(
     key: Annotated[str, arg("KEY", "Name of the key.")],
     role: Annotated[str, opt("Role of the key: admin, read-write or read-only.")] = "admin",
 ) -> Output:
-    """Create a key for a tenant, such as its first, and print the secret. It is not shown again."""
+    """Create a key for a tenant and print the secret. It is not shown again."""
     made = await client.tenants.create_key(name, KeyOptions(name=key, role=role))
     return Output(made, lambda: sys.stdout.write(f"{made.key}\n"))
 

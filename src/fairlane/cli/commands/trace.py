@@ -31,13 +31,17 @@ _MESSAGES = columns_of("created=created_at queue partition status transaction_id
 
 @client_command(app, "list", columns=_NAMES, rows="trace_names", empty="There are no notes.")
 async def list_names(client: Client, limit: Limit = 50) -> Any:
-    """List the names of consumers' notes, the most recent first."""
+    """List the names of trace notes, most recently used first."""
     return await client.traces.names(TraceNameQuery(limit=limit))
 
 
 @client_command(app)
-async def notes(client: Client, name: Annotated[str, arg("NAME", "Name of the notes.")], limit: Limit = 100) -> Output:
-    """List the notes with this name in all queues, oldest first."""
+async def notes(
+    client: Client,
+    name: Annotated[str, arg("NAME", "Name of the notes, as `fairlane trace list` shows it.")],
+    limit: Limit = 100,
+) -> Output:
+    """List the trace notes with a name in all queues, oldest first."""
     found = await client.traces.named(name, NamedTraceQuery(limit=limit))
     return Output(found, lambda: print_rows(_NOTES, found.traces, empty=f"There are no notes named {name}."))
 

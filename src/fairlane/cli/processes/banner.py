@@ -17,7 +17,7 @@ from fairlane.runtime.process import warning_of
 from fairlane.wire.monitoring import Setting
 
 _HARMLESS = frozenset({"host", "port", "dbname", "database", "user", "sslmode", "application_name"})
-"""Options of a PostgreSQL URL that contain no secret. Others may, such as password, sslpassword and passfile."""
+"""Options of a PostgreSQL URL that hold no secret. Other options may, such as password, sslpassword and passfile."""
 
 log = logging.getLogger("fairlane")
 
@@ -99,7 +99,7 @@ def mask_password(url: str) -> str:
 
 
 def tls_of(url: str) -> tuple[str, str]:
-    """Return the sslmode of a PostgreSQL URL and its remote hosts, "" if there are none."""
+    """Return the sslmode of a PostgreSQL URL and its remote hosts, or "" if it has none."""
     if not url.startswith(("postgres://", "postgresql://")):
         return "", ""
     netloc, _, query = url.partition("://")[2].partition("?")

@@ -192,7 +192,7 @@ def main() -> None:
 
 
 def _first_line() -> bytes:
-    """Read the first line of stdin byte by byte, so that the event loop sees the end of stdin."""
+    """Read the first line of stdin byte by byte. A buffered read would hide the end of stdin from the event loop."""
     line = b""
     while not line.endswith(b"\n"):
         part = os.read(0, 1)

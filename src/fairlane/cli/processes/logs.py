@@ -21,9 +21,9 @@ from fairlane.otel import tracing
 REPEAT_SECONDS: Final = 60.0
 KINDS_MAX: Final = 1000
 DRIVERS: Final = ("asyncio", "asyncpg")
-"""Loggers of libraries that log a traceback for every request that a lost connection fails."""
+"""Loggers of libraries that log one traceback for each request on a lost connection."""
 _NUMBER: Final = re.compile(r"(?<![\w-])(?:\d+(?:\.\d+)?|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![\w-])")
-"""A number or an id."""
+"""A number or an id in a log line."""
 
 
 class _TextFormatter(logging.Formatter):
@@ -119,7 +119,7 @@ class SuppressingHandler(logging.StreamHandler[TextIO]):
                 super().emit(last)
 
     def write_counts(self) -> None:
-        """Write how many records were suppressed so far."""
+        """Write the number of records suppressed so far."""
         with self.lock or contextlib.nullcontext():
             self._write_counts(list(self._kinds))
 
@@ -152,7 +152,7 @@ def _one_line(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def log_stopped(log: logging.Logger) -> None:
-    """Write pending counts, then log that the process has stopped."""
+    """Write pending counts of suppressed records, then log that the process has stopped."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, SuppressingHandler):
             handler.write_counts()
@@ -160,7 +160,7 @@ def log_stopped(log: logging.Logger) -> None:
 
 
 def configure_logging(log_format: str, *, worker: int | None = None) -> None:
-    """Log to stderr in this format. Every line names `worker`."""
+    """Log to stderr in this format. Every line contains `worker`."""
     handler = SuppressingHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter(worker) if log_format == "json" else _TextFormatter(worker))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

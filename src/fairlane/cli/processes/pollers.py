@@ -29,7 +29,7 @@ log = logging.getLogger("fairlane.poll")
 
 
 Key = tuple[str, str]
-"""Tenant and poller."""
+"""The key of a running poller: its tenant and its name."""
 
 
 class PollerService(Service):

@@ -63,7 +63,7 @@ def print_message(line: MessageLine, *, json: bool) -> None:
 
 
 def echo(text: str) -> None:
-    """Print a line for people to stderr."""
+    """Print a line to stderr, where it does not mix with the output for programs."""
     sys.stderr.write(f"{text}\n")
 
 
@@ -115,5 +115,5 @@ def printable(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Encode a datetime."""
+    """Encode a datetime for JSON."""
     return value.isoformat()

@@ -38,7 +38,9 @@ def arg(metavar: str | None, help: str, **settings: Any) -> Any:
 
 def opt(help: str, *names: str, **settings: Any) -> Any:
     """Declare an option, named like the parameter by default. "--ack/--no-ack" names both states of a flag."""
-    return ParameterDeclaration(click.Option, names, {"help": help, "show_envvar": True} | settings)
+    return ParameterDeclaration(
+        click.Option, names, {"help": help, "show_envvar": True, "show_default": True} | settings
+    )
 
 
 def parameters_of(function: Callable[..., Any], *, exclude: Iterable[str] = ()) -> list[click.Parameter]:

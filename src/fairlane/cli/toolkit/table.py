@@ -46,7 +46,7 @@ def _char_width(letter: str) -> int:
 
 
 def _fit(widths: list[int], wanted: int) -> None:
-    """Shrink the widest columns until all fit."""
+    """Shrink the widest columns until the table fits."""
     while sum(widths) > wanted and max(widths) > _WIDTH_MIN:
         widest, *others = sorted(set(widths), reverse=True)
         at = [number for number, one in enumerate(widths) if one == widest]

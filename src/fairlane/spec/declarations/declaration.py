@@ -1,4 +1,4 @@
-"""Base class of what an app can declare: settings with their codecs, checks, and the plan's values."""
+"""Base class of everything that an app can declare: settings with their codecs, checks, and values for the plan."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def block(head: str, entries: list[str]) -> str:
 
 
 class SettingCodec(NamedTuple):
-    """How a setting is read and written.
+    """The functions that read and write a setting.
 
-    `read` returns None if the entry is wrong. `write` returns None if this setting does not apply to the value. `at` is
-    the place in the document, if it differs from the setting's name.
+    `read` returns None if the entry is invalid. `write` returns None if the setting does not apply to the value. `at`
+    is the key in the document if it differs from the setting's name.
     """
 
     read: Callable[[SpecFile, Any, Path], Any]
@@ -87,7 +87,7 @@ class Declaration(Generic[Node]):
     """Settings in the order in which they are written."""
     needed: ClassVar[tuple[str, ...]] = ()
     removal_danger: ClassVar[str | None] = None
-    """The danger of removing the declaration: what may be lost, refused or exposed."""
+    """The danger of removing the declaration: messages or data may be lost, refused or exposed."""
 
     def read(self, file: SpecFile, section: tree.Section, path: Path) -> Node:
         """Read a section to its node of the document."""
@@ -123,7 +123,7 @@ class Declaration(Generic[Node]):
 
 
 def read_settings(file: SpecFile, body: tree.Block, settings: Settings, path: Path, *, of: str) -> dict[str, Any]:
-    """Read the entries of a block by name. Leaves out those that are wrong."""
+    """Read the entries of a block by name. Leaves out invalid ones."""
     forms: dict[str, Form] = {
         name: setting.form if isinstance(setting, SettingCodec) else "section" for name, setting in settings.items()
     }

@@ -34,7 +34,7 @@ EVENT = ir.RecordType(
         "record": ir.Scalar(of="json"),
     }
 )
-"""The message that a poller pushes."""
+"""The type of the messages that a poller pushes."""
 
 
 class PollerDeclaration(Declaration[ir.PollerSpec]):

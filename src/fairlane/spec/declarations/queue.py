@@ -32,7 +32,7 @@ DEAD_LETTER = ir.RecordType(
         "attempts": INT,
     }
 )
-"""The message that arrives in the `dead_letter_queue` of another queue."""
+"""The type of the messages that arrive in the `dead_letter_queue` of another queue."""
 
 
 def _option(option: str, setting: SettingCodec) -> SettingCodec:
@@ -102,7 +102,7 @@ class QueueDeclaration(Declaration[ir.QueueSpec]):
             found.mapping((*path, "map_to"), queue.map_to, queue.message_type)
 
     def leaves(self, queue: ir.QueueSpec) -> Leaves:
-        """Return the values that differ from the defaults of a declared queue."""
+        """Return the option values that differ from the defaults of a declared queue."""
         leaves = declaration.type_leaves("message_type", queue.message_type) if queue.message_type else {}
         for section, settings in sections().items():
             for name, option in settings.items():
@@ -119,7 +119,7 @@ class QueueDeclaration(Declaration[ir.QueueSpec]):
 
 
 def sections() -> dict[str, dict[str, str]]:
-    """Return the settings that are options, by section, with the name of the option. "" is the queue itself."""
+    """Return the settings that are options, by section, with the option's name. Section "" is the queue itself."""
     found: dict[str, dict[str, str]] = {"": {}}
     for name, setting in QueueDeclaration.settings.items():
         if not isinstance(setting, SettingCodec):
@@ -164,7 +164,7 @@ def _check_unreachable(found: Diagnostics, path: Path, queue: ir.QueueSpec) -> N
 
 
 def check_flow(found: Diagnostics) -> None:
-    """Check where each queue sends messages and dead letters, and that none of them loops."""
+    """Check where each queue sends messages and dead letters, and report loops."""
     dead: dict[str, str] = {}
     following: dict[str, str] = {}
     for name, queue in found.spec.queues.items():

@@ -21,7 +21,7 @@ from fairlane.spec.types import STRING, compile_validator
 from fairlane.wire.schedules import Missed, ScheduleOptions
 
 TICK = ir.RecordType(fields={"schedule": STRING, "tick": ir.Scalar(of="time")})
-"""The message of a schedule without data."""
+"""The type of the message that a schedule without data pushes."""
 
 
 def _read_data(file: SpecFile, setting: tree.Assignment, path: Path) -> Any:

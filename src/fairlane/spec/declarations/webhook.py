@@ -26,7 +26,7 @@ HOOK_MESSAGE = ir.RecordType(
         "received_at": ir.Scalar(of="time"),
     }
 )
-"""The message that a webhook pushes to its queue."""
+"""The type of the messages that a webhook pushes to its queue."""
 
 DAY_SECONDS = 86_400
 PRESETS = ("github", "pagerduty", "shopify", "slack", "standard_webhooks", "stripe")
@@ -160,7 +160,7 @@ def _check_queue(found: Diagnostics, path: Path, hook: ir.WebhookSpec) -> None:
 
 
 def _scope(spec: ir.Spec, hook: ir.WebhookSpec) -> ir.RecordType:
-    """Return the type that a webhook's expressions see: its message, with the type that the queue declares."""
+    """Return the type of a webhook's message, with the type that its queue declares, to check expressions against."""
     queue = spec.queues.get(hook.queue or "")
     if queue is None or queue.message_type is None:
         return HOOK_MESSAGE

@@ -59,7 +59,10 @@ def compile_expression(text: str) -> Evaluate:
 
 
 def compile_mapping(mapping: ir.Mapping) -> Callable[[Message], dict[str, Any]]:
-    """Return a function from a message to the input of its command. It raises like a compiled expression."""
+    """Return a function that computes the input of a command from a message.
+
+    It raises the errors of a compiled expression.
+    """
     parts = [(name, _compile(text)) for name, text in mapping.fields.items()]
 
     def mapped(message: Message) -> dict[str, Any]:
@@ -119,7 +122,7 @@ class _Compiler:
         self.faults: list[Fault] = []
 
     def _fault(self, node: tree.SyntaxNode, message: str, hint: str | None = None) -> ir.Type:
-        """Record a fault and return `json`, so that the fault causes no further ones."""
+        """Record a fault and return the type `json`, so that one fault causes no further ones."""
         self.faults.append(Fault(node, message, hint or None))
         return JSON
 
@@ -252,7 +255,7 @@ class _Compiler:
         return _Typed(gives, lambda message: call(*[part(message) for part in parts]))
 
     def _has(self, node: tree.Function) -> _Typed:
-        """Compile `has`: the last member of a path may be missing, but not the members before it."""
+        """Compile `has`: only the last member of a path may be missing."""
         if len(node.arguments) != 1 or not isinstance(member := node.arguments[0], tree.Member):
             self._fault(node, "`has` needs the member of something: `has(payload.title)`")
             return _Typed(BOOL, _never)
@@ -370,7 +373,7 @@ def _each(node: tree.Function, name: str, over: Evaluate, part: Evaluate) -> Eva
             yield item, scope
 
     def decide(message: Message) -> bool:
-        """Combine all results like `||` or `&&`: an error does not matter if another result decides."""
+        """Combine all results with `||` or `&&`. An error does not matter if another result decides."""
         failed: Exception | None = None
         for _, scope in each(message):
             try:

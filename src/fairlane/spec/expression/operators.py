@@ -59,7 +59,7 @@ def used_budget() -> int:
 
 
 def size_of(value: Any) -> int:
-    """Return the cost of copying or comparing a value, without the content of its items."""
+    """Return the cost of copying or comparing a value, not counting the contents of its items."""
     return len(value) if type(value) is str else ITEM * len(value) if isinstance(value, list | dict) else 1
 
 
@@ -159,7 +159,7 @@ def _remainder(left: Any, right: Any) -> Any:
 
 
 def contains(item: Any, container: Any) -> bool:
-    """Return `item in container`: an item of a list, or a key of a map."""
+    """Return `item in container`. The container is a list with items, or a map with keys."""
     if isinstance(container, list):
         spend(size_of(container))
         return any(equal(item, each) for each in container)
@@ -280,7 +280,7 @@ def _on_text(name: str, act: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _ascii(text: str, change: Callable[[str], str]) -> str:
-    """Change ASCII letters only."""
+    """Change the case of ASCII letters only."""
     if text.isascii():
         return change(text)
     return "".join(change(letter) if letter.isascii() else letter for letter in text)

@@ -45,7 +45,7 @@ class _Formatter:
         self._next = 0
         self.lines: list[str] = []
         self._end = 0
-        """The end of the last printed item in the source, to detect blank lines."""
+        """End offset of the last printed item in the source, to detect blank lines."""
 
     def items(self, items: Sequence[Item], *, indent: int, until: int) -> None:
         for number, item in enumerate(items):

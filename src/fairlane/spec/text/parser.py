@@ -131,7 +131,7 @@ def _unclosed(text: str) -> str | None:
 
 
 def _missing(expected: set[str] | None) -> str:
-    """Return what was expected, if the list is short enough to help."""
+    """Return a list of what the grammar expected, if that list is short enough to help."""
     readable = sorted(_READABLE[name] for name in expected or () if name in _READABLE)
     return f"; expected {' or '.join(readable)}" if 0 < len(readable) <= 4 else ""
 

@@ -10,7 +10,7 @@ import msgspec
 class SyntaxNode(msgspec.Struct, frozen=True, kw_only=True):
     start: int
     end: int
-    """The node covers the text from `start` to `end`."""
+    """A node of the syntax tree, which covers the text from `start` to `end`."""
     depth: int = 1
     """Depth of nested nodes. The parser limits it, so that walks over a tree never overflow the stack."""
 
@@ -20,7 +20,7 @@ class Word(SyntaxNode, frozen=True, kw_only=True):
 
 
 class Label(SyntaxNode, frozen=True, kw_only=True):
-    """The name of a section. `quoted` is its source text if it was written in quotes."""
+    """A section name. `quoted` is its source text if it was written in quotes."""
 
     text: str
     quoted: str | None = None
@@ -29,9 +29,9 @@ class Label(SyntaxNode, frozen=True, kw_only=True):
 class Literal(SyntaxNode, frozen=True, kw_only=True):
     value: str | int | float | bool | None
     text: str
-    """The source text."""
+    """A literal with its source text."""
     unit: bool = False
-    """True for a duration. `value` is in milliseconds."""
+    """True if the literal is a duration. `value` is then in milliseconds."""
 
 
 class Name(SyntaxNode, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class Index(SyntaxNode, frozen=True, kw_only=True):
 
 
 class Function(SyntaxNode, frozen=True, kw_only=True):
-    """`size(x)`, or with a target `x.startsWith(y)`."""
+    """A call: `size(x)`, or with a target `x.startsWith(y)`."""
 
     name: Word
     target: Expression | None = None
@@ -115,20 +115,20 @@ class Field(SyntaxNode, frozen=True, kw_only=True):
 
 
 class Types(SyntaxNode, frozen=True, kw_only=True):
-    """`message_type { ... }` or `input { ... }`."""
+    """A type block: `message_type { ... }` or `input { ... }`."""
 
     name: Word
     body: RecordTypeNode
 
 
 class Block(SyntaxNode, frozen=True, kw_only=True):
-    """Entries in braces. The braces are part of the node."""
+    """A block of entries in braces. The node includes the braces."""
 
     entries: tuple[Entry, ...]
 
 
 class BlockValue(SyntaxNode, frozen=True, kw_only=True):
-    """`pagerduty { ... }`, or `command Incident.Create { ... }` if `command` is set."""
+    """A value with a block: `pagerduty { ... }`, or `command Incident.Create { ... }` if `command` is set."""
 
     head: Expression | Label
     command: bool
@@ -149,7 +149,7 @@ class HttpTarget(SyntaxNode, frozen=True, kw_only=True):
 
 
 class Header(SyntaxNode, frozen=True, kw_only=True):
-    """The name of a header: `header "X-Webhook-Id"`."""
+    """A reference to a header: `header "X-Webhook-Id"`."""
 
     name: Literal
 
@@ -180,7 +180,10 @@ class File(SyntaxNode, frozen=True, kw_only=True):
 
 
 def keys_of(node: object, *, index: bool = False) -> tuple[str, ...]:
-    """Return the keys of a path such as `a.b.c`, with `index` also of `a["b"]`. Empty for other expressions."""
+    """Return the keys of a path such as `a.b.c`, with `index` also of `a["b"]`.
+
+    Returns nothing for other expressions.
+    """
     match node:
         case Name(name=name):
             return (name,)
