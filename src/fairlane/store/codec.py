@@ -307,7 +307,7 @@ class Codec:
             raise SealError(_NOT_BELIEVED.format("dead letter"))
         return self.open_message(letter.partition, letter.message)
 
-    # Data besides messages that is as sensitive: results, traces, states, effects, operations.
+    # Other data with message contents: results, traces, states, effects, operations.
 
     async def seal(
         self, partition: PartitionId, data: bytes, what: str, *, queue_id: int | None = None, tenant: str | None = None

@@ -58,7 +58,7 @@ class Schema:
 def load(package: str) -> Schema:
     """Return the schema of a dialect, from its files in the order of their names.
 
-    There are no migrations before the first release.
+    `migrations/` is missing until the first release.
     """
     names = sorted(file.name for file in files(package).iterdir() if re.fullmatch(r"schema\w*\.sql", file.name))
     directory = files(package).joinpath("migrations")

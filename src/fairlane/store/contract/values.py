@@ -179,7 +179,7 @@ class PopClaim(msgspec.Struct, frozen=True):
     batch: int
     partitions: int = 1
     wants_due: bool = True
-    """True if the caller wants the time of the next due lane, if there is none now."""
+    """True if the caller wants the time when the next lane is due if no lane is ready."""
 
 
 class PopCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -290,7 +290,7 @@ class AckResult(msgspec.Struct, frozen=True):
     """The result of one lane's ack. `before` and `after` are the positions of the cursor.
 
     `lost`: the lease is not live, and nothing was applied. `repeated`: an ack, nack or release ended this lease before,
-    and everything that the ack finishes is finished. `gone`: there is no such lane. `operations_ahead`: acks of the
+    and everything that the ack finishes is finished. `gone`: the lane does not exist. `operations_ahead`: acks of the
     ordered lane wait as operations, so this one must wait, too. `locked`: the lane is locked for too long, and nothing
     was applied, unlike other acks of the call.
     """
@@ -321,7 +321,7 @@ class Renewal(msgspec.Struct, frozen=True):
 
 
 class Leased(msgspec.Struct, frozen=True):
-    """A leased lane: positions `first` to `upto` - 1, of which those below `committed` are done."""
+    """A leased lane with the positions `first` to `upto` - 1. Those below `committed` are done."""
 
     partition: PartitionId
     first: int
@@ -331,7 +331,7 @@ class Leased(msgspec.Struct, frozen=True):
 
 
 class StoredLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A dead letter as it is stored: `message` is the whole message in its stored form (see `model.segment`)."""
+    """A dead letter in stored form. `message` is the complete stored message (see `model.segment`)."""
 
     partition: PartitionId
     group_id: int

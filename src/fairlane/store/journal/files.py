@@ -49,7 +49,7 @@ class Use:
         return True
 
     def share(self, store: bytes) -> None:
-        """Let other processes of this store use it as well."""
+        """Share the file with other processes of this store."""
         os.pwrite(self._fd, store, 0)
         fcntl.flock(self._fd, fcntl.LOCK_SH)
 

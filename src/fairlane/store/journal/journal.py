@@ -233,7 +233,7 @@ class Journal:
         await self._writer.run(fail)
 
     async def find(self, id: UUID) -> Entry | None:
-        """Return the pending or failed entry of an operation. None if there is none."""
+        """Return the pending or failed entry of an operation, or None."""
         found = await self._writer.run(lambda db, _: rows(db, SQL["find"], id.bytes))
         return _entry(found[0]) if found else None
 
@@ -246,7 +246,7 @@ class Journal:
         return [_entry(row) for row in found]
 
     async def retry(self, id: UUID) -> bool:
-        """Retry a failed operation, at the end of its backlog. Returns False if there is none."""
+        """Retry a failed operation, at the end of its backlog. Returns False if it does not exist."""
 
         def retry(db: apsw.Connection, now: int) -> bool:
             found = rows(db, SQL["take_failed"], id.bytes)
@@ -256,7 +256,7 @@ class Journal:
         return await self._writer.run(retry)
 
     async def discard(self, id: UUID) -> bool:
-        """Discard a failed operation for good. Returns False if there is none."""
+        """Discard a failed operation for good. Returns False if it does not exist."""
         return bool(await self._writer.run(lambda db, _: rows(db, SQL["take_failed"], id.bytes)))
 
     async def adopt(self) -> None:

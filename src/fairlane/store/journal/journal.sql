@@ -5,20 +5,20 @@
 -- name: schema
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS entries (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, -- never used again, so that order survives an empty journal
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, -- never reused, so that the order survives an empty journal
     kind TEXT NOT NULL,
     tenant TEXT NOT NULL,
-    name TEXT NOT NULL,                    -- of the queue, or of the group for acks
+    name TEXT NOT NULL,                    -- name of the queue, for acks of the group
     partition TEXT NOT NULL,
     messages INTEGER NOT NULL,
     body BLOB NOT NULL,
     created_at INTEGER NOT NULL,
-    error TEXT,                            -- set when it was given up on
-    id BLOB NOT NULL                       -- of the operation; not unique, as what was adopted twice is there twice
+    error TEXT,                            -- set if the operation failed
+    id BLOB NOT NULL                       -- id of the operation; not unique, because a file may be adopted twice
 ) STRICT;
 CREATE INDEX IF NOT EXISTS entries_by_lane ON entries (kind, tenant, name, partition, seq) WHERE error IS NULL; -- sizes
 CREATE INDEX IF NOT EXISTS entries_id ON entries (id); -- find, page, retry
-CREATE TABLE IF NOT EXISTS backlogs (      -- those with pending entries, and how many
+CREATE TABLE IF NOT EXISTS backlogs (      -- backlogs with pending entries
     kind TEXT NOT NULL,
     tenant TEXT NOT NULL,
     name TEXT NOT NULL,
@@ -29,13 +29,13 @@ CREATE TABLE IF NOT EXISTS backlogs (      -- those with pending entries, and ho
 CREATE TABLE IF NOT EXISTS totals (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     entries INTEGER NOT NULL,              -- pending
-    messages INTEGER NOT NULL,             -- in those
+    messages INTEGER NOT NULL,             -- messages in pending entries
     bytes INTEGER NOT NULL,                -- of all
     failed INTEGER NOT NULL,
     backlogs INTEGER NOT NULL
 ) STRICT;
 INSERT OR IGNORE INTO totals VALUES (1, 0, 0, 0, 0, 0);
-CREATE TABLE IF NOT EXISTS abandoned (     -- backlogs in which a process has work under way that may yet be applied
+CREATE TABLE IF NOT EXISTS abandoned (     -- backlogs with abandoned work of a process that may still be applied
     member INTEGER NOT NULL,
     kind TEXT NOT NULL,
     tenant TEXT NOT NULL,
@@ -83,7 +83,7 @@ FROM json_each(?) l JOIN backlogs b
 SELECT kind, tenant, name, partition, entries FROM backlogs;
 
 -- name: sizes
--- The first entries of each backlog.
+-- Sizes of the first entries of each backlog.
 SELECT l.key, e.seq, length(e.body)
 FROM json_each(?) l JOIN entries e ON e.seq IN (
     SELECT x.seq FROM entries x

@@ -290,7 +290,7 @@ async def open_database(url: str, *, connections: int, statement_cache: bool, cl
 
 
 async def connect(url: str) -> asyncpg.Connection[Any]:
-    """Open a connection besides the pool. Raises StoreUnavailable if that fails."""
+    """Open a connection outside the pool. Raises StoreUnavailable if that fails."""
 
     async def open_one(settings: dict[str, str]) -> asyncpg.Connection[Any]:
         return await asyncpg.connect(

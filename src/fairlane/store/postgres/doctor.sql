@@ -1,4 +1,4 @@
--- Only here: what a doctor asks of a PostgreSQL server before a broker opens it.
+-- Only here: checks of a PostgreSQL server by `fairlane doctor`.
 
 -- name: role
 SELECT has_database_privilege(current_database(), 'CREATE') AS creates,

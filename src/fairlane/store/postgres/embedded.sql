@@ -8,7 +8,7 @@ BEGIN
         CREATE ROLE fairlane LOGIN;
     END IF;
     ALTER DATABASE postgres OWNER TO fairlane;
-    -- Objects that the superuser created here while the broker was one.
+    -- Objects that an earlier version created as the superuser.
     FOR v_object IN
         SELECT format('SCHEMA %I', nspname) AS name FROM pg_namespace WHERE nspname = 'fairlane'
         UNION ALL

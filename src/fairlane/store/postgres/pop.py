@@ -52,7 +52,7 @@ class Floors:
 
     A claim and an ack each leave a dead entry at the old end of the index. PostgreSQL soon skips them, unless a
     transaction stays open elsewhere: then they accumulate, and every scan reads them all. So scans begin at the
-    smallest live entry seen. Full scans are made as often as their extra cost allows: always, if there is none.
+    smallest live entry seen. Full scans are made as often as their extra cost allows.
     """
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ CREATE TABLE fairlane.functions (one boolean PRIMARY KEY DEFAULT true CHECK (one
 -- Tenants, the owners of queues.
 CREATE TABLE fairlane.tenants (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE, quotas jsonb NOT NULL DEFAULT '{}',
-    created_at timestamptz  -- NULL: with the database itself.
+    created_at timestamptz  -- NULL: created with the database.
 );
 INSERT INTO fairlane.tenants (name) VALUES ('default');
 
@@ -20,16 +20,16 @@ INSERT INTO fairlane.tenants (name) VALUES ('default');
 CREATE TABLE fairlane.queues (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant_id bigint NOT NULL, name text NOT NULL, namespace text NOT NULL, task text NOT NULL, options jsonb NOT NULL,
-    depth bigint NOT NULL DEFAULT 0,  -- Messages not yet finished by every group; kept only while options.max_size > 0.
+    depth bigint NOT NULL DEFAULT 0,  -- Messages that some group has not finished. Kept only while options.max_size > 0.
     created_at timestamptz NOT NULL,
-    paused_at timestamptz,  -- Set while an operator keeps it from being read.
+    paused_at timestamptz,  -- Set while it is paused.
     -- `retained` is read by every push; `ruled` finds the queues for a pass of retention.
     retained boolean NOT NULL GENERATED ALWAYS AS (coalesce((options ->> 'retention_enabled')::boolean, false)) STORED,
     ruled boolean NOT NULL GENERATED ALWAYS AS (coalesce((options ->> 'retention_enabled')::boolean, false)
                                                 OR coalesce((options ->> 'dead_letter_retention_seconds')::bigint, 0) > 0) STORED,
-    UNIQUE (tenant_id, name)  -- A queue by its name; those of a tenant.
+    UNIQUE (tenant_id, name)  -- A queue by its name, and all queues of a tenant.
 ) WITH (fillfactor = 50);
-CREATE INDEX queues_ruled ON fairlane.queues (id) WHERE ruled;  -- Retention: the queues with rules.
+CREATE INDEX queues_ruled ON fairlane.queues (id) WHERE ruled;  -- retention: queues with rules.
 -- For acks: true if any queue is limited.
 CREATE INDEX queues_limited ON fairlane.queues (id) WHERE (options ->> 'max_size')::bigint > 0;
 
@@ -37,13 +37,13 @@ CREATE INDEX queues_limited ON fairlane.queues (id) WHERE (options ->> 'max_size
 CREATE TABLE fairlane.groups (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queue_id bigint NOT NULL, name text NOT NULL, mode text NOT NULL, from_at timestamptz,
-    conflation boolean NOT NULL DEFAULT false,  -- Whether it gets of each partition only the newest message.
-    look boolean NOT NULL DEFAULT false,  -- Made by a person's look, and not popped for by a consumer since.
-    counts boolean NOT NULL DEFAULT true,  -- What it has not finished takes a place in a limited queue.
+    conflation boolean NOT NULL DEFAULT false,  -- True to deliver only the newest message of each partition.
+    look boolean NOT NULL DEFAULT false,  -- Created to inspect messages, and not used by a consumer since.
+    counts boolean NOT NULL DEFAULT true,  -- True if its unfinished messages count towards the depth.
     created_at timestamptz NOT NULL,
-    paused_at timestamptz,  -- Set while an operator keeps it from reading.
-    seed_after text COLLATE "C",  -- The name behind which partitions may lack a cursor of this group; NULL when none does.
-    UNIQUE (queue_id, name)  -- A group by its name; those of a queue.
+    paused_at timestamptz,  -- Set while it is paused.
+    seed_after text COLLATE "C",  -- After this name partitions may lack a cursor. NULL: none does.
+    UNIQUE (queue_id, name)  -- A group by its name, and all groups of a queue.
 );
 
 -- Deleted queues whose rows are still being removed.
@@ -68,7 +68,7 @@ CREATE TABLE fairlane.catalogue_changes (version bigint PRIMARY KEY, queue_id bi
 CREATE TABLE fairlane.partitions (
     id bigint GENERATED ALWAYS AS IDENTITY, epoch bigint NOT NULL DEFAULT 0,
     queue_id bigint NOT NULL, name text COLLATE "C" NOT NULL,
-    head bigint NOT NULL DEFAULT 0, start bigint NOT NULL DEFAULT 0,  -- The next position, and the first one that is retained.
+    head bigint NOT NULL DEFAULT 0, start bigint NOT NULL DEFAULT 0,  -- The next position, and the first retained one.
     pushes bigint NOT NULL DEFAULT 0, message_bytes_max int NOT NULL DEFAULT 0,
     -- The latest time inside any UUIDv7 transactionId stored here: a later id cannot be a duplicate.
     newest_id_ms bigint NOT NULL DEFAULT -1,
@@ -82,12 +82,12 @@ CREATE TABLE fairlane.partitions (
     -- A lane that becomes ready counts as if it had waited this much longer: its priority.
     priority_lead interval NOT NULL DEFAULT '0',
     created_at timestamptz NOT NULL, last_at timestamptz NOT NULL,
-    paused_at timestamptz,  -- Set while an operator keeps it from being read.
+    paused_at timestamptz,  -- Set while it is paused.
     PRIMARY KEY (id, epoch)
 ) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 -- A partition by its name, and all partitions of a queue.
 CREATE INDEX partitions_name ON fairlane.partitions (queue_id, name);
-CREATE INDEX partitions_paused ON fairlane.partitions (queue_id) WHERE paused_at IS NOT NULL;  -- pauses: the few that are, of however many.
+CREATE INDEX partitions_paused ON fairlane.partitions (queue_id) WHERE paused_at IS NOT NULL;  -- pauses: paused partitions.
 
 -- Segments of consecutive messages. A segment that fits into a page stays in it: splitting it into chunks of 2 KB costs more than
 -- the rest of a push.
@@ -117,7 +117,7 @@ CREATE TABLE fairlane.deleted_ids (
     transaction_ids uuid[], PRIMARY KEY (partition_id, created_at, first_pos)
 );
 ALTER TABLE fairlane.deleted_ids ALTER keys SET STORAGE EXTERNAL, ALTER message_ids SET STORAGE EXTERNAL, ALTER transaction_ids SET STORAGE EXTERNAL;
-CREATE INDEX deleted_ids_forget ON fairlane.deleted_ids (forget_at);  -- Retention: those whose window has passed.
+CREATE INDEX deleted_ids_forget ON fairlane.deleted_ids (forget_at);  -- retention: ids whose window has passed.
 
 -- Messages that pops skip: deleted ones with group 0, and those that a group finished or dead-lettered ahead of its cursor. Such
 -- a cursor is marked as failing, as with a row of `failures`.
@@ -129,7 +129,7 @@ CREATE TABLE fairlane.skips (
 -- Partitions whose log below `start` is still to be removed.
 CREATE TABLE fairlane.trims (
     partition_id bigint NOT NULL,
-    cleared bigint NOT NULL DEFAULT 0,  -- Of what lies below this position nothing is remembered.
+    cleared bigint NOT NULL DEFAULT 0,  -- The ids of messages below this position are forgotten.
     PRIMARY KEY (partition_id)
 );
 
@@ -140,14 +140,14 @@ CREATE TABLE fairlane.trims (
 CREATE TABLE fairlane.cursors (
     partition_id bigint NOT NULL, group_id bigint NOT NULL, epoch bigint NOT NULL DEFAULT 0,
     committed bigint NOT NULL,  -- Everything below is finished.
-    claimed bigint NOT NULL DEFAULT 0,  -- Unordered queues: positions below were handed out.
+    claimed bigint NOT NULL DEFAULT 0,  -- Unordered queues: positions below were delivered.
     ready_at timestamptz,  -- NULL: nothing to read. Past: may be claimed. Future: leased, or sleeping after a failure.
     lease uuid, lease_start bigint NOT NULL DEFAULT 0, lease_end bigint NOT NULL DEFAULT 0,
-    leased_at timestamptz,  -- When somebody took something of it last.
-    last_lease uuid,  -- The lease that its holder finished last: a repeated ack is told apart from a stale one.
+    leased_at timestamptz,  -- Time of the last delivery.
+    last_lease uuid,  -- The last lease that its holder finished, to tell a repeated ack from a stale one.
     -- After a lost lease, messages below this position are delivered one at a time, to isolate a poison message.
     probe_until bigint NOT NULL DEFAULT 0,
-    failing boolean NOT NULL DEFAULT false,  -- Whether `failures` or `skips` has rows of this lane.
+    failing boolean NOT NULL DEFAULT false,  -- True if `failures` or `skips` has rows of this lane.
     -- The lane was set aside until it is resumed, by an operator or with a message without attempts left.
     parked boolean NOT NULL DEFAULT false,
     dead bigint NOT NULL DEFAULT 0,
@@ -189,7 +189,7 @@ CREATE TABLE fairlane.dead_letters (
     -- When to forward the letter to the queue that its queue names. NULL if it was forwarded, or none is named.
     forward_at timestamptz,
     error text NOT NULL,
-    history jsonb NOT NULL DEFAULT '[]',  -- As that of `failures`.
+    history jsonb NOT NULL DEFAULT '[]',  -- Same format as in `failures`.
     message bytea NOT NULL, PRIMARY KEY (partition_id, group_id, position)
 );
 -- Lists a queue's dead letters, newest failure first.
@@ -209,11 +209,11 @@ CREATE TABLE fairlane.scheduled_segments (
     id uuid NOT NULL,
     partition_id bigint NOT NULL, queue_id bigint NOT NULL, partition_name text COLLATE "C" NOT NULL,
     created_at timestamptz NOT NULL,
-    next_at timestamptz NOT NULL,  -- When its first message is due, or is tried again while its queue is full.
-    last_at timestamptz NOT NULL,  -- When its last message is due.
+    next_at timestamptz NOT NULL,  -- Time when its first message is due, or is retried while its queue is full.
+    last_at timestamptz NOT NULL,  -- Time when its last message is due.
     n int NOT NULL,
-    taken int NOT NULL DEFAULT 0,  -- How many of them, from the first, were appended already.
-    keyed boolean NOT NULL,  -- Whether ids of it are in scheduled_keys.
+    taken int NOT NULL DEFAULT 0,  -- Number of messages that were appended, from the first on.
+    keyed boolean NOT NULL,  -- True if some of its ids are in scheduled_keys.
     PRIMARY KEY (id)
 ) WITH (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 -- due_scheduled: due messages, oldest first.
@@ -265,24 +265,24 @@ CREATE TABLE fairlane.operation_backlogs (
     partition_id bigint NOT NULL, group_id bigint NOT NULL,
     queue_id bigint NOT NULL, tenant text NOT NULL, queue text NOT NULL, partition_name text NOT NULL,
     "group" text NOT NULL, priority int NOT NULL, open int NOT NULL,
-    messages bigint NOT NULL,  -- Of the open operations in all: the places that they hold in their queue.
-    next_sequence bigint NOT NULL,  -- Nothing below is open.
+    messages bigint NOT NULL,  -- Messages of the open operations, which reserve capacity of the queue.
+    next_sequence bigint NOT NULL,  -- Operations below are not open.
     ready_at timestamptz NOT NULL,
-    moved_at timestamptz NOT NULL,  -- When the lane was made, or an operation of it ended last.
+    moved_at timestamptz NOT NULL,  -- Time when the row was created, or an operation last ended.
     claim uuid,
     passing boolean NOT NULL DEFAULT false,  -- Set only inside the transaction that applies the lane's acks.
     PRIMARY KEY (partition_id, group_id)
 ) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 -- claim: ready lanes, by priority, then longest-ready first.
 CREATE INDEX operation_backlogs_ready ON fairlane.operation_backlogs (priority, ready_at);
-CREATE INDEX operation_backlogs_queue ON fairlane.operation_backlogs (queue_id);  -- Counting the depth of a queue anew.
+CREATE INDEX operation_backlogs_queue ON fairlane.operation_backlogs (queue_id);  -- Recounts of a queue's depth.
 
 -- The next check of a partition by retention. Every partition with messages of a queue with rules has a row.
 CREATE TABLE fairlane.expiries (
     partition_id bigint NOT NULL,
     queue_id bigint NOT NULL, due_at timestamptz NOT NULL, PRIMARY KEY (partition_id)
 ) WITH (fillfactor = 70);
-CREATE INDEX expiries_due ON fairlane.expiries (due_at);  -- Retention: the partitions that are due, longest first.
+CREATE INDEX expiries_due ON fairlane.expiries (due_at);  -- retention: due partitions, longest due first.
 
 -- The rules behind the rows of `expiries`. After a change of rules, partitions get new rows in bounded steps: after this name.
 -- NULL when all have one.
@@ -295,14 +295,14 @@ CREATE TABLE fairlane.retention_minutes (
     queue_id bigint NOT NULL, at timestamptz NOT NULL, rule text NOT NULL,
     messages bigint NOT NULL, unread bigint NOT NULL, PRIMARY KEY (queue_id, at, rule)
 );
-CREATE INDEX retention_minutes_at ON fairlane.retention_minutes (at);  -- Forgetting history that is too old.
+CREATE INDEX retention_minutes_at ON fairlane.retention_minutes (at);  -- retention: old history to delete.
 
 -- Deletions by partition and hour. By name, because the partition may be deleted.
 CREATE TABLE fairlane.retention_hours (
     queue_id bigint NOT NULL, partition_name text COLLATE "C" NOT NULL, at timestamptz NOT NULL, rule text NOT NULL,
     messages bigint NOT NULL, unread bigint NOT NULL, PRIMARY KEY (queue_id, partition_name, at, rule)
 );
-CREATE INDEX retention_hours_at ON fairlane.retention_hours (at);  -- Forgetting history that is too old.
+CREATE INDEX retention_hours_at ON fairlane.retention_hours (at);  -- retention: old history to delete.
 
 -- Notes of consumers about a message.
 CREATE TABLE fairlane.traces (
@@ -342,7 +342,7 @@ CREATE TABLE fairlane.stream_state (
     window_end double precision, updated_at timestamptz NOT NULL, value bytea NOT NULL,
     PRIMARY KEY (partition_id, query_id, key)
 ) WITH (fillfactor = 70);
-CREATE INDEX stream_state_query ON fairlane.stream_state (query_id);  -- Dropping all state of a query.
+CREATE INDEX stream_state_query ON fairlane.stream_state (query_id);  -- Deletes all state of a query.
 
 -- Cursors of the groups that count for the depth of a limited queue.
 CREATE VIEW fairlane.counting AS

@@ -34,7 +34,7 @@ CREATE INDEX specs_app ON fairlane.specs (tenant, app, version);  -- in_force an
 -- Queues declared by the specs in force. A queue is always created with these options.
 CREATE TABLE fairlane.declared_queues (
     tenant text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, app text COLLATE "C" NOT NULL, options jsonb NOT NULL,
-    mapped boolean NOT NULL,  -- Whether its messages become commands.
+    mapped boolean NOT NULL,  -- True if its messages become commands.
     PRIMARY KEY (tenant, name)
 );
 
@@ -43,7 +43,7 @@ CREATE TABLE fairlane.effects (
     tenant text COLLATE "C" NOT NULL, partition_id bigint NOT NULL, key text COLLATE "C" NOT NULL,
     value bytea NOT NULL, kept_until timestamptz NOT NULL, PRIMARY KEY (tenant, partition_id, key)
 );
-CREATE INDEX effects_kept_until ON fairlane.effects (kept_until);  -- keep: those whose time is over.
+CREATE INDEX effects_kept_until ON fairlane.effects (kept_until);  -- keep: expired effects.
 
 -- Workers with their latest report.
 CREATE TABLE fairlane.workers (
@@ -55,7 +55,7 @@ CREATE TABLE fairlane.workers (
 CREATE TABLE fairlane.data_keys (
     id bytea PRIMARY KEY, queue_id bigint NOT NULL, kek text NOT NULL, wrapped bytea NOT NULL, created_at timestamptz NOT NULL
 );
-CREATE INDEX data_keys_queue ON fairlane.data_keys (queue_id);  -- All keys of a queue: for a replay, and to delete them with it.
+CREATE INDEX data_keys_queue ON fairlane.data_keys (queue_id);  -- All keys of a queue, to replay into it or delete it.
 
 -- API keys. Only the SHA-256 of a secret is stored.
 CREATE TABLE fairlane.api_keys (
@@ -63,14 +63,14 @@ CREATE TABLE fairlane.api_keys (
     hash bytea NOT NULL, old_hash bytea, old_until timestamptz,
     created_at timestamptz NOT NULL, created_by text NOT NULL, expires_at timestamptz, used_at timestamptz, revoked_at timestamptz
 );
-CREATE UNIQUE INDEX api_keys_name ON fairlane.api_keys (tenant, name) WHERE revoked_at IS NULL;  -- A name is free again when its key is revoked.
+CREATE UNIQUE INDEX api_keys_name ON fairlane.api_keys (tenant, name) WHERE revoked_at IS NULL;  -- The name of a revoked key can be used again.
 
 -- Login sessions. `hash` is the hash of the id in the cookie, `key_hash` of the key used to log in.
 CREATE TABLE fairlane.sessions (
     hash bytea PRIMARY KEY, tenant text NOT NULL, owner text NOT NULL, key_hash bytea, caller text,
     created_at timestamptz NOT NULL, expires_at timestamptz NOT NULL
 );
-CREATE INDEX sessions_owner ON fairlane.sessions (tenant, owner, created_at);  -- The oldest of an owner, which ends when there are too many.
+CREATE INDEX sessions_owner ON fairlane.sessions (tenant, owner, created_at);  -- The oldest sessions of an owner.
 
 -- The audit log. Entries never change, and only the oldest are deleted. `hash` covers the entry and the hash of the previous one,
 -- which is `previous`.
@@ -78,7 +78,7 @@ CREATE TABLE fairlane.audit_entries (
     number bigint PRIMARY KEY, at timestamptz NOT NULL, tenant text NOT NULL, caller text NOT NULL, action text NOT NULL,
     target text NOT NULL, outcome text NOT NULL, source text NOT NULL, began bigint, hash bytea NOT NULL, previous bytea NOT NULL
 );
-CREATE UNIQUE INDEX audit_entries_began ON fairlane.audit_entries (began) WHERE began IS NOT NULL;  -- The end of an action, and the entry that it began with.
+CREATE UNIQUE INDEX audit_entries_began ON fairlane.audit_entries (began) WHERE began IS NOT NULL;  -- The entry that ended an action, by the entry that began it.
 -- The last entry, the only row, so that entries removed from the end are noticed. It is locked to add entries.
 CREATE TABLE fairlane.audit_head (one boolean PRIMARY KEY DEFAULT true CHECK (one), number bigint NOT NULL, hash bytea NOT NULL);
 INSERT INTO fairlane.audit_head (number, hash) VALUES (0, '');
@@ -86,7 +86,7 @@ INSERT INTO fairlane.audit_head (number, hash) VALUES (0, '');
 -- Flags that operators set for all brokers.
 CREATE TABLE fairlane.flags (name text PRIMARY KEY, enabled boolean NOT NULL, changed_at timestamptz NOT NULL);
 
--- Work that one broker at a time does for all. A token identifies one term of leadership, and is never reused.
+-- Leaders of services that run on one broker at a time. A token identifies one term of leadership, and is never reused.
 CREATE TABLE fairlane.leadership (
     name text PRIMARY KEY, token bigint NOT NULL, leads_until timestamptz NOT NULL, rests_until timestamptz NOT NULL
 );

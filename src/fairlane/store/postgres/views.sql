@@ -26,7 +26,7 @@ WHERE s.first_pos + e.ord > p.start
   AND NOT EXISTS (SELECT 1 FROM fairlane.skips x WHERE x.partition_id = s.partition_id
                   AND x.position = s.first_pos + e.ord - 1 AND x.group_id = 0);
 
--- Every partition as each group sees it. `lag`: unfinished messages of the group, of which consumers hold `leased` now.
+-- Every partition as each group sees it. `lag`: unfinished messages of the group. `leased`: those that consumers hold now.
 -- `position`: everything below is finished. `oldest_at`: push time of the message there.
 CREATE VIEW fairlane.lanes AS
 SELECT t.name AS tenant, q.name AS queue, g.name AS "group", p.name AS partition,

@@ -124,7 +124,7 @@ class _LaneAcking(msgspec.Struct):
             advance(self.db, lane, spans[0][1], self.options)
         ahead = self._finish_ahead(spans)
         if nack is not None and nack.position > lane.committed:
-            # Messages that were finished ahead of the cursor are no longer open before the failed one.
+            # Pass messages that are finished ahead of the cursor and before the failed one.
             step_over(self.db, lane, self.options)
         dead = self._nack(nack) if nack is not None else False
         if lane.failing:

@@ -110,7 +110,7 @@ def advance(db: apsw.Connection, lane: LaneRow, upto: int, options: QueueOptions
 
 
 def next_skip(db: apsw.Connection, lane: LaneRow, position: int) -> int | None:
-    """Return the first position from `position` on that this lane skips. None if there is none."""
+    """Return the first position from `position` on that this lane skips, or None."""
     found: int | None = (
         value(db, SQL["next_skip"], lane.partition_id, position, lane.group_id) if lane.failing else None
     )

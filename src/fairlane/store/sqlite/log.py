@@ -128,7 +128,7 @@ def unpack_keys(packed: bytes) -> tuple[int, ...]:
 
 
 def first_at_or_after(db: apsw.Connection, partition_id: int, start: int, head: int, at: int) -> int:
-    """Return the position of the first message created at or after `at`. `head` if there is none.
+    """Return the position of the first message created at or after `at`, or `head`.
 
     Creation times never decrease along the log, so this is a binary search: a scan would read every row.
     """

@@ -66,7 +66,7 @@ class ScheduledMessages(scheduled.ScheduledMessages):
 def change(
     db: apsw.Connection, partition_id: int, id: bytes, keys: Sequence[int], id_ms: int, *, move: bool, at: int
 ) -> int | None:
-    """Reschedule a message for `at`, or cancel it. Returns `at`, or None if there is no such message."""
+    """Reschedule a message for `at`, or cancel it. Returns `at`, or None if the message is not scheduled."""
     found = _entry_of(db, partition_id, keys, id_ms, msgspec.json.decode(id))
     if found is None:
         return None

@@ -12,7 +12,7 @@ create table meta (key text primary key, value integer not null) without rowid, 
 -- Tenants, the owners of queues.
 create table tenants (
     id integer primary key autoincrement, name text not null unique, quotas text not null default '{}',
-    created_at integer  -- null: with the database itself.
+    created_at integer  -- Null: created with the database.
 ) strict;
 insert into tenants (name) values ('default');
 
@@ -20,23 +20,23 @@ insert into tenants (name) values ('default');
 create table queues (
     id integer primary key autoincrement,
     tenant_id integer not null, name text not null, namespace text not null, task text not null, options text not null,
-    depth integer not null default 0,  -- Messages not yet finished by every group; kept only while options.max_size > 0.
+    depth integer not null default 0,  -- Messages that some group has not finished. Kept only while options.max_size > 0.
     created_at integer not null,
-    paused_at integer,  -- Set while an operator keeps it from being read.
-    unique (tenant_id, name)  -- A queue by its name; those of a tenant.
+    paused_at integer,  -- Set while it is paused.
+    unique (tenant_id, name)  -- A queue by its name, and all queues of a tenant.
 ) strict;
 
 -- Consumer groups. Each reads all messages of its queue.
 create table groups (
     id integer primary key autoincrement,
     queue_id integer not null, name text not null, mode text not null, from_at integer,
-    conflation integer not null default 0,  -- Whether it gets of each partition only the newest message.
-    look integer not null default 0,  -- Made by a person's look, and not popped for by a consumer since.
-    counts integer not null default 1,  -- What it has not finished takes a place in a limited queue.
+    conflation integer not null default 0,  -- True to deliver only the newest message of each partition.
+    look integer not null default 0,  -- Created to inspect messages, and not used by a consumer since.
+    counts integer not null default 1,  -- True if its unfinished messages count towards the depth.
     created_at integer not null,
-    paused_at integer,  -- Set while an operator keeps it from reading.
+    paused_at integer,  -- Set while it is paused.
     seed_after integer,  -- The id behind which partitions may lack a cursor of this group; null when none does.
-    unique (queue_id, name)  -- A group by its name; those of a queue.
+    unique (queue_id, name)  -- A group by its name, and all groups of a queue.
 ) strict;
 
 -- Deleted queues whose rows are still being removed.
@@ -51,7 +51,7 @@ create table catalogue_changes (version integer primary key autoincrement, queue
 create table partitions (
     id integer primary key autoincrement,
     queue_id integer not null, name text not null,
-    head integer not null default 0, start integer not null default 0,  -- The next position, and the first one that is retained.
+    head integer not null default 0, start integer not null default 0,  -- The next position, and the first retained one.
     -- The latest time inside any UUIDv7 transactionId stored here: a later id cannot be a duplicate.
     newest_id_at integer not null default 0,
     -- The latest time of an id that was ahead of the clock, and is therefore in message_keys.
@@ -64,11 +64,11 @@ create table partitions (
     -- A lane that becomes ready counts as if it had waited this much longer, in microseconds: its priority.
     priority_lead integer not null default 0,
     created_at integer not null, last_at integer not null default 0,
-    paused_at integer,  -- Set while an operator keeps it from being read.
+    paused_at integer,  -- Set while it is paused.
     unique (queue_id, name)  -- A partition by its name.
 ) strict;
 create index partitions_queue on partitions (queue_id);  -- Seeding a group and purging a queue: partitions by id, in bounded steps.
-create index partitions_paused on partitions (queue_id) where paused_at is not null;  -- pauses: the few that are, of however many.
+create index partitions_paused on partitions (queue_id) where paused_at is not null;  -- pauses: paused partitions.
 
 -- Segments of consecutive messages. A rowid table, so that new rows of all partitions go to the same last pages.
 create table segments (
@@ -91,7 +91,7 @@ create table deleted_ids (
     transaction_ids blob,  -- Null: the same as the messages', as where the broker made them. Zeros where message_keys has the id.
     primary key (partition_id, created_at, first_pos)
 ) strict;
-create index deleted_ids_forget on deleted_ids (forget_at);  -- Retention: those whose window has passed.
+create index deleted_ids_forget on deleted_ids (forget_at);  -- retention: ids whose window has passed.
 
 -- Messages that pops skip: deleted ones with group 0, and those that a group finished or dead-lettered ahead of its cursor. Such
 -- a cursor is marked as failing, as with a row of `failures`.
@@ -103,7 +103,7 @@ create table skips (
 -- Partitions whose log below `start` is still to be removed.
 create table trims (
     partition_id integer primary key,
-    cleared integer not null default 0  -- Of what lies below this position nothing is remembered.
+    cleared integer not null default 0  -- The ids of messages below this position are forgotten.
 ) strict;
 
 -- Lanes: a partition as one group sees it.
@@ -112,14 +112,14 @@ create table trims (
 create table cursors (
     partition_id integer not null, group_id integer not null,
     committed integer not null,  -- Everything below is finished.
-    claimed integer not null default 0,  -- Unordered queues: positions below were handed out.
+    claimed integer not null default 0,  -- Unordered queues: positions below were delivered.
     ready_at integer,  -- Null: nothing to read. Past: may be claimed. Future: leased, or sleeping after a failure.
     lease blob, lease_start integer, lease_end integer,
-    leased_at integer,  -- When somebody took something of it last.
-    last_lease blob,  -- The lease that its holder finished last: a repeated ack is told apart from a stale one.
+    leased_at integer,  -- Time of the last delivery.
+    last_lease blob,  -- The last lease that its holder finished, to tell a repeated ack from a stale one.
     -- After a lost lease, messages below this position are delivered one at a time, to isolate a poison message.
     probe_until integer not null default 0,
-    failing integer not null default 0,  -- Whether `failures` or `skips` has rows of this lane.
+    failing integer not null default 0,  -- True if `failures` or `skips` has rows of this lane.
     -- The lane was set aside until it is resumed, by an operator or with a message without attempts left.
     parked integer not null default 0,
     dead integer not null default 0,
@@ -160,7 +160,7 @@ create table dead_letters (
     -- When to forward the letter to the queue that its queue names. Null if it was forwarded, or none is named.
     forward_at integer,
     error text not null,
-    history text not null default '[]',  -- As that of `failures`.
+    history text not null default '[]',  -- Same format as in `failures`.
     message blob not null, primary key (partition_id, group_id, position)
 ) strict;
 -- Lists, replays and purges the dead letters of a queue by time.
@@ -178,13 +178,13 @@ create table results (
 create table scheduled_segments (
     id integer primary key,
     partition_id integer not null, queue_id integer not null, partition_name text not null, created_at integer not null,
-    next_at integer not null,  -- When its first message is due, or is tried again while its queue is full.
-    last_at integer not null,  -- When its last message is due.
+    next_at integer not null,  -- Time when its first message is due, or is retried while its queue is full.
+    last_at integer not null,  -- Time when its last message is due.
     n integer not null,
-    taken integer not null,  -- How many of them, from the first, were appended already.
-    keyed integer not null  -- Whether ids of it are in `scheduled_keys`.
+    taken integer not null,  -- Number of messages that were appended, from the first on.
+    keyed integer not null  -- True if some of its ids are in `scheduled_keys`.
 ) strict;
-create index scheduled_segments_due on scheduled_segments (next_at, id);  -- due: what is due, oldest first.
+create index scheduled_segments_due on scheduled_segments (next_at, id);  -- due: due messages, oldest first.
 -- segments_of_time: a message by its id, which contains the time of scheduling; purging a partition.
 create index scheduled_segments_partition on scheduled_segments (partition_id, created_at);
 
@@ -227,19 +227,19 @@ create table operation_backlogs (
     partition_id integer not null, group_id integer not null,
     queue_id integer not null, tenant text not null, queue text not null, partition_name text not null,
     "group" text not null, priority integer not null, open integer not null,
-    messages integer not null,  -- Of the open operations in all: the places that they hold in their queue.
-    next_sequence integer not null,  -- Nothing below is open.
+    messages integer not null,  -- Messages of the open operations, which reserve capacity of the queue.
+    next_sequence integer not null,  -- Operations below are not open.
     ready_at integer not null,
-    moved_at integer not null,  -- When the lane was made, or an operation of it ended last.
+    moved_at integer not null,  -- Time when the row was created, or an operation last ended.
     claim blob, primary key (partition_id, group_id)
 ) without rowid, strict;
 -- claim: ready lanes, by priority, then longest-ready first.
 create index operation_backlogs_ready on operation_backlogs (priority, ready_at);
-create index operation_backlogs_queue on operation_backlogs (queue_id);  -- Counting the depth of a queue anew.
+create index operation_backlogs_queue on operation_backlogs (queue_id);  -- Recounts of a queue's depth.
 
 -- The next check of a partition by retention. Every partition with messages of a queue with rules has a row.
 create table expiries (partition_id integer primary key, due_at integer not null) strict;
-create index expiries_due on expiries (due_at);  -- Retention: the partitions that are due, longest first.
+create index expiries_due on expiries (due_at);  -- retention: due partitions, longest due first.
 
 -- The rules behind the rows of `expiries`. After a change of rules, partitions get new rows in bounded steps: from this id on.
 -- Null when all have one.
@@ -250,14 +250,14 @@ create table retention_minutes (
     queue_id integer not null, at integer not null, rule text not null,
     messages integer not null, unread integer not null, primary key (queue_id, at, rule)
 ) without rowid, strict;
-create index retention_minutes_at on retention_minutes (at);  -- Forgetting history that is too old.
+create index retention_minutes_at on retention_minutes (at);  -- retention: old history to delete.
 
 -- Deletions by partition and hour. By name, because the partition may be deleted.
 create table retention_hours (
     queue_id integer not null, partition_name text not null, at integer not null, rule text not null,
     messages integer not null, unread integer not null, primary key (queue_id, partition_name, at, rule)
 ) without rowid, strict;
-create index retention_hours_at on retention_hours (at);  -- Forgetting history that is too old.
+create index retention_hours_at on retention_hours (at);  -- retention: old history to delete.
 
 -- Notes of consumers about a message.
 create table traces (
@@ -279,7 +279,7 @@ create table traced (
     trace_id text not null, partition_id integer not null, position integer not null,
     primary key (trace_id, partition_id, position)
 ) without rowid, strict;
-create index traced_position on traced (partition_id, position);  -- Forgets the messages of a partition that are gone.
+create index traced_position on traced (partition_id, position);  -- trim: rows of deleted messages of a partition.
 
 -- Registered streams.
 create table stream_queries (
@@ -294,7 +294,7 @@ create table stream_state (
     partition_id integer not null, query_id blob not null, key text not null,
     window_end real, updated_at integer not null, value blob not null, primary key (partition_id, query_id, key)
 ) strict;
-create index stream_state_query on stream_state (query_id);  -- Dropping all state of a query.
+create index stream_state_query on stream_state (query_id);  -- Deletes all state of a query.
 
 -- Sources: the progress of reading an API, and its poller.
 create table sources (
@@ -329,7 +329,7 @@ create index specs_app on specs (tenant, app, version);  -- in_force and version
 -- Queues declared by the specs in force. A queue is always created with these options.
 create table declared_queues (
     tenant text not null, name text not null, app text not null, options text not null,
-    mapped integer not null,  -- Whether its messages become commands.
+    mapped integer not null,  -- True if its messages become commands.
     primary key (tenant, name)
 ) without rowid, strict;
 
@@ -338,7 +338,7 @@ create table effects (
     tenant text not null, partition_id integer not null, key text not null,
     value blob not null, kept_until integer not null, primary key (tenant, partition_id, key)
 ) without rowid, strict;
-create index effects_kept_until on effects (kept_until);  -- keep: those whose time is over.
+create index effects_kept_until on effects (kept_until);  -- keep: expired effects.
 
 -- Workers with their latest report.
 create table workers (
@@ -351,7 +351,7 @@ create table data_keys (
     id blob primary key,
     queue_id integer not null, kek text not null, wrapped blob not null, created_at integer not null
 ) without rowid, strict;
-create index data_keys_queue on data_keys (queue_id);  -- All keys of a queue: for a replay, and to delete them with it.
+create index data_keys_queue on data_keys (queue_id);  -- All keys of a queue, to replay into it or delete it.
 
 -- API keys. Only the SHA-256 of a secret is stored.
 create table api_keys (
@@ -359,14 +359,14 @@ create table api_keys (
     hash blob not null, old_hash blob, old_until integer,
     created_at integer not null, created_by text not null, expires_at integer, used_at integer, revoked_at integer
 ) without rowid, strict;
-create unique index api_keys_name on api_keys (tenant, name) where revoked_at is null;  -- A name is free again when its key is revoked.
+create unique index api_keys_name on api_keys (tenant, name) where revoked_at is null;  -- The name of a revoked key can be used again.
 
 -- Login sessions. `hash` is the hash of the id in the cookie, `key_hash` of the key used to log in.
 create table sessions (
     hash blob primary key, tenant text not null, owner text not null, key_hash blob, caller text,
     created_at integer not null, expires_at integer not null
 ) without rowid, strict;
-create index sessions_owner on sessions (tenant, owner, created_at);  -- The oldest of an owner, which ends when there are too many.
+create index sessions_owner on sessions (tenant, owner, created_at);  -- The oldest sessions of an owner.
 
 -- The audit log. Entries never change, and only the oldest are deleted. `hash` covers the entry and the hash of the previous one,
 -- which is `previous`.
@@ -374,7 +374,7 @@ create table audit_entries (
     number integer primary key, at integer not null, tenant text not null, caller text not null, action text not null,
     target text not null, outcome text not null, source text not null, began integer, hash blob not null, previous blob not null
 ) strict;
-create unique index audit_entries_began on audit_entries (began) where began is not null;  -- The end of an action, and the entry that it began with.
+create unique index audit_entries_began on audit_entries (began) where began is not null;  -- The entry that ended an action, by the entry that began it.
 -- The last entry, the only row, so that entries removed from the end are noticed.
 create table audit_head (one integer primary key check (one), number integer not null, hash blob not null) strict;
 insert into audit_head (one, number, hash) values (1, 0, x'');
@@ -382,7 +382,7 @@ insert into audit_head (one, number, hash) values (1, 0, x'');
 -- Flags that operators set for all brokers.
 create table flags (name text primary key, enabled integer not null, changed_at integer not null) without rowid, strict;
 
--- Work that one task at a time does for all. A token identifies one term of leadership, and is never reused.
+-- Leaders of services that run once. A token identifies one term of leadership, and is never reused.
 create table leadership (
     name text primary key,
     token integer not null, leads_until integer not null, rests_until integer not null

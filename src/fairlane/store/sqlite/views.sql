@@ -34,8 +34,8 @@ join tenants t on t.id = q.tenant_id
 where not exists (
     select 1 from skips x where x.partition_id = m.partition_id and x.position = m.position and x.group_id = 0);
 
--- Every partition as each group sees it, with times in microseconds. `lag`: unfinished messages of the group, of which consumers
--- hold `leased` now. `position`: everything below is finished. `oldest_at`: push time of the message there.
+-- Every partition as each group sees it, with times in microseconds. `lag`: unfinished messages of the group. `leased`: those that
+-- consumers hold now. `position`: everything below is finished. `oldest_at`: push time of the message there.
 create view lanes as
 select
     t.name as tenant,

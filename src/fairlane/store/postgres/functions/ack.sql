@@ -18,7 +18,7 @@ CREATE OR REPLACE FUNCTION fairlane.ack(
     p_dead_lane int[],         -- messages to dead-letter: index of the lane, position, error
     p_dead_at bigint[],
     p_dead_error text[],
-    p_ahead_lane int[],        -- ranges behind p_upto
+    p_ahead_lane int[],        -- ranges after p_upto
     p_ahead_first bigint[],
     p_ahead_upto bigint[],
     p_result_lane int[],
@@ -41,11 +41,11 @@ DECLARE
     v_epochs bigint[];
     v_ends bigint[];
     v_from bigint[];
-    v_plain boolean[];         -- as nearly always: a live lease, its messages in their order, and nothing failed
+    v_plain boolean[];         -- the common case: a live lease, messages in order, nothing failed
     v_done boolean[];
     v_changed bigint;
     v_limited bigint[];
-    v_there bigint[];          -- queues that nobody deleted
+    v_there bigint[];          -- queues that exist
     v_stale boolean;
     v_before bigint[] := '{}';
     c record;
@@ -66,7 +66,7 @@ DECLARE
     v_firsts bigint[];
     v_uptos bigint[];
     v_finished bigint[];
-    v_again_lane int[] := '{}';  -- what had been finished ahead: its result stays
+    v_again_lane int[] := '{}';  -- positions finished ahead before, which keep their results
     v_again_at bigint[] := '{}';
 BEGIN
     v_limited := fairlane.limited_queues(p_partitions);
@@ -187,7 +187,7 @@ BEGIN
         v_blocked := false;
         v_sleep := 0;
         IF p_nack[i] > v_upto THEN
-            -- Messages that were finished ahead of the cursor are no longer open before the failed one.
+            -- Pass messages that are finished ahead of the cursor and before the failed one.
             v_upto := fairlane.next_deliverable(c.partition_id, c.group_id, v_upto);
         END IF;
         v_nack := p_nack[i] >= v_upto AND p_nack[i] < v_limit AND p_nack[i] <> ALL (v_finished);

@@ -10,9 +10,9 @@ DECLARE
     v_ttl interval := make_interval(secs => nullif((o ->> 'ttl_seconds')::int, 0));
     v_wait interval := make_interval(secs => nullif((o ->> 'max_wait_seconds')::int, 0));
     v_oldest timestamptz;
-    v_lived bigint := p_first;   -- below, ttl_seconds have passed
-    v_waited bigint := p_first;  -- below, max_wait_seconds have passed
-    v_spared bigint;             -- failed before, and only waited too long
+    v_lived bigint := p_first;   -- messages below are older than ttl_seconds
+    v_waited bigint := p_first;  -- messages below are older than max_wait_seconds
+    v_spared bigint;             -- had failed, so max_wait_seconds does not apply
 BEGIN
     upto := p_first;
     dead := 0;

@@ -69,8 +69,9 @@ BEGIN
     WHERE g.id = w.id AND w.counts <> (w.own OR NOT w.any_own);
 END $$;
 
--- Returns the group of this name; creates it with its first p_limit cursors if it does not exist. A group that was only
--- looked at becomes a consumer's group. Returns no row if the queue is gone, or if no spec in force declares commands for it.
+-- Returns the group of this name, and creates it with its first p_limit cursors if it does not exist. A group that was only used
+-- to inspect messages becomes a consumer's group. Returns no row if the queue is gone, or if no spec in force declares commands
+-- for it.
 CREATE OR REPLACE FUNCTION fairlane.subscribe(
     p_queue bigint, p_name text, p_mode text, p_from timestamptz, p_conflation boolean, p_look boolean, p_limit int, p_now timestamptz
 ) RETURNS TABLE (

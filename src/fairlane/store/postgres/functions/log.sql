@@ -1,6 +1,6 @@
 -- The log of a partition: positions, times, locks, and messages that pops skip.
 
--- The first retained position that was created at or after a time, the head if there is none. created_at never decreases along a
+-- The first retained position that was created at or after a time, or the head. created_at never decreases along a
 -- partition, so a binary search over the primary key needs no index on time.
 CREATE OR REPLACE FUNCTION fairlane.position_at(p_partition bigint, p_at timestamptz) RETURNS bigint
 LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
@@ -133,7 +133,7 @@ LANGUAGE sql STABLE AS $$
                        AND x.position = p_position AND x.group_id = 0);
 $$;
 
--- The first message at or after a position that no pop of the group delivers. NULL if there is none.
+-- The first message at or after a position that no pop of the group delivers, or NULL.
 CREATE OR REPLACE FUNCTION fairlane.next_skip(p_partition bigint, p_group bigint, p_from bigint) RETURNS bigint
 LANGUAGE sql STABLE AS $$
     SELECT x.position FROM fairlane.skips x

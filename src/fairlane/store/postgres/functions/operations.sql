@@ -61,7 +61,7 @@ BEGIN
                 v_capacity[i] := r.capacity;
                 IF p_messages[i] > 0 AND (r.depth + p_messages[i] > r.capacity OR p_partitions[i] = ANY (v_full)) THEN
                     v_state[i] := 'full';
-                    IF p_created[i] IS NOT NULL THEN  -- it was accepted: what follows it in its partition does not overtake it
+                    IF p_created[i] IS NOT NULL THEN  -- accepted earlier, so later operations of its partition must not overtake it
                         v_full := v_full || p_partitions[i];
                     END IF;
                 ELSE

@@ -27,10 +27,10 @@ CREATE OR REPLACE FUNCTION fairlane.pop(
     p_auto_ack boolean,
     p_lease_seconds int,   -- 0: the queue's
     p_partition bigint,    -- 0: any
-    p_from timestamptz,    -- the scan of ready lanes begins here; what lies below is known to be dead index entries
+    p_from timestamptz,    -- start of the scan of ready lanes: index entries below are dead
     p_bytes_max bigint,
-    p_forgiving boolean,   -- a lease that ran out charges nothing
-    p_waits boolean,       -- somebody wants to know when the next lane is due
+    p_forgiving boolean,   -- true to charge nothing for an expired lease
+    p_waits boolean,       -- true if the caller wants `next_at`
     p_now timestamptz
 ) RETURNS TABLE (claim int, partition_id bigint, name text, first bigint, upto bigint, attempts int, lease_ends_at bytea,
                  segment_first bigint, created_at bytea, checksum bigint, ends bytea, body bytea,
@@ -68,13 +68,13 @@ DECLARE
     v_attempts int; v_dead int;
     l_claim int[]; l_token uuid[]; l_partition bigint[]; l_name text[]; l_first bigint[]; l_upto bigint[];  -- lanes taken
     l_attempts int[]; l_probe bigint[]; l_failing boolean[]; l_dead int[]; l_dropped bigint[]; l_epoch bigint[];
-    d_partition bigint[]; d_at timestamptz[]; d_first bigint[]; d_probe bigint[];  -- lanes that may be read later
+    d_partition bigint[]; d_at timestamptz[]; d_first bigint[]; d_probe bigint[];  -- lanes to postpone
     d_failing boolean[]; d_park boolean[]; d_dead int[]; d_dropped bigint[]; d_epoch bigint[];
-    d_empty boolean[];                   -- or have nothing to read, now that we looked
+    d_empty boolean[];                   -- true for lanes that have nothing to read
     v_put_off int := 0;
     v_groups bigint[];
-    v_paused_lanes bigint[];             -- lanes put off because their partition is paused
-    v_drained bigint[];                  -- lanes taken to the end of their log, as we read it
+    v_paused_lanes bigint[];             -- lanes postponed because their partition is paused
+    v_drained bigint[];                  -- lanes taken up to the head that this call read
     v_held bigint[];
     v_moved bigint[];
     v_before bigint;
@@ -226,7 +226,7 @@ BEGIN
             IF c.head <= v_first THEN
                 v_ready_at := t;
                 v_probe := 0;
-                v_failing := true;  -- as far as something still stands in its way
+                v_failing := true;  -- it may still have obstacles ahead
             ELSIF v_by_time OR v_park OR v_ready_at IS NOT NULL OR c.paused_at IS NOT NULL THEN
                 IF v_park OR c.paused_at IS NOT NULL THEN
                     v_ready_at := fairlane.never();
@@ -371,7 +371,7 @@ BEGIN
         WHERE x.partition_id = l.id AND x.first_pos < l.upto
           AND x.first_pos >= (SELECT max(f.first_pos) FROM fairlane.segments f
                               WHERE f.partition_id = l.id AND f.first_pos <= l.first)
-        ORDER BY x.first_pos  -- in here, where the index gives the order: outside, all bodies would be sorted
+        ORDER BY x.first_pos  -- here the index gives the order; outside, all bodies would be sorted
     ) s;
 
     IF p_waits AND v_claim <= cardinality(p_tokens) THEN

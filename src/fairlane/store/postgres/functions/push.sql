@@ -33,7 +33,7 @@ CREATE OR REPLACE FUNCTION fairlane.push(
     p_cut_n int[],
     p_cut_checksum bigint[],
     p_cut_body bytea[],
-    p_message_ids text[],          -- empty unless asked for
+    p_message_ids text[],          -- empty unless texts are needed
     p_transaction_ids text[],
     p_unordered int[],             -- slices whose ids may be known in lanes of other priorities
     p_now timestamptz
@@ -116,7 +116,7 @@ BEGIN
     t := coalesce(p_now, clock_timestamp());
     t_ms := floor(extract(epoch FROM t) * 1000);
     v_at_ms := array_fill(t_ms, ARRAY[cardinality(p_ids)]);
-    IF t < ANY (v_last) THEN  -- the clock stepped back
+    IF t < ANY (v_last) THEN  -- the clock went back
         FOR i IN 1 .. cardinality(p_ids) LOOP
             v_at_ms[i] := greatest(t_ms, floor(extract(epoch FROM v_last[i]) * 1000));
         END LOOP;
@@ -137,7 +137,7 @@ BEGIN
             SELECT s.i::int
             FROM unnest(v_skip, p_id_newest, p_id_oldest, p_given_oldest, p_window, v_newest, v_doubted)
                  WITH ORDINALITY s(skip, newest, oldest, given, seconds, known, doubted, i)
-            WHERE NOT s.skip AND s.newest >= 0 AND s.seconds > 0  -- ids that are no UUIDv7 are looked up all together
+            WHERE NOT s.skip AND s.newest >= 0 AND s.seconds > 0  -- ids other than UUIDv7 are looked up together
               AND ((s.given <> v_none AND (s.given <= s.known OR v_texts)) OR s.oldest <= s.doubted)
             ORDER BY s.i
         LOOP

@@ -15,12 +15,12 @@ BEGIN
     FROM unnest(p_names, p_namespaces, p_tasks) w(name, namespace, task)
     LEFT JOIN LATERAL (SELECT q.id FROM fairlane.queues q WHERE q.tenant_id = v_tenant AND q.name = w.name LIMIT 1) x ON true
     LEFT JOIN fairlane.declared_queues d ON d.tenant = p_tenant AND d.name = w.name
-    WHERE x.id IS NULL AND v_tenant IS NOT NULL ORDER BY w.name  -- in one order, whoever else makes them
+    WHERE x.id IS NULL AND v_tenant IS NOT NULL ORDER BY w.name  -- in one order, so that concurrent calls do not deadlock
     ON CONFLICT (tenant_id, name) DO NOTHING;
     IF FOUND THEN
         INSERT INTO fairlane.groups (queue_id, name, mode, created_at)
         SELECT q.id, '__COMMANDS__', 'all', t FROM fairlane.declared_queues d
-        JOIN fairlane.queues q ON q.tenant_id = v_tenant AND q.name = d.name AND q.created_at = t  -- made above
+        JOIN fairlane.queues q ON q.tenant_id = v_tenant AND q.name = d.name AND q.created_at = t  -- created above
         WHERE d.tenant = p_tenant AND d.name = ANY (p_names) AND d.mapped ON CONFLICT (queue_id, name) DO NOTHING;
     END IF;
     RETURN QUERY

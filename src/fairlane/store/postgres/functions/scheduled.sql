@@ -115,7 +115,7 @@ BEGIN
     FROM unnest(p_segment_ids, p_segment_slice, p_segment_relative, p_segment_first, p_segment_n, p_segment_body)
          b(id, s, relative, f, n, body)
     WHERE NOT v_skip[b.s]
-    ON CONFLICT (id) DO NOTHING;  -- whoever was in doubt waits for the other, and finds its messages kept
+    ON CONFLICT (id) DO NOTHING;  -- a retry waits for the abandoned call, then finds its messages stored
 
     INSERT INTO fairlane.scheduled_segments (id, partition_id, queue_id, partition_name, created_at, next_at, last_at, n, keyed)
     SELECT b.id, p_ids[b.s], p_queues[b.s], p_names[b.s], t,

@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION fairlane.ack_unordered(
     p_partitions bigint[],
     p_groups bigint[],
     p_tokens uuid[],           -- NULL: without a lease
-    p_release boolean[],       -- then give back what the token still holds
+    p_release boolean[],       -- release what the token still holds afterwards
     p_item_lane int[],
     p_verdicts text[],
     p_first bigint[],
@@ -25,16 +25,16 @@ DECLARE
     v_limited bigint[];
     v_freed bigint;
     v_done boolean[] := array_fill(false, ARRAY[cardinality(p_item_lane)]);
-    v_span int[];               -- of each item: items in a row without a gap, under one token, make a span
+    v_span int[];               -- span of each item: adjacent items under one token form a span
     s_lane int[];
     s_first bigint[];
     s_upto bigint[];
-    s_whole boolean[];          -- the span was a whole claim, which is gone now
+    s_whole boolean[];          -- true if the span was a whole claim, which is deleted now
     v_again boolean[] := array_fill(false, ARRAY[cardinality(p_partitions)]);
-    h_partition bigint[];       -- what some tokens still hold
+    h_partition bigint[];       -- claims that some tokens still hold
     h_group bigint[];
     h_token uuid[];
-    f_lane int[] := '{}';       -- ranges that are finished now
+    f_lane int[] := '{}';       -- finished ranges
     f_first bigint[] := '{}';
     f_upto bigint[] := '{}';
     v_took bigint[];
@@ -42,7 +42,7 @@ DECLARE
     v_limit int;
     v_sleep bigint;
     v_lane int;
-    v_partition bigint;         -- whose record `c` is
+    v_partition bigint;         -- partition of the record `c`
     v_group bigint;
     c record;
     r record;

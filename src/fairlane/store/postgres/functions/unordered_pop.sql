@@ -20,19 +20,19 @@ DECLARE
     v_limited boolean := (o ->> 'max_size')::bigint > 0;
     v_retries int := (o ->> 'retry_limit')::int;
     v_ids bigint[] := ARRAY[p_partition];
-    v_again boolean[] := ARRAY[true];   -- whether something of the lane may be due again
+    v_again boolean[] := ARRAY[true];   -- true if the lane may have due redeliveries
     v_seen timestamptz;
     v_claims int := CASE WHEN p_batch[1] = 0 THEN 0 ELSE cardinality(p_tokens) END;
     v_claim int := 1;
     v_batch int := p_batch[1];
     v_left int := p_lanes[1];
     v_bytes bigint := p_bytes_max;
-    v_got boolean := false;      -- holds a lane
+    v_got boolean := false;      -- the claim has a lane
     v_has boolean := false;      -- the claim has messages
-    v_took boolean;              -- from this lane
+    v_took boolean;              -- something was taken from this lane
     v_due boolean;               -- more of this lane may be due again
     v_look int;
-    v_fresh bigint;              -- where what this call takes of this lane begins
+    v_fresh bigint;              -- first new position that this call takes
     v_full boolean;
     v_empty int := 0;
     v_front bigint;
@@ -45,7 +45,7 @@ DECLARE
     v_freed bigint := 0;
     v_lost bigint := 0;
     v_died bigint := 0;
-    f_first bigint[];            -- ranges of this lane that are finished
+    f_first bigint[];            -- finished ranges of this lane
     f_upto bigint[];
     c record;
     p record;
