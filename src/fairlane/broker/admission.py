@@ -188,7 +188,7 @@ class Admission:
         await self.scheduled.stop()
 
     async def stop(self) -> None:
-        """Stop the rest, after the pops."""
+        """Finish all requests except pushes. Call it after the pops have stopped, because pops may release leases."""
         for batcher in (self.acks, self.renewals, self.push_operations, self.ack_operations):
             await batcher.stop()
 

@@ -28,7 +28,7 @@ KEEP_SECONDS: Final = 365 * 24 * 3600
 REFUSALS_MAX: Final = 20
 """Refusals of one caller that are recorded at once, and per minute from then on. All anonymous callers are one."""
 BURSTS: Final = {"refusal": (REFUSALS_MAX, REFUSALS_MAX / 60), "login": (1, 1 / 60), "change": (1_000, 10.0)}
-"""Entries of one caller by their kind: at once, and per second from then on."""
+"""Rate limits of one caller by the kind of entry: the burst, and the entries per second after it."""
 _CALLERS_MAX: Final = 10_000
 _FORGET_SECONDS: Final = 3600.0
 _WAITING_MAX: Final = 10_000
@@ -94,7 +94,7 @@ class AuditLog(Service):
     ) -> None:
         """Add an entry, and wait until it is stored. Entries of callers without a credential are stored later.
 
-        While the store refuses it, it waits. `began` is the number of the entry of the action's start.
+        Waits while the store refuses the entry. `began` is the number of the entry of the action's start.
         """
         entry = _entry(caller, action, target, outcome, source, began)
         if caller is ANYBODY:

@@ -214,7 +214,7 @@ class Broker:
         return outcome
 
     async def push_many(self, items: Sequence[PushItem]) -> list[PushOutcome]:
-        """Store many; one outcome per item. The items of one partition are stored together or refused together."""
+        """Store messages, and return one outcome each. Those of one partition are stored or refused together."""
         special = check_items(items)
         check_payloads(items)
         return await self.push_request(PushRequest(self.tenant, items, special))

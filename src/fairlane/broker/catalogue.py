@@ -59,7 +59,7 @@ class Catalogue:
         """Queues by tenant and group."""
 
     def known(self, wanted: Wanted) -> Found | None:
-        """Return everything that is wanted if it is cached and valid, else None."""
+        """Return the wanted queues and partitions if all of them are cached and valid, else None."""
         found: Found = {}
         now = time.monotonic()
         for (tenant, name), labels in wanted.items():

@@ -65,7 +65,7 @@ class Runner(Protocol):
     """A runner of commands."""
 
     async def run(self, tenant: str, command: str, input: bytes, *, idempotency_key: str) -> bytes:
-        """Return the result as JSON. A repeat with the same key returns the first result."""
+        """Run a command and return its result as JSON. A repeat with the same key returns the first result."""
         ...
 
 

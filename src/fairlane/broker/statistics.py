@@ -121,7 +121,7 @@ class Statistics:
         return sorted(pairs, key=lambda entry: (entry[1].group.name, entry[0].name))
 
     def changed(self, queue_id: int) -> None:
-        """Drop the numbers of a queue that was cleared, or a group of which was moved or deleted."""
+        """Drop the counts of a queue that was cleared, or that has a group that was moved or deleted."""
         self._queues.forget(queue_id)
         self._groups.forget(queue_id)
 

@@ -66,7 +66,7 @@ class HttpApp:
         tokens: Tokens | None = None,
         runner: Runner | None = None,
     ) -> None:
-        """`runner` runs the commands of webhooks; without one they are refused."""
+        """Create the application. `runner` runs the commands of webhooks; without one they are refused."""
         self.broker = broker
         self.runner = runner
         self.settings = list(settings)

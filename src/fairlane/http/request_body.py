@@ -74,7 +74,7 @@ def decode(body: bytes, type: Any, *, default: Any = msgspec.UNSET) -> Any:
 def check_counts(body: bytes, type: Any) -> None:
     """Raise InvalidRequest if a list of the body is too long.
 
-    CountCache is much faster than decoding the elements, which blocks the event loop.
+    Counting is much faster than decoding the elements, which blocks the event loop.
     """
     if body.count(b"{") <= BATCH_ITEMS_MAX or not (most := _longest(type)):
         return

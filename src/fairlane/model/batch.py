@@ -82,7 +82,7 @@ class Batch(Sequence[Message[T]]):
 
     @property
     def messages(self) -> list[Message[T]]:
-        """All messages, decoded on first access. CountCache and acking do not decode them."""
+        """All messages, decoded on first access. Counting and acking do not decode them."""
         if self._messages is None:
             self._messages = (
                 [] if self._decode is None else [one for run in self.runs for one in run.messages(self._decode)]

@@ -103,7 +103,7 @@ class Uuid7:
         digits = f"{now << 16 | 0x7000 | random >> 68:016x}"
         self._ms = now
         self._head = f"{digits[:8]}-{digits[8:12]}-{digits[12:]}-"
-        # The variant bit and 61 random bits. CountCache up never overflows the 62 bits.
+        # The variant bit and 61 random bits. Counting up never overflows the 62 bits.
         self._low = 0x8000_0000_0000_0000 | random & 0x1FFF_FFFF_FFFF_FFFF
 
 

@@ -1,4 +1,4 @@
-"""TraceNotes: notes of consumers on their work, by message and by name."""
+"""Trace notes: notes of consumers on their work, by message and by name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TraceNotes(Resource):
         return self._store.family(StoredTraces)
 
     async def add(self, body: wire.TraceBody) -> str:
-        """Note something of the work on a message; the id of the note."""
+        """Add a note about the work on a message, and return its id. Raises NotFound if there is no such message."""
         if not body.data:
             raise InvalidRequest("data is required")
         data, names = bytes(body.data), body.trace_names or []
@@ -50,7 +50,7 @@ class TraceNotes(Resource):
         return trace.id
 
     async def of_message(self, partition_id: str, transaction_id: str) -> list[wire.TraceEntry]:
-        """Oldest first."""
+        """Return the notes of a message, oldest first."""
         partition, transaction_id = message_at(partition_id, transaction_id)
         if await self._catalogue.partition(self._tenant, partition) is None:
             return []
@@ -68,7 +68,7 @@ class TraceNotes(Resource):
         ]
 
     async def named(self, name: str, query: wire.NamedTraceQuery, caller: Principal = ANYBODY) -> wire.NamedTraceList:
-        """Over all queues, or those that the caller may browse, oldest first."""
+        """Return the notes of a name, oldest first, in all queues or in those that the caller may browse."""
         check_name("traceName", name)
         of = await self._browsable_ids(caller)
         traces = await self._traces.named(self._tenant, name, of=of, limit=query.limit, offset=query.offset)

@@ -48,16 +48,16 @@ class Claim:
         self.parts: deque[deque[Any]] = deque()
         """Parts that no task has taken yet. Messages of a part are handled one after another."""
         self._task_pending = False
-        """A task was created and has not started yet."""
+        """True if a task was created and has not started yet."""
         self._work: Callable[[Claim, deque[Any]], Awaitable[None]]
         self._on_unstarted: OnUnstarted
         self.beat = min(batch.lease_seconds / 8, RENEW_SECONDS_MAX / 2)
-        """Seconds. The lease is renewed after two beats, or after one together with another lease."""
+        """Seconds of a beat. The lease is renewed after two beats, or after one together with another lease."""
         self.renew_at = _NEVER
 
     @property
     def cancelled(self) -> bool:
-        """True once its handlers were cancelled: the lease is lost, or the consumer gave up waiting for them."""
+        """True once its handlers were cancelled, because the lease is lost or the consumer gave up waiting for them."""
         return self._cancelled or (self._owner is not None and self._owner.cancelling() > 0)
 
     def failure(self, error: BaseException) -> BaseException:
@@ -122,7 +122,7 @@ class Claim:
 
 
 class Report(NamedTuple):
-    """Verdicts on messages of a claim: `finished` messages, of which `unstarted` are to be released."""
+    """Verdicts on messages of a claim. `finished` counts its messages, including `unstarted` ones to release."""
 
     claim: Claim
     finished: int

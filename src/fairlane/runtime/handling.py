@@ -48,11 +48,11 @@ class Handling:
     concurrency = 1
     """Maximum number of concurrent handler calls."""
     whole_batches = False
-    """The handler takes all messages of a pop in one call."""
+    """True if the handler takes all messages of a pop in one call."""
     retries_acks = True
-    """Retry acks while the lease may be alive. If False, only the verbs themselves retry."""
+    """True to retry acks while the lease may be alive. If False, only the verbs themselves retry."""
     retries_all_pops = False
-    """Retry pops after every error, not only after retryable ones."""
+    """True to retry pops after every error, not only after retryable ones."""
 
     verb = "handle"
     span_name = ""

@@ -73,7 +73,7 @@ class RateLimit(_Bucket):
     """A token bucket: `per_second` on average, and up to `burst` at once."""
 
     def allows(self, now: float) -> bool:
-        """Take one token at `now`, in seconds. Returns False if there is none."""
+        """Take one token at `now`, in seconds. Returns False if the bucket is empty."""
         self._fill(now)
         if self._available < 1:
             return False

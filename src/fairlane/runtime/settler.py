@@ -91,7 +91,7 @@ class Settler:
                 consumer.lose_lease(claim)
 
     async def _back_off(self, error: FairlaneError, failures: int, claims: list[Claim]) -> bool:
-        """Wait before a retry. Returns False if a retry is no use."""
+        """Wait before a retry. Returns False if a retry is pointless."""
         if not self._consumer.handling.retries_acks or not error.retryable or all(claim.lost for claim in claims):
             return False
         if failures == 1:

@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 async def call_in(executor: Executor, function: Callable[..., T], *arguments: Any) -> T:
-    """Return or raise what `function` does in `executor`. On cancellation a call that runs already goes on."""
+    """Call `function` in `executor`. On cancellation a running call continues."""
     running = executor.submit(function, *arguments)
     await ended(running)
     return running.result()
 
 
 async def ended(running: Future[Any]) -> None:
-    """Wait until a call in another thread has ended, however it did.
+    """Wait until a call in another thread has ended, by a result or an exception.
 
     `asyncio.wrap_future` and `run_in_executor` leave their caller waiting for ever if the call raises StopIteration,
     which an asyncio future refuses to hold. Cancelling this cancels the call if it has not begun.
@@ -44,7 +44,7 @@ def _set_done(future: asyncio.Future[None]) -> None:
 
 
 async def call_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Return or raise what `work` does on another loop, which goes on whatever is raised there.
+    """Run `work` on another loop, which survives any exception of it.
 
     A CancelledError of its own is raised as RuntimeError, because nobody cancelled the caller.
     """

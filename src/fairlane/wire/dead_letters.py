@@ -115,7 +115,7 @@ class DeadLetterErrors(Answer):
     total: int
     """Number of dead letters that were counted."""
     complete: bool
-    """False if there are more errors, or so many dead letters that only the latest of a queue were counted."""
+    """False if there are more errors, or if only the latest dead letters of a queue were counted."""
 
 
 class ReplayedLetter(Answer):

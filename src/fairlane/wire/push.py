@@ -81,6 +81,6 @@ class PushedIds(msgspec.Struct, rename="camel"):
 
 
 class PushRefusal(msgspec.Struct):
-    """A push of which nothing was stored."""
+    """The answer to a push that stored nothing."""
 
     results: list[PushElement] = []

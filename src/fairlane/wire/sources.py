@@ -74,7 +74,7 @@ class SourceDeleted(Answer):
 
 
 class SourceRecord(Body, omit_defaults=True):
-    """A record as it was read.
+    """A record as the poller read it.
 
     Records with the same hash are the same. The part after a `#` names the rule of the hash; hashes of different rules
     cannot be compared.

@@ -60,7 +60,7 @@ class Health(Answer, rename=None):
     store: str
     uptime_seconds: float
     queen: HealthWorker
-    """For clients of Queen."""
+    """Health in the form that clients of Queen read."""
 
 
 class Ready(Answer):

@@ -32,7 +32,7 @@ class TransactionBody(msgspec.Struct, rename="camel", omit_defaults=True, forbid
     isolation: str = "serializable"
     """Weakest acceptable isolation level: `serializable`, `repeatable read` or `read committed`."""
     kv: list[msgspec.Raw] | None = None
-    """Refused, like timers: there is no key-value store, and scheduled messages are not part of a transaction."""
+    """Refused if set, like `timers`. Fairlane has no key-value store, and schedules no messages in transactions."""
     timers: list[msgspec.Raw] | None = None
 
 

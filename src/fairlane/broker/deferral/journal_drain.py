@@ -38,7 +38,7 @@ _BYTES_MIN, _BYTES_MAX = 1024, 4 * 1024 * 1024
 _AHEAD_MAX = 2_000
 """Number of operations in the store above which further entries wait in the journal, where queues take turns."""
 _AHEAD_SECONDS = 1.0
-"""Longest such wait, because some operations may never be applied."""
+"""Longest time that entries wait for fewer operations, because some operations may never be applied."""
 _PAUSE_SECONDS = (0.1, 1.0)
 """First and longest pause of a backlog after a failure, or of all backlogs after a failure of the journal."""
 _FLOOR_SECONDS = 1.0

@@ -42,7 +42,7 @@ class StoreTimeout:
     def __init__(
         self, health: StoreHealth, seconds: float = STORE_TIMEOUT_SECONDS, journal_changed: asyncio.Event | None = None
     ) -> None:
-        """`journal_changed` is set when an abandoned call ends."""
+        """Create the timeout. It sets `journal_changed` when an abandoned call ends."""
         self.seconds = seconds
         self.abandoned: dict[asyncio.Task[Any], frozenset[Backlog]] = {}
         """Abandoned calls, and the backlogs that each may still change. No journal entry of these backlogs is applied

@@ -69,10 +69,10 @@ class StoredStreams(Family):
     async def cycle(
         self, change: StateChange, acks: Sequence[LaneAck], slices: Sequence[Slice]
     ) -> tuple[list[AckResult], list[PushResult]]:
-        """`Messages.transact` with the change of state in the same transaction: all of it, or nothing.
+        """Apply acks and pushes like `Messages.transact`, with the change of state in the same transaction.
 
-        Cycles of one query and partition come one after another. NotFound if the query or the partition is gone,
-        StateMoved if the change is for an idle group and that is not idle, or was not.
+        Cycles of one query and partition come one after another. Raises NotFound if the query or the
+        partition is gone, and StateMoved if the change requires a group to be idle that is not, or has not been.
         """
         where: dict[str, Value] = {"partition_id": change.partition.id}
         where |= {"query_id": change.query_id, "group": change.idle_group}

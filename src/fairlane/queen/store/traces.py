@@ -1,4 +1,4 @@
-"""Traces: what consumers noted of their work, by message and by name."""
+"""Traces: notes of consumers on their work, by message and by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairlane.wire.traces import TraceNameEntry
 
 class StoredTraces(Family):
     async def add(self, trace: Trace) -> bool:
-        """Keep a trace as of now; False if its partition is gone. Adding the same id again changes nothing."""
+        """Store a trace. Returns False if its partition is gone. Adding the same id again is a no-op."""
         data = await self._runner.codec.seal(trace.partition, trace.data, f"trace {trace.id}")
         values: dict[str, Value] = {**msgspec.structs.asdict(trace), "data": data, "names": as_json(trace.names)}
         values |= {"partition_id": trace.partition.id}
@@ -30,7 +30,7 @@ class StoredTraces(Family):
         return await self._runner.transact(work)
 
     async def of_message(self, partition: PartitionId, transaction_id: str, *, limit: int = 1000) -> list[Trace]:
-        """Oldest first."""
+        """Return the traces of a message, oldest first."""
         where = {"partition_id": partition.id, "limit": limit}
         found = await self._runner.read("traces.of_message", transaction_id=transaction_id, **where)
         return [await self._trace(row) for row in found]
@@ -38,7 +38,7 @@ class StoredTraces(Family):
     async def named(
         self, tenant: str, name: str, *, of: Sequence[int] | None = None, limit: int = 100, offset: int = 0
     ) -> list[Trace]:
-        """Oldest first, over all queues, or over those whose ids are given."""
+        """Return the traces of a name, oldest first, in all queues or in those with the ids `of`."""
         found = await self._runner.read(
             "traces.named", tenant=tenant, name=name, queue_ids=of, limit=limit, offset=offset
         )
@@ -51,7 +51,7 @@ class StoredTraces(Family):
     async def names(
         self, tenant: str, *, of: Sequence[int] | None = None, limit: int = 50, offset: int = 0
     ) -> list[TraceNameEntry]:
-        """Latest seen first, counted over all queues, or over those whose ids are given."""
+        """Return names, latest used first, with counts over all queues or over those with the ids `of`."""
         found = await self._runner.read("traces.names", tenant=tenant, queue_ids=of, limit=limit, offset=offset)
         return [struct(TraceNameEntry, row) for row in found]
 

@@ -53,7 +53,7 @@ class Notified(Answer):
 
 
 class SharedState(Answer):
-    """State that brokers share. There is none, because they share only their store."""
+    """The report on state that brokers share besides their store. It is always empty."""
 
     enabled: bool = False
     store: str
