@@ -1,4 +1,4 @@
-"""Overlapping reads of the same thing: the result of an older one never replaces that of a newer one."""
+"""Overlapping reads of the same thing: an older result never replaces a newer one."""
 
 from __future__ import annotations
 
