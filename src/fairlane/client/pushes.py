@@ -246,10 +246,7 @@ class _Rest(list[Item]):
     """The items of a call that must be sent again, and the outcomes of the call so far."""
 
     def __init__(self, call: list[Item], outcomes: list[PushOutcome], refused: list[int]) -> None:
-        """Keep the items at the indexes `refused`.
-
-        `call` is the whole call, or what remains of it after earlier attempts.
-        """
+        """Keep the items at the indexes `refused`. `call` may itself be the rest of a call."""
         items = dict(zip(call.indexes, call, strict=True)) if isinstance(call, _Rest) else call
         super().__init__([items[index] for index in refused])
         self.outcomes = outcomes
