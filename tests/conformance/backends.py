@@ -19,7 +19,7 @@ from fairlane.runtime.clock import Clock
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import PopCall, PopResult
 from fairlane.store.families import groups
-from fairlane.store.postgres.connection import Database, prepare
+from fairlane.store.postgres.connection import Database, in_schema, prepare
 from fairlane.store.postgres.messages import SQL as POSTGRES_MESSAGES
 from fairlane.store.postgres.pop import PopRunner
 from fairlane.store.postgres.store import PostgresStore
@@ -169,12 +169,13 @@ class SqliteBackend:
 class _OneTransaction:
     """What a pop needs of a database, on a connection whose transaction another ends."""
 
-    def __init__(self, connection: asyncpg.Connection[Any], clock: Clock) -> None:
+    def __init__(self, connection: asyncpg.Connection[Any], clock: Clock, schema: str) -> None:
         self._connection = connection
+        self._schema = schema
         self.time = clock
 
     async def write(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
-        rows: list[asyncpg.Record] = await self._connection.fetch(statement, *arguments)
+        rows: list[asyncpg.Record] = await self._connection.fetch(in_schema(statement, self._schema), *arguments)
         return rows
 
 
@@ -189,6 +190,9 @@ class PostgresBackend:
         self._name = f"{configuration.name}_{server.used[configuration.name] // TESTS_EACH}"
         server.used[configuration.name] += 1
         self.options: dict[str, Any] = {"statement_cache": configuration.statement_cache}
+        if configuration.cell:
+            self.options |= {"schema": configuration.schema, "cell": configuration.cell}
+        self._schema = configuration.schema
         self.url = server.url(self._name)
 
     async def make(self) -> None:
@@ -202,7 +206,7 @@ class PostgresBackend:
 
     async def sql(self, statement: str, *values: Any) -> list[Any]:
         async with self._connect() as connection:
-            rows: list[Any] = await connection.fetch(statement, *values)
+            rows: list[Any] = await connection.fetch(in_schema(statement, self._schema), *values)
             return rows
 
     @contextlib.asynccontextmanager
@@ -210,7 +214,7 @@ class PostgresBackend:
         async with self._connect() as holder, self._arrivals() as arrived:
             holding = holder.transaction()
             await holding.start()
-            assert await holder.fetch(row.statement, *row.values), "there is nothing to hold"
+            assert await holder.fetch(in_schema(row.statement, self._schema), *row.values), "there is nothing to hold"
             try:
                 yield arrived
             finally:
@@ -220,7 +224,7 @@ class PostgresBackend:
     async def stop_pop(self, store: Store, call: PopCall, clock: Clock) -> AsyncIterator[tuple[PopResult, Arrived]]:
         async with self._connect() as connection, self._arrivals() as arrived:
             await prepare(connection)
-            database = cast("Database", _OneTransaction(connection, clock))
+            database = cast("Database", _OneTransaction(connection, clock, self._schema))
             async with connection.transaction():
                 yield await PopRunner(database, POSTGRES_MESSAGES["pop"])(call), arrived
 

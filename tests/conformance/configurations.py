@@ -13,12 +13,15 @@ class Configuration:
     postgres: int | None = None
     """Major version of the server; None is an SQLite file."""
     statement_cache: bool = True
+    schema: str = "fairlane"
+    cell: int = 0
+    """Cell that the ids of the store belong to."""
 
 
 CONFIGURATIONS = (
     Configuration("sqlite"),
     Configuration("postgres18", postgres=18),
     # The older server, as behind a pooler that keeps no prepared statements: each statement runs on both servers, with
-    # the driver's cache and without.
-    Configuration("postgres16_uncached", postgres=16, statement_cache=False),
+    # the driver's cache and without. Its store is another cell in a schema of another name.
+    Configuration("postgres16_uncached", postgres=16, statement_cache=False, schema="fairlane_3", cell=3),
 )

@@ -8,11 +8,11 @@ from typing import Any
 import asyncpg
 
 from fairlane.runtime.clock import Clock
-from fairlane.store.postgres.connection import Database, open_database
+from fairlane.store.postgres.connection import SCHEMA, Database, open_database
 
 KEPT_MAX = 8
 """Pools that no store uses; tests go on to another database now and then, and do not come back."""
-_Key = tuple[str, int, bool]
+_Key = tuple[str, int, bool, str]
 
 
 class _Pool:
@@ -42,13 +42,14 @@ class KeptSessions:
         self._kept: OrderedDict[_Pool, _Key] = OrderedDict()
 
     async def open_database(
-        self, url: str, *, connections: int, statement_cache: bool, clock: Clock | None
+        self, url: str, *, connections: int, statement_cache: bool, clock: Clock | None, schema: str = SCHEMA
     ) -> Database:
         """What a store opens, with the sessions of one before it on the same database."""
-        key = url, connections, statement_cache
+        key = url, connections, statement_cache, schema
         pool = next((pool for pool, its in self._kept.items() if its == key), None)
         if pool is None:
-            opened = await open_database(url, connections=connections, statement_cache=statement_cache, clock=clock)
+            options: Any = {"connections": connections, "statement_cache": statement_cache, "schema": schema}
+            opened = await open_database(url, clock=clock, **options)
             pool = _Pool(opened._pool, self._kept, key)
         else:
             del self._kept[pool]

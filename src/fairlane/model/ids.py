@@ -20,16 +20,39 @@ _VARIANT = frozenset("89ab")
 _PARTITION = re.compile(r"(0|[1-9]\d{0,9})-([1-9]\d{0,18})", re.ASCII)
 
 
+CELLS_MAX = 256
+_CELL_BITS = 45
+"""Bits of an id below its cell. With 256 cells an id stays below 2**53, which JavaScript represents exactly."""
+
+
+def cell_of(id: int) -> int:
+    """Return the cell that a queue, a group or a partition was created in, from its id in the store."""
+    return id >> _CELL_BITS
+
+
+def first_id(cell: int) -> int:
+    """Return the first id of a queue, a group or a partition in a cell."""
+    return (cell << _CELL_BITS) + 1
+
+
 class PartitionId(NamedTuple):
     """The id of a partition: its cell, and its number there. `str()` is its public form."""
 
     cell: int
     number: int
 
+    @classmethod
+    def of(cls, id: int) -> PartitionId:
+        """Return the partition with this id in the store."""
+        return cls(id >> _CELL_BITS, id & (1 << _CELL_BITS) - 1)
+
     @property
     def id(self) -> int:
-        """The number in cell 0, which is all that a store has. -1 in any other cell, where no partition has it."""
-        return self.number if self.cell == 0 else -1
+        """The id in the store. -1, which no partition has, if the cell or the number is out of range."""
+        if self.cell == 0:
+            return self.number
+        valid = self.cell < CELLS_MAX and self.number >> _CELL_BITS == 0
+        return self.cell << _CELL_BITS | self.number if valid else -1
 
     def __str__(self) -> str:
         return f"{self.cell}-{self.number}"

@@ -14,7 +14,7 @@ import msgspec
 
 from fairlane.errors import LaneLocked, LaneWaiting, NotFound, QueueFull, QuotaReached, SealError
 from fairlane.model.idempotency import replayed
-from fairlane.model.ids import PartitionId, uuid7
+from fairlane.model.ids import PartitionId, known_partition, uuid7
 from fairlane.model.operation import push_payload
 from fairlane.model.queue import Queue, QueueOptions
 from fairlane.model.segment import pack, unpack
@@ -36,7 +36,7 @@ from fairlane.store.families.queues import Queues
 from fairlane.store.forwarding import AGAIN_SECONDS, Forwarding, prepare
 from fairlane.wire.dead_letters import DeadLetterError
 
-_ID = re.compile(r"0-(\d{1,18})-(\d{1,18})-(\d{1,18})", re.ASCII)
+_ID = re.compile(r"(\d{1,3}-\d{1,18})-(\d{1,18})-(\d{1,18})", re.ASCII)
 COUNTED_MAX = 100_000
 """Dead letters of a queue that are counted by error. Bounds the time of the count."""
 
@@ -56,9 +56,9 @@ class DeadLetters(Family):
         return await self._runner.codec.open_letters(found)
 
     async def get(self, queue_id: int, id: str) -> StoredLetter | None:
-        if (match := _ID.fullmatch(id)) is None:
+        if (match := _ID.fullmatch(id)) is None or (partition := known_partition(match[1])) is None:
             return None
-        key = dict(zip(("partition_id", "group_id", "position"), map(int, match.groups()), strict=True))
+        key: dict[str, Value] = {"partition_id": partition.id, "group_id": int(match[2]), "position": int(match[3])}
         rows = await self._runner.read("dead_letters.get", queue_id=queue_id, **key)
         found = await self._runner.codec.open_letters([_letter(row) for row in rows])
         return found[0] if found else None
@@ -226,7 +226,7 @@ async def _purge(transaction: DatabaseTransaction, *, letters: Sequence[StoredLe
 async def _lock_matching(transaction: DatabaseTransaction, statement: str, letters: Sequence[StoredLetter]) -> set[str]:
     """Lock letters and return the ids of those that `statement` selects."""
     rows = await transaction.run(statement, **_columns(letters)[0])
-    return {f"{PartitionId(0, id)}-{group_id}-{position}" for id, group_id, position in rows}
+    return {f"{PartitionId.of(id)}-{group_id}-{position}" for id, group_id, position in rows}
 
 
 def _columns(letters: Sequence[StoredLetter]) -> tuple[dict[str, Value], list[StoredLetter]]:

@@ -3,7 +3,7 @@ d.partition_id, d.group_id, d.position, q.name, p.name::text, g.name, d.message,
        d.attempts, d.first_failed_at, d.failed_at, d.replayed_at, d.replayed_as, d.history
 
 -- part: id
-'0-' COLLATE "C" || d.partition_id || '-' || d.group_id || '-' || d.position
+(d.partition_id >> 45)::text COLLATE "C" || '-' || (d.partition_id & 35184372088831) || '-' || d.group_id || '-' || d.position
 
 -- part: joined
 FROM fairlane.dead_letters d

@@ -196,7 +196,7 @@ class Groups(Family):
         found = struct(_Asleep, row)
         if found.ids:
             await self._runner.write("groups.repair_wakes", ids=found.ids, groups=found.groups)
-        last = None if found.last is None else PartitionId(0, found.last)
+        last = None if found.last is None else PartitionId.of(found.last)
         return RepairedWakes(dict(Counter(found.queues)), last)
 
     async def _queue_of(self, group_id: int) -> int:

@@ -147,7 +147,7 @@ def _reader(hint: Any) -> Callable[[Iterator[Any]], Any]:
     if get_origin(hint) is UnionType and NoneType in get_args(hint):
         hint = next(arg for arg in get_args(hint) if arg is not NoneType)
     if hint is PartitionId:
-        return lambda columns: PartitionId(0, next(columns))
+        return lambda columns: PartitionId.of(next(columns))
     if hasattr(hint, "_fields"):
         return lambda columns: struct(hint, [next(columns) for _ in hint._fields])
     if hint is Moment:

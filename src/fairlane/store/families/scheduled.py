@@ -107,7 +107,7 @@ class ScheduledMessages(Family, ABC):
                     transaction_id=transaction_id,
                     queue=queue.name,
                     partition=name,
-                    partition_id=str(PartitionId(0, partition_id)),
+                    partition_id=str(PartitionId.of(partition_id)),
                     deliver_at=Moment(due_at),
                 )
             )
@@ -300,7 +300,7 @@ class Appending:
                 self.done += self.left.pop(partition_id)
         return [
             Slice(
-                partition=PartitionId(0, partition_id),
+                partition=PartitionId.of(partition_id),
                 queue_id=rows[0].queue_id,
                 options=options[rows[0].queue_id],
                 fragments=[row.message for row in rows],

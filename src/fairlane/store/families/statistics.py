@@ -76,7 +76,7 @@ class Statistics(Family):
             return found
 
         found = await self._runner.view(read)
-        return [PartitionStats(id=PartitionId(0, id), **(fields | counted.counts(id))) for id, fields in found.items()]
+        return [PartitionStats(id=PartitionId.of(id), **(fields | counted.counts(id))) for id, fields in found.items()]
 
     async def oldest(self, queue_ids: Sequence[int], *, partitions: int) -> dict[int, int]:
         """Return when the oldest message in the first `partitions` partitions of each queue was created.
@@ -148,4 +148,4 @@ class Statistics(Family):
             "positions": [position for _, position in positions],
         }
         rows = await self._runner.read("statistics.dead_among", **columns)
-        return {(PartitionId(0, id), position) for id, position in rows}
+        return {(PartitionId.of(id), position) for id, position in rows}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import asyncpg
@@ -47,6 +49,10 @@ LIMITS = (
     f"SET LOCAL idle_in_transaction_session_timeout = '{SESSION['idle_in_transaction_session_timeout']}'"
 )
 """Settings of each transaction, because a pooler may not pass on session settings."""
+
+SCHEMA = "fairlane"
+"""The schema that statements name."""
+_SCHEMA_NAME = re.compile(r"\bfairlane(?=\.[a-z])|(?<=SCHEMA IF NOT EXISTS )fairlane\b|(?<=schemaname = ')fairlane\b")
 
 EPOCH_2000 = 946_684_800_000_000  # PostgreSQL counts microseconds from 2000
 MINUS_INFINITY = -(2**63) + EPOCH_2000
@@ -268,7 +274,32 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # the driver has n
         return types, statement
 
 
-async def open_database(url: str, *, connections: int, statement_cache: bool, clock: Clock | None) -> Database:
+@cache
+def in_schema(statement: str, schema: str) -> str:
+    """Return the statement for the tables and functions of `schema`. Statements are constants, so each is kept."""
+    return _SCHEMA_NAME.sub(schema, statement)
+
+
+@cache
+def _connection_to(schema: str) -> type[_Connection]:
+    """Return the class of connections whose statements use the tables and functions of `schema`."""
+    if schema == SCHEMA:
+        return _Connection
+
+    class SchemaConnection(_Connection):
+        def execute(self, query: str, *args: Any, **named: Any) -> Any:
+            return super().execute(in_schema(query, schema), *args, **named)
+
+        def _execute(self, query: str, *args: Any, **named: Any) -> Any:
+            # Every method of a pool's connection that returns rows ends here.
+            return super()._execute(in_schema(query, schema), *args, **named)
+
+    return SchemaConnection
+
+
+async def open_database(
+    url: str, *, connections: int, statement_cache: bool, clock: Clock | None, schema: str = SCHEMA
+) -> Database:
     """Open a connected pool. Raises StoreUnavailable if that fails."""
 
     async def open_pool(settings: dict[str, str]) -> asyncpg.Pool[Any]:
@@ -283,13 +314,13 @@ async def open_database(url: str, *, connections: int, statement_cache: bool, cl
             init=prepare,
             reset=_keep,
             server_settings=settings,
-            connection_class=_Connection,
+            connection_class=_connection_to(schema),
         )
 
     return Database(await _with_session(open_pool), clock)
 
 
-async def connect(url: str) -> asyncpg.Connection[Any]:
+async def connect(url: str, schema: str = SCHEMA) -> asyncpg.Connection[Any]:
     """Open a connection outside the pool. Raises StoreUnavailable if that fails."""
 
     async def open_one(settings: dict[str, str]) -> asyncpg.Connection[Any]:
@@ -298,7 +329,7 @@ async def connect(url: str) -> asyncpg.Connection[Any]:
             timeout=CONNECT_SECONDS,
             statement_cache_size=0,
             server_settings=settings,
-            connection_class=_Connection,
+            connection_class=_connection_to(schema),
         )
 
     return await _with_session(open_one)

@@ -156,7 +156,7 @@ class Messages:
 
     async def leased(self, lease: LeaseId) -> list[Leased]:
         rows = await self._database.read(SQL["leased"], *lease, self._database.time())
-        return [Leased(PartitionId(0, id), *rest) for id, *rest in rows]
+        return [Leased(PartitionId.of(id), *rest) for id, *rest in rows]
 
     async def read(self, partition: PartitionId, first: int, upto: int) -> list[Segment]:
         rows = await self._database.read(SQL["segments_between"], partition.id, first, upto)

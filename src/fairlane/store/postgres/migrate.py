@@ -9,16 +9,21 @@ from typing import Any
 
 import asyncpg
 
+from fairlane.model.ids import first_id
 from fairlane.store import schema
 from fairlane.store.statements import read
 
 _PACKAGE = "fairlane.store.postgres"
+_WITH_CELL = ("queues", "groups", "partitions")
+"""Tables whose ids say in which cell a row was created."""
 _LOCK = 0x6661_6972  # an arbitrary key for an advisory lock: "fair"
 _APPLIED = "INSERT INTO fairlane.migrations (version, name, hash, applied_at) VALUES ($1, $2, $3, clock_timestamp())"
 
 
-async def migrate(connection: asyncpg.Connection[Any]) -> None:
+async def migrate(connection: asyncpg.Connection[Any], cell: int = 0) -> None:
     """Apply the missing migrations. Raises StoreUnsafe if this code cannot upgrade the schema.
+
+    In a new schema, the ids of queues, groups and partitions begin where those of `cell` begin.
 
     Functions and views are replaced after a migration, or when their text differs from the installed one. A migration
     first drops a function whose arguments or result change, because PostgreSQL would keep both, and a view over a
@@ -29,6 +34,8 @@ async def migrate(connection: asyncpg.Connection[Any]) -> None:
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
         if await connection.fetchval("SELECT to_regclass('fairlane.migrations')") is None:
             await connection.execute(known.text)
+            for table in _WITH_CELL if cell else ():
+                await connection.execute(f"ALTER TABLE fairlane.{table} ALTER COLUMN id RESTART WITH {first_id(cell)}")
             await connection.execute(_APPLIED, known.version, "schema", known.hash)
         # As a document, because the table of an unreleased version may lack the hash.
         applied = await connection.fetch(

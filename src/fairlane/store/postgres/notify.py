@@ -16,9 +16,8 @@ from typing import Any
 import asyncpg
 
 from fairlane.errors import StoreUnavailable
-from fairlane.store.postgres.connection import connect
+from fairlane.store.postgres.connection import SCHEMA, connect
 
-_CHANNEL = "fairlane"
 _GAP_SECONDS = 0.01
 """Pause between two notifications. NOTIFY locks the whole database, so several are combined."""
 _IDS_MAX = 400  # a payload may have 8,000 bytes
@@ -36,8 +35,9 @@ log = logging.getLogger(__name__)
 
 
 class Notifier:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, channel: str = SCHEMA) -> None:
         self._url = url
+        self._channel = channel
         self._pending: set[int] = set()
         self._news = asyncio.Event()
         self._wake: Callable[[int], None] | None = None
@@ -96,7 +96,7 @@ class Notifier:
 
         lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         connection.add_termination_listener(lambda _: None if lost.done() else lost.set_result(None))
-        await connection.add_listener(_CHANNEL, on_notification)
+        await connection.add_listener(self._channel, on_notification)
         # A crash may lose notifications, which are best effort.
         await connection.execute("SET synchronous_commit = off")
         self._ping_peers()
@@ -107,10 +107,10 @@ class Notifier:
                 return
             signals, self._signals = self._signals, set()
             for signal in signals:
-                await connection.execute("SELECT pg_notify($1, $2)", _CHANNEL, signal)
+                await connection.execute("SELECT pg_notify($1, $2)", self._channel, signal)
             ids = [self._pending.pop() for _ in range(min(len(self._pending), _IDS_MAX))]
             if ids:
-                await connection.execute("SELECT pg_notify($1, $2)", _CHANNEL, ",".join(map(str, ids)))
+                await connection.execute("SELECT pg_notify($1, $2)", self._channel, ",".join(map(str, ids)))
                 await asyncio.sleep(_GAP_SECONDS)
             if self._pending:
                 self._news.set()

@@ -229,7 +229,7 @@ def _lanes(rows: Sequence[asyncpg.Record]) -> list[tuple[int, ClaimedLane]]:
             continue
         last = (partition, first)
         lane = ClaimedLane(
-            partition=PartitionId(0, partition),
+            partition=PartitionId.of(partition),
             name=name,
             first=first,
             upto=upto,

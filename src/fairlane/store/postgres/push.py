@@ -97,7 +97,7 @@ def results(rows: Sequence[asyncpg.Record], slices: Sequence[Slice]) -> list[Pus
             found[index] = OperationsAhead()
         elif state == "duplicate":
             known_id, known_as = ids_of(head) if head is not None else (message_id, transaction_id)
-            partition = None if lane is None else PartitionId(0, lane)
+            partition = None if lane is None else PartitionId.of(lane)
             duplicate = Duplicate(item - 1, position, known_id, known_as, partition=partition)
             result = found[index]
             if isinstance(result, Duplicates):

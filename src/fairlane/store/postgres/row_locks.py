@@ -133,7 +133,7 @@ class RowLocks:
             rows = await self._database.write(_FIND, *columns)
         except LaneLocked:  # the whole table is locked
             return set(keys)
-        return {(PartitionId(0, id), group) for id, group in rows}
+        return {(PartitionId.of(id), group) for id, group in rows}
 
 
 def _lock_key(item: Partitioned) -> LockKey:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from typing import Any
 
 import asyncpg
 
-from fairlane.errors import StoreUnsafe
+from fairlane.errors import InvalidRequest, StoreUnsafe
 from fairlane.runtime.clock import Clock
 from fairlane.store.codec import Codec
 from fairlane.store.contract.store import Store
-from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, connect, connect_error, open_database
+from fairlane.store.postgres.connection import (
+    CONNECT_SECONDS,
+    SCHEMA,
+    Database,
+    connect,
+    connect_error,
+    open_database,
+)
 from fairlane.store.postgres.doctor import SAFE
 from fairlane.store.postgres.health import HealthCheck
 from fairlane.store.postgres.messages import Messages
@@ -24,6 +32,7 @@ from fairlane.store.postgres.query import QueryRunner
 from fairlane.store.postgres.scheduled import ScheduledMessages
 from fairlane.store.statements import load
 
+_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}", re.ASCII)
 REPORT = load("fairlane.store.postgres", "report.sql")
 log = logging.getLogger(__name__)
 
@@ -55,15 +64,24 @@ class PostgresStore(Store):
         statement_cache: bool = True,
         listen_url: str | None = None,
         allow_unsafe: bool = False,
+        schema: str = SCHEMA,
+        cell: int = 0,
     ) -> PostgresStore:
         """Connect and migrate.
+
+        The store is the whole `schema`, so a database may hold several. The ids of queues, groups and partitions say
+        in which `cell` they were created.
 
         Turn `statement_cache` off for a pooler without support for prepared statements. `listen_url` reaches the server
         itself if `url` leads to a pooler. `allow_unsafe` accepts a server that may lose commits.
         """
-        await _prepare(listen_url or url, allow_unsafe=allow_unsafe)
-        database = await open_database(url, connections=connections, statement_cache=statement_cache, clock=clock)
-        store = cls(database, Notifier(listen_url or url), HealthCheck(url))
+        if not _SCHEMA_NAME.fullmatch(schema):
+            raise InvalidRequest(f"{schema!r:.80} cannot be a schema; use lower-case letters, digits and _")
+        await _prepare(listen_url or url, schema, cell, allow_unsafe=allow_unsafe)
+        database = await open_database(
+            url, connections=connections, statement_cache=statement_cache, clock=clock, schema=schema
+        )
+        store = cls(database, Notifier(listen_url or url, schema), HealthCheck(url))
         try:
             await store.check_health()
             store._ahead.set_clock(await store.now())
@@ -135,9 +153,9 @@ class IdClock:
         return (at if at is not None else self._offset + time.monotonic_ns() // 1000) // 1000
 
 
-async def _prepare(url: str, *, allow_unsafe: bool) -> None:
+async def _prepare(url: str, schema: str, cell: int, *, allow_unsafe: bool) -> None:
     """Check the server and migrate, on a separate connection."""
-    connection = await connect(url)
+    connection = await connect(url, schema)
     try:
         version = connection.get_server_version()
         if version.major < 15:
@@ -157,7 +175,7 @@ async def _prepare(url: str, *, allow_unsafe: bool) -> None:
                     f"the server has {setting} = {value} and could lose committed messages; "
                     f"set it to {safe[0]}, or open the store with allow_unsafe"
                 )
-        await migrate(connection)
+        await migrate(connection, cell)
     except asyncpg.PostgresError as error:
         raise connect_error(error) from error
     finally:

@@ -107,7 +107,7 @@ def dead_letter(
     if options.ordering == "unordered":
         dead = ToDeadLetter(position, error)
         ack = LaneAck(
-            partition=PartitionId(0, partition_id), group_id=group_id, token=None, unordered=True, dead_letters=[dead]
+            partition=PartitionId.of(partition_id), group_id=group_id, token=None, unordered=True, dead_letters=[dead]
         )
         result = ack_one(db, now, ack)
         if not result.lost:

@@ -83,7 +83,7 @@ class Want(msgspec.Struct):
         self.bytes -= size
         self.lanes.append(
             ClaimedLane(
-                partition=PartitionId(0, partition_id),
+                partition=PartitionId.of(partition_id),
                 name=name,
                 first=start,
                 upto=position,

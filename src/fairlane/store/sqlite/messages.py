@@ -78,7 +78,7 @@ class Messages:
     async def leased(self, lease: LeaseId) -> list[Leased]:
         def work(db: apsw.Connection, now: int) -> list[Leased]:
             found = rows(db, SQL["leased"], lease.group_id, now, lease.token.bytes)
-            return [Leased(PartitionId(0, id), *rest) for id, *rest in found] or unordered.leased(db, now, *lease)
+            return [Leased(PartitionId.of(id), *rest) for id, *rest in found] or unordered.leased(db, now, *lease)
 
         return await self._database.read(work)
 

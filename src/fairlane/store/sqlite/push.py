@@ -140,7 +140,7 @@ def _stored(db: apsw.Connection, now: int, slice: Slice, log: _LogEnd) -> list[D
     if found or slice.options.ordering != "unordered" or not slice.has_sibling_ids:
         return found
     for id, head, newest, keyed, doubted in read_rows(db, SQL["lanes_by_priority"], log.id):
-        lane = PartitionId(0, id)
+        lane = PartitionId.of(id)
         beside = Lookup(db, msgspec.structs.replace(slice, partition=lane), head=head, now=now).run(
             newest_id_at=newest, keyed_until=keyed, doubted_until=doubted
         )

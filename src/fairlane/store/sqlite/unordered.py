@@ -129,7 +129,7 @@ def renew(db: apsw.Connection, now: int, renewal: Renewal) -> RenewOutcome:
 
 def leased(db: apsw.Connection, now: int, group_id: int, token: UUID) -> list[Leased]:
     found = rows(db, SQL["of_lease"], group_id, now, token.bytes)
-    return [Leased(PartitionId(0, id), *rest) for id, *rest in found]
+    return [Leased(PartitionId.of(id), *rest) for id, *rest in found]
 
 
 def release(db: apsw.Connection, now: int, group_id: int, token: UUID, only: int | None) -> int:
