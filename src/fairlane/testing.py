@@ -16,7 +16,7 @@ import socket
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import msgspec
 
@@ -27,6 +27,8 @@ from fairlane.errors import FairlaneError, NotFound
 from fairlane.http.app import HttpApp
 from fairlane.http.server import open_sockets
 from fairlane.model.group import LaneState, Subscription
+from fairlane.model.message import ScheduledPushOptions
+from fairlane.model.outcome import PushOutcome
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.sqlite import store as _  # noqa: F401  # now: the loop of a test should not wait for it
 from fairlane.worker import Worker
@@ -89,9 +91,9 @@ class AppTest:
         """Apply the spec in a file. Raises SpecError with the first mistake in it."""
         await self.client.specs.apply(await asyncio.to_thread(_compiled, str(file)), consent=True)
 
-    async def push(self, queue: str, data: Any, **options: Any) -> None:
-        """Push a message, as `Client.push` does."""
-        await self.client.push(queue, data, **options)
+    async def push(self, queue: str, data: Any, **options: Unpack[ScheduledPushOptions]) -> PushOutcome:
+        """Push a message and return the outcome, as `Client.push` does."""
+        return await self.client.push(queue, data, **options)
 
     async def drain(self, *queues: str, seconds: float = DRAIN_SECONDS) -> None:
         """Run the handlers of these queues, or of all queues, until every message is handled or waits for its time.
@@ -131,17 +133,20 @@ class AppTest:
                 return False
         return worker.ready and not any(consumer.claims for consumer in worker.consumers)
 
-    async def pushed(self, queue: str) -> list[Any]:
-        """Return the data of all messages in a queue, read or not, in order within each partition."""
-        return [message.data for message in await self.messages(queue)]
+    async def pushed(self, queue: str, *, type: Any = Any) -> list[Any]:
+        """Return the data of all messages in a queue, read or not, in order within each partition.
 
-    async def messages(self, queue: str) -> list[Any]:
+        The data is decoded as `type`, for example a pydantic model.
+        """
+        return [message.data for message in await self.messages(queue, type=type)]
+
+    async def messages(self, queue: str, *, type: Any = Any) -> list[Any]:
         """Return all messages in a queue. They are read by a separate group, which does not disturb others."""
         with contextlib.suppress(FairlaneError):  # the group has not read this queue yet
             await self.client.groups.delete(queue, _READER)
         found: list[Any] = []
         asks: dict[str, Any] = {"group": _READER, "subscription": Subscription(look=True), "auto_ack": True}
-        while batch := await self.client.pop(queue, batch=1000, partitions=1000, **asks):
+        while batch := await self.client.pop(queue, type=type, batch=1000, partitions=1000, **asks):
             found += batch
         return found
 

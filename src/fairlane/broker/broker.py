@@ -47,6 +47,7 @@ from fairlane.broker.workers import Workers
 from fairlane.config import SECRET_NAMES
 from fairlane.errors import InvalidRequest
 from fairlane.model.batch import Batch, acks_of
+from fairlane.model.decoding import decoder_of
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId, PopOptions, PopRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, POLLS_MAX, RENEW_SECONDS
@@ -58,7 +59,6 @@ from fairlane.model.message import (
     check_items,
     check_payload,
     check_payloads,
-    decoder_of,
 )
 from fairlane.model.names import DEFAULT_TENANT, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import (

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from fairlane.model.batch import Batch, Run
+from fairlane.model.decoding import Decode
 from fairlane.model.lease import LeaseId
-from fairlane.model.message import NOWHERE, Decode, Lane
+from fairlane.model.message import NOWHERE, Lane
 from fairlane.model.segment import closed
 from fairlane.store.contract.values import ClaimedLane
 

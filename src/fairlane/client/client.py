@@ -45,10 +45,11 @@ from fairlane.client.webhooks import Webhooks
 from fairlane.client.workers import Effects, Workers
 from fairlane.errors import CommandFailed, FairlaneError, InvalidRequest, Unavailable
 from fairlane.model.batch import Batch, acks_of
+from fairlane.model.decoding import decoder_of
 from fairlane.model.group import Subscription
 from fairlane.model.lease import PopOptions, PopRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, RENEW_SECONDS
-from fairlane.model.message import SCHEDULED_OPTIONS, Message, PushItem, ScheduledPushOptions, decoder_of
+from fairlane.model.message import SCHEDULED_OPTIONS, Message, PushItem, ScheduledPushOptions
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_SERVER, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import (
     AckItem,
@@ -270,7 +271,7 @@ class Client(ClientResource):
         Returns None if the handler returned nothing. Raises CommandFailed if the message was dead-lettered, Unavailable
         if it is not handled within `timeout` seconds, and NotFound if the message does not exist.
         """
-        give_up_at = monotonic() + timeout
+        decode, give_up_at = decoder_of(type), monotonic() + timeout
         while True:
             wait = min(_POLL_SECONDS, max(0.0, give_up_at - monotonic()))
             found = await self.results.get(queue, transaction_id, partition=partition, group=group, wait=wait)
@@ -282,7 +283,7 @@ class Client(ClientResource):
         if not found.over:
             raise Unavailable(f"message {transaction_id!r:.80} is still {found.status} after {timeout:g} s")
         try:
-            return msgspec.json.decode(found.raw, type=type)
+            return decode(found.raw)
         except msgspec.DecodeError as error:
             raise FairlaneError(
                 f"the result of message {transaction_id!r:.80} does not match the requested type: {error}"

@@ -9,9 +9,10 @@ import msgspec
 
 from fairlane.client.resource import decode
 from fairlane.model.batch import Batch, Run
+from fairlane.model.decoding import Decode
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import PopRequest
-from fairlane.model.message import Decode, Lane
+from fairlane.model.message import Lane
 from fairlane.model.moment import Moment
 from fairlane.model.names import QUEUE_MODE
 from fairlane.wire.pop import PopAnswer

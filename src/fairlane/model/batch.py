@@ -11,9 +11,10 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from fairlane.errors import FairlaneError, InvalidRequest
+from fairlane.model.decoding import Decode
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, RENEW_SECONDS, SECONDS_MAX
-from fairlane.model.message import Decode, Lane, Message
+from fairlane.model.message import Lane, Message
 from fairlane.model.moment import Moment, millis_of
 from fairlane.model.outcome import COMPLETED, AckItem, AckStatus, UniformAcks, check_acks
 from fairlane.model.verdict import ack_item

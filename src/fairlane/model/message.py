@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import accumulate
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, cast
@@ -10,6 +10,7 @@ from typing import Any, Generic, TypedDict, TypeVar, Unpack, cast
 import msgspec
 
 from fairlane.errors import InvalidRequest
+from fairlane.model.decoding import decode_any
 from fairlane.model.ids import PartitionId, is_uuid
 from fairlane.model.limits import (
     BATCH_ITEMS_MAX,
@@ -295,21 +296,6 @@ def depth_steps(payload: bytes) -> Iterator[int]:
         yield _STEP_BYTES
 
 
-Decode = Callable[[bytes | msgspec.Raw], Any]
-"""Function that decodes payload bytes as the type of a pop."""
-_decode_any: Decode = msgspec.json.Decoder().decode
-
-
-def decoder_of(type: Any) -> Decode:
-    """Return a function that decodes payload bytes as `type`, which is any type that msgspec supports."""
-    if type is Any:
-        return _decode_any
-    try:
-        return msgspec.json.Decoder(type).decode
-    except (TypeError, NotImplementedError) as error:
-        raise InvalidRequest(f"messages cannot be decoded as {type!r:.80}: {error}") from None
-
-
 class Lane(msgspec.Struct, frozen=True):
     """The lane of some messages, and their lease."""
 
@@ -351,7 +337,7 @@ class Message(msgspec.Struct, Generic[T_co], rename="camel"):
     failed_attempts: int = 0
     """Failed attempts before this delivery, as far as the broker counts them."""
     lane: Lane = NOWHERE
-    decode: Any = _decode_any
+    decode: Any = decode_any
     decoded: Any = msgspec.UNSET
 
     @property

@@ -11,7 +11,21 @@ import msgspec
 from fairlane.errors import InvalidRequest
 
 
-def json_of(what: str, value: Any, encode: Callable[[Any], bytes] = msgspec.json.encode) -> bytes:
+def model_json(value: Any) -> msgspec.Raw:
+    """Return a model as JSON, under the names that its class validates. The hook of encoders.
+
+    A model is any object with `model_dump_json`, as pydantic's have. Raises TypeError for every other object.
+    """
+    dump = getattr(value, "model_dump_json", None)
+    if dump is None or isinstance(value, type):
+        raise TypeError(f"Encoding objects of type {type(value).__qualname__} is unsupported")
+    return msgspec.Raw(dump(by_alias=True).encode())
+
+
+_encode = msgspec.json.Encoder(enc_hook=model_json).encode
+
+
+def json_of(what: str, value: Any, encode: Callable[[Any], bytes] = _encode) -> bytes:
     """Return `value` as JSON.
 
     Raises InvalidRequest if it cannot be written, or if a NaN or an infinity in it would become null.
@@ -40,5 +54,7 @@ def _not_a_number(value: Any) -> float | None:
     return None
 
 
-def _hidden(value: Any) -> None:
-    """Encode nothing: raw JSON, and objects of another encoder, contain no numbers to check."""
+def _hidden(value: Any) -> Any:
+    """Return the fields of a model. Raw JSON, and objects of another encoder, contain no numbers to check."""
+    dump = getattr(value, "model_dump", None)
+    return None if dump is None else dump()

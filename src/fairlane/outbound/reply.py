@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from fairlane.errors import FairlaneError, Overloaded, Unavailable
+from fairlane.model.decoding import decoder_of
 from fairlane.runtime.backoff import seconds_of
 
 
@@ -21,7 +22,7 @@ class Reply(msgspec.Struct, frozen=True):
     """False if the body was cut off at the size limit."""
 
     def json(self, type: Any = Any) -> Any:
-        return msgspec.json.decode(self.body, type=type)
+        return decoder_of(type)(self.body)
 
     def raise_for_status(self) -> Reply:
         """Return this reply if its status is below 400.

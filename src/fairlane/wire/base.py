@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, dataclass_transform
 import msgspec
 
 from fairlane.model.moment import Moment
+from fairlane.model.payload import model_json
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
@@ -53,7 +54,7 @@ class Pagination(Answer):
 def _write(value: Any) -> Any:
     if isinstance(value, Moment):
         return value.isoformat()
-    raise TypeError(f"Encoding objects of type {type(value).__qualname__} is unsupported")
+    return model_json(value)
 
 
 def _read(kind: Any, value: Any) -> Any:

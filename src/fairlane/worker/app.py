@@ -17,6 +17,7 @@ from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.durations import seconds_in
 from fairlane.wire.schedules import Missed, ScheduleOptions
 from fairlane.worker.context import Context
+from fairlane.worker.parameters import check_payload_type
 
 CONCURRENCY = 10
 BACKOFF_SECONDS_MAX = 60.0
@@ -265,6 +266,7 @@ class App:
 
         def register(function: F) -> F:
             handler = Handler(function=function, queue=queue, kind=kind, **options).check()
+            check_payload_type(function, batch=kind == "batch")
             for other in self.handlers:
                 if (other.queue, other.group) != (handler.queue, handler.group):
                     continue

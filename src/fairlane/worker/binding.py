@@ -13,9 +13,10 @@ from typing import Any
 
 from fairlane.client.consume import is_coroutine
 from fairlane.errors import InvalidRequest
-from fairlane.model.message import decoder_of
+from fairlane.model.decoding import decode_any
 from fairlane.worker.app import App, Handler, HandlerGroup
 from fairlane.worker.context import Context
+from fairlane.worker.parameters import hints_of, name_of, parameters, payload_decoder
 
 _DATA = object()
 _CONTEXT = object()
@@ -29,7 +30,7 @@ class Binding:
         self.is_async = is_coroutine(handler.function)
         self._slots: list[Any] = []
         data: Any = _DATA  # if no parameter takes the payload
-        for name, annotation in _parameters(handler):
+        for name, annotation in parameters(handler.function):
             if annotation is Context:
                 self._slots.append(_CONTEXT)
             elif _hashable(annotation) and annotation in provided:
@@ -43,20 +44,13 @@ class Binding:
                     "what a function under @app.provide returns"
                 )
         self.reads = data is not _DATA
-        self.decode = decoder_of(self._payload(data) if self.reads else Any)
+        self.decode = (
+            payload_decoder(handler.function, data, batch=handler.kind == "batch") if self.reads else decode_any
+        )
         self._check_processes()
 
     def arguments(self, data: Any, context: Context) -> list[Any]:
         return [data if slot is _DATA else context if slot is _CONTEXT else slot for slot in self._slots]
-
-    def _payload(self, annotation: Any) -> Any:
-        if self.handler.kind != "batch" or annotation is Any:
-            return annotation
-        if annotation is list:
-            return Any
-        if typing.get_origin(annotation) is not list:
-            raise InvalidRequest(f"the first parameter of {self.handler.name} takes a batch: annotate it as a list")
-        return typing.get_args(annotation)[0]
 
     def _check_processes(self) -> None:
         if not self.handler.processes:
@@ -65,29 +59,6 @@ class Binding:
             raise InvalidRequest(f"{self.handler.name} is a coroutine function: it cannot run in a process")
         if any(slot is not _DATA for slot in self._slots):
             raise InvalidRequest(f"{self.handler.name} runs in a process, so it can only take its payload")
-
-
-def _hints_of(function: Any) -> dict[str, Any]:
-    """Return the annotations as types. Raises InvalidRequest if one cannot be resolved."""
-    try:
-        return typing.get_type_hints(function, include_extras=True)
-    except (NameError, TypeError, AttributeError) as error:
-        raise InvalidRequest(f"the annotations of {_name_of(function)} cannot be read: {error}") from None
-
-
-def _name_of(function: Any) -> str:
-    return str(getattr(function, "__qualname__", function))
-
-
-def _parameters(handler: Handler) -> list[tuple[str, Any]]:
-    hints = _hints_of(handler.function)
-    found = []
-    for parameter in inspect.signature(handler.function).parameters.values():
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            found.append((parameter.name, hints.get(parameter.name, Any)))
-        elif parameter.kind == parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
-            raise InvalidRequest(f"parameter {parameter.name!r} of {handler.name} is keyword-only; make it positional")
-    return found
 
 
 def _hashable(annotation: Any) -> bool:
@@ -129,7 +100,7 @@ async def provide(providers: Sequence[Callable[..., Any]], stack: AsyncExitStack
 
 def _provision(provider: Callable[..., Any], made: Mapping[Any, Any]) -> tuple[Any, list[Any]]:
     """Return the type that a provider provides, and its arguments taken from `made`."""
-    hints = _hints_of(provider)
+    hints = hints_of(provider)
     kind = _kind(provider, hints.pop("return", None))
     return kind, [_given(provider, name, hints, made) for name in inspect.signature(provider).parameters]
 
@@ -138,11 +109,11 @@ def _kind(provider: Callable[..., Any], returned: Any) -> Any:
     if inspect.isasyncgenfunction(provider) or inspect.isgeneratorfunction(provider):
         returned = (typing.get_args(returned) or (None,))[0]
     if returned is None:
-        raise InvalidRequest(f"{_name_of(provider)} needs a return annotation with the type that it provides")
+        raise InvalidRequest(f"{name_of(provider)} needs a return annotation with the type that it provides")
     return returned
 
 
 def _given(provider: Callable[..., Any], name: str, hints: dict[str, Any], made: Mapping[Any, Any]) -> Any:
     if hints.get(name) not in made:
-        raise InvalidRequest(f"nothing registered before {_name_of(provider)} provides its parameter {name!r}")
+        raise InvalidRequest(f"nothing registered before {name_of(provider)} provides its parameter {name!r}")
     return made[hints[name]]

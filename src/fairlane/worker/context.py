@@ -14,6 +14,7 @@ import msgspec
 
 from fairlane.client.pushes import item_of
 from fairlane.errors import FairlaneError
+from fairlane.model.decoding import decoder_of
 from fairlane.model.idempotency import idempotency_key
 from fairlane.model.message import Message, PushOptions
 from fairlane.model.payload import json_of
@@ -109,13 +110,14 @@ class Context:
         example `content_hash`, it runs once for all messages of the partition with that key. If the worker dies after
         `work` and before the result is stored, `work` runs again: the services that it calls should check the key too.
         """
+        decode = decoder_of(type)
         effects, partition = self._require_executor().effects, self.message.partition_id
         named = "\0".join((str(partition), self.message.group, key or self.idempotency_key, name))
         effect_key = hashlib.sha256(named.encode()).hexdigest()
         effect = await effects.get(effect_key, partition)
         if effect is None:
             effect = await effects.keep(effect_key, partition, json_of("the result", await work()))
-        return msgspec.json.decode(effect, type=type)
+        return decode(effect)
 
     def once_blocking(self, name: str, work: Callable[[], Any], *, key: str | None = None, type: Any = Any) -> Any:
         """Run `once` from a plain function, which runs in a thread."""
