@@ -48,6 +48,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         None
     )
     hooks_listen: Annotated[str | None, _flag("HOST:PORT of a listener that serves only webhooks.")] = None
+    metrics_listen: Annotated[
+        str | None, _flag("HOST:PORT of a listener that serves /metrics, /livez and /readyz without a key or TLS.")
+    ] = None
     tls_cert: Annotated[str | None, _flag("Certificate chain in PEM. Enables TLS; reloaded on SIGHUP.")] = None
     tls_key: Annotated[str | None, _flag("Private key, if it is not in the certificate file.")] = None
     tls_client_ca: Annotated[str | None, _flag("Require client certificates signed by this CA.")] = None

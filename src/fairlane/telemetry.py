@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from fairlane.queue_counters import QueueCounters, QueueTotals
 from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.process import cpu_seconds, resident_bytes
 
@@ -111,6 +112,7 @@ class QueueCounts(msgspec.Struct):
     acks: int = 0
     failed: int = 0
     dead: int = 0
+    expired: int = 0
     lag_ms: float = 0.0
     lag_max_ms: float = 0.0
     """Age of the first message of each pop: the sum and the maximum."""
@@ -217,6 +219,7 @@ class Telemetry:
         self._bins: deque[Bin] = deque(maxlen=BINS_MAX)
         self._minutes: deque[Minute] = deque(maxlen=MINUTES_MAX)
         self._beyond = QueueCounts()
+        self.counters = QueueCounters()
         self._counts = (0,) * len(COUNTED)
         """Counts of all queues in past bins."""
         self._rotate_at = 0.0
@@ -248,6 +251,7 @@ class Telemetry:
         counts.lag_ms += lag_ms
         counts.lag_max_ms = max(counts.lag_max_ms, lag_ms)
         self.time_in_queue.record(lag_seconds, items)
+        self.counters.of(queue_id).times_in_queue.record(lag_seconds)
 
     async def measure(self, verb: VerbStats, items: int, work: Awaitable[T]) -> T:
         """Await `work` and record it. An exception counts as an error and is raised."""
@@ -277,6 +281,10 @@ class Telemetry:
         """Count messages of a queue that became dead letters."""
         self.queue(queue_id).dead += messages
         self.dead += messages
+
+    def totals(self) -> tuple[dict[int, QueueTotals], QueueTotals]:
+        """Return the totals since the start by queue, and those of queues without counters of their own."""
+        return self.counters.snapshot(self._queues, self._beyond)
 
     def command(self, name: str) -> CommandCounts:
         return self.commands.setdefault(name, CommandCounts())
@@ -348,6 +356,7 @@ class Telemetry:
         at = self._begin_second(now)
         if at - at % _BIN != self._bin.at:
             self._fold(self._minute)
+            self.counters.fold(self._queues)
             self._counts = tuple(map(sub, self.counts(), [getattr(self._beyond, name) for name in COUNTED]))
             self._bins.append(self._bin)
             self._queues = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.store.contract.values import DeadFilter
+from fairlane.store.contract.values import DeadFilter, PopCall, PopClaim
 from tests.conformance.harness import Harness
 
 OPTIONS = ("ttl_seconds", "max_wait_seconds")
@@ -48,6 +48,17 @@ async def test_an_expired_message_is_dropped_and_counted_where_the_queue_says_so
     assert await harness.store.dead_letters.count(queue.id, DeadFilter()) == 0
     lane = await harness.lane(taken.group)
     assert (lane.committed, lane.dead, lane.expired) == (3, 0, 3)
+
+
+@pytest.mark.parametrize("on_expiry", ["drop", "dead_letter"])
+async def test_a_pop_tells_how_many_messages_expired(harness: Harness, on_expiry: str) -> None:
+    queue = await harness.queue(ttl_seconds=10, on_expiry=on_expiry)
+    group = await harness.group(queue)
+    await harness.push(queue, [0, 1, 2])
+    call = PopCall(queue_id=queue.id, group_id=group.id, claims=[PopClaim(harness.token(), batch=10)])
+    harness.clock.advance(10)
+    popped = await harness.store.messages.pop(call)
+    assert (popped.lanes, popped.expired, popped.dead) == ([[]], 3, 0 if on_expiry == "drop" else 3)
 
 
 async def test_a_message_that_failed_outlives_its_wait_but_not_its_ttl(harness: Harness) -> None:

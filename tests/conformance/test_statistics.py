@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.model.group import Seek, Subscription
-from fairlane.model.stats import GroupStats, QueueStats
+from fairlane.model.group import Group, Seek, Subscription
+from fairlane.model.stats import LANE_STATES, GroupStats, QueueStats
 from fairlane.store.contract.values import DeadFilter
 from tests.conformance.harness import Harness
 from tests.conformance.test_unordered import finish
@@ -317,6 +317,54 @@ async def test_a_group_tells_when_somebody_took_something_last(
     if not auto_ack:
         await (finish(harness, taken) if ordering == "unordered" else harness.ack(taken))
     assert (await group_stats(harness, queue.id, group.id)).taken_at == at
+
+
+async def states(harness: Harness, group: Group) -> dict[str, int]:
+    found = await group_stats(harness, group.queue_id, group.id)
+    return {state: count for state in LANE_STATES if (count := getattr(found, state))}
+
+
+@pytest.mark.parametrize(("policy", "state"), [("block", "blocked"), ("park", "parked")])
+async def test_lanes_that_a_message_stops_are_counted(harness: Harness, policy: str, state: str) -> None:
+    queue = await harness.queue(retry_limit=0, on_exhausted=policy)
+    group = await harness.group(queue)
+    for name in "abc":
+        await harness.push(queue, [1, 2], partition=name)
+    assert await states(harness, group) == {}
+    for name in "ab":
+        stopped = (await harness.partition(queue, name)).id
+        await harness.nack(await harness.pop(queue, group, partition=stopped))
+        assert not await harness.pop(queue, group, partition=stopped)
+    assert await states(harness, group) == {state: 2}
+    assert await harness.store.pauses.resume_lanes(group.id) == 2
+    await harness.drain(queue, group)
+    assert await states(harness, group) == {}
+
+
+async def test_paused_and_retrying_lanes_are_counted(harness: Harness) -> None:
+    queue = await harness.queue(retry_limit=3)
+    group = await harness.group(queue)
+    for name in "abc":
+        await harness.push(queue, [1, 2], partition=name)
+    paused, failing = (await harness.partition(queue, "a")).id, (await harness.partition(queue, "b")).id
+    await harness.store.pauses.pause(queue.id, partition=paused)
+    await harness.nack(await harness.pop(queue, group, partition=failing))
+    assert await states(harness, group) == {"paused": 1, "retrying": 1}
+    await harness.store.pauses.resume(queue.id, partition=paused)
+    await harness.drain(queue, group)
+    assert await states(harness, group) == {}
+
+
+async def test_a_lane_of_an_unordered_queue_is_retrying_while_one_of_its_messages_is(harness: Harness) -> None:
+    queue = await harness.queue(ordering="unordered", retry_limit=5, lease_seconds=10)
+    group = await harness.group(queue)
+    await harness.push(queue, [1])
+    assert await harness.pop(queue, group)
+    harness.clock.advance(11)
+    again = await harness.pop(queue, group)
+    assert await states(harness, group) == {"retrying": 1}
+    await finish(harness, again)
+    assert await states(harness, group) == {}
 
 
 @pytest.mark.parametrize("ordering", ["per_key", "unordered"])

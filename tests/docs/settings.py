@@ -18,6 +18,7 @@ MORE = {
     "host": "security.md#who-can-reach-it",
     "socket": "deploy.md#a-unix-socket",
     "hooks_listen": "deploy.md#webhooks-from-the-internet",
+    "metrics_listen": "monitoring.md#metrics",
     "tls_cert": "deploy.md#tls",
     "trusted_proxies": "deploy.md#behind-a-proxy",
     "peer_share": "deploy.md#what-one-address-may-take",

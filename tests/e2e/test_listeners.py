@@ -21,7 +21,7 @@ import pytest
 
 from fairlane import blocking
 from fairlane.client import Client
-from fairlane.errors import InvalidRequest, Unavailable
+from fairlane.errors import InvalidRequest, Unauthenticated, Unavailable
 from tests.broker_process import FAIRLANE, BrokerProcess, broker_process
 from tests.certificates import Certificates
 from tests.e2e.conftest import StartBroker
@@ -243,3 +243,28 @@ async def test_several_processes_ask_for_client_certificates_and_read_new_ones_o
         assert {await serial(broker.url, trusting) for _ in range(10)} == {renewed} != before
         await client.push("later", 2)
         assert [one.data for one in await waiting] == [2], "a poll that waited meanwhile goes on"
+
+
+def test_metrics_have_a_listener_that_needs_no_key(tmp_path: Path) -> None:
+    arguments = ("--require-auth", "--metrics-listen", "127.0.0.1:0")
+    with broker_process(f"sqlite:///{tmp_path}/queue.db", *arguments) as broker:
+        while not (found := re.search(r"metrics on http://127.0.0.1:(\d+)/metrics", "".join(broker.log))):
+            time.sleep(0.01)
+
+        def ask(port: int, path: str, method: str = "GET") -> tuple[int, bytes]:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection.request(method, path, headers={"host": "metrics.example.com"})
+            answer = connection.getresponse()
+            body = answer.read()
+            connection.close()
+            return answer.status, body
+
+        port = int(found[1])
+        status, body = ask(port, "/metrics")
+        assert (status, b"fairlane_store_up 1" in body) == (200, True)
+        assert [ask(port, path)[0] for path in ("/livez", "/readyz")] == [200, 200]
+        for path in ("/", "/api/v1/queues", "/admin/queues", "/health", "/metrics/prometheus"):
+            assert ask(port, path)[0] == 404, path
+        assert ask(port, "/metrics", "POST")[0] == 405
+        with blocking.Client(broker.url, attempts=1) as client, pytest.raises(Unauthenticated):
+            client.push("orders", 1)

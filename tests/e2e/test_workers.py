@@ -91,7 +91,7 @@ async def test_one_scrape_shows_all_workers_and_says_whose_is_what(start: StartB
                 break
     for worker in "01":
         assert found[sample("process_up", worker=worker)] == 1
-        assert found[sample("process_start_time_seconds", worker=worker)] > 0
+        assert found["process_start_time_seconds", frozenset({("worker", worker)})] > 0
         assert sample("store_connections", worker=worker, state="idle") in found
     assert {sample("store_up"), sample("journal_messages"), sample("operations", state="waiting")} <= set(found)
     assert found[sample("queue_partitions", queue="q")] == 1

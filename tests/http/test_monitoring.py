@@ -20,6 +20,7 @@ from fairlane.http.app import HttpApp
 from fairlane.http.metrics.exposition import exposition
 from fairlane.http.metrics.families import OTHER
 from fairlane.http.metrics.store import StoreMetrics
+from fairlane.model.message import PushItem
 from fairlane.runtime.peer_processes import PeerProcesses
 from fairlane.wire.schedules import ScheduleOptions
 from tests.conformance.backends import Backend, PostgresBackend, SqliteBackend
@@ -32,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples/monitoring"
 RULES = [rule for group in yaml.safe_load((EXAMPLES / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
 BOARD = json.loads((EXAMPLES / "board.json").read_text())
-ROW = re.compile(r"^\| `(fairlane_\w+)` \| (\w+) \| ([^|]*) \| (.+) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| `((?:fairlane|process)_\w+)` \| (\w+) \| ([^|]*) \| (.+) \|$", re.MULTILINE)
 
 
 def expressions(node: Any) -> Iterator[str]:
@@ -47,7 +48,7 @@ def expressions(node: Any) -> Iterator[str]:
 
 
 def named(expression: str) -> set[str]:
-    return set(re.findall(r"\bfairlane_\w+", expression))
+    return set(re.findall(r"\b(?:fairlane|process)_\w+", expression))
 
 
 def labels_of(expression: str) -> dict[str, set[str]]:
@@ -72,6 +73,9 @@ async def text(tmp_path: Path) -> AsyncIterator[str]:
     async with Broker.open(tmp_path / "queue.db", journal=str(tmp_path / "journal")) as broker:
         app = HttpApp(broker, peer_processes=PeerProcesses(tmp_path, 0, 2))
         await broker.queues.configure("limited", max_size=10)
+        await broker.queues.configure("stopped", retry_limit=0, on_exhausted="block")
+        await broker.push("stopped", 1)
+        await broker.nack(await broker.pop("stopped"))
         await broker.push("limited", 1)
         await broker.ack(await broker.pop("limited"))
         await broker.schedules.define("tick", ScheduleOptions(queue="limited", every_seconds=60))
@@ -131,6 +135,12 @@ def _promtool(*arguments: str, given: str | None = None) -> None:
 
 def test_promtool_finds_nothing_to_say_of_a_scrape(text: str) -> None:
     _promtool("check", "metrics", given=text)
+
+
+def test_every_alert_fires_on_its_series_and_not_before() -> None:
+    _promtool("test", "rules", str(EXAMPLES / "alerts_test.yml"))
+    proven = re.findall(r'alertname="(\w+)"', (EXAMPLES / "alerts_test.yml").read_text())
+    assert set(proven) == {rule["alert"] for rule in RULES}
 
 
 def test_promtool_takes_the_rules_and_the_configuration() -> None:
@@ -224,6 +234,48 @@ async def test_queues_beyond_the_bound_are_added_up(wire: Wire) -> None:
     assert found[sample("queue_oldest_age_seconds", queue=OTHER)] > 0
     assert found[sample("group_lag_messages", queue=first, group="g")] == 1
     assert found[sample("group_lag_messages", queue=OTHER, group=OTHER)] == 5
+
+
+async def test_each_queue_has_counters_of_its_own(tmp_path: Path) -> None:
+    async with Broker.open(tmp_path / "queue.db") as broker:
+        app = HttpApp(broker)
+        await broker.queues.configure("mail", retry_limit=0)
+        await broker.push_many([PushItem(queue="mail", payload=b"1") for _ in range(3)])
+        await broker.push("orders", 1)
+        taken = await broker.pop("mail", batch=3)
+        await broker.ack(taken[:2])
+        await broker.nack(taken[2])
+        found = samples(await exposition(app))
+
+    def of(event: str, queue: str) -> float:
+        return found[sample(f"queue_messages_{event}_total", queue=queue)]
+
+    events = ("pushed", "popped", "acked", "failed", "dead_lettered", "expired")
+    assert [of(event, "mail") for event in events] == [3, 3, 3, 1, 1, 0]
+    assert [of(event, "orders") for event in events] == [1, 0, 0, 0, 0, 0]
+    assert found[sample("queue_time_in_queue_seconds_count", queue="mail")] == 1
+    assert found[sample("queue_time_in_queue_seconds_bucket", queue="mail", le="+Inf")] == 1
+
+
+async def test_counters_beyond_the_bound_are_added_up(tmp_path: Path) -> None:
+    async with Broker.open(tmp_path / "queue.db") as broker:
+        app = HttpApp(broker, metrics_series_max=1)
+        for queue in ("first", "second", "third"):
+            await broker.push(queue, 1)
+        found = samples(await exposition(app))
+    pushed = {dict(labels)["queue"]: value for (name, labels), value in found.items() if "messages_pushed" in name}
+    assert pushed == {"first": 1, OTHER: 2}
+
+
+async def test_findings_and_stopped_lanes_are_metrics(text: str) -> None:
+    found = samples(text)
+    assert found[sample("findings", kind="lanes_stopped", severity="critical", queue="stopped")] == 1
+    lanes = {
+        dict(labels)["state"]: value
+        for (name, labels), value in found.items()
+        if name == "fairlane_group_lanes" and dict(labels)["queue"] == "stopped"
+    }
+    assert lanes == {"blocked": 1, "parked": 0, "paused": 0, "retrying": 0}
 
 
 async def test_a_queue_of_the_others_name_is_one_of_them(wire: Wire) -> None:

@@ -15,7 +15,7 @@ from tests.http.wire import Wire
 from tests.metrics import sample, samples
 from tests.until import SECONDS_MAX, until
 
-_SAMPLE = re.compile(r'fairlane_\w+(\{(\w+="(?:[^"\\\n]|\\.)*",?)+\})? [-+0-9.eInf]+')
+_SAMPLE = re.compile(r'(?:fairlane|process)_\w+(\{(\w+="(?:[^"\\\n]|\\.)*",?)+\})? [-+0-9.eInf]+')
 
 
 async def work(wire: Wire, queue: str) -> None:
@@ -88,7 +88,7 @@ async def test_metrics_are_prometheus_text_and_json_on_demand(wire: Wire) -> Non
         assert line.startswith("# ") or _SAMPLE.fullmatch(line), line
     families = [line.split()[2] for line in lines if line.startswith("# TYPE ")]
     assert len(families) == len(set(families))
-    assert all(family.startswith("fairlane_") for family in families)
+    assert all(family.startswith(("fairlane_", "process_")) for family in families)
     found = samples(answer.body)
     assert found[sample("requests_total", verb="push")] == 1
     assert found[sample("request_messages_total", verb="ack")] == 3

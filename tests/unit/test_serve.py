@@ -43,6 +43,7 @@ from fairlane.store.postgres.embedded import EmbeddedPostgres
         ({"trusted_proxies": "10.0.0.0/99"}, "trusted_proxies has"),
         ({"hooks_listen": "6633"}, "it must be HOST:PORT"),
         ({"hooks_listen": "::1:6633"}, "it must be HOST:PORT"),
+        ({"metrics_listen": "9632"}, "metrics_listen is '9632'; it must be HOST:PORT"),
         ({"host": "none"}, "nothing could reach"),
         ({"store": "postgres", "listen_url": "postgresql://x"}, "listen_url"),
     ],

@@ -250,7 +250,7 @@ def build_engine(
     drain = OperationDrain(store, catalogue, announcer, acker, open_operations, failed_operations_seconds)
     transactor = Transactor(store, pusher, acker)
     ticks = Ticks(store, transactor, all_specs, announcer)
-    scheduler_loop = SchedulerLoop(store, announcer, ticks)
+    scheduler_loop = SchedulerLoop(store, announcer, ticks, telemetry)
     scheduler = Scheduler(store, pusher, scheduler_loop)
     router = WriteRouter(store, catalogue, flags, pusher, acker, enqueuer, announcer, journal, store_timeout_seconds)
     popper = Popper(

@@ -282,6 +282,8 @@ class Popper:
         self._telemetry.leases_lost += result.leases_lost
         if result.dead:
             self._telemetry.record_dead_letters(queue_id, result.dead)
+        if result.expired:
+            self._telemetry.queue(queue_id).expired += result.expired
         if result.gone:
             raise NotFound("the queue or the group was deleted")
         if [claim for claim in claims if claim.wants_due]:

@@ -82,6 +82,7 @@ class HttpApp:
         self.hostname = socket.gethostname()
         self.peer_processes = peer_processes
         self.store_metrics = StoreMetrics(broker, metrics_series_max)
+        broker.process.telemetry.counters.series_max = metrics_series_max
         self.worker_id = os.getpid()
         self.live = Live(self)
         self._hosts = Hosts()

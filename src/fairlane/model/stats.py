@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from fairlane.model.group import Group
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
+
+LANE_STATES: Final = ("blocked", "parked", "paused", "retrying")
+"""States of lanes that need attention. A lane is in at most one of them."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +79,14 @@ class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that the group has dead-lettered, ever."""
     losing: int
     """Lanes with a message whose lease expired repeatedly, the last time included."""
+    blocked: int
+    """Lanes with a message that has used up its attempts, and that stops the lane."""
+    parked: int
+    """Lanes that were set aside with such a message, or by an operator."""
+    paused: int
+    """Lanes whose partition is paused."""
+    retrying: int
+    """Other lanes with a message that failed and will be delivered again."""
     taken_at: int | None
     """Time of the last pop of a message, as far as its lanes record it."""
 

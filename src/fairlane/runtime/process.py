@@ -110,8 +110,26 @@ def cpu_seconds() -> tuple[float, float]:
 
 def resident_bytes() -> int:
     """Return the memory of this process, or its peak where the system does not report the current size."""
+    return _memory_bytes(1) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def virtual_bytes() -> int:
+    """Return the size of the address space of this process. 0 where the system does not report it."""
+    return _memory_bytes(0)
+
+
+def _memory_bytes(column: int) -> int:
     try:
         with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
+            return int(file.read().split()[column]) * resource.getpagesize()
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return 0
+
+
+def descriptors() -> tuple[int, int]:
+    """Return the number of open file descriptors and their limit. The number is 0 where it is not reported."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    try:
+        return len(os.listdir("/proc/self/fd")) - 1, limit  # without the one that lists them
+    except OSError:
+        return 0, limit

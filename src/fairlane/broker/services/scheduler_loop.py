@@ -14,6 +14,7 @@ from fairlane.broker.schedules import Ticks
 from fairlane.errors import FairlaneError, ShuttingDown
 from fairlane.runtime.service import Service
 from fairlane.store.contract.store import Store
+from fairlane.telemetry import Telemetry
 
 _APPEND_STEP = 1000
 """Messages appended in one transaction, so that it is short and uses little memory."""
@@ -29,9 +30,10 @@ log = logging.getLogger(__name__)
 
 
 class SchedulerLoop(Service):
-    def __init__(self, store: Store, announcer: Announcer, ticks: Ticks) -> None:
+    def __init__(self, store: Store, announcer: Announcer, ticks: Ticks, telemetry: Telemetry) -> None:
         super().__init__("scheduler")
         self._store = store
+        self._telemetry = telemetry
         self._announcer = announcer
         self._expire_at = time.monotonic() + _EXPIRY_SECONDS * random.random()  # noqa: S311  # not all at once
         self.appended = self.expired = 0
@@ -90,5 +92,6 @@ class SchedulerLoop(Service):
             for _ in range(_EXPIRY_STEPS_MAX):
                 gone = await self._store.messages.expire(queue_id, group_id)
                 self.expired += gone
+                self._telemetry.queue(queue_id).expired += gone
                 if not gone or self._stopping:
                     break

@@ -26,7 +26,7 @@ _MINIMUMS = (
 )
 GROUPS = {
     "Store": "store listen_url statement_cache allow_unsafe data_dir",
-    "Listeners": "host port socket hooks_listen workers",
+    "Listeners": "host port socket hooks_listen metrics_listen workers",
     "Access": "tls_cert tls_key tls_client_ca require_auth insecure_no_auth audit_days"
     " allowed_hosts cors_origin trusted_proxies",
     "Specs": "secret_names outbound_allow pollers",

@@ -41,6 +41,11 @@ def announce(settings: Settings, sockets: Mapping[str, Sequence[socket.socket]])
             "webhooks only on %(scheme)s://%(host)s:%(port)d/hook/",
             {"scheme": scheme, "host": settings.hooks_listen.rpartition(":")[0], "port": ports["hooks"]},
         )
+    if settings.metrics_listen is not None:
+        log.info(
+            "metrics on http://%(host)s:%(port)d/metrics",
+            {"host": settings.metrics_listen.rpartition(":")[0], "port": ports["metrics"]},
+        )
     for warning in warnings(settings):
         log.warning("%(warning)s", {"warning": warning})
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NO_HOST = "none"
 """Value of --host that opens no port, only --socket."""
 Sockets = Mapping[str, Sequence[socket.socket]]
-"""Listening sockets by kind: `api`, `hooks`, and `local` for Unix sockets."""
+"""Listening sockets by kind: `api`, `hooks`, `metrics`, and `local` for Unix sockets."""
 
 log = logging.getLogger("fairlane")
 
@@ -31,23 +31,27 @@ log = logging.getLogger("fairlane")
 def open_listeners(settings: Settings) -> Iterator[Sockets]:
     """Open the listening sockets of the settings."""
     with ExitStack() as stack:
-        opened: dict[str, list[socket.socket]] = {"api": [], "hooks": [], "local": []}
+        opened: dict[str, list[socket.socket]] = {"api": [], "hooks": [], "metrics": [], "local": []}
         if settings.host != NO_HOST:
             opened["api"] = open_sockets(settings.host, settings.port)
         if settings.hooks_listen is not None:
             opened["hooks"] = open_sockets(*host_and_port(settings.hooks_listen), "--hooks-listen")
+        if settings.metrics_listen is not None:
+            opened["metrics"] = open_sockets(
+                *host_and_port(settings.metrics_listen, "metrics_listen"), "--metrics-listen"
+            )
         if settings.socket is not None:
             opened["local"] = [stack.enter_context(open_unix_socket(settings.socket))]
-        for one in (*opened["api"], *opened["hooks"]):
+        for one in (*opened["api"], *opened["hooks"], *opened["metrics"]):
             stack.enter_context(closing(one))
         yield opened
 
 
-def host_and_port(text: str) -> tuple[str, int]:
+def host_and_port(text: str, setting: str = "hooks_listen") -> tuple[str, int]:
     """Parse `HOST:PORT`, with brackets around an IPv6 address. Raises InvalidRequest if it is malformed."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and not host.startswith("[")):
-        raise InvalidRequest(f"hooks_listen is {text!r:.80}; it must be HOST:PORT, like 0.0.0.0:6633 or [::]:6633")
+        raise InvalidRequest(f"{setting} is {text!r:.80}; it must be HOST:PORT, like 0.0.0.0:6633 or [::]:6633")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -67,6 +71,8 @@ class Listeners:
         self._proxies = Proxies(settings.trusted_proxies.split(","))
         if settings.hooks_listen is not None:
             host_and_port(settings.hooks_listen)
+        if settings.metrics_listen is not None:
+            host_and_port(settings.metrics_listen, "metrics_listen")
         if settings.host == NO_HOST and settings.socket is None:
             raise InvalidRequest(f"host is {NO_HOST} and socket is not set; nothing could reach the broker")
 
@@ -84,6 +90,10 @@ class Listeners:
             from fairlane.http.webhook_listener import WebhookListener
 
             await server.listen(sockets["hooks"], policy=WebhookListener(app), tls=self._hooks_tls)
+        if sockets["metrics"]:
+            from fairlane.http.metrics_listener import MetricsListener
+
+            await server.listen(sockets["metrics"], policy=MetricsListener(app))
         if self._tls is not None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
         return server

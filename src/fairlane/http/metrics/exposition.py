@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from fairlane.http.metrics.families import Families, Flat
 from fairlane.http.metrics.process import ProcessMetrics, add_journal, add_process, snapshot
+from fairlane.http.metrics.queues import add_findings, add_queues
 
 if TYPE_CHECKING:
     from fairlane.http.app import HttpApp
@@ -17,13 +19,15 @@ _decode = msgspec.json.Decoder(ProcessMetrics).decode
 
 async def exposition(app: HttpApp) -> bytes:
     """Return the metrics. Leaves out the store or a process if it does not answer."""
-    from_store = await app.store_metrics.text()
-    out = Families()
+    out, queues = Families(), Families()
+    from_store, _ = await asyncio.gather(app.store_metrics.text(), add_findings(queues, app.broker))
+    names = app.store_metrics.names
     out.gauge("store_up", "1 while the store answers, 0 while it does not.", int(from_store is not None))
     if app.peer_processes is None:
         add_process(out, app)
         add_journal(out, app)
-        return out.text() + (from_store or b"")
+        add_queues(queues, [({}, *app.broker.process.telemetry.totals())], names)
+        return out.text() + await queues.written() + (from_store or b"")
     answers = await app.peer_processes.query("metrics")
     found = {number: read for number, answer in answers.items() if (read := _read(answer)) is not None}
     found[app.peer_processes.number] = snapshot(app)
@@ -32,7 +36,9 @@ async def exposition(app: HttpApp) -> bytes:
     for number in sorted(found):  # labelled by process, so that a restarted process resets only its own counters
         out.add(found[number].process, {"worker": str(number)})
     out.add(next((one.journal for one in found.values() if one.journal), []), {})
-    return out.text() + (from_store or b"")
+    counted = [({"worker": str(number)}, found[number].queues, found[number].other_queues) for number in sorted(found)]
+    add_queues(queues, counted, names)
+    return out.text() + await queues.written() + (from_store or b"")
 
 
 async def own_families(app: HttpApp) -> list[Flat]:
@@ -45,6 +51,9 @@ async def own_families(app: HttpApp) -> list[Flat]:
         up = await app.store_metrics.count()
         out.gauge("store_up", "1 while the store answers, 0 while it does not.", int(up))
         out.add(app.store_metrics.counted.flat() if up else [], {})
+        await add_findings(out, app.broker)
+    labels = {} if number is None else {"worker": str(number)}
+    add_queues(out, [(labels, own.queues, own.other_queues)], await app.store_metrics.known_names())
     return out.flat()
 
 

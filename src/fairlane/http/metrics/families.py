@@ -5,24 +5,33 @@ from __future__ import annotations
 import asyncio
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
 from prometheus_client import Metric, generate_latest
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from fairlane.telemetry import VerbStats
+from fairlane.queue_counters import SERIES_MAX
 
 __all__ = ["CONTENT_TYPE", "OTHER", "SERIES_MAX", "Families", "Flat", "Labels", "capped"]
 
-SERIES_MAX: Final = 1000
 OTHER: Final = "__other__"
 """Name that sums up all names beyond the limit."""
 Labels = dict[str, str]
 Samples = Iterable[tuple[Labels, float]]
 Flat = tuple[str, str, str, list[tuple[str, Labels, int | float]]]
 """Name, help, kind and samples of a family, as processes exchange it."""
+
+
+class Histogram(Protocol):
+    """Counted durations."""
+
+    count: int
+    seconds: float
+
+    def histogram(self, first: int, upto: int) -> Iterator[tuple[float, int]]:
+        """Yield (seconds, number of durations below) for the buckets from `first` to `upto`."""
 
 
 def capped(names: Iterable[str], most: int = SERIES_MAX) -> dict[str, str]:
@@ -45,15 +54,18 @@ class Families(Collector):
     def gauge(
         self, name: str, help: str, value: float | Samples, join: Callable[[float, float], float] = operator.add
     ) -> None:
-        self._add(name, "gauge", help, value, join)
+        self._add(f"fairlane_{name}", "gauge", help, value, join)
 
     def counter(self, name: str, help: str, value: float | Samples) -> None:
-        self._add(name, "counter", help, value, operator.add)
+        self._add(f"fairlane_{name}", "counter", help, value, operator.add)
+
+    def standard(self, name: str, kind: str, help: str, value: float) -> None:
+        """Add a metric that every program exposes under the same name, such as `process_open_fds`."""
+        self._add(name, kind, help, value, operator.add)
 
     def _add(
         self, name: str, kind: str, help: str, value: float | Samples, join: Callable[[float, float], float]
     ) -> None:
-        name = f"fairlane_{name}"
         some = [({}, value)] if isinstance(value, int | float) else value
         joined: dict[tuple[str, ...], Sample] = {}
         for labels, one in some:
@@ -62,7 +74,7 @@ class Families(Collector):
         self._samples(name, help, kind).extend(joined.values())
 
     def histogram(
-        self, name: str, help: str, series: Iterable[tuple[Labels, VerbStats]], first: int = 5, upto: int = 25
+        self, name: str, help: str, series: Iterable[tuple[Labels, Histogram]], first: int = 5, upto: int = 25
     ) -> None:
         name = f"fairlane_{name}"
         samples = self._samples(name, help, "histogram")

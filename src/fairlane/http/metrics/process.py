@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlane.http.metrics.families import Families, Flat, Labels, capped
-from fairlane.runtime.process import cpu_seconds, resident_bytes
+from fairlane.queue_counters import QueueTotals
+from fairlane.runtime.process import cpu_seconds, descriptors, resident_bytes, virtual_bytes
 
 if TYPE_CHECKING:
     from fairlane.broker.broker import Broker
@@ -21,13 +22,16 @@ class ProcessMetrics(msgspec.Struct, array_like=True):
     process: list[Flat]
     journal: list[Flat]
     """Metrics of the journal that all processes share, from the process that drains it."""
+    queues: dict[int, QueueTotals] = {}
+    """Totals by the id of the queue. The names are known to the process that answers the scrape."""
+    other_queues: QueueTotals = msgspec.field(default_factory=QueueTotals)
 
 
 def snapshot(app: HttpApp) -> ProcessMetrics:
     process, journal = Families(), Families()
     add_process(process, app)
     add_journal(journal, app)
-    return ProcessMetrics(process.flat(), journal.flat())
+    return ProcessMetrics(process.flat(), journal.flat(), *app.broker.process.telemetry.totals())
 
 
 def add_process(out: Families, app: HttpApp) -> None:
@@ -70,11 +74,16 @@ def _process(out: Families, app: HttpApp) -> None:
         "Always 1. Its labels are the versions of the broker and Python, and the kind of store.",
         [(info, 1)],
     )
-    started = broker.process.telemetry.started_at / 1e6
-    out.gauge("process_start_time_seconds", "Start time of the process, in seconds since 1970.", started)
-    cpu = [({"mode": "user"}, user), ({"mode": "system"}, system)]
-    out.counter("process_cpu_seconds_total", "CPU time of the process.", cpu)
-    out.gauge("process_resident_memory_bytes", "Resident memory of the process.", resident_bytes())
+    started, (files, files_max) = broker.process.telemetry.started_at / 1e6, descriptors()
+    for name, kind, help, value in (
+        ("start_time_seconds", "gauge", "Start time of the process, in seconds since 1970.", started),
+        ("cpu_seconds_total", "counter", "CPU time of the process, user and system.", user + system),
+        ("resident_memory_bytes", "gauge", "Resident memory of the process.", resident_bytes()),
+        ("virtual_memory_bytes", "gauge", "Virtual memory of the process.", virtual_bytes()),
+        ("open_fds", "gauge", "Open file descriptors of the process.", files),
+        ("max_fds", "gauge", "Maximum number of open file descriptors.", files_max),
+    ):
+        out.standard(f"process_{name}", kind, help, value)
     by_state = [({"state": "busy"}, store.busy), ({"state": "idle"}, store.total - store.busy)]
     out.gauge("store_connections", "Connections to the database.", by_state)
     if (outages := broker.status.outages()) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Collection
@@ -15,6 +16,7 @@ from fairlane.errors import FairlaneError
 from fairlane.http.metrics.families import OTHER, SERIES_MAX, Families, Labels, capped
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import Queue
+from fairlane.model.stats import LANE_STATES
 
 STUCK_SECONDS: Final = 60
 OVERDUE_SECONDS: Final = 60
@@ -34,6 +36,8 @@ class StoreMetrics:
         self._series_max = series_max
         self._counting: asyncio.Task[None] | None = None
         self._last, self.counted = b"", Families()
+        self.names: dict[int, Labels] = {}
+        """Labels of all queues by id, as of the last count."""
         self._serves_until = 0.0
         self._counted_at: float | None = None
 
@@ -64,6 +68,12 @@ class StoreMetrics:
                 return False
         return True
 
+    async def known_names(self) -> dict[int, Labels]:
+        """Return the labels of all queues, as last known while the store does not answer."""
+        with contextlib.suppress(FairlaneError):
+            self.names = {queue.id: _label(queue) for queue in await self._broker.process.statistics.listed()}
+        return self.names
+
     async def _count(self) -> None:
         out = Families()
         began = time.monotonic()
@@ -90,6 +100,7 @@ class StoreMetrics:
         groups = sorted(await statistics.groups(), key=lambda entry: entry[1].group_id)
         oldest = await statistics.oldest(newest_first, [found for _, found in groups])
         counted = sorted(newest_first, key=lambda entry: entry[0].id)
+        self.names = {queue.id: _label(queue) for queue, _ in counted}
         out.gauge("queues", "Number of queues, including those without a series of their own.", len(counted))
         shown = {queue.id for queue, _ in counted[: self._series_max]}
         queues = [(_label(queue, shown), queue, found, counts(found)) for queue, found in counted]
@@ -127,6 +138,8 @@ class StoreMetrics:
             delays,
             max,
         )
+        lanes = [({**at, "state": state}, getattr(one, state)) for at, one in lags for state in LANE_STATES]
+        out.gauge("group_lanes", "Lanes of a group that are blocked, parked, paused or retrying a message.", lanes)
         out.gauge("group_leases", "Partitions with a live lease of a group.", [(at, one.leases) for at, one in lags])
         out.gauge(
             "group_leased_messages", "Messages in the live leases of a group.", [(at, one.leased) for at, one in lags]
@@ -172,8 +185,8 @@ class StoreMetrics:
         out.gauge("source_last_commit_timestamp_seconds", help, read, min)
 
 
-def _label(queue: Queue, shown: Collection[int]) -> Labels:
+def _label(queue: Queue, shown: Collection[int] | None = None) -> Labels:
     """Return the labels of a queue, with its tenant if that is not the default one. Hidden queues share one label."""
-    if queue.id not in shown:
+    if shown is not None and queue.id not in shown:
         return {"queue": OTHER}
     return {"queue": queue.name} if queue.tenant == DEFAULT_TENANT else {"queue": queue.name, "tenant": queue.tenant}

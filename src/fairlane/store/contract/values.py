@@ -216,7 +216,8 @@ class ClaimedLane(msgspec.Struct, kw_only=True):
 class PopResult(msgspec.Struct):
     """The lanes of each claim, in the order of the claims.
 
-    `next_at` is the time when a sleeping lane is due, if one was seen and a caller waits for it.
+    `next_at` is the time when a sleeping lane is due, if one was seen and a caller waits for it. `expired` messages
+    were too old: they were dropped, or are among the `dead`.
     """
 
     lanes: list[list[ClaimedLane]]
@@ -225,8 +226,8 @@ class PopResult(msgspec.Struct):
     """True if the queue or the group no longer exists."""
     leases_lost: int = 0
     """Expired leases that were found and counted as failed attempts."""
+    expired: int = 0
     dead: int = 0
-    """Messages that were dead-lettered."""
 
 
 class RepairedWakes(msgspec.Struct):

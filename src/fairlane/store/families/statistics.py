@@ -10,11 +10,20 @@ from typing import Any
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
-from fairlane.model.stats import ActiveLease, GroupStats, LaggingLane, PartitionStats, QueueStats, Standing, StoppedLane
+from fairlane.model.stats import (
+    LANE_STATES,
+    ActiveLease,
+    GroupStats,
+    LaggingLane,
+    PartitionStats,
+    QueueStats,
+    Standing,
+    StoppedLane,
+)
 from fairlane.store.families.groups import group_of
 from fairlane.store.families.query import Family, Value, View, struct
 
-_SUMS = ("lanes", "lagging", "lag", "finished", "leases", "leased", "dead", "losing")
+_SUMS = ("lanes", "lagging", "lag", "finished", "leases", "leased", "dead", "losing", *LANE_STATES)
 
 
 class _Counted:

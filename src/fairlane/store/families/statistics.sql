@@ -208,6 +208,12 @@ SELECT k.group_id, count(*) AS lanes, count(*) FILTER (WHERE p.head > k.committe
        count(*) FILTER (WHERE (k.failing OR k.claimed > 0) AND EXISTS (
            SELECT 1 FROM fairlane.failures f WHERE f.partition_id = k.partition_id AND f.group_id = k.group_id
            AND f.attempts > 1 AND f.error = 'Partition lease expired')) AS losing,
+       count(*) FILTER (WHERE k.ready_at = fairlane.never() AND NOT k.parked AND p.paused_at IS NULL) AS blocked,
+       count(*) FILTER (WHERE k.parked) AS parked,
+       count(*) FILTER (WHERE p.paused_at IS NOT NULL AND NOT k.parked) AS paused,
+       count(*) FILTER (WHERE (k.failing OR k.claimed > 0) AND NOT k.parked AND p.paused_at IS NULL
+           AND k.ready_at IS DISTINCT FROM fairlane.never() AND EXISTS (
+           SELECT 1 FROM fairlane.failures f WHERE f.partition_id = k.partition_id AND f.group_id = k.group_id)) AS retrying,
        max(k.leased_at) AS taken_at
 FROM fairlane.groups g
 JOIN fairlane.partitions p ON p.queue_id = g.queue_id
@@ -234,6 +240,10 @@ select g.id, count(*), sum(p.head > c.committed),
     sum(iif(c.lease is not null and c.ready_at > :now, c.lease_end - c.committed, {in_flight})), sum(c.dead),
     sum((c.failing or c.claimed > 0) and exists (select 1 from failures f where f.partition_id = c.partition_id
         and f.group_id = c.group_id and f.attempts > 1 and f.error = 'Partition lease expired')),
+    sum(c.ready_at is :never and not c.parked and p.paused_at is null), sum(c.parked),
+    sum(p.paused_at is not null and not c.parked),
+    sum((c.failing or c.claimed > 0) and not c.parked and p.paused_at is null and c.ready_at is not :never and exists (
+        select 1 from failures f where f.partition_id = c.partition_id and f.group_id = c.group_id)),
     max(c.leased_at)
 from groups g
 join partitions p on p.queue_id = g.queue_id

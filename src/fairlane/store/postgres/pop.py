@@ -181,6 +181,7 @@ class PopRunner:
             return summary
         result.leases_lost += summary["leases_lost"]
         result.dead += summary["dead_lettered"]
+        result.expired += summary["expired"]
         scans = call.partition is None and call.claims[0].batch > 0 and summary["scan_from"] is not None
         if scans:
             self._floors.record_scan(key, floor, summary["scan_from"], time.monotonic() - began)

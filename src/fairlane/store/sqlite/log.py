@@ -37,6 +37,7 @@ class Popping(msgspec.Struct):
     call: PopCall
     options: QueueOptions
     leases_lost: int = 0
+    expired: int = 0
     dead: int = 0
 
 

@@ -52,7 +52,9 @@ def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
     popping.run(deque(wants))
     lanes = [want.lanes for want in wants]
     next_at = None if all(lanes) else popping.next_at()
-    return PopResult(lanes, next_at=next_at, leases_lost=popping.leases_lost, dead=popping.dead)
+    return PopResult(
+        lanes, next_at=next_at, leases_lost=popping.leases_lost, expired=popping.expired, dead=popping.dead
+    )
 
 
 def expire(db: apsw.Connection, now: int, queue_id: int, group_id: int) -> int:
@@ -137,12 +139,13 @@ class _Popping(Popping):
                 self.leases_lost += 1
         if self.conflating and not lane.parked and lane.paused_at is None:
             self._skip_to_newest(lane)
-        _, more = expire_lane(self.db, lane, self.options, self.now)
+        expired, more = expire_lane(self.db, lane, self.options, self.now)
         attempts, stops = self._attempts(lane) if lane.failing and not more else (0, False)
         put_off_until, upto = visible_from(self.db, lane, self.options, self.now)
         if lane.parked or lane.paused_at is not None or stops:
             put_off_until = NEVER_AT
         self.dead += lane.dead - dead
+        self.expired += expired
         if more or put_off_until is not None or lane.committed >= lane.head:
             self.more |= more
             lane.free(self.now if put_off_until is None else put_off_until)
