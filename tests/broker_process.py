@@ -14,7 +14,7 @@ from pathlib import Path
 
 FAIRLANE = str(Path(sys.executable).with_name("fairlane"))
 STOP_SECONDS_MAX = 60.0
-"""It gives up by itself long before, but a busy machine may take its time to say so."""
+"""Timeout for the broker to stop. It stops much earlier, except on a busy machine."""
 _ADDRESS = re.compile(r" on (https?://\S+:\d+|unix:\S+), store ")
 
 
@@ -38,13 +38,13 @@ class BrokerProcess:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, and return when it listens."""
+        """Start the broker, and return once it listens."""
         port = self.url.rpartition(":")[2] if self.url.startswith("http") else "0"
         self._process = subprocess.Popen(
             [FAIRLANE, "serve", "--port", port, *self._arguments],
             stderr=subprocess.PIPE,
             text=True,
-            # What the environment of the tests says about brokers is not about this one.
+            # Settings of a broker in the environment of the tests are not meant for this one.
             env={name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
             | dict(self._environment),
         )
@@ -53,7 +53,7 @@ class BrokerProcess:
         self._reader.start()
 
     def stop(self) -> int:
-        """Ask it to end, and wait until it did; its exit code."""
+        """Ask the broker to stop and wait for it. Returns its exit code."""
         assert self._process is not None
         self._process.terminate()
         return self._ended()
@@ -68,7 +68,7 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     def _address(self) -> str:
-        """It says where it listens once it does."""
+        """Return the address that the broker logs once it listens."""
         assert self._process is not None
         assert self._process.stderr is not None
         for line in self._process.stderr:
@@ -94,7 +94,7 @@ class BrokerProcess:
 
 @contextlib.contextmanager
 def broker_process(store: str, *arguments: str) -> Iterator[BrokerProcess]:
-    """A running broker, stopped at the end if it still runs."""
+    """Yield a running broker. Stops it at the end if it still runs."""
     with tempfile.TemporaryDirectory(prefix="fairlane-data-") as data_dir:
         broker = BrokerProcess(store, *arguments, data_dir=Path(data_dir))
         broker.start()

@@ -1,4 +1,4 @@
-"""The schema of a database as the database tells it, whatever the order of columns, for comparing two of them."""
+"""The schema of a database, read from its system catalogue without the order of columns, to compare two databases."""
 
 from __future__ import annotations
 

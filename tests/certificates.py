@@ -8,8 +8,10 @@ from pathlib import Path
 
 
 class Certificates:
-    """Files in a directory: `ca`, `cert` and `key` of a server, `client` with its key, and those of another authority.
-    Made anew by `renew`, under the same names."""
+    """Certificate files in a directory: `ca`, the server's `cert` and `key`, `client`, and those of another CA.
+
+    `renew` replaces them under the same names.
+    """
 
     def __init__(self, directory: Path, *names: str) -> None:
         import trustme
@@ -27,7 +29,7 @@ class Certificates:
         self.other_client = self._client("other-client.pem", self._other)
 
     def renew(self, *, expired: bool = False) -> int:
-        """Write another certificate of the server; its serial number."""
+        """Write a new certificate of the server. Returns its serial number."""
         from cryptography import x509
 
         until = datetime(2020, 1, 1, tzinfo=UTC) if expired else None
@@ -37,11 +39,11 @@ class Certificates:
         return x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes()).serial_number
 
     def spoil(self) -> None:
-        """Leave a key that is none."""
+        """Replace the key file with a text that is not a key."""
         self._private(self.key, b"no key")
 
     def trusting(self, ca: str | None = None, *, client: str | None = None) -> ssl.SSLContext:
-        """What a client has that trusts the authority."""
+        """Return the TLS context of a client that trusts the CA."""
         context = ssl.create_default_context(cafile=ca or self.ca)
         if client is not None:
             context.load_cert_chain(client)

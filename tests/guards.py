@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-# The longest a loop may go without turning. Far above a fsync, far below what a client would not notice.
+# The longest time that a loop may be blocked. Far above a fsync, far below what a client would notice.
 BLOCKED_SECONDS_MAX = 0.5
 
 TICK_SECONDS = 0.05
@@ -37,7 +37,7 @@ _tests = count(1)
 
 @dataclass
 class _Watched:
-    """A running loop: the beat it owes us, and for how long it has owed it."""
+    """A running loop: the expected beat, and since when it is overdue."""
 
     loop: asyncio.AbstractEventLoop
     thread_id: int
@@ -51,8 +51,11 @@ class _Watched:
         self.beat_pending = False
 
     def spent(self, passed: float) -> float:
-        """What of the time that passed its thread had: only what it ran, while it was ready to and the machine was busy
-        elsewhere; all of it while it waited in a call."""
+        """Return the part of the time for which the thread is responsible.
+
+        While the thread was ready to run and the machine was busy elsewhere, only its CPU time counts. While it waited
+        in a call, all of the time counts.
+        """
         task, before = f"/proc/self/task/{self.native_id}", self.cpu_seconds
         with contextlib.suppress(OSError, IndexError):  # its thread ended meanwhile, or this system has no such files
             with open(f"{task}/schedstat") as schedstat, open(f"{task}/stat") as stat:
@@ -75,7 +78,7 @@ class LoopWatch:
         self._watched: list[_Watched] = []
         self._stopped = threading.Event()
         self.collecting = False
-        """A guard looks for garbage itself, which is nobody's fault."""
+        """True while a guard itself collects garbage, which no test is responsible for."""
 
     def take_stalls(self) -> list[str]:
         stalls, self._stalls = self._stalls, []
@@ -110,8 +113,8 @@ class LoopWatch:
             cpu_before, cpu = cpu, time.process_time()
             passed = wall - wall_before
             if passed > 3 * TICK_SECONDS:
-                # This thread was held up as well. Either something kept the interpreter to itself, which
-                # shows as CPU time of ours, or the machine was busy elsewhere, which is nobody's fault.
+                # This thread was delayed as well. Either something held the GIL, which shows as CPU time of this
+                # process, or the machine was busy elsewhere, which no test is responsible for.
                 passed = min(passed, cpu - cpu_before)
             for watched in list(self._watched):
                 self._tick(watched, passed)
@@ -127,7 +130,7 @@ class LoopWatch:
                 self._stalls.append(f"the event loop was blocked for {watched.blocked_seconds:.2f} s in\n{stack}")
             return
         watched.blocked_seconds, watched.reported, watched.beat_pending = 0.0, False, True
-        with contextlib.suppress(RuntimeError):  # closed since we looked
+        with contextlib.suppress(RuntimeError):  # closed since the last check
             watched.loop.call_soon_threadsafe(watched.beat)
 
 
@@ -186,7 +189,7 @@ async def guarded_loop(loop_watch: LoopWatch) -> AsyncIterator[None]:
         await asyncio.sleep(0)
     left = asyncio.all_tasks() - before - {asyncio.current_task()}
     problems += [f"task still pending: {task!r}" for task in left]
-    # A task whose exception nobody asked for says so only when it is collected.
+    # An exception that was never retrieved is only reported when its task is collected.
     loop_watch.collecting = True
     gc.collect()
     loop_watch.collecting = False
@@ -203,6 +206,6 @@ def _describe(context: dict[str, Any]) -> str:
 
 
 def pytest_collection_finish() -> None:
-    # Set aside all that importing made, which is what makes a collection after each test cheap.
+    # Freeze everything that imports created, which makes a collection after each test cheap.
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Calls of a store that were applied and whose answer did not come back."""
+"""Store calls that were applied but whose answer was lost."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 from fairlane.errors import FairlaneError, OutcomeUnknown, StoreUnavailable
 
 APPLIED = OutcomeUnknown("the answer was lost")
-"""Once the store did what it was asked to."""
+"""The answer is lost after the store applied the call."""
 AWAY = StoreUnavailable("the database does not answer")
-"""And nothing was done."""
+"""The call is lost before the store did anything."""
 
 
 def fails(family: Any, verb: str, *faults: FairlaneError | None) -> None:
-    """The next calls of a family's verb meet these, one each, None nothing; those behind them go through."""
+    """Let the next calls of a family's verb fail with these errors, one each. None and later calls succeed."""
     real = getattr(family, verb)
     left = list(faults)
 

@@ -1,4 +1,4 @@
-"""The samples of a scrape, read by the parser that Prometheus's own client library brings."""
+"""The samples of a scrape, parsed by Prometheus's own client library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def sample(name: str, **labels: str) -> Named:
 
 
 def samples(text: bytes | str) -> dict[Named, float]:
-    """By name and labels, of which no two are alike."""
+    """Return the samples by name and labels. No two may have both in common."""
     families = list(text_string_to_metric_families(text if isinstance(text, str) else text.decode()))
     assert len(families) == len({family.name for family in families})
     found = [((one.name, frozenset(one.labels.items())), one.value) for family in families for one in family.samples]

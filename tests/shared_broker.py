@@ -1,4 +1,4 @@
-"""Fixtures of tests that share one broker, for the conftest of their directory to import."""
+"""Fixtures for tests that share one broker, imported by the conftest of their directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.broker_process import BrokerProcess, broker_process
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """One broker for all tests of a directory that run in this process."""
+    """A broker for all tests of a directory that run in this process."""
     with broker_process(f"sqlite:///{tmp_path_factory.mktemp('broker')}/queue.db") as broker:
         yield broker
 
@@ -33,5 +33,5 @@ async def client(broker: BrokerProcess) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def queue(request: pytest.FixtureRequest) -> str:
-    """The name of a queue that no other test uses."""
+    """Return the name of a queue that no other test uses."""
     return str(request.node.name)

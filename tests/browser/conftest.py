@@ -34,7 +34,7 @@ FLAGS = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The browser lives on the loop of the session, so its tests run there."""
+    """Run the tests of this directory on the session's loop, where the browser lives."""
     for item in items:
         if "/browser/" in item.nodeid and pytest_asyncio.is_async_test(item):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
@@ -65,7 +65,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def wire(broker: BrokerProcess) -> AsyncIterator[Wire]:
-    """The API of the broker, to fill it and to compare what a page shows with what it says."""
+    """The API of the broker, to fill it and to compare its answers with the pages."""
     async with aiohttp.ClientSession() as session:
         yield Wire(None, session, broker.url)
 
@@ -75,7 +75,7 @@ _filled: set[str] = set()
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def filled_wire(wire: Wire) -> Wire:
-    """A broker that has something of everything, filled by the first test of the module that asks."""
+    """A broker with an object of every kind, filled once per module."""
     if wire.base not in _filled:
         await filled.everything(wire)
         _filled.add(wire.base)
@@ -100,6 +100,6 @@ async def opened(browser: Browser, base: str) -> AsyncIterator[Watched]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Browser, broker: BrokerProcess) -> AsyncIterator[Watched]:
-    """An empty page, on which no error and no refusal of the content security policy may have been by the end."""
+    """An empty page. Fails the test if the page logged an error or violated the content security policy."""
     async with opened(browser, broker.url) as page:
         yield page

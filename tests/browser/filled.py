@@ -1,4 +1,4 @@
-"""A store with something of everything, so that every page has something to show."""
+"""A store with an object of every kind, so that every page has something to show."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ERRORS = [
 
 
 async def kill(wire: Wire, queue: str, payloads: list[Any], error: str, *, group: str, partition: str) -> None:
-    """Dead letters: messages that fail for good."""
+    """Make dead letters: messages whose attempts all fail."""
     await wire.push(queue, *payloads, partition=partition)
     popped = await wire.pop(queue, partition=partition, consumerGroup=group, batch=len(payloads))
     assert len(popped) == len(payloads)
@@ -36,7 +36,7 @@ async def dead(wire: Wire, queue: str = "orders", group: str = "billing", *, eac
 
 
 async def live(wire: Wire, queue: str = "orders") -> None:
-    """Messages that wait, are leased, finished, failed and blocked."""
+    """Make messages that wait, are leased, finished, failed and blocked."""
     for n in range(12):
         await wire.push(
             queue, *[{"order": 1000 * n + i, "total": 9.99} for i in range(5 + n)], partition=f"customer-{n}"
@@ -108,7 +108,7 @@ async def specs(wire: Wire) -> None:
 
 
 async def hook(wire: Wire, *, signed: bool = True) -> int:
-    """Send a webhook as its sender does; the answer's status."""
+    """Send a webhook as its sender does. Returns the status of the answer."""
     body = msgspec.json.encode({"incident": {"id": "PD-1", "title": "disk full", "urgency": "high"}})
     secret = SECRETS["PAGERDUTY_WEBHOOK_SECRET"] if signed else "another secret of 32 characters .."
     signature = "v1=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()

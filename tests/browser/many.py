@@ -1,4 +1,4 @@
-"""A store as large as pages must be fast with, filled by the broker itself in seconds."""
+"""A store as large as the dashboard must handle quickly, filled through the broker in seconds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fairlane.model.message import PushItem
 from fairlane.wire.schedules import ScheduleOptions
 
 WIDE = "wide"
-"""The queue of many partitions."""
+"""Name of the queue with many partitions."""
 DEEP = "deep"
-"""The queue of one long lane."""
+"""Name of the queue with one long lane."""
 _PAYLOAD = b'{"n":1}'
 _AT_ONCE = 100
 
@@ -33,7 +33,7 @@ class Size(NamedTuple):
 
 
 async def fill(url: str, size: Size) -> None:
-    """Queues and partitions of one message each, one long lane, groups of queues and schedules."""
+    """Create queues, partitions of one message each, one long lane, groups and schedules."""
     async with Broker.open(url) as broker:
 
         async def define(n: int) -> None:
@@ -68,8 +68,10 @@ async def _push(broker: Broker, names: Iterable[str], at_once: int) -> None:
 
 
 def lengthen(file: Path, times: int) -> None:
-    """Make the long lane so many times as long, as if its messages had been pushed again and again. What a page
-    reads of it costs what it costs; who pushes to it would find their ids."""
+    """Multiply the messages of the long lane by copying its rows.
+
+    The copies have the ids of the originals, so pages can read them, but a push would find duplicates.
+    """
     database = apsw.Connection(str(file))
     with database:
         [[partition, head]] = database.execute(

@@ -1,4 +1,4 @@
-"""What a person does on the pages, by clicking and by keyboard, is done by the broker."""
+"""Actions of a person on the pages, by mouse and by keyboard, are carried out by the broker."""
 
 from __future__ import annotations
 

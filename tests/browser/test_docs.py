@@ -19,7 +19,7 @@ async def test_the_page_of_the_api_shows_every_operation_and_finds_one(page: Wat
 
 
 async def test_what_goes_wrong_on_a_page_is_noticed(page: Watched) -> None:
-    """The watch itself: without this a page that fails could pass."""
+    """Test the watch itself: without it, a page that fails could pass."""
     await page.page.goto(f"{page.base}/docs")
     await page.page.evaluate(
         "() => { document.body.append(Object.assign(document.createElement('script'), {text: '1'})) }"

@@ -1,4 +1,4 @@
-"""Failed operations: retried and discarded by clicking, one by one and all together."""
+"""Failed operations: retried and discarded in the browser, one by one and all together."""
 
 from __future__ import annotations
 

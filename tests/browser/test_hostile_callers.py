@@ -1,4 +1,4 @@
-"""Script in what callers are called and say of themselves: names of keys, subjects, traces, what the audit log has."""
+"""Script in data of callers is shown as text: names of keys, subjects, traces, audit log entries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.browser.test_hostile import _STRANGE, CORPUS
 from tests.browser.watched import Watched
 from tests.http.wire import Wire
 
-NAMES = [text for text in CORPUS if len(text) <= 100]  # longer ones are no names of keys
+NAMES = [text for text in CORPUS if len(text) <= 100]  # longer texts are not valid key names
 PUSHED = "0192f3a1-7c5e-7d1a-9b1f-00000000abcd"
 
 
@@ -34,7 +34,7 @@ async def test_a_corpus_in_the_names_of_callers_and_what_they_are_noted_for_runs
         (await wire.ask("DELETE", f"/api/v1/queues/{quote(text, safe='')}/clear", headers=hostile)).refused(403)
         messages.append(message)
 
-    page.expected += ["401"]  # of the browser that is not logged in yet
+    page.expected += ["401"]  # from the browser that is not logged in yet
     await page.page.goto(page.base)
     await page.page.locator("dialog.login input").fill(root)
     await page.page.keyboard.press("Enter")

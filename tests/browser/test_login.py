@@ -7,7 +7,7 @@ from tests.http.wire import Wire
 
 
 async def test_keys_are_made_used_and_revoked_by_clicking(page: Watched, wire: Wire) -> None:
-    page.expected += ["401"]  # of the browser that was logged out
+    page.expected += ["401"]  # from the browser that was logged out
     await page.open("/keys")
     await page.shows("There is no key, so the broker requires none.")
     await page.shows("Open, no key required", inside="body")
@@ -40,7 +40,7 @@ async def test_keys_are_made_used_and_revoked_by_clicking(page: Watched, wire: W
     await field.fill(looker)
     await page.page.keyboard.press("Enter")
     await page.shows("key:looker", inside="body")
-    page.expected += ["403"]  # it may not look at keys
+    page.expected += ["403"]  # this key may not list keys
     await page.open("/queues")
     await page.shows("There are no queues yet.")
     await page.open("/keys")

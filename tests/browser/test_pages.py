@@ -1,4 +1,4 @@
-"""Every page of the dashboard loads without an error, shows what the API says, and can be used by everybody."""
+"""Every page of the dashboard loads without an error, agrees with the API and is accessible."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Said = Callable[[Wire], Awaitable[list[str]]]
 
 
 def named(path: str, key: str, *names: str) -> Said:
-    """What the API says at a path: of each of its things, these parts."""
+    """Return these fields of each object that the API returns at a path."""
 
     async def said(wire: Wire) -> list[str]:
         found = (await wire.get(path)).ok()
@@ -32,7 +32,7 @@ def text(*parts: str) -> Said:
 
 
 async def alive(wire: Wire) -> list[str]:
-    """A worker is alive for a while after it reported; the second report gives it a rate."""
+    """Report a worker twice, so that it is alive for a while and has a rate."""
     await workers(wire, handled=1500)
     return await named("/api/v1/workers", "workers", "app", "hostname")(wire)
 
@@ -86,7 +86,7 @@ async def test_a_message_and_a_dead_letter(page: Watched, filled_wire: Wire) -> 
 
 
 async def test_the_page_of_a_broker_that_has_nothing_says_what_to_do(page: Watched, wire: Wire) -> None:
-    """On the broker of this module everything is filled: so what nothing fits is asked for."""
+    """The broker of this module has everything, so the test filters by a text that nothing matches."""
     await page.open("/groups?search=nobody-has-this-name")
     await page.shows("No group matches.")
     await page.open("/nowhere")

@@ -1,4 +1,4 @@
-"""Queues, lanes and messages: what a person does there is done by the broker, and shown."""
+"""Queues, lanes and messages: actions on their pages are carried out by the broker and shown."""
 
 from __future__ import annotations
 

@@ -77,8 +77,11 @@ async def test_a_list_is_sorted_by_the_broker_by_every_column_that_offers_it(pag
 
 
 async def test_a_push_is_on_the_page_within_a_second_beside_very_many(page: Watched, wire: Wire) -> None:
-    """By the clock of the page, from before the push until the figure is drawn. The quickest of some counts: a machine
-    that has no time now and then is not the page's fault, and one that counted all queues would never be so quick."""
+    """Measure with the clock of the page, from before the push until the number is drawn.
+
+    The fastest of several attempts counts. A busy machine delays some of them; a broker that counted all queues would
+    delay every one.
+    """
     await page.open("/queues/queue-05000")
     figure = page.page.locator(".stat", has_text="Waiting").locator(".stat-value")
     seconds: list[float] = []

@@ -1,4 +1,4 @@
-"""Three nights of an operator, as they are seen in the browser."""
+"""Three incidents, handled by an operator in the browser."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ async def test_a_bad_deployment_kills_200_messages_and_all_are_replayed_with_pro
     for n in range(10):
         orders = [{"order": n * 20 + i, "total": i} for i in range(LETTERS // 10)]
         await wire.push("orders", *orders, partition=f"customer-{n}")
-    # The deployment that went wrong: whatever it takes fails, with a text that differs.
+    # The broken deployment: every message fails, each with a different text.
     while popped := await wire.pop("orders", consumerGroup="billing", batch=100, partitions=10):
         for message in popped:
             await wire.ack([message], "dlq", error=f"KeyError: 'price' in order {message['data']['order']}")
 
     await page.open("/dead-letters")
     row = page.page.get_by_role("row", name="KeyError")
-    await row.get_by_text("200", exact=True).first.wait_for()  # one error, though no two texts are the same
+    await row.get_by_text("200", exact=True).first.wait_for()  # grouped as one error although the texts differ
     await page.photograph("story-bad-deployment")
 
-    # It was fixed; the operator replays them all, and looks on.
+    # The deployment is fixed. The operator replays all dead letters and watches.
     done: list[int] = []
 
     async def consume() -> None:
@@ -81,7 +81,7 @@ async def test_why_is_customer_7_stuck(page: Watched, wire: Wire) -> None:
     while popped := await wire.pop("payments", consumerGroup="billing", partitions=20):
         await wire.ack(popped)
 
-    # The group lags by two messages of one lane; that lane stands first, and leads to the reason.
+    # The group lags by two messages of one lane. That lane is listed first and links to the reason.
     await page.open("/groups/payments/billing")
     first_row = page.page.get_by_role("region", name="Lanes").get_by_role("row").nth(1)
     await first_row.get_by_text("customer-7").wait_for()
@@ -92,7 +92,7 @@ async def test_why_is_customer_7_stuck(page: Watched, wire: Wire) -> None:
     explained = (await wire.get("/api/v1/explain/payments/customer-7", group="billing")).ok()
     await page.shows(explained["sentence"])
     await page.photograph("story-customer-7")
-    # The card was mended: try again, and the lane moves.
+    # The service is repaired: the operator retries, and the lane moves.
     await page.click("Try again")
     await page.page.locator(".explain", has_not_text="blocked").wait_for()
     popped = await wire.pop("payments", partition="customer-7", consumerGroup="billing")
@@ -102,7 +102,7 @@ async def test_why_is_customer_7_stuck(page: Watched, wire: Wire) -> None:
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    """One of its own, for it crashes."""
+    """A broker of its own, because this test crashes its server."""
     with running_server(18) as server:
         yield server
 

@@ -1,5 +1,4 @@
-"""A page of a browser that writes down what must not happen on it: errors, refusals of the content security policy, and
-script that came in with data."""
+"""A browser page that records what must not happen: errors, policy violations, and script from data."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ if TYPE_CHECKING:
     from playwright.async_api import ConsoleMessage, Locator, Page, Response
 
 SCREENS = Path(__file__).parents[2] / "build" / "screens"
-"""Screenshots, for people to look at."""
+"""Directory for screenshots, for people to look at."""
 SIZES = {"wide": (1440, 900), "phone": (390, 844)}
 PATIENCE_MILLISECONDS = 60_000
-"""Far more than anything here takes on a busy machine."""
+"""Timeout in milliseconds, far above what anything here takes on a busy machine."""
 _AT_FIRST = """
 window.__found = [];
 document.addEventListener("securitypolicyviolation",
@@ -28,7 +27,7 @@ window.hurt = (why) => { window.__found.push(`script of data ran: ${why}`); };
 window.alert = window.confirm = window.prompt = () => window.hurt("a dialog of the browser");
 """
 _UNSERVED = {"/api/v1/findings", "/api/v1/hooks"} - {route.path for route in ROUTES}
-"""Paths that pages ask for and that this broker does not have: then they say so, and are not refused for it."""
+"""Paths that pages request although this broker does not offer them. The pages handle that."""
 _AXE_RULES = {
     "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
     "rules": {"label-content-name-mismatch": {"enabled": True}},
@@ -42,7 +41,7 @@ class Watched:
         self.page = page
         self.base = base
         self.found: list[str] = []
-        """What went wrong on it."""
+        """The problems so far."""
         self.expected: list[str] = list(_UNSERVED)
         """Parts of console errors that the test provokes, such as the status of a refused request."""
         page.set_default_timeout(PATIENCE_MILLISECONDS)
@@ -55,11 +54,11 @@ class Watched:
         await self.page.add_init_script(_AT_FIRST)
 
     def watches(self, paths: list[str]) -> None:
-        """Write down the paths of the API that the page watches from now on."""
+        """Record the API paths that the page watches from now on."""
         self.page.on("request", lambda request: paths.extend(parse_qs(urlsplit(request.url).query).get("watch", ())))
 
     async def open(self, route: str = "/") -> None:
-        """Show a page of the dashboard by its route, `/queues/orders`; return when it has its data."""
+        """Open a page of the dashboard by its route, such as `/queues/orders`, and wait for its data."""
         target = f"{self.base}/#{route}"
         if self.page.url.startswith(f"{self.base}/#"):
             await self.page.evaluate("route => { location.hash = route; }", route)
@@ -68,7 +67,7 @@ class Watched:
         await self.ready()
 
     async def ready(self) -> None:
-        """The page of the address is drawn, and nothing on it still waits for its data."""
+        """Wait until the page of the current address is drawn with all its data."""
         await self.page.wait_for_function(
             "() => { const main = document.querySelector('main');"
             " return main?.dataset.shown === location.hash && !main.querySelector('.waiting'); }"
@@ -81,7 +80,7 @@ class Watched:
         return self.page.locator(inside).get_by_text(text).first
 
     async def shows(self, text: str, *, inside: str = "main") -> None:
-        """Wait until the page shows it."""
+        """Wait until the page shows this text."""
         await self.see(text, inside=inside).wait_for()
 
     async def click(self, name: str, *, role: str = "button", inside: str = "body") -> None:
@@ -89,7 +88,7 @@ class Watched:
         await where.get_by_role(role, name=name, exact=True).first.click()  # type: ignore[arg-type]
 
     async def violations(self) -> list[str]:
-        """Problems of the page as it is now for people who see, hear or move differently, in sentences."""
+        """Return accessibility problems of the current page, as sentences."""
         from axe_playwright_python.async_playwright import Axe
 
         results: dict[str, Any] = (await Axe().run(self.page, options=_AXE_RULES)).response
@@ -100,7 +99,7 @@ class Watched:
         ]
 
     async def photograph(self, name: str) -> None:
-        """Screenshots `NAME-light.png`, `NAME-dark.png` and `NAME-phone.png`."""
+        """Save screenshots as `NAME-light.png`, `NAME-dark.png` and `NAME-phone.png`."""
         SCREENS.mkdir(parents=True, exist_ok=True)
         for suffix, size, scheme in (("light", "wide", "light"), ("dark", "wide", "dark"), ("phone", "phone", "light")):
             width, height = SIZES[size]
@@ -111,13 +110,13 @@ class Watched:
         await self.page.emulate_media(color_scheme="light")
 
     async def problems(self) -> list[str]:
-        """Everything that went wrong so far."""
+        """Return all problems so far."""
         inside = [] if self.page.is_closed() else await self.page.evaluate("window.__found || []")
         every = [*self.found, *inside]
         return [one for one in every if not any(part in one for part in self.expected)]
 
     async def seconds_until(self, text: str, started: float) -> float:
-        """How long after `started` (of `time.monotonic`) the page shows it."""
+        """Return the seconds from `started` (of `time.monotonic`) until the page shows a text."""
         await self.shows(text)
         return time.monotonic() - started
 

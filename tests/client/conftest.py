@@ -15,6 +15,6 @@ __all__ = ["broker", "client", "own_broker", "queue", "rogue"]
 
 @pytest.fixture
 async def rogue(broker: BrokerProcess) -> AsyncIterator[Rogue]:
-    """In front of the broker; does what it is told to, and otherwise forwards."""
+    """A proxy in front of the broker that forwards requests unless a test tells it otherwise."""
     async with Rogue(broker.url) as rogue:
         yield rogue

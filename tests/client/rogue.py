@@ -27,7 +27,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """Instead of the broker's."""
+    """Answer the request in place of the broker."""
 
     status: int
     body: dict[str, Any] = field(default_factory=dict)
@@ -42,14 +42,17 @@ class Drop:
 
 
 class Rogue:
-    """`do(...)` says what becomes of the next requests, one each; the others are forwarded. `seen` has them all."""
+    """The misbehaving proxy.
+
+    `do(...)` sets the reaction to each of the next requests; others are forwarded. `seen` lists all requests.
+    """
 
     def __init__(self, target: str) -> None:
         self.seen: list[Seen] = []
         self.hold: asyncio.Event | None = None
-        """While it is there and not set, forwarded requests wait for it."""
+        """While this event exists and is not set, forwarded requests wait for it."""
         self.at_once_most = 0
-        """How many requests were being forwarded at once, at most."""
+        """Maximum number of requests that were being forwarded at the same time."""
         self._at_once = 0
         self.url = ""
         self._target = target
@@ -60,14 +63,14 @@ class Rogue:
         self._next.extend(reactions)
 
     def forget(self) -> None:
-        """Forward the next requests, whatever was said before."""
+        """Forward the next requests, whatever reactions were set before."""
         self._next.clear()
 
     def requests(self, path: str) -> list[Seen]:
         return [seen for seen in self.seen if seen.path.startswith(path)]
 
     async def until(self, path: str, count: int) -> None:
-        """Return when so many requests with this path came."""
+        """Wait until this many requests with this path arrived."""
         async with self._came:
             await self._came.wait_for(lambda: len(self.requests(path)) >= count)
 

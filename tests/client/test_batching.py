@@ -1,4 +1,4 @@
-"""Calls that wait while a request is in flight travel together in the next one."""
+"""Calls made while a request is in flight share the next request."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_push_to_another_lane_does_not_wait_for_the_request_in_flight(ro
         first = asyncio.create_task(client.push(queue, 0, partition="a"))
         await rogue.until(PUSH, 1)
         second = asyncio.create_task(client.push(queue, 1, partition="b"))
-        await rogue.until(PUSH, 2)  # though the first is held
+        await rogue.until(PUSH, 2)  # although the first request is held
         third = asyncio.create_task(client.push(queue, 2, partition="c"))
         await asyncio.sleep(0)
         rogue.hold.set()
@@ -65,7 +65,7 @@ async def test_a_push_to_another_lane_does_not_wait_for_the_request_in_flight(ro
 
 
 async def test_calls_of_a_lane_never_pass_each_other_however_many_lanes_they_name(rogue: Rogue, queue: str) -> None:
-    """The second call waits for the lane `a`, the third for the second's `b`, and `c` for nobody."""
+    """The second call waits for lane `a`, the third for lane `b` of the second, and `c` waits for no lane."""
     rogue.hold = asyncio.Event()
 
     def items(data: int, *partitions: str) -> list[PushItem]:
@@ -150,7 +150,7 @@ async def test_an_ack_of_another_lane_does_not_wait_for_the_request_in_flight_an
         await rogue.until(ACK, 1)
         calls.append(asyncio.create_task(client.ack(first[1])))
         calls.append(asyncio.create_task(client.ack(second)))
-        await rogue.until(ACK, 2)  # though the first is held
+        await rogue.until(ACK, 2)  # although the first request is held
         rogue.hold.set()
         assert all(outcome.success for outcomes in await asyncio.gather(*calls) for outcome in outcomes)
     named = [[one["partitionId"] for one in seen.body["acknowledgments"]] for seen in rogue.requests(ACK)]
@@ -265,7 +265,7 @@ async def test_one_callers_bad_push_does_not_fail_its_neighbours(rogue: Rogue, q
 
 
 async def test_a_limit_that_is_smaller_than_what_waits_is_used_up(rogue: Rogue, queue: str) -> None:
-    """Merged into one request none of them would fit; each by itself does while there is room."""
+    """Merged into one request, none of the calls would fit. Sent alone, each fits while there is space."""
     async with Client(rogue.url, retry_on_429=False) as client:
         await client.queues.configure(queue, max_size=5)
         outcomes = await asyncio.gather(*[client.push(queue, n) for n in range(16)], return_exceptions=True)
@@ -281,7 +281,7 @@ async def test_a_full_queue_does_not_hold_up_pushes_to_others(rogue: Rogue, queu
         await client.queues.configure(queue, max_size=1)
         await client.push(queue, 1)
         waiting = asyncio.create_task(client.push(queue, 2))
-        async with asyncio.timeout(3):  # the broker asks the other to wait for longer
+        async with asyncio.timeout(3):  # the broker asks the other call to wait longer
             await client.push(f"{queue}-other", 3)
         waiting.cancel()
 

@@ -130,7 +130,7 @@ def test_a_closed_client_says_so(broker: BrokerProcess) -> None:
 
 
 def test_an_interrupted_consumer_gives_back_what_it_held(broker: BrokerProcess, queue: str) -> None:
-    """By Ctrl-C, in a program of its own."""
+    """Interrupt with Ctrl-C, in a program of its own."""
     with Client(broker.url) as client:
         client.queues.configure(queue, retry_limit=0)
         client.push(queue, 1)

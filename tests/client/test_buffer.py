@@ -1,4 +1,4 @@
-"""The buffer: what is flushed when, and that nothing is lost in it."""
+"""The client-side buffer: when it flushes, and that it loses nothing."""
 
 from __future__ import annotations
 

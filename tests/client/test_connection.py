@@ -1,4 +1,4 @@
-"""The client's side of HTTP/1.1, against servers that answer byte by byte what a test says."""
+"""The HTTP/1.1 implementation of the client, against servers that answer byte by byte as a test says."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_token_that_would_end_its_header_is_refused() -> None:
 
 
 def certificate(directory: Path) -> Path:
-    """A certificate of 127.0.0.1, signed by itself, with its key."""
+    """Make a self-signed certificate of 127.0.0.1 with its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fairlane test")])
     now = datetime.now(UTC)

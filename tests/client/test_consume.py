@@ -129,7 +129,7 @@ async def test_what_does_not_fit_the_type_is_a_failed_attempt(client: Client, qu
 async def test_a_handler_says_what_becomes_of_its_message(
     client: Client, queue: str, verdict: Verdict | None, deliveries: int, dead: str | None
 ) -> None:
-    """The retries are free, so that only the fourth delivery, which fails, may end it."""
+    """Retries are not counted, so only the fourth delivery, which fails, may end the message."""
     await client.queues.configure(queue, retry_limit=1)
     await fill(client, queue, 1)
     given = 0
@@ -243,7 +243,7 @@ async def test_a_lease_and_its_renewals_are_as_long_as_the_queue_says(rogue: Rog
             left.append((await client.queues.leases(queue))[0].seconds_remaining)
 
         assert await client.consume(queue, handle, limit=1) == 1
-        assert 0 < max(left) < 3  # the second look may take the time before a renewal, and see its end
+        assert 0 < max(left) < 3  # the second reading may come before a renewal, and so see its end
         assert {seen.body["seconds"] for seen in rogue.requests(RENEW)} == {2}
         assert not await client.pop(queue)
 
@@ -365,7 +365,7 @@ async def test_an_ack_that_cannot_be_delivered_does_not_end_the_consumer(rogue: 
         async def handle(message: Message[int]) -> None:
             seen.append(message.data)
             if len(seen) == 1:
-                rogue.do(AWAY)  # for the ack, which comes next
+                rogue.do(AWAY)  # waits for the ack, which comes next
 
         await client.consume(queue, handle, type=int, lease_seconds=1, limit=2)
     assert seen == [0, 0]

@@ -1,4 +1,4 @@
-"""The credential of a client: where it is found, and where it is not sent."""
+"""The credential of a client: where it is read from, and where it is not sent."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_a_blocking_client_works_on_both_sides_of_a_fork(
 
 
 def test_ids_of_a_forked_process_are_its_own() -> None:
-    """Ids of one millisecond count up from one random number, which a fork must not share with its parent."""
+    """Ids of one millisecond count up from one random number, which parent and child must not share."""
     program = """
 import os
 from fairlane.model.ids import uuid7

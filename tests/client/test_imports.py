@@ -51,7 +51,7 @@ def test_a_broker_that_calls_nobody_does_not_pay_for_the_client() -> None:
 
 
 def test_a_command_pays_only_for_what_it_uses() -> None:
-    """Each is a process of its own, and most of its time is imports."""
+    """Each command is a process of its own, and most of its time is imports."""
     assert not imported("import fairlane.cli.main") & {"rich.console", "rich.table", "asyncio"}
 
 

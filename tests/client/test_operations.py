@@ -1,4 +1,4 @@
-"""Pushes that a busy broker keeps for later: a handle, or a wait; and the same for callers without a loop."""
+"""Pushes that a busy broker accepts and stores later: a handle, or a wait; also for the blocking client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOK = f"/api/v1/operations/{ID}"
 
 
 def kept(*ids: str, **more: Any) -> Answer:
-    """What a busy broker answers to a push."""
+    """Return the answer of a busy broker to a push."""
     element = {
         "status": "buffered",
         "operationId": ID,

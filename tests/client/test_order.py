@@ -62,7 +62,7 @@ async def test_a_lane_that_waits_for_room_holds_up_no_other_lane(rogue: Rogue, q
 
 
 async def test_calls_that_go_one_by_one_keep_their_order_when_one_of_them_is_refused(rogue: Rogue, queue: str) -> None:
-    """The request of three is refused as a whole, and of the three the first one meets an overload."""
+    """The request with all three calls is refused as a whole. Sent alone, the first meets an overload."""
     rogue.hold = asyncio.Event()
     async with Client(rogue.url) as client:
         calls = [asyncio.create_task(client.push(queue, 0))]
@@ -78,7 +78,7 @@ async def test_calls_that_go_one_by_one_keep_their_order_when_one_of_them_is_ref
 
 
 async def together(client: Client, rogue: Rogue, queue: str, *reactions: Answer) -> list[Any]:
-    """Push 0 alone, then 1, 2 and 3 in one request, which is the first to meet `reactions`. Returns what they got."""
+    """Push 0 alone, then 1, 2 and 3 in one request, which is the first to meet `reactions`. Returns the outcomes."""
     rogue.hold = asyncio.Event()
     calls = [asyncio.create_task(client.push(queue, 0))]
     await rogue.until(PUSH, 1)
@@ -100,7 +100,7 @@ async def test_pushes_that_a_broker_failed_at_keep_their_place_in_the_lane(
 
 
 async def test_a_push_that_a_broker_always_fails_at_is_the_only_one_to_fail(rogue: Rogue, queue: str) -> None:
-    """Each of three attempts is a request with all, and one with the first alone."""
+    """Each of the three attempts is one request with all calls, and one with the first call alone."""
     async with Client(rogue.url, retry_delay=0.01) as client:
         [zero, one, two, three] = await together(client, rogue, queue, *[FAILED] * 6)
         assert isinstance(one, BrokerFailed)

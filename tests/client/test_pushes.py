@@ -1,4 +1,4 @@
-"""Push: what is answered, and what is refused before it is sent."""
+"""Push: its outcomes, and calls that are refused before they are sent."""
 
 from __future__ import annotations
 

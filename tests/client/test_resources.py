@@ -1,4 +1,4 @@
-"""Queues, groups, stored messages and dead letters, as the client shows them."""
+"""Queues, groups, stored messages and dead letters through the client."""
 
 from __future__ import annotations
 

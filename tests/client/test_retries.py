@@ -1,4 +1,4 @@
-"""What is repeated, when, and that a repeat is safe."""
+"""Retries of a client: which requests are repeated, when, and that repeating is safe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several servers: the same one for the same work, another while it is down."""
+"""Several servers: the client prefers one per key, and uses another while that one is down."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_what_is_no_url_is_refused(urls: object) -> None:
 
 
 async def test_a_store_that_is_away_is_no_reason_to_leave_a_broker(broker: BrokerProcess, queue: str) -> None:
-    """Pushes that went to another broker meanwhile would have no order with those in the first one's journal."""
+    """Pushes to another broker would have no order with those in the first broker's journal."""
     away = Answer(503, {"error": "away", "code": "store_unavailable"})
     async with (
         Rogue(broker.url) as one,

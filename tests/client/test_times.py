@@ -1,4 +1,4 @@
-"""Points in time, as Python programs have them: with a zone, as text, or as a number."""
+"""Points in time in the forms that Python programs use: with a time zone, as text, or as a number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server of somebody else's, on loopback, with a certificate for the names it is called by."""
+"""An external server on loopback, with a certificate for the host names of the tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOST = "incidents.example"
 
 @pytest.fixture(scope="session", autouse=True)
 def parser() -> None:
-    """Built here, and not while a loop waits for it."""
+    """Build the parser in advance, because building it would block an event loop."""
     compiled(INCIDENTS)
 
 
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
 
 class Answers:
-    """What the server says, one after the other, the last one for ever; and what it was asked."""
+    """The answers of the server, one after the other, with the last one repeated; and the requests it received."""
 
     def __init__(self, *answers: bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]) -> None:
         self.answers = list(answers)
@@ -64,7 +64,7 @@ class Answers:
                 writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request; whether there may be another."""
+        """Answer one request. Returns True if the connection stays open."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
@@ -119,7 +119,7 @@ class Certificates(NamedTuple):
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """A server for `incidents.example`, and who believes it."""
+    """Certificates for a server `incidents.example`, and the CA that signed them."""
     directory = tmp_path_factory.mktemp("tls")
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, HOST)])

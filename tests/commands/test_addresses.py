@@ -1,4 +1,4 @@
-"""Where the broker calls, and where it never does."""
+"""Addresses that the broker may call, and addresses that it must refuse."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def test_a_public_address_is_public(address: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        # Addresses inside, in every spelling.
+        # Internal addresses, in every spelling.
         *("https://127.0.0.1/", "https://2130706433/", "https://0x7f000001/", "https://0x7f.1/", "https://0177.0.0.1/"),
         *("https://127.1/", "https://0/", "https://[::1]/", "https://[::ffff:127.0.0.1]/", "https://[::ffff:7f00:1]/"),
         *("https://169.254.169.254/latest/meta-data/", "https://[fe80::1%25eth0]/", "https://[64:ff9b::7f00:1]/"),
         *("https://127.0.0.1./", "https://1.1.1.1.1/", "https://\uff10x7f.1/", "https://127\u30020\u30020\u30021/"),
-        # Users, fragments, and what two readers of URLs could see differently.
+        # Users, fragments, and parts that two URL parsers could read differently.
         *("https://a@127.0.0.1/", "https://hooks.example@127.0.0.1/", "https://user:pass@hooks.example/"),
         *("https://hooks.example#@127.0.0.1/", "https://hooks.example\\@127.0.0.1/", "https://hooks.example%2f@x/"),
         *("https://hooks.example /", "https://hooks.example\r\nHost: x/", "https:///path", "https://", "hooks.example"),
@@ -52,9 +52,9 @@ def test_a_public_address_is_public(address: str) -> None:
             "https://hooks.example:x/",
             "https://..example/",
         ),
-        # Other ways than https.
+        # Schemes other than https.
         *("http://hooks.example/", "ftp://hooks.example/", "file:///etc/passwd", "gopher://hooks.example/", ""),
-        # Ports of an address that is public.
+        # Ports of a public address.
         *("https://8.8.8.8:25/", "https://[2606:4700::1]:6379/"),
     ],
 )

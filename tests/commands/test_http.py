@@ -1,4 +1,4 @@
-"""Commands that are calls over HTTP."""
+"""Commands that make HTTP calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def executor(url: str, client: OutboundClient) -> HttpExecutor:
 
 
 async def called(answers: Answers, *, key: str = "k-1", seconds: float = 10.0) -> dict[str, object]:
-    """What one call came to."""
+    """Return the result of one call."""
     client = OutboundClient(LOCAL, seconds=seconds)
     try:
         result = await executor(answers.url, client).run("Incident.Create", INPUT, idempotency_key=key)
@@ -142,7 +142,7 @@ async def test_an_answer_that_is_no_json_or_too_large_is_done_all_the_same(servi
 
 async def test_connections_are_kept_and_one_that_the_server_gave_up_is_made_anew(serving: Serving) -> None:
     async def last(writer: asyncio.StreamWriter) -> None:
-        writer.write(said(200))  # and closes, though it did not say so
+        writer.write(said(200))  # closes the connection without announcing it
 
     async with serving(said(200), last, said(204)) as answers:
         client = OutboundClient(LOCAL)
@@ -162,7 +162,7 @@ async def test_nobody_there_is_a_failed_attempt(serving: Serving) -> None:
 
 
 def looked_up(*rounds: list[str]) -> tuple[list[str], OutboundClient]:
-    """The names that were looked up, and a client for which they resolve to these, round after round."""
+    """The host names that were resolved, and a client for which they resolve to these addresses, round after round."""
     names: list[str] = []
     left = [[ipaddress.ip_address(text) for text in addresses] for addresses in rounds]
 
@@ -187,7 +187,7 @@ async def test_a_name_that_leads_inside_is_not_called(serving: Serving, addresse
 
 
 async def test_a_name_is_looked_up_once_and_a_later_answer_is_judged_again() -> None:
-    """Rebinding: an address that is public when it is judged, and one inside when it is connected to."""
+    """DNS rebinding: the name resolves to a public address when checked, and to an internal one when connecting."""
     names, client = looked_up([], ["127.0.0.1"])
     with pytest.raises(CommandFailed, match="no answer") as failed:
         await executor("https://rebound.example/", client).run("C", INPUT, idempotency_key="k")
@@ -199,7 +199,7 @@ async def test_a_name_is_looked_up_once_and_a_later_answer_is_judged_again() -> 
 
 
 async def test_the_judged_address_is_called_by_its_name(serving: Serving, certificates: Certificates) -> None:
-    """Host and SNI are those of the URL, and the certificate must be for that name."""
+    """Host header and SNI are those of the URL, and the certificate must be for that name."""
 
     async def lookup(host: str) -> list[Address]:
         return [LOOPBACK]

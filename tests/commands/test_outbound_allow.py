@@ -1,4 +1,4 @@
-"""What a broker may call is decided where it runs: a spec that calls elsewhere is not put in force."""
+"""The broker decides which hosts may be called: a spec that calls other hosts is not applied."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Messages that become commands in the broker: each as often as it must be, in order, and settled by the queue's
-delivery settings."""
+"""Messages that become commands in the broker: run in order and retried by the options of the queue."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ def spec() -> ir.Spec:
 
 
 class Recorder:
-    """An executor that notes what it was asked, and does what it is told."""
+    """An executor that records its calls and answers as the test says."""
 
     def __init__(self, act: Callable[[dict[str, Any]], object] = lambda input: {"ok": True}) -> None:
         self.asked: list[tuple[str, dict[str, Any], str]] = []
@@ -101,7 +100,7 @@ def calls(broker: Broker, spec: ir.Spec, queue: str, recorder: Recorder, **optio
 
 
 async def drained(broker: Broker, queue: str) -> None:
-    """Return when the commands of a queue have nothing to do now."""
+    """Wait until the commands of a queue are idle."""
     async with asyncio.timeout(10):
         while True:
             groups = {group.name for group in await broker.groups.all(queue)}
@@ -335,7 +334,7 @@ async def test_a_command_that_is_a_push_moves_messages_once_and_in_order(broker:
 async def test_messages_that_were_moved_are_not_moved_again_when_the_answer_is_lost(
     broker: Broker, spec: ir.Spec
 ) -> None:
-    """And the store is away when it is asked again."""
+    """The store is also unavailable when the call is repeated."""
     await push(broker, "Orders", *range(3))
     orders = await broker.pop("Orders", group="others", batch=10)
     fails(broker._engine.store.messages, "transact", APPLIED, AWAY)

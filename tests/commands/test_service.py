@@ -1,4 +1,4 @@
-"""The service of a broker that carries out what the specs in force say."""
+"""The service of a broker that runs the commands of applied specs."""
 
 from __future__ import annotations
 

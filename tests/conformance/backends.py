@@ -1,4 +1,4 @@
-"""Where a store lives: how to open it, look into it, and stop everybody inside it."""
+"""A store under test: how to open it, read its rows, and block transactions inside it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.until import until
 
 ARRIVAL_SECONDS_MAX = 10.0
 TESTS_EACH = 50
-"""So many use one database."""
+"""Number of tests that use one database."""
 
 
 class Arrived(Protocol):
@@ -43,36 +43,38 @@ class Backend(Protocol):
     many_brokers: bool
     """Several brokers may open it at once."""
     options: dict[str, Any]
-    """What `Broker.open` takes beside the URL."""
+    """Further arguments of `Broker.open` besides the URL."""
 
     async def make(self) -> None: ...
 
     async def open(self, clock: Clock | None) -> Store: ...
 
     async def sql(self, statement: str, *values: Any) -> list[Any]:
-        """Run PostgreSQL's form of a statement beside the store."""
+        """Run a statement in PostgreSQL's syntax on a separate connection."""
 
     def hold(self, store: Store, row: Row) -> AbstractAsyncContextManager[Arrived]:
-        """Stop whoever comes to this row; where there is but one writer, whoever comes to write."""
+        """Block transactions that lock this row. On SQLite, which has one writer, blocks all writes."""
 
     def stop_pop(
         self, store: Store, call: PopCall, clock: Clock
     ) -> AbstractAsyncContextManager[tuple[PopResult, Arrived]]:
-        """A pop that has done all it does and commits when the block is left. Where there is but one writer, nobody
-        can come between: it is committed at once."""
+        """Run a pop that has done its work and commits at the end of the block.
+
+        On SQLite nothing can come in between, so it commits at once.
+        """
 
     def seed_in_steps_of(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-        """Let a new group get so few cursors at a time that a small test takes several steps."""
+        """Create the cursors of a new group in steps of this size, so that a small test takes several steps."""
 
     async def cut_connections(self) -> None:
-        """End every connection of a store, whatever it is doing; nothing where there are none."""
+        """Close every connection of a store, whatever it is doing. Does nothing for SQLite."""
 
     def deadlocks(self) -> list[str]:
-        """What the database said of each one it had to resolve so far."""
+        """Return the database's reports of the deadlocks that it resolved so far."""
 
 
 class Row:
-    """A row of the store, by the statement that locks it."""
+    """A row of the store, as the statement that locks it."""
 
     def __init__(self, statement: str, *values: int) -> None:
         self.statement = statement
@@ -96,7 +98,7 @@ class Row:
 
     @classmethod
     def cursor_to_be(cls, group_id: int) -> Row:
-        """The cursor that this group will get in the next partition born: whoever inserts it waits."""
+        """Reserve the cursor that this group will get in the next new partition: its insert blocks."""
         return cls(
             "INSERT INTO fairlane.cursors (partition_id, group_id, committed)"
             " VALUES (pg_sequence_last_value('fairlane.partitions_id_seq') + 1, $1, 0) RETURNING 1",
@@ -160,14 +162,14 @@ class SqliteBackend:
         monkeypatch.setattr(groups, "SEED_PARTITIONS", count)
 
     async def cut_connections(self) -> None:
-        """There are none."""
+        """Do nothing: there are no connections."""
 
     def deadlocks(self) -> list[str]:
         return []
 
 
 class _OneTransaction:
-    """What a pop needs of a database, on a connection whose transaction another ends."""
+    """A database with a single connection, whose transaction another object ends."""
 
     def __init__(self, connection: asyncpg.Connection[Any], clock: Clock, schema: str) -> None:
         self._connection = connection
@@ -180,8 +182,11 @@ class _OneTransaction:
 
 
 class PostgresBackend:
-    """One database for many tests of a configuration in this process: making one takes longer than most tests. Then
-    comes the next: what counts or shows all queues would take longer with each test."""
+    """A PostgreSQL database for many tests of a configuration in this process.
+
+    Creating a database takes longer than most tests. After some tests another one is created, because counting all
+    queues gets slower with each test.
+    """
 
     many_brokers = True
 
@@ -255,7 +260,7 @@ class PostgresBackend:
         )
 
     def deadlocks(self) -> list[str]:
-        # The statistics lag behind and do not say who was caught.
+        # The statistics lag behind and do not name the session.
         reports = self._server.log().split("deadlock detected")[1:]
         return ["\n".join(report.splitlines()[:12]) for report in reports]
 

@@ -11,7 +11,7 @@ class Configuration:
 
     name: str
     postgres: int | None = None
-    """Major version of the server; None is an SQLite file."""
+    """Major version of the server, or None for a SQLite file."""
     statement_cache: bool = True
     schema: str = "fairlane"
     cell: int = 0

@@ -1,4 +1,4 @@
-"""The harness, once for each store configuration."""
+"""The test harness, once for each store configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.guards import LoopWatch, guarded_loop
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One loop for all of these tests, so that sessions with the server can be kept from one to the next."""
+    """Run all these tests on one loop, so that connections to the server can be reused from test to test."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent) and pytest_asyncio.is_async_test(item):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def loop_guard(loop_watch: LoopWatch) -> AsyncIterator[None]:
-    """The guard of all tests, on the loop of these."""
+    """The guard of all tests, on the loop that these tests share."""
     async with guarded_loop(loop_watch):
         yield
 
@@ -59,5 +59,5 @@ async def harness(
         yield harness
     finally:
         await harness.close()
-    # A store repeats what was caught in one, so that only this shows it.
+    # The store retries after a deadlock, so nothing else would show it.
     assert backend.deadlocks()[len(deadlocks) :] == [], "locks are always taken in one order"

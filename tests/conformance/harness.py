@@ -1,4 +1,4 @@
-"""One store configuration under test, with short words for what the statements need."""
+"""One store configuration under test, with short helpers for the tests."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ T = TypeVar("T")
 
 
 async def answer(call: Awaitable[T]) -> T:
-    """A call as a coroutine, for a task: a store may give a future."""
+    """Return a call as a coroutine for a task. Some stores return a future."""
     return await call
 
 
 @dataclass
 class Taken:
-    """What one claim got."""
+    """The lanes and messages that one claim got."""
 
     group: Group
     token: UUID
@@ -65,7 +65,7 @@ class Taken:
 
     @property
     def lane(self) -> ClaimedLane:
-        """The only lane."""
+        """Return the only lane."""
         [lane] = self.lanes
         return lane
 
@@ -87,7 +87,7 @@ class Taken:
 
 @dataclass
 class Harness:
-    """`backend` is where the store lives; `store` is the one open now."""
+    """The harness of a test. `backend` opens and inspects stores; `store` is the one that is open now."""
 
     backend: Backend
     clock: ManualClock
@@ -101,23 +101,23 @@ class Harness:
         return self.backend.url
 
     def name(self, base: str) -> str:
-        """A name that no other test uses: tests share a database, where making one is slow."""
+        """Return a name that no other test uses, because tests share a database where creating one is slow."""
         return f"{base}-{next(_numbers)}-{uuid4().hex[:8]}"
 
     def mint(self) -> str:
-        """A UUIDv7 of the store's present, which may be far from the host's."""
+        """Make a UUIDv7 from the store's current time, which may differ from the host's."""
         return Uuid7(lambda: self.clock() // 1000)()
 
     def token(self) -> UUID:
         return uuid4()
 
     async def reopen(self, *, own_clock: bool = False) -> None:
-        """Close the store and open it again, by the clock of the tests or by its own."""
+        """Close the store and open it again, with the test's clock or its own."""
         await (self._broker or self.store).close()
         self.store = await self.backend.open(None if own_clock else self.clock)
 
     async def open_second(self) -> Store:
-        """Another broker's store on the same data; the same one where a second is refused."""
+        """Open another broker's store on the same data. Returns the first one if the store allows only one."""
         if not self.backend.many_brokers:
             return self.store
         second = await self.backend.open(self.clock)
@@ -125,18 +125,18 @@ class Harness:
         return second
 
     def hold(self, row: Row) -> AbstractAsyncContextManager[Arrived]:
-        """Stop whoever comes to this row until the block is left."""
+        """Block transactions that lock this row until the block ends."""
         return self.backend.hold(self.store, row)
 
     @property
     def broker(self) -> Broker:
-        """The broker over the store that is open now."""
+        """The broker over the open store."""
         if self._broker is None or self._broker._engine.store is not self.store:
             self._broker = Broker(build_engine(self.store))
         return self._broker
 
     async def second_broker(self) -> Broker:
-        """Another broker on the same data; the same one where a second is refused."""
+        """Open another broker on the same data. Returns the first one if the store allows only one."""
         store = await self.open_second()
         if store is self.store:
             return self.broker
@@ -167,7 +167,7 @@ class Harness:
         return partition
 
     async def neighbours(self, queue: Queue, count: int) -> list[Partition]:
-        """Partitions in the order of birth."""
+        """Return the partitions in the order of their creation."""
         return [await self.partition(queue, f"lane {number}") for number in range(count)]
 
     async def group(self, queue: Queue, name: str = QUEUE_MODE, subscription: Subscription | None = None) -> Group:
@@ -184,7 +184,7 @@ class Harness:
         ids: Sequence[str] | None = None,
         given: bool | None = None,
     ) -> Slice:
-        """Messages for one partition; without `ids` they get fresh ones, as the broker mints them."""
+        """Return messages for one partition. Without `ids` they get new ones, made like the broker's."""
         minted, _, _ = Uuid7(lambda: self.clock() // 1000).many(len(payloads))
         names = list(ids) if ids is not None else minted
         given = ids is not None if given is None else given
@@ -268,7 +268,7 @@ class Harness:
     async def stopped_pop(
         self, queue: Queue, group: Group, *, batch: int = 10, partitions: int = 1, auto_ack: bool = False
     ) -> AsyncIterator[tuple[Taken, Arrived]]:
-        """A pop that has done all it does and commits when the block is left, and what it got."""
+        """Run a pop that has done its work and commits at the end of the block. Yields what it got."""
         claim = PopClaim(uuid4(), batch, partitions)
         call = PopCall(queue_id=queue.id, group_id=group.id, claims=[claim], auto_ack=auto_ack)
         async with self.backend.stop_pop(self.store, call, self.clock) as (result, arrived):
@@ -284,7 +284,7 @@ class Harness:
         dead_letters: Sequence[ToDeadLetter] = (),
         results: Sequence[tuple[int, bytes]] = (),
     ) -> LaneAck:
-        """Of the only lane taken."""
+        """Return an ack of the only lane taken."""
         return LaneAck(
             partition=taken.lane.partition,
             group_id=taken.group.id,
@@ -302,7 +302,7 @@ class Harness:
                 return acked
 
     async def ack(self, taken: Taken, upto: int | None = None, *, store: Store | None = None) -> AckResult:
-        """Finish the lane taken, all of it or below `upto`."""
+        """Finish the lane taken, completely or below `upto`."""
         upto = taken.lane.upto if upto is None else upto
         return await self.apply(self.ordered_ack(taken, upto), store=store)
 
@@ -324,7 +324,7 @@ class Harness:
         return outcome
 
     async def lane(self, group: Group, partition: PartitionId | None = None) -> LaneState:
-        """The only lane of the group, or the one named."""
+        """Return the lane of the group, which is the only one unless named."""
         [lane] = await self.store.groups.lanes(group.id, partition=partition)
         return lane
 
@@ -334,7 +334,7 @@ class Harness:
         return min((at for at in times if at is not None), default=None)
 
     async def drain(self, queue: Queue, group: Group | None = None) -> list[Any]:
-        """Pop and ack until nothing is ready; the payloads in the order they came."""
+        """Pop and ack until nothing is ready. Returns the payloads in the order of delivery."""
         group = group or await self.group(queue)
         seen: list[Any] = []
         while taken := await self.pop(queue, group, batch=100):

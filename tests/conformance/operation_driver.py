@@ -1,4 +1,4 @@
-"""Short words for operations: enqueue some, work on some, look at what is left."""
+"""Helpers for tests of operations: enqueue, apply and list them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.conformance.harness import Harness
 
 
 async def no_operations(harness: Harness) -> None:
-    """Tests share a database: what an earlier one left open is none of this one's business."""
+    """Remove the operations of earlier tests, which share the database."""
     await harness.backend.sql("DELETE FROM fairlane.operation_backlogs")
 
 
@@ -72,7 +72,7 @@ async def enqueue(
     partition: str = DEFAULT_PARTITION,
     ids: Sequence[str] | None = None,
 ) -> NewOperation:
-    """A push that waits."""
+    """Enqueue a push as an operation."""
     new, result = await try_enqueue(harness, queue, payloads, partition=partition, ids=ids)
     assert isinstance(result, Enqueued), result
     return new
@@ -83,7 +83,7 @@ def _results(count: int) -> Callable[[Stored | AckResult | None], list[bytes]]:
 
 
 def application(queue: Queue, backlog: ClaimedBacklog, operations: Sequence[Operation] | None = None) -> Application:
-    """The pushes of a claimed lane, all of them unless told which."""
+    """Return the pushes of a claimed lane, all of them by default."""
     some = backlog.operations if operations is None else list(operations)
     part = Slice(backlog.claim.partition, backlog.queue_id, queue.options, [], [], [], [], [])
     for operation in some:
@@ -109,7 +109,7 @@ async def apply(
 
 
 async def work_off(harness: Harness, queue: Queue, *, store: Store | None = None) -> int:
-    """Apply all pushes that are ready; how many claims it took."""
+    """Apply all ready pushes. Returns the number of claims."""
     turns = 0
     while backlogs := await (store or harness.store).operations.claim("worker"):
         turns += 1

@@ -18,7 +18,7 @@ _DIRECTORIES = ("tests/conformance/", "tests/queen/conformance/")
 
 
 def split_node(node_id: str) -> tuple[str, str | None]:
-    """(the test and its other parameters, the configuration it runs on) of a node id; None if it names none."""
+    """Split a node id into (test with its other parameters, configuration). Returns None without a configuration."""
     test, bracket, parameters = node_id.partition("[")
     if not bracket:
         return test, None
@@ -38,7 +38,7 @@ def by_test(node_ids: Iterable[str]) -> dict[str, set[str | None]]:
 
 
 def unequal(node_ids: Iterable[str]) -> dict[str, str]:
-    """What is wrong with a full collection, by test: each must be there once for each configuration."""
+    """Return the problems of a full collection: every test must exist once for each configuration."""
     return {
         test: f"this test is not written for {', '.join(sorted(_NAMES - configurations))}"
         for test, configurations in by_test(node_ids).items()
@@ -47,7 +47,7 @@ def unequal(node_ids: Iterable[str]) -> dict[str, str]:
 
 
 def missing(chosen: Iterable[str], ran: Iterable[str]) -> list[str]:
-    """What is wrong with a finished run: each test chosen must have run where it was chosen to."""
+    """Return the problems of a finished run: every selected test must have run where it was selected."""
     done = by_test(ran)
     return [
         f"{test} did not run on {', '.join(sorted(map(str, configurations - done[test])))}"
@@ -65,13 +65,13 @@ class Parity:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: Sequence[pytest.Item]) -> None:
-        # Before -k and -m take their share. Who names a single parametrised test means just that one.
+        # Before -k and -m deselect tests. Naming a single parametrised test means just that one.
         if not any("[" in argument for argument in session.config.args):
             self.unequal = unequal(item.nodeid for item in items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        # Not at the collection: a worker that stops there takes the whole run down without a word.
+        # Not at collection: a worker that stops there ends the whole run without a message.
         finding = self.unequal.get(split_node(item.nodeid)[0])
         if finding:
             pytest.fail(finding, pytrace=False)
@@ -89,7 +89,7 @@ class Parity:
             self.ran.add(report.nodeid)
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        # A run that failed or was cut short has said so already. A worker runs only its share.
+        # A failed or interrupted run has already said so. A worker runs only its share.
         if exitstatus == pytest.ExitCode.OK and not hasattr(session.config, "workerinput"):
             self.findings = missing(self.chosen, self.ran)
             if self.findings:

@@ -1,4 +1,4 @@
-"""Sessions with PostgreSQL that outlive a store, for the next one on the same database."""
+"""PostgreSQL connections that outlive a store, for the next store on the same database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlane.runtime.clock import Clock
 from fairlane.store.postgres.connection import SCHEMA, Database, open_database
 
 KEPT_MAX = 8
-"""Pools that no store uses; tests go on to another database now and then, and do not come back."""
+"""Limit of unused pools. Tests move on to another database from time to time and do not return."""
 _Key = tuple[str, int, bool, str]
 
 
@@ -27,7 +27,7 @@ class _Pool:
         return getattr(self.pool, name)
 
     async def close(self) -> None:
-        """Keep it for another store; the one kept longest goes."""
+        """Keep the pool for another store. Closes the oldest one."""
         self._kept[self] = self._key
         if len(self._kept) > KEPT_MAX:
             oldest, _ = self._kept.popitem(last=False)
@@ -35,8 +35,10 @@ class _Pool:
 
 
 class KeptSessions:
-    """Sessions that are kept: in a new one the server reads its catalogue, compiles every function that is called and
-    plans each of its statements, which takes it longer than most tests."""
+    """Pools that are kept.
+
+    In a new session the server reads its catalogue and plans every statement, which takes longer than most tests.
+    """
 
     def __init__(self) -> None:
         self._kept: OrderedDict[_Pool, _Key] = OrderedDict()
@@ -44,7 +46,7 @@ class KeptSessions:
     async def open_database(
         self, url: str, *, connections: int, statement_cache: bool, clock: Clock | None, schema: str = SCHEMA
     ) -> Database:
-        """What a store opens, with the sessions of one before it on the same database."""
+        """Return the database of a store, with kept connections if there are any."""
         key = url, connections, statement_cache, schema
         pool = next((pool for pool, its in self._kept.items() if its == key), None)
         if pool is None:

@@ -1,4 +1,4 @@
-"""Ack, as the store applies it: one ack a lane, fenced by its lease, never back."""
+"""Ack at the store: one ack per lane, fenced by its lease. A cursor never moves back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ack, as consumers speak: by transactionId and status, one outcome for each message."""
+"""Acks as consumers send them: by transactionId and status, with one outcome per message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.conformance.harness import Harness
 
 
 async def deliver(harness: Harness, count: int, **options: Any) -> Batch[Any]:
-    """A batch of 0, 1, 2 ... in the consumer's hands."""
+    """Deliver a batch of the messages 0, 1, 2 and so on."""
     name = harness.name("orders")
     await harness.broker.queues.configure(name, **options)
     for number in range(count):
@@ -54,7 +54,7 @@ async def test_a_finished_message_is_not_delivered_again(harness: Harness, statu
 
 
 async def test_a_failed_message_and_all_behind_it_come_again_whatever_was_said_of_them(harness: Harness) -> None:
-    """One call with [failed, completed] must not move the cursor past the failure."""
+    """A call with [failed, completed] must not move the cursor past the failure."""
     batch = await deliver(harness, 4)
     outcomes = await harness.broker.ack_many(
         [item(batch[0]), item(batch[1], "failed", error="no"), item(batch[2]), item(batch[3])]
@@ -78,7 +78,7 @@ async def test_items_with_and_without_a_position_are_all_found(harness: Harness,
 
 
 async def test_a_batch_of_failures_at_the_last_retry_loses_none(harness: Harness) -> None:
-    """Only the first is charged: the others wait behind it and are not dead-lettered in its stead."""
+    """Only the first message is charged. The others wait behind it and do not become dead letters in its place."""
     batch = await deliver(harness, 3, retry_limit=1)
     queue = batch[0].queue
     await harness.broker.nack(batch, error="once")
@@ -214,7 +214,7 @@ async def test_another_groups_lease_refuses_every_item(harness: Harness) -> None
 
 
 async def test_a_nack_lets_go_of_the_lane_also_when_it_dead_letters(harness: Harness) -> None:
-    """Retry limit 1, batch 5, one poison message: every other one is handled exactly once."""
+    """With retry limit 1, batch 5 and one poison message, every other message is handled exactly once."""
     batch = await deliver(harness, 5, retry_limit=1)
     queue = batch[0].queue
     handled: list[int] = []
@@ -323,7 +323,7 @@ async def test_a_result_is_kept_and_given_to_whoever_acks_again(harness: Harness
 
 
 async def test_repeating_the_last_ack_of_a_lease_succeeds(harness: Harness) -> None:
-    """Its answer was lost on the way; the consumer must not take it for a refusal."""
+    """The answer was lost on the way. The consumer must not see a refusal."""
     batch = await deliver(harness, 3)
     assert codes(await harness.broker.ack(batch)) == [None, None, None]
     again = await harness.broker.ack(batch)

@@ -1,4 +1,4 @@
-"""API keys: their names, their secrets' hashes, rotation, and the version that rises when one changes."""
+"""API keys: names, hashed secrets, rotation, and the version that rises with each change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit log: numbered without gaps, each entry joined to the one before, old ones deleted from its beginning."""
+"""The audit log: numbered without gaps, each entry chained to the one before, old entries deleted first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input: a member of the error tree with a sentence that says what was wrong; nothing stored, nothing leaked."""
+"""Bad input raises an error of Fairlane that says what is wrong. Nothing is stored and nothing leaks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ BAD_PAYLOADS: dict[str, bytes] = {
     "too_deep": b"[" * (JSON_DEPTH_MAX + 1) + b"]" * (JSON_DEPTH_MAX + 1),
     "far_too_deep": b"[" * 100_000 + b"]" * 100_000,
     "open_brackets": b"[" * 100_000,
-    # A check that looks for the end of a string from every quote would take hours for it.
+    # A check that searches for the end of a string from every quote would take hours.
     "escapes_without_end": b"[" * 200 + b'"' + rb"\"" * 10_000,
     "quotes": b"[" * 200 + b'"' * 100_001,
     "too_long": b'"' + b"x" * MESSAGE_BYTES_MAX + b'"',
@@ -231,7 +231,7 @@ def _nested(depth: int) -> list[Any]:
 
 
 async def begin(harness: Harness) -> Message[Any]:
-    """A queue with a leased message and one behind it."""
+    """Create a queue with a leased message and one behind it."""
     queue = harness.name("q")
     await harness.broker.push(queue, "leased")
     await harness.broker.push(queue, "waiting")
@@ -242,7 +242,7 @@ async def begin(harness: Harness) -> Message[Any]:
 async def wrongly_taken(
     harness: Harness, calls: dict[str, Call], bads: dict[str, Any], error: type[FairlaneError]
 ) -> list[str]:
-    """The calls that did anything else with bad values than raise this error with a sentence and leave the queue."""
+    """Return the calls that did not raise this error for bad values, or that changed the queue."""
     delivery = await begin(harness)
     wrong = []
     before = await state(harness.broker, delivery.queue)
@@ -252,7 +252,7 @@ async def wrongly_taken(
                 answer = await call(harness.broker, delivery.queue, delivery, bad)
                 wrong.append(f"{name} took {kind} and answered {answer!r:.100}")
             except error as caught:
-                # A sentence, not a code, and not the whole of what was sent.
+                # A sentence, not a code, and not the whole input.
                 if " " not in str(caught) or len(str(caught)) > 2_000:
                     wrong.append(f"{name} refused {kind} with {caught!s:.100}")
             except Exception as other:

@@ -1,7 +1,7 @@
-"""Verbs of operators beside a pop that has done its work and not committed it: each comes wholly after it.
+"""Verbs of operators concurrent with a pop that has not committed yet: each takes effect after the pop.
 
-On PostgreSQL the verb meets the locks of the pop, and rows that nobody else can see yet. On SQLite there is one writer:
-the same calls come one after the other.
+On PostgreSQL the verb meets the locks of the pop, and rows that no other transaction sees. On SQLite there is one
+writer, so the same calls run one after the other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DAY = 86_400
 
 @dataclass
 class Scene:
-    """A queue with one lane, whose pops another meets."""
+    """A queue with one lane, whose pops run concurrently with another call."""
 
     harness: Harness
     queue: Queue
@@ -38,7 +38,7 @@ class Scene:
     partition: PartitionId
 
     async def meet(self, verb: Coroutine[Any, Any, T], **popped: Any) -> tuple[Taken, T]:
-        """What a pop got that a verb met before its commit, and what the verb answered."""
+        """Run a verb before a pop commits. Returns what the pop got and what the verb answered."""
         stopped = self.harness.stopped_pop(self.queue, self.group, **popped)
         async with asyncio.TaskGroup() as tasks, stopped as (taken, arrived):
             met = tasks.create_task(verb)
@@ -46,7 +46,7 @@ class Scene:
         return taken, met.result()
 
     async def settle(self, taken: Taken, *, nack: Nack | None = None) -> AckResult:
-        """Ack what was taken of the lane, or fail one message of it."""
+        """Ack the messages taken from the lane, or fail one of them."""
         if self.queue.options.ordering != "unordered":
             return await (self.harness.nack(taken, nack.position) if nack else self.harness.ack(taken))
         done = [] if nack else [(lane.first, lane.upto) for lane in taken.lanes]
@@ -62,7 +62,7 @@ class Scene:
         return acked
 
     async def drain(self) -> list[Any]:
-        """Pop and ack until nothing is ready, each message by itself and at its first attempt."""
+        """Pop and ack until nothing is ready. Each message must come alone and at its first attempt."""
         seen: list[Any] = []
         while taken := await self.harness.pop(self.queue, self.group, batch=1):
             assert taken.lane.attempts == 0
@@ -71,13 +71,13 @@ class Scene:
         return seen
 
     async def later(self) -> list[Any]:
-        """What comes when every lease has run out and something was pushed."""
+        """Return what is delivered after every lease has expired and a message was pushed."""
         self.harness.clock.advance(DAY)
         await self.harness.push(self.queue, ["later"])
         return await self.drain()
 
     async def rows(self, table: str) -> int:
-        """Of the lane, in a table that belongs to it."""
+        """Return the rows of the lane in one of its tables."""
         statement = f"SELECT count(*) FROM fairlane.{table} WHERE partition_id = $1 AND group_id = $2"
         [row] = await self.harness.backend.sql(statement, self.partition.id, self.group.id)
         return int(row[0])
@@ -92,7 +92,7 @@ async def scene(harness: Harness, ordering: str, messages: int = 4, **options: A
 
 
 def what(it: Scene, kind: str) -> dict[str, Any]:
-    """What is paused or resumed, by its kind."""
+    """The target that is paused or resumed, by kind."""
     group = {"group_id": it.group.id} if kind in ("group", "lane") else {}
     return {**group, **({"partition": it.partition} if kind in ("partition", "lane") else {})}
 
@@ -124,7 +124,7 @@ async def test_a_resume_wakes_a_lane_that_is_stopped_though_nothing_is_paused(ha
 
 
 async def stopped_for_nothing(it: Scene) -> None:
-    """What a wake that was missed would leave: a lane that waits for somebody to resume it, and nobody paused it."""
+    """Leave the state of a missed wake-up: a lane that waits to be resumed although nobody paused it."""
     await it.harness.store.pauses.pause(it.queue.id, partition=it.partition)
     assert not await it.harness.pop(it.queue, it.group)
     await it.harness.backend.sql("UPDATE fairlane.partitions SET paused_at = NULL WHERE id = $1", it.partition.id)
@@ -162,7 +162,7 @@ async def test_lanes_resumed_beside_a_pop_that_stops_one_can_be_resumed(harness:
 async def test_a_seek_beside_a_pop_leaves_nothing_of_it(
     harness: Harness, ordering: str, named: bool, to: str, before: str
 ) -> None:
-    """Neither its lease, nor the attempt that it charges for an earlier one."""
+    """Neither the lease of the pop remains, nor the attempt that it charges for an earlier one."""
     it = await scene(harness, ordering, retry_limit=2, lease_seconds=5)
     if before == "failed":
         await it.settle(await harness.pop(it.queue, it.group), nack=Nack(0, charge=True, error="boom"))
@@ -191,7 +191,7 @@ async def test_an_option_taken_back_beside_a_pop_that_goes_by_it_frees_the_lane(
 
 
 async def test_a_pop_that_waits_behind_an_option_taken_back_goes_by_what_holds_now(harness: Harness) -> None:
-    """Of a limited queue: it knows the options, and waits for the queue's row."""
+    """A pop of a limited queue has read the options and waits for the queue's row."""
     queue = await harness.queue(delay_seconds=DAY, max_size=100)
     group = await harness.group(queue)
     asleep, partition = await harness.neighbours(queue, 2)

@@ -23,7 +23,7 @@ FAR = 2**60
 
 
 async def filled(harness: Harness, count: int, **options: Any) -> tuple[Queue, Group, PartitionId]:
-    """A queue with `count` messages 0, 1, ... in one partition, and the group of its queue mode."""
+    """Create a queue with messages 0, 1, ... up to `count` in one partition, and the group of its queue mode."""
     queue = await harness.queue(**options)
     group = await harness.group(queue)
     if count:
@@ -318,7 +318,7 @@ async def test_a_pop_and_a_deletion_at_once_agree(harness: Harness) -> None:
     assert await deleting
     taken = await popping
     if taken and taken.data == [0]:
-        await harness.ack(taken)  # it came first
+        await harness.ack(taken)  # it was leased first
     elif taken:
         assert taken.data == [1]
         await harness.ack(taken)

@@ -1,4 +1,4 @@
-"""Capacity: `max_size` holds exactly, whoever finishes, skips, replays or comes anew."""
+"""Capacity: `max_size` is exact, whatever is acked, skipped, replayed or pushed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOOK = Subscription(look=True)
 
 
 async def room(harness: Harness, queue: Queue) -> int:
-    """How many more messages fit, found out by pushing, and taken back by nobody."""
+    """Return how many more messages fit, by pushing until the queue is full."""
     fitted = 0
     while isinstance(result := await harness.try_push(queue, ["probe"], partition="probe"), Stored):
         fitted += 1
@@ -255,7 +255,7 @@ async def test_a_replayed_letter_takes_a_place(harness: Harness) -> None:
 
 
 async def depth(harness: Harness, queue: Queue) -> int:
-    """As it is kept, which is as it is counted."""
+    """Return the depth that the store keeps, and check it against a count."""
     kept = await harness.store.queues.depth(queue.id)
     [counted] = await harness.store.statistics.queues([queue.id])
     assert counted.unfinished == kept

@@ -1,4 +1,4 @@
-"""Changes of queues reach every broker: by a version in the store, not by a row that one of them would take away."""
+"""Changes of queues reach every broker through a version in the store that no broker can consume."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_changes_too_long_ago_are_not_known(harness: Harness, monkeypatch:
 
 
 async def test_what_one_broker_changes_every_broker_forgets(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "_QUEUE_SECONDS", 3600)  # no look of their own would find it
+    monkeypatch.setattr(catalogue, "_QUEUE_SECONDS", 3600)  # polling would not find it in time
     name = harness.name("orders")
     first = harness.broker
     others = [await harness.second_broker() for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Births, deletions and limits that meet pushes inside the store: each is stopped where it hurts."""
+"""Creation, deletion and limits that race with pushes inside the store, each stopped at its critical point."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.until import until
 
 
 async def no_rows(harness: Harness, partition_id: int) -> bool:
-    """Whether all that belonged to a partition is gone; a store may take its time for it."""
+    """Return True once all rows of a partition are gone. The store may delete them later."""
     tables = ("segments", "cursors", "message_keys", "claims", "failures", "dead_letters", "scheduled_segments")
     counts = [f"(SELECT count(*) FROM fairlane.{table} WHERE partition_id = $1)" for table in tables]
     rows = await harness.backend.sql(f"SELECT {' + '.join(counts)}", partition_id)
@@ -25,7 +25,7 @@ async def no_rows(harness: Harness, partition_id: int) -> bool:
 
 
 async def test_a_partition_and_a_group_born_together_know_each_other(harness: Harness) -> None:
-    """The partition has looked for groups when the group comes to look for partitions."""
+    """The partition has read the groups when the group reads the partitions."""
     queue = await harness.queue()
     elder = await harness.group(queue, "elder")
     await harness.partition(queue, "first")
@@ -42,7 +42,7 @@ async def test_a_partition_and_a_group_born_together_know_each_other(harness: Ha
 
 
 async def test_a_group_and_a_partition_born_together_know_each_other(harness: Harness) -> None:
-    """The group has looked for partitions when the partition comes to look for groups."""
+    """The group has read the partitions when the partition reads the groups."""
     queue = await harness.queue()
     old = await harness.partition(queue, "b")
     async with asyncio.TaskGroup() as tasks, harness.hold(Row.partition(old.id)) as arrived:
@@ -138,7 +138,7 @@ async def test_a_push_behind_a_limit_being_set_is_held_to_it(harness: Harness) -
 async def test_a_queue_is_emptied_while_its_scheduled_messages_fall_due(
     harness: Harness, verb: str, first: str
 ) -> None:
-    """One has its first locks when the other comes, and neither waits for what the other needs to go on."""
+    """One call holds its first locks when the other starts. Neither waits for a lock that the other needs."""
     before = len(harness.backend.deadlocks())
     queue, other = await harness.queue(), await harness.queue("other")
     group = await harness.group(queue)

@@ -1,4 +1,4 @@
-"""Conflating groups: of each partition only the newest message counts, and it is never lost."""
+"""Conflating groups: only the newest message of each partition counts, and it is never lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters: kept whole, listed, replayed once, purged."""
+"""Dead letters: complete, listed, replayed once, and purged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.conformance.operation_driver import enqueue, no_operations, work_off
 
 
 async def kill(harness: Harness, queue: Queue, *payloads: Any, partition: str = "Default") -> list[StoredLetter]:
-    """Push each payload and fail it to death, a second apart; the letters, oldest first."""
+    """Push each payload and let all its attempts fail, a second apart. Returns the dead letters, oldest first."""
     group = await harness.group(queue)
     lane = await harness.partition(queue, partition)
     for payload in payloads:
@@ -200,7 +200,7 @@ async def test_only_what_is_chosen_is_replayed(harness: Harness) -> None:
 
 
 async def test_a_replay_of_a_replay_names_the_first_message(harness: Harness) -> None:
-    """So that what was done for it is not done again, however often it comes."""
+    """Consumers can then recognize work that was already done, however often the message is replayed."""
     queue = await harness.queue(retry_limit=0)
     [letter] = await kill(harness, queue, "x")
     first = unpack(letter.message, position=0, created_at=0)

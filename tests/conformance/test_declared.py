@@ -32,7 +32,7 @@ def app_of(harness: Harness) -> str:
 
 
 async def refused_push(broker: Broker, queue: str) -> None:
-    """Push to an encrypted queue of a broker without keys: it stores nothing in clear."""
+    """Push to an encrypted queue through a broker without keys, which must not store plain text."""
     with pytest.raises(SealError, match="is encrypted"):
         await broker.push(queue, {"id": 1})
 

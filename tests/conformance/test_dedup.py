@@ -1,4 +1,4 @@
-"""Dedup: a known transactionId stores nothing and names the first message, for as long as the window lasts."""
+"""Deduplication: within the window, a known transactionId stores nothing and returns the first message."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from tests.conformance.harness import Harness
 
 DAY = 86_400
 
-# How old, in seconds, the time inside a UUIDv7 is when it is first pushed; negative lies ahead of the store's clock.
+# Age in seconds of the time inside a UUIDv7 when it is first pushed. Negative ages are ahead of the store's clock.
 AGES = (0.0, 0.5, 59.9, 60.1, 3_600.0, -0.5, -30.0, -3_600.0)
 
-# When it is pushed again, in seconds after the first push.
+# Seconds between the first push and its repeat.
 RETRIES = (0.0, 0.001, 1.0, 59.0, 61.0, 125.0, 3_599.0, 3_661.0, 7_300.0, DAY - 1.0)
 
 
 def aged(harness: Harness, seconds: float) -> str:
-    """A UUIDv7 whose time lies `seconds` before the store's present."""
+    """Return a UUIDv7 whose time lies `seconds` before the store's current time."""
     return Uuid7(lambda: (harness.clock() - round(seconds * 1_000_000)) // 1000)()
 
 
 def only(result: object) -> Duplicate:
-    """The one duplicate found; a store that looks in two places may name it twice."""
+    """Return the only duplicate. A store that searches two places may report it twice."""
     assert isinstance(result, Duplicates), result
     [found] = set(result.found)
     return found
 
 
 def where(result: object) -> set[tuple[int, int]]:
-    """(index in the slice, stored position) of each duplicate."""
+    """Return (index in the slice, stored position) of each duplicate."""
     assert isinstance(result, Duplicates), result
     return {(found.index, found.position) for found in result.found}
 
@@ -85,7 +85,7 @@ async def test_the_same_id_in_another_partition_or_queue_is_new(harness: Harness
 
 @pytest.mark.parametrize("traffic", ["none", "fresh", "texts", "ahead", "old"])
 async def test_an_id_is_known_whenever_it_comes_again(harness: Harness, traffic: str) -> None:
-    """Whatever its form and age, whenever it is repeated, and whatever was stored in between."""
+    """The form and age of the id, the time of its repeat and later messages do not matter."""
     queue = await harness.queue()
     ids = [aged(harness, age) for age in AGES] + [str(uuid4()), "text", harness.mint().upper()]
     partitions = await harness.store.queues.ensure_partitions(queue.id, [f"lane {n}" for n in range(len(ids))])
@@ -117,7 +117,7 @@ async def test_an_id_is_known_whenever_it_comes_again(harness: Harness, traffic:
 
 
 async def push_again(harness: Harness, queue: Queue, transaction_id: str) -> bool:
-    """Whether the id was taken for new."""
+    """Push an id again. Returns True if it was stored as new."""
     result = await harness.try_push(queue, [0], partition=transaction_id, ids=[transaction_id])
     return isinstance(result, Stored)
 
@@ -157,7 +157,7 @@ async def test_without_a_window_every_repeat_is_stored(harness: Harness) -> None
 
 
 async def test_an_id_the_broker_minted_is_known_when_its_push_is_repeated(harness: Harness) -> None:
-    """After an unknown outcome the same slice comes again, now as one that may be there already."""
+    """After an unknown outcome the same slice is pushed again, marked as possibly stored."""
     queue = await harness.queue()
     partition = await harness.partition(queue)
     await harness.push(queue, ["before"])
@@ -172,7 +172,7 @@ async def test_an_id_the_broker_minted_is_known_when_its_push_is_repeated(harnes
 
 
 async def test_a_call_that_comes_after_its_own_repeat_stores_nothing(harness: Harness) -> None:
-    """The broker gave it up, the database did not: its statement waited for a lock, and the repeat went first."""
+    """The broker gave up, but the database did not: the statement waited for a lock, and the repeat went first."""
     queue = await harness.queue()
     partition = await harness.partition(queue)
     await harness.push(queue, ["before"])
@@ -197,7 +197,7 @@ async def test_an_id_is_known_after_the_clock_stepped_back(harness: Harness) -> 
 
 
 async def test_an_id_that_was_stored_after_the_clock_stepped_back_is_known(harness: Harness) -> None:
-    """Its message has the time of the one before it, which lies ahead: by its own time the id is not found there."""
+    """The message has the time of the one before it, which lies ahead, so the id is not found at its own time."""
     queue = await harness.queue()
     partition = await harness.partition(queue)
     harness.clock.advance(1800)
@@ -218,7 +218,7 @@ async def test_an_id_that_was_stored_after_the_clock_stepped_back_is_known(harne
 
 
 async def test_an_id_minted_by_a_slow_host_is_known(harness: Harness) -> None:
-    """Its time lies before ids that are stored already, so it looks old though it is new."""
+    """The id's time lies before stored ids, so it looks old although it is new."""
     queue = await harness.queue()
     await harness.push(queue, ["x"], ids=[aged(harness, -5)])
     late = aged(harness, 10)

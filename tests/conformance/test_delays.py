@@ -1,4 +1,4 @@
-"""Delayed processing and windows: messages that are stored and not handed out yet, in order, and holding up nobody."""
+"""Delayed processing and windows: stored messages that are not delivered yet, in order, without blocking others."""
 
 from __future__ import annotations
 

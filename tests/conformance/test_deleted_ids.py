@@ -1,4 +1,4 @@
-"""Ids outlive their messages: what retention deleted is known until the queue's window has passed."""
+"""Ids outlive their messages: ids that retention deleted stay known for the queue's window."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ WINDOW = 3_600
 
 
 def named(harness: Harness) -> list[str]:
-    """Ids of every kind: found by their time, and not."""
+    """Return ids of every kind: some that are found by their time, some that are not."""
     ages = (0.0, 59.9, 60.1, -30.0)
     return [aged(harness, age) for age in ages] + [str(uuid4()), "text", '"名前"', harness.mint().upper(), "x" * 300]
 
 
 async def lanes_of(harness: Harness, queue: Queue, ids: list[str]) -> list[Slice]:
-    """Each id as the second of three messages in a partition of its own; the others have ids of the broker's."""
+    """Push each id as the second of three messages in its own partition. The other two have ids of the broker."""
     partitions = await harness.store.queues.ensure_partitions(queue.id, [f"lane {n}" for n in range(len(ids))])
     return [
         harness.slice(queue, partition, [0, 1, 2], ids=[harness.mint(), one, harness.mint()])
@@ -38,7 +38,7 @@ async def lanes_of(harness: Harness, queue: Queue, ids: list[str]) -> list[Slice
 
 
 async def deleted(harness: Harness, queue: Queue, slices: list[Slice], rule: str) -> None:
-    """Stored, finished, and deleted by a rule of the queue."""
+    """Store and finish messages, and let a rule of the queue delete them."""
     for result in await harness.store.messages.push(slices):
         assert isinstance(result, Stored)
     await harness.drain(queue)
@@ -47,7 +47,7 @@ async def deleted(harness: Harness, queue: Queue, slices: list[Slice], rule: str
 
 
 async def again(harness: Harness, queue: Queue, slices: list[Slice]) -> list[Duplicate | None]:
-    """Push the second of each again; as what it is known."""
+    """Push the second message of each partition again. Returns the outcomes."""
     partitions = {
         one.id: one for one in await harness.store.queues.ensure_partitions(queue.id, [f"lane {n}" for n in range(9)])
     }
@@ -60,7 +60,7 @@ async def again(harness: Harness, queue: Queue, slices: list[Slice]) -> list[Dup
 
 async def rows_of(harness: Harness, table: str, slices: list[Slice]) -> int:
     ids = {part.partition.id for part in slices}
-    found = await harness.backend.sql(f"SELECT partition_id FROM fairlane.{table}")  # our own names
+    found = await harness.backend.sql(f"SELECT partition_id FROM fairlane.{table}")  # statement names of our own
     return sum(id in ids for (id,) in found)
 
 
@@ -100,7 +100,7 @@ async def test_without_a_window_nothing_is_remembered(harness: Harness) -> None:
 
 
 async def test_an_id_in_doubt_is_known_though_its_message_went_meanwhile(harness: Harness) -> None:
-    """A broker that was cut off while a push was on its way repeats it when it is back, under the ids it made."""
+    """A broker that lost its connection during a push repeats the push with the ids that it made."""
     queue = await harness.queue(retention_enabled=True, retention_seconds=10)
     partition = await harness.partition(queue)
     minted = harness.slice(queue, partition, ["a", "b"])
@@ -209,7 +209,7 @@ async def test_a_clear_forgets_what_retention_remembered(harness: Harness, fresh
 
 
 async def test_every_id_of_many_small_pushes_is_known_after_they_went(harness: Harness) -> None:
-    """Those that follow each other are remembered together: ids of the broker, ids of others, a pause between."""
+    """Consecutive ids are remembered together: ids of the broker, ids of producers, and a pause between them."""
     queue = await harness.queue(retention_enabled=True, dedup_seconds=WINDOW, retention_seconds=10)
     ids: list[str] = []
     for number in range(60):

@@ -1,4 +1,4 @@
-"""What was answered is kept: over a reopening, a killed process, a lost connection, and between processes."""
+"""Durability: answered calls survive a reopened store, a killed process and a lost connection."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.conformance.harness import Harness
 
 
 class Process:
-    """A broker of `tests.conformance.process` under way."""
+    """A running process of `tests.conformance.process`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     async def line(self) -> Any:
-        """What it tells next; None when it has ended."""
+        """Return the next line of output, or None at its end."""
         assert self._process.stdout is not None
         text = await self._process.stdout.readline()
         return json.loads(text) if text else None
@@ -85,7 +85,7 @@ async def test_everything_is_there_after_a_reopening(harness: Harness) -> None:
 
 
 async def whole(harness: Harness, queue_id: int) -> Any:
-    """All that can be seen of a queue."""
+    """Return the complete visible state of a queue."""
     groups = await harness.store.groups.all(queue_id)
     lanes = [await harness.store.groups.lanes(group.id) for group in groups]
     partitions = await harness.store.statistics.partitions(queue_id)

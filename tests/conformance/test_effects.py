@@ -1,4 +1,4 @@
-"""What a handler did once for a message is known to every later attempt."""
+"""Effects: a step that a handler ran once for a message is known to every later attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encryption at rest: below the layer nothing is in clear, above it everything is; without its key nothing is."""
+"""Encryption at rest: nothing is stored in plain text, and nothing can be read without the key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OLD, NEW = os.urandom(32), os.urandom(32)
 
 
 async def opened(harness: Harness, *keys: bytes) -> Store:
-    """The store, opened anew by somebody with these keys."""
+    """Open the store again with these keys."""
     await harness.reopen()
     await harness.store.codec.set_keyring(Keyring(keys) if keys else None)
     return harness.store
@@ -41,7 +41,7 @@ async def sealed_queue(harness: Harness, **options: Any) -> Queue:
 
 
 async def bodies(harness: Harness, queue: Queue) -> list[bytes]:
-    """What is in the log's rows."""
+    """Return the stored bodies of the log."""
     partition = await harness.partition(queue)
     rows = await harness.backend.sql(
         "SELECT body FROM fairlane.segments WHERE partition_id = $1 ORDER BY first_pos", partition.id.id
@@ -121,7 +121,7 @@ async def test_a_missing_key_is_explained_and_its_lane_is_read_soon_after_it_is_
 
 
 async def given_back(broker: Broker, queue: str) -> Explained:
-    """Why its lane does not move, once it was given back beside the pop that found it unreadable."""
+    """Return why the lane does not move after a pop found its message unreadable and released it."""
     async with asyncio.timeout(30):
         while (found := await broker.pauses.explain(queue, DEFAULT_PARTITION)).reason == "leased":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -226,7 +226,10 @@ async def test_nothing_that_stays_in_clear_of_a_sealed_message_can_be_changed(ha
 
 
 async def test_a_message_in_clear_is_not_believed_in_a_queue_that_is_always_sealed(harness: Harness) -> None:
-    """Whoever writes to the database could put one there; what the operator said of the queue is not in it."""
+    """Anybody with write access to the database could insert one.
+
+    The operator's setting is not stored in the database.
+    """
     await opened(harness, OLD)
     queue, other = await harness.queue("always"), await harness.queue("other")
     await harness.push(queue, ["in clear"])
@@ -260,7 +263,7 @@ async def test_a_dead_letter_in_clear_is_not_believed_in_a_queue_that_is_always_
         with pytest.raises(SealError, match="not believed"):
             await harness.broker.dead_letters.replay(queue.name, DeadFilter(ids=[planted.id]), payload=payload)
     assert await harness.broker.dead_letters.replay(queue.name, DeadFilter(ids=[sealed.id]))
-    # It is not forwarded either, and keeps nothing back that is.
+    # It is not forwarded either, and does not delay readable ones.
     target, partition = harness.name("dead"), await harness.partition(queue)
     await harness.broker.queues.configure(queue.name, retry_limit=0, dead_letter_queue=target)
     marked = "UPDATE fairlane.dead_letters SET forward_at = failed_at WHERE partition_id = $1"

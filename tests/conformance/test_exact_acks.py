@@ -1,4 +1,4 @@
-"""An ack finishes exactly the messages it names, in whatever order they are named."""
+"""An ack finishes exactly the messages that it names, in any order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.conformance.test_retention import run, total
 
 
 async def rest(harness: Harness, queue: str) -> list[Any]:
-    """What still comes, batch by batch."""
+    """Return the remaining deliveries, batch by batch."""
     seen: list[Any] = []
     while batch := await harness.broker.pop(queue, batch=100):
         seen += [delivery.data for delivery in batch]
@@ -84,7 +84,7 @@ async def test_a_failure_does_not_bring_back_what_was_finished_before(harness: H
 
 
 async def test_an_exhausted_message_is_dead_lettered_at_once_if_all_before_it_are_finished(harness: Harness) -> None:
-    """Finished by earlier acks or by the same call, as a dead letter or not."""
+    """The earlier messages are finished by earlier acks or by the same call, as dead letters or not."""
     batch = await deliver(harness, 4, retry_limit=0)
     await harness.broker.ack(batch[1])
     outcomes = await harness.broker.ack_many([item(batch[0]), item(batch[2], status="failed")])
@@ -107,7 +107,7 @@ async def test_a_lost_lease_charges_the_first_message_that_is_open(harness: Harn
 
 
 async def test_the_last_word_may_come_while_another_holds_the_lane(harness: Harness) -> None:
-    """Without a lease, of what the lane's last holder was given."""
+    """The ack has no lease and is for messages that the lane's last holder was given."""
     batch = await deliver(harness, 3, lease_seconds=5)
     harness.clock.advance(5)
     assert codes(await harness.broker.ack_many([item(batch[1], lease=None)])) == [None]

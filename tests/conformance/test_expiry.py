@@ -1,4 +1,4 @@
-"""Expiry: what is too old is not delivered; it is dead-lettered or dropped, and counted either way."""
+"""Expiry: old messages are not delivered. They become dead letters or are dropped, and are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explain: whatever keeps a lane from the next pop is named, with the time when it ends."""
+"""Explain: every reason that keeps a lane from the next pop is named, with the time when it ends."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_pushes_that_wait_as_operations_are_explained(harness: Harness) ->
     group = await harness.group(queue)
     await no_operations(harness)
     await enqueue(harness, queue, [1], partition="p")
-    # Without a broker, which would apply it.
+    # On a store without a broker that would apply it.
     [lane] = await harness.store.groups.lanes(group.id)
     found = explain(lane, queue, Paused(None, {}, {}), group=group.name, now=harness.clock())
     assert (found.reason, found.until, found.operations) == ("operations_pending", None, 1)
@@ -121,7 +121,7 @@ async def test_pushes_that_wait_as_operations_are_explained(harness: Harness) ->
 
 
 async def test_acks_that_wait_as_operations_are_explained(harness: Harness) -> None:
-    """Its consumer is through with it: who looks at the lane would wait for the consumer in vain."""
+    """The consumer has already acked, so waiting for the consumer would be the wrong advice."""
     broker, queue = harness.broker, harness.name("orders")
     await no_operations(harness)
     await broker._engine.operation_drain.stop()

@@ -1,4 +1,4 @@
-"""Flags: what operators turned on, for all brokers of a store."""
+"""Flags: settings that operators change for all brokers of a store."""
 
 from __future__ import annotations
 

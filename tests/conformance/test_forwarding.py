@@ -1,4 +1,4 @@
-"""Dead letters that go to a queue of their own as well, and the story that they tell."""
+"""Dead letters that are also pushed to another queue, and the history in their headers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.conformance.test_unordered import apply_unordered, unordered_ack
 
 
 async def pair(harness: Harness, *, of_target: dict[str, Any] | None = None, **options: Any) -> tuple[Queue, Queue]:
-    """A queue whose dead letters go to the second one."""
+    """Return two queues; the dead letters of the first go to the second."""
     target = await harness.queue("graves", **(of_target or {}))
     return await harness.queue(dead_letter_queue=target.name, **{"retry_limit": 0, **options}), target
 
 
 async def forward(harness: Harness, target: Queue) -> int:
-    """How many letters the queue got."""
+    """Forward dead letters. Returns the number pushed."""
     return (await harness.store.dead_letters.forward()).queues.get(target.id, 0)
 
 

@@ -1,4 +1,4 @@
-"""Consumer groups: where each begins, that none disturbs another, and what is left when one goes."""
+"""Consumer groups: where each starts, that groups do not affect each other, and what a deletion leaves."""
 
 from __future__ import annotations
 

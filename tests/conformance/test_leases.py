@@ -1,4 +1,4 @@
-"""Leases: renewed, released, run out, and whom a lost one is charged to."""
+"""Leases: renewed, released, expired, and which message an expired one is charged to."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ async def test_batches_are_whole_again_once_the_lost_one_is_passed(harness: Harn
 
 
 async def test_a_pop_with_auto_ack_takes_of_each_lane_once(harness: Harness) -> None:
-    """Also of a group whose lanes have filled each pop so far: what may be the poison comes alone."""
+    """This also holds for a group whose lanes filled every pop so far: a suspected poison message comes alone."""
     queue = await harness.queue(lease_seconds=10)
     await harness.push(queue, [1])
     assert (await harness.pop(queue, batch=1, partitions=3)).data == [1]
@@ -206,7 +206,7 @@ async def test_a_nack_or_release_does_not_end_the_search_for_the_poison(harness:
 
 
 async def test_the_poison_dies_and_its_neighbours_live(harness: Harness) -> None:
-    """A consumer dies whenever it holds message 2, whatever else it holds."""
+    """The consumer dies whenever it holds message 2, whatever other messages it holds."""
     queue = await harness.queue(lease_seconds=5, retry_limit=2)
     await harness.push(queue, [0, 1, 2, 3, 4, 5])
     finished: list[int] = []

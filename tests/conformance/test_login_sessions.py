@@ -1,4 +1,4 @@
-"""Login sessions: kept by the hash of their id until they are over, a limited number for each owner."""
+"""Login sessions: stored by the hash of their id until they expire, and limited per owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long polls: parked without a connection, woken at once, and harmless when their caller goes away."""
+"""Long polls: parked without a connection, woken at once, and harmless when the caller disconnects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.conformance.backends import Row
 from tests.conformance.harness import Harness
 from tests.until import until
 
-# A poll that gives up on its own has nothing, for it looks only when it is told to.
+# A poll that times out returns nothing, because it only pops when it is woken.
 LONG = 20.0
 
 pytestmark = pytest.mark.usefixtures("only_when_told")
@@ -63,13 +63,13 @@ WAKES: list[Wake] = [ack_one_of_two, nack, retry, release, seek, push, transact]
 
 
 async def parked(broker: Broker, queue: str) -> None:
-    """Return when a poll of the queue has looked and waits."""
+    """Wait until a poll of the queue has popped once and is parked."""
 
     def waits() -> bool:
         return len(broker._engine.waiters) > 0
 
     await until(waits)
-    # It parks before it looks. The first look of a connection takes a while.
+    # It parks before it pops. The first pop of a connection takes a while.
     await until(lambda: not broker._engine.popper.pending)
 
 
@@ -78,7 +78,7 @@ async def parked(broker: Broker, queue: str) -> None:
 async def test_a_parked_poll_is_woken_at_once_by_what_makes_a_lane_ready(
     harness: Harness, wake: Wake, who: str
 ) -> None:
-    """By the broker it is parked at, or by another one."""
+    """The lane becomes ready at the broker of the poll, or at another one."""
     waker = harness.broker if who == "here" else await harness.second_broker()
     queue = harness.name("orders")
     await waker.push(queue, 1)
@@ -145,7 +145,7 @@ async def test_of_many_parked_polls_as_many_are_served_as_there_are_lanes(harnes
 
 
 async def test_parked_polls_hold_up_nobody(harness: Harness) -> None:
-    """There are more of them than connections."""
+    """There are more polls than connections."""
     idle, busy = harness.name("idle"), harness.name("busy")
     await harness.broker.queues.configure(idle)
     polls = [asyncio.create_task(harness.broker.pop(idle, group=f"g{n}", wait=LONG)) for n in range(40)]

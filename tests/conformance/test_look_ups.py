@@ -1,4 +1,4 @@
-"""Looking messages up by the ids they carry, across partitions and queues; and what is forgotten with them."""
+"""Looking up messages by their ids across partitions and queues, and deleting the entries with the messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def item(queue: Queue, id: str, **more: Any) -> PushItem:
 
 
 async def looked_up(harness: Harness, *queues: Queue, limit: int = 100, **where: Any) -> list[str]:
-    """`queue partition transactionId` of what is found, page by page."""
+    """Return `queue partition transactionId` of each match, page by page."""
     names, before, found = [queue.name for queue in queues], None, list[str]()
     while True:
         page = await harness.broker.messages.browse.search(
@@ -107,18 +107,18 @@ async def test_what_was_deleted_is_not_looked_up(harness: Harness) -> None:
 
 
 async def rows_of(harness: Harness, partition: PartitionId) -> dict[str, int]:
-    """How many rows are kept beside the log of a partition."""
+    """Return the number of rows that belong to a partition besides its log."""
     counts = {}
     for table in TABLES:
         [[counts[table]]] = await harness.backend.sql(
-            f"SELECT count(*) FROM fairlane.{table} WHERE partition_id = $1",  # our own names
+            f"SELECT count(*) FROM fairlane.{table} WHERE partition_id = $1",  # statement names of our own
             partition.id,
         )
     return counts
 
 
 async def furnished(harness: Harness, broker: Broker, queue: Queue) -> PartitionId:
-    """A partition whose messages have all that messages may have; the first two are done."""
+    """Create a partition whose messages have every optional field. The first two are done."""
     partition = (await harness.partition(queue)).id
     for number in range(3):
         await broker.push(queue.name, number, transaction_id=f"n{number}", trace_id=str(uuid4()))

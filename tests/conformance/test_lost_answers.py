@@ -1,4 +1,4 @@
-"""The answer of a call is lost: whoever made it is told so, and who makes it again does nothing twice."""
+"""Lost answers: the caller gets an unknown outcome, and repeating the call does nothing twice."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_call_whose_answer_was_lost_is_made_again_and_happens_once(
 async def test_what_may_be_stored_is_not_said_to_be_refused(
     harness: Harness, family: str, verb: str, call: Callable[[Broker, str], Awaitable[Any]]
 ) -> None:
-    """It was stored, the answer was lost, and then the store went away."""
+    """The push was stored, its answer was lost, and then the store became unavailable."""
     queue = harness.name("orders")
     await harness.broker.queues.configure(queue)
     fails(getattr(harness.store, family), verb, APPLIED, AWAY)
@@ -82,7 +82,7 @@ async def test_an_operation_that_may_be_enqueued_is_not_said_to_be_refused(harne
 
 
 async def test_acks_of_which_some_were_applied_are_not_said_to_be_refused(harness: Harness) -> None:
-    """Of one lane only one ack goes at a time: the second met a store that was away."""
+    """Acks of one lane go one at a time, and the second one met an unavailable store."""
     queue = harness.name("orders")
     for number in range(2):
         await harness.broker.push(queue, number)

@@ -1,4 +1,4 @@
-"""Attempts of a message's own, which its push named, instead of the queue's."""
+"""The maximum attempts that a push sets for a message, in place of the queue's."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.conformance.harness import Harness
 from tests.conformance.test_unordered import apply_unordered, unordered_ack
 
 LOOKS_LIKE = {"x": 1, "traceId": None, "maxAttempts": 1}
-"""A payload that says what only the head of a message can say."""
+"""A payload with a text that otherwise occurs only in the header of a stored message."""
 
 
 async def push(
     harness: Harness, queue: Queue, *attempts: int | None, data: Any = 0, trace_id: str | None = None
 ) -> None:
-    """One message for each, with so many attempts of its own, and an id that has to be quoted."""
+    """Push one message for each number of attempts, with an id that needs quoting."""
     partition = await harness.partition(queue)
     part = harness.slice(queue, partition, [data] * len(attempts), [f'"é\\{harness.mint()}' for _ in attempts])
     part.fragments = [
@@ -38,7 +38,7 @@ async def push(
 
 
 async def dead(harness: Harness, queue: Queue) -> dict[int, int]:
-    """Attempts of the messages that were given up, by position."""
+    """Return the attempts of the dead messages, by position."""
     letters = await harness.store.dead_letters.page(queue.id, DeadFilter(), limit=100)
     return {letter.position: letter.attempts for letter in letters}
 
@@ -92,7 +92,7 @@ async def test_a_message_of_an_unordered_queue_has_its_own_too(harness: Harness)
     nacks = [Nack(position, charge=True, error="x") for position in range(3)]
     acked = await apply_unordered(harness, unordered_ack(taken, nacks=nacks))
     assert acked.died == [0]
-    harness.clock.advance(5)  # the last one is charged for the lease that ran out
+    harness.clock.advance(5)  # the last attempt is charged for the expired lease
     again = await harness.pop(queue)
     while again and again.positions:
         left = [position for position in again.positions if position != 3]

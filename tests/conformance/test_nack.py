@@ -1,4 +1,4 @@
-"""Nack, as the store applies it: the same message comes next, later each time, until it is given up on."""
+"""Nack at the store: the same message is redelivered with a growing delay until its attempts are used up."""
 
 from __future__ import annotations
 

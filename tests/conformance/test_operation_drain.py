@@ -1,4 +1,4 @@
-"""Operations: the broker accepts pushes and acks as such, applies them in order, and tells what became of them."""
+"""Operations: the broker accepts pushes and acks, applies them later in order, and reports the results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.conformance.test_durability import process
 from tests.until import until
 
 BUSY = -1.0
-"""A threshold that every use is past."""
+"""A threshold that any use exceeds."""
 
 
 @pytest_asyncio.fixture(loop_scope="session", autouse=True)
@@ -55,7 +55,7 @@ async def operation(harness: Harness, outcome: PushOutcome | AckOutcome) -> Oper
 
 
 async def ended(harness: Harness, outcome: PushOutcome | AckOutcome) -> Operation:
-    """The operation, when it is over. The clock goes on meanwhile, so that retries come due."""
+    """Return an operation once it has ended. The clock advances meanwhile, so that retries become due."""
 
     async def over() -> bool:
         harness.clock.advance(0.05)
@@ -208,7 +208,7 @@ async def test_a_single_ack_and_a_batch_are_operations_of_their_own_kind_and_pri
 
 
 async def test_an_ack_does_not_overtake_a_nack_that_is_an_operation(harness: Harness) -> None:
-    """Else it would finish what failed. Other lanes are not held up."""
+    """The ack would finish a failed message otherwise. Other lanes are not delayed."""
     broker, name = harness.broker, harness.name("orders")
     await broker.queues.configure(name, retry_delay_ms=0)
     for partition in ("a", "b"):
@@ -237,7 +237,7 @@ async def test_an_ack_does_not_overtake_a_nack_that_is_an_operation(harness: Har
 
 
 def count_applies(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """Note for each call how many operations of each backlog it brings."""
+    """Record for each call the number of operations per backlog."""
     calls: list[list[int]] = []
     operations = harness.broker._engine.store.operations
     apply = operations.apply
@@ -333,19 +333,22 @@ async def test_an_accepted_push_waits_until_its_queue_has_room(harness: Harness)
 async def test_a_broker_that_dies_at_any_point_of_an_operation_leaves_each_effect_once_and_in_order(
     harness: Harness,
 ) -> None:
-    """Killed with its operations kept, claimed, half applied and applied. What is stored is looked at by SQL alone."""
+    """Brokers are killed with operations enqueued, claimed, half applied and applied.
+
+    The result is read by SQL alone.
+    """
     queue = await harness.queue()
     await harness.store.close()
     points = ("enqueued", "claimed", "applying", "applied")
     answered: dict[str, list[int]] = {}
-    for turn, point in enumerate(points):  # each a minute later than the one before, whose claims have run out by then
+    for turn, point in enumerate(points):  # each a minute later than the one before, whose claims have expired by then
         async with process(harness, "crash", queue.name, point, ahead=60 * turn) as broker:
             told = await broker.lines()
         assert told[0] == "open"
         answered[point] = [n for n, status in told[1:] if status == "buffered"]
     assert answered == {"enqueued": [0, 1], "claimed": [0, 1, 2], "applying": [0, 1, 2], "applied": [0, 1, 2]}
     await harness.reopen()
-    harness.clock.advance(60 * len(points))  # whatever the dead had claimed is anybody's
+    harness.clock.advance(60 * len(points))  # any broker may take what the dead ones had claimed
     heir = harness.broker
     await until(lambda: _none_is_open(harness))
     rows = await harness.backend.sql(
@@ -367,7 +370,7 @@ async def _none_is_open(harness: Harness) -> bool:
 
 
 async def test_what_broke_off_is_tried_again_before_its_claim_runs_out(harness: Harness) -> None:
-    """The clock stands still, so that no claim does."""
+    """The clock stands still, so no claim expires."""
     broker, name = harness.broker, harness.name("orders")
     operations = broker._engine.store.operations
     claim, apply = operations.claim, operations.apply

@@ -1,4 +1,4 @@
-"""Operations beside their order: their places in a limited queue, acks, counters, and what people do with them."""
+"""Operations apart from their order: space in limited queues, acks, counters, retry and discard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations: what was accepted waits in the order of its lane, and is applied once."""
+"""Operations at the store: applied once, in the order of their lane."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_operations_of_a_lane_are_applied_in_the_order_they_were_enqueued(
         assert isinstance(result, Enqueued)
         positions.append(result.position)
     assert positions == [1, 2, 3, 4, 5]
-    harness.clock.advance(-3600)  # their order is no clock's
+    harness.clock.advance(-3600)  # their order does not come from a clock
     await enqueue(harness, queue, [6])
     harness.clock.advance(3600)
     await work_off(harness, queue)
@@ -76,7 +76,7 @@ async def test_operations_of_one_call_are_numbered_in_their_order(harness: Harne
 async def test_a_push_that_waited_for_the_lane_while_an_operation_was_enqueued_must_become_one(
     harness: Harness,
 ) -> None:
-    """X is stored, Y is kept, and Z began before Y was there: it may not overtake it."""
+    """X is stored, Y is an operation, and Z began before Y existed: Z must not overtake Y."""
     queue = await harness.queue()
     partition = await harness.partition(queue)
     second = await harness.open_second()
@@ -116,7 +116,7 @@ async def test_a_push_that_waited_for_the_lane_while_its_last_operation_ended_is
 
 
 async def test_pushes_and_operations_that_race_keep_the_order_of_each_producer(harness: Harness) -> None:
-    """Each producer tries to push, and keeps what may not be stored; workers apply at both brokers meanwhile."""
+    """Each producer pushes, and enqueues what may not be stored. Workers at both brokers apply operations meanwhile."""
     queue = await harness.queue()
     partition = await harness.partition(queue)
     stores = [harness.store, await harness.open_second()]
@@ -162,7 +162,7 @@ async def test_a_lane_has_one_worker_at_a_time(harness: Harness) -> None:
     stores = [harness.store, await harness.open_second()]
     claims = await asyncio.gather(*(stores[n % 2].operations.claim(f"worker {n}") for n in range(4)))
     backlogs = [backlog for claimed in claims for backlog in claimed]
-    while some := await stores[0].operations.claim("late"):  # who met another at a row left it to nobody
+    while some := await stores[0].operations.claim("late"):  # a worker that met another at a row released its claim
         backlogs += some
     assert sorted(backlog.operations[0].partition_name for backlog in backlogs) == ["a", "b"]
     assert [len(backlog.operations) for backlog in backlogs] == [2, 2], "with all that waits in them"
@@ -225,7 +225,7 @@ async def test_workers_that_both_believe_to_hold_a_lane_apply_it_once(harness: H
 
 
 async def test_an_effect_and_its_completion_are_one_step(harness: Harness) -> None:
-    """Its message is made and stopped before the commit: nothing of it is there."""
+    """The effect is written and stopped before the commit: no other transaction sees it."""
     queue = await harness.queue()
     group, partition = await harness.group(queue), await harness.partition(queue)
     new = await enqueue(harness, queue, ["out"])
@@ -368,7 +368,7 @@ async def test_operations_for_what_is_gone_are_refused(harness: Harness) -> None
 
 
 async def test_pushes_that_were_accepted_do_not_overtake_one_that_finds_the_queue_full(harness: Harness) -> None:
-    """They come from a journal, several of a partition at once, and were answered 202 in this order."""
+    """The pushes come from a journal, several of a partition at once, and were answered 202 in this order."""
     queue = await harness.queue(max_size=5)
     accepted = [
         await push_operation(harness, queue, payloads, partition=partition)

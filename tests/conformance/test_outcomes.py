@@ -1,4 +1,4 @@
-"""Calls of many callers are merged, and each gets its own outcomes: one bad item never fails its neighbours."""
+"""Calls of many callers are merged and each gets its own outcomes: a bad item never fails its neighbours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlane.model.outcome import AckItem
 from tests.conformance.backends import Row
 from tests.conformance.harness import Harness
 
-# UUIDs that differ and share the tail by which they are looked up.
+# Different UUIDs with the same tail, by which they are looked up.
 TWINS = ("11111111-1111-4111-8111-00000000abcd", "22222222-2222-4222-8111-00000000abcd")
 
 
@@ -26,7 +26,7 @@ def items(queue: str, *ids: str | None, partition: str = "Default") -> list[Push
 
 
 async def forward(broker: Broker, delivery: Message[Any], queue: str, *, times: int = 1) -> None:
-    """What a consumer does: push what came of a message, and ack it."""
+    """Push the result of a message and ack the message, like a consumer."""
     async with broker.transaction() as transaction:
         transaction.push(queue, "out")
         transaction.ack(delivery)
@@ -289,7 +289,7 @@ async def test_a_known_id_inside_a_transaction_is_an_idempotent_success(harness:
 
 
 async def test_a_whole_transaction_may_be_repeated(harness: Harness) -> None:
-    """Its answer was lost on the way."""
+    """The answer of the first call was lost."""
     source, target = harness.name("source"), harness.name("target")
     await harness.broker.push(source, 1)
     [delivery] = await harness.broker.pop(source)
@@ -315,7 +315,7 @@ async def test_a_transaction_that_comes_again_without_ids_is_told_that_it_was_ap
 
 
 async def test_transactions_at_once_come_in_one_order_in_all_partitions(harness: Harness) -> None:
-    """They are serializable: no two of them are in another order in one partition than in the other."""
+    """Transactions are serializable: no two of them appear in a different order in different partitions."""
     brokers = [harness.broker, await harness.second_broker()]
     queues = [harness.name("one"), harness.name("two")]
 

@@ -1,4 +1,4 @@
-"""Pauses: lanes that are paused, blocked or parked hand out nothing, lose nothing, and go on where they stood."""
+"""Pauses: paused, blocked and parked lanes deliver nothing, lose nothing, and resume where they stopped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POLICIES = ("block", "park")
 
 
 async def use_up_attempts(harness: Harness, queue: object, **options: object) -> None:
-    """Let the first message of the only ready lane use up its attempts."""
+    """Fail the first message of the only ready lane until no attempt is left."""
     while taken := await harness.pop(queue, **options):  # type: ignore[arg-type]
         await harness.nack(taken, error="poison")
 

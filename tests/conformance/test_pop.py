@@ -1,4 +1,4 @@
-"""Pop: ready lanes are leased, one holder each, longest-ready first, in position order."""
+"""Pop at the store: ready lanes are leased to one holder each, longest-ready first, in position order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.conformance.harness import Harness
 
 
 async def claim(harness: Harness, queue: Queue, group: Group, *wants: tuple[int, int]) -> PopResult:
-    """One call with a claim of (batch, partitions) each."""
+    """Make one call with a claim for each (batch, partitions)."""
     claims = [PopClaim(uuid4(), batch, partitions) for batch, partitions in wants]
     return await harness.store.messages.pop(PopCall(queue_id=queue.id, group_id=group.id, claims=claims))
 

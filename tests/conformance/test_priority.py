@@ -1,4 +1,4 @@
-"""Priority: what is urgent comes first, among equals who waits longest, and nobody waits for ever."""
+"""Priority: higher ones first, longest-waiting first among equals, and no starvation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.conformance.operation_driver import apply, enqueue, no_operations
 
 
 async def served(harness: Harness, queue: Queue, count: int) -> list[Any]:
-    """What comes, one by one."""
+    """Pop messages one by one. Returns their payloads in order."""
     seen: list[Any] = []
     for _ in range(count):
         taken = await harness.pop(queue, batch=1)
@@ -215,7 +215,7 @@ async def test_an_id_that_two_brokers_get_with_two_priorities_at_once_is_stored_
 
 
 async def test_pushes_that_wait_find_an_id_in_lanes_of_other_priorities(harness: Harness) -> None:
-    """A broker that does not know the queue puts a message into the lane without a priority."""
+    """A broker that does not know the queue yet puts the message into the lane without priority."""
     await no_operations(harness)
     queue = await harness.queue(ordering="unordered")
     for number, partition in enumerate(("p", "p!5")):

@@ -1,4 +1,4 @@
-"""Push: appended whole, in commit order, and given back byte for byte."""
+"""Push at the store: stored in commit order, and returned byte for byte."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_payloads_are_given_back_byte_for_byte(harness: Harness) -> None:
     ]
     await harness.store.messages.push([slice_])
     taken = await harness.pop(queue, batch=100)
-    # White space around a JSON value belongs to the bytes between values, so its edges may be trimmed.
+    # White space around a JSON value is not part of the value, so it may be trimmed.
     assert [bytes(m.raw).strip() for m in taken.messages] == [p.strip() for p in AWKWARD_PAYLOADS]
 
 

@@ -1,4 +1,4 @@
-"""Queues and partitions: made once, found by name, gone when deleted."""
+"""Queues and partitions: created once, found by name, and gone when deleted."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ async def test_one_call_stores_for_the_living_and_reports_the_deleted(harness: H
     await harness.store.queues.delete(DEFAULT_TENANT, drop.name)
     results = await harness.store.messages.push(slices)
     assert isinstance(results[1], Gone)
-    # A slice beside a deleted one may be asked to look again, but never half-stored.
+    # A slice next to a deleted one may need another attempt, but is never half-stored.
     for index in (0, 2):
         if isinstance(results[index], Gone):
             [results[index]] = await harness.store.messages.push([slices[index]])
@@ -326,7 +326,7 @@ async def test_a_request_that_names_too_much_that_is_new_is_refused_alone(
 
 
 async def test_options_made_from_others_than_are_in_force_change_nothing(harness: Harness) -> None:
-    """Whoever changes one option reads all and writes all: two that do it at once must not undo each other."""
+    """Changing one option reads and writes all options, so two concurrent changes could undo each other."""
     read = await harness.queue(retry_limit=5)
     theirs = await harness.configure(read, retry_limit=5, lease_seconds=7)
     with pytest.raises(OptionsChanged, match="changed meanwhile"):

@@ -1,6 +1,6 @@
-"""Rivals that meet inside the store: each is stopped between its check and its change, and the guarantee holds.
+"""Concurrent calls inside the store: each is stopped between its check and its change, and the guarantee holds.
 
-On SQLite there is one writer, so that rivals only queue up; on PostgreSQL they really meet.
+On SQLite there is one writer, so the calls only queue up. On PostgreSQL they really overlap.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.conformance.harness import Harness, Taken, answer
 
 
 async def test_a_push_that_waits_to_commit_keeps_later_ones_behind_it(harness: Harness) -> None:
-    """The first has its positions and is stopped before its commit: the second must not pass it."""
+    """The first push has its positions and is stopped before its commit. The second must not pass it."""
     queue = await harness.queue()
     group = await harness.group(queue)
     partition = await harness.partition(queue)
@@ -99,8 +99,10 @@ async def test_capacity_is_exact_under_32_pushers(harness: Harness) -> None:
 
 
 async def test_depth_is_exact_when_two_groups_finish_one_lane_at_once(harness: Harness) -> None:
-    """Each would see the other's old cursor, and neither would count the lane as finished. Each also finishes
-    a lane of its own, so that both come to the counter with what they have seen."""
+    """Each group could miss the other's new cursor, so that neither counts the lane as finished.
+
+    Each also finishes a lane of its own, so that both reach the counter with old data.
+    """
     queue = await harness.queue(max_size=20)
     one, two = await harness.group(queue, "one"), await harness.group(queue, "two")
     both, of_one, of_two = await harness.neighbours(queue, 3)
@@ -224,7 +226,7 @@ async def test_acks_in_opposite_orders_never_deadlock(harness: Harness, verb: st
 
 
 async def test_a_transaction_is_invisible_until_all_of_it_is_there(harness: Harness) -> None:
-    """Its ack is made and its push is stopped before the commit."""
+    """The ack is applied and the push is stopped before the commit."""
     source, target = await harness.queue("source"), await harness.queue("target")
     group, reader = await harness.group(source), await harness.group(target)
     partition = await harness.partition(target)

@@ -1,4 +1,4 @@
-"""Results: what acks carried, by message and group, for as long as the id of the message is known."""
+"""Results that acks carried, by message and group, for as long as the message's id is known."""
 
 from __future__ import annotations
 

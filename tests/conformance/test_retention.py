@@ -1,4 +1,4 @@
-"""Retention: what a rule covers goes, in bounded steps, and nothing else ever does."""
+"""Retention: deletes what a rule covers, in bounded steps, and nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAY = 86_400
 
 
 async def run(harness: Harness) -> list[Expired]:
-    """One pass of the service, as the broker makes it; what went, of the queues of this test alone."""
+    """Run one pass of the retention service. Returns its deletions in the queues of this test."""
     token = await harness.store.leadership.lead(RETENTION, seconds=DAY, early=True)
     assert token is not None
     expired: list[Expired] = []
@@ -41,7 +41,7 @@ async def bounds(harness: Harness, queue: Queue) -> PartitionStats:
 
 
 async def segments(harness: Harness, queue: Queue, name: str = "Default") -> int:
-    """How many rows of the log there are, whatever is said of them."""
+    """Count the rows of the log."""
     partition = await harness.partition(queue, name)
     [row] = await harness.backend.sql("SELECT count(*) FROM fairlane.segments WHERE partition_id = $1", partition.id.id)
     return int(row[0])
@@ -93,7 +93,7 @@ async def test_completed_messages_go_and_a_group_that_lags_is_never_robbed(harne
     assert sum(one.unread for one in expired if one.queue_id == queue.id) == 0
     assert (await bounds(harness, queue)).start == 1
     assert await harness.drain(queue, slow) == [2, 3]
-    harness.clock.advance(10 * DAY)  # the longer it waits, the rarer it is looked at
+    harness.clock.advance(10 * DAY)  # the longer it waits, the less often it is checked
     assert total(await run(harness), queue, "completed") == 2
 
 
@@ -368,7 +368,7 @@ async def test_a_cleared_partition_goes_when_nobody_uses_it_any_more(harness: Ha
 
 
 async def test_retention_beside_pushes_pops_seeks_and_deletes_loses_nothing_it_should_keep(harness: Harness) -> None:
-    """Every message is read, or it was counted as expired or deleted: nothing else may become of it."""
+    """Every message is either read or counted as expired or deleted."""
     queue = await harness.queue(retention_enabled=True, completed_retention_seconds=1, max_size=10_000)
     group = await harness.group(queue)
     names = ["a", "b", "c", "d"]

@@ -1,4 +1,4 @@
-"""Retention beside producers, consumers of every pace, seeks and deletes: no message is lost or counted twice."""
+"""Retention with producers, consumers of different speed, seeks and deletes: no message is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.conformance.harness import Harness
 ROUNDS = 8
 PARTITIONS = ("a", "b", "c")
 Message = tuple[str, int]
-"""A partition by name, and a position in it."""
+"""A position in a partition, which is given by its name."""
 
 
 class Load:
-    """What was done to a queue, as those who did it were told."""
+    """The calls made on a queue, with the answers that their callers got."""
 
     def __init__(self, harness: Harness, queue: Queue) -> None:
         self.harness = harness
@@ -78,7 +78,7 @@ async def test_every_message_is_finished_waiting_expired_or_deleted_whatever_hap
 
 
 async def each_has_one_fate(harness: Harness, load: Load, fast: Group, heads: dict[str, int]) -> None:
-    """Stored = finished + expired + deleted + waiting, in every lane of a group that never sought."""
+    """Check stored = finished + expired + deleted + waiting in every lane of a group that never sought."""
     for lane in await harness.store.groups.lanes(fast.id):
         over = {at for name, at in load.acked | load.deleted if name == lane.name and at < lane.committed}
         waiting = lane.head - lane.committed

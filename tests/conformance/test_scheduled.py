@@ -1,4 +1,4 @@
-"""Scheduled messages: kept aside until they are due, appended once, and in nobody's way meanwhile."""
+"""Scheduled messages: stored separately until due, appended once, and never blocking others."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ async def test_those_scheduled_together_are_found_cancelled_and_rescheduled_one_
     assert [one.transaction_id for one in listed] == [ids[1], ids[3], ids[4], ids[5], ids[0]]
     harness.clock.advance(5)
     while not (await append_due(harness.store, 2)).queues.get(queue.id):
-        continue  # what other tests left behind is due as well
+        continue  # messages of other tests are due as well
     assert not await harness.store.scheduled.cancel(partition, ids[1]), "it is too late"
     assert await harness.store.scheduled.cancel(partition, ids[5])
     await append_due(harness.store)
@@ -226,7 +226,7 @@ async def test_those_scheduled_together_are_found_cancelled_and_rescheduled_one_
 async def test_a_call_that_comes_after_its_own_repeat_keeps_nothing(
     harness: Harness, delay: bool, meanwhile: str
 ) -> None:
-    """The broker gave it up and made it again, and then its bytes arrived. Its ids were made by the broker."""
+    """The broker gave up and repeated the call, and then the first bytes arrived. The broker made the ids."""
     queue = await harness.queue()
     partition = await harness.partition(queue, "p")
     slice = harness.slice(queue, partition, ["a", "b"])
@@ -375,7 +375,7 @@ async def test_a_broker_cancels_and_reschedules_by_id(harness: Harness) -> None:
 
 
 async def test_a_partition_whose_time_lies_ahead_lets_no_message_of_another_come_early(harness: Harness) -> None:
-    """The clock stepped back since it was written to."""
+    """The clock stepped back after a message was stored there."""
     queue = await harness.queue()
     harness.clock.advance(1800)
     await harness.push(queue, ["ahead"])

@@ -1,4 +1,4 @@
-"""Schedules: one push for each tick, whoever pushes it, whatever the clocks do."""
+"""Schedules: one push per tick, whichever broker pushes it and whatever the clocks do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def micros(*when: int, zone: Any = UTC) -> int:
 
 @pytest_asyncio.fixture(loop_scope="session", autouse=True)
 async def none_left(harness: Harness) -> None:
-    """Of schedules that an earlier test defined in the same database."""
+    """Delete the schedules of earlier tests in the same database."""
     for schedule in await harness.store.schedules.all(DEFAULT_TENANT):
         await harness.store.schedules.delete(DEFAULT_TENANT, schedule.name)
 
@@ -47,7 +47,7 @@ async def pushed(broker: Broker, queue: str) -> list[Any]:
 
 
 async def rest(broker: Broker) -> None:
-    """Let nothing happen by itself: the test says when brokers look."""
+    """Stop the background services. The test decides when brokers check their schedules."""
     await broker._engine.scheduler_loop.stop()
 
 
@@ -155,7 +155,7 @@ async def test_a_tick_is_pushed_with_the_step_to_the_next_or_not_at_all(harness:
 
 
 async def test_each_tick_is_pushed_once_by_three_brokers_over_a_change_of_the_clock(harness: Harness) -> None:
-    """02:30 does not come on the night when the clocks go forward, and comes twice when they go back."""
+    """02:30 does not exist in the night when the clocks go forward, and occurs twice when they go back."""
     harness.clock.at = max(harness.clock.at, micros(2027, 3, 27, 12, 0, zone=ROME))
     brokers = [harness.broker, await harness.second_broker(), await harness.second_broker()]
     for broker in brokers:

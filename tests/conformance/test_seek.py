@@ -1,4 +1,4 @@
-"""Seek: a cursor is sent somewhere, its lease ends, and nobody else notices."""
+"""Seek: a cursor moves, its lease ends, and other groups are not affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources: what a page of somebody's API brings is committed once, with where reading goes on, or not at all."""
+"""Sources: the records of a page and the new cursor are committed together and once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def record(key: str, text: str = "a") -> SourceRecord:
 
 
 class Reader:
-    """A poller of one source, without an API behind it."""
+    """A poller of one source, without a real API."""
 
     def __init__(self, broker: Broker, name: str, queue: str) -> None:
         self.broker = broker
@@ -60,7 +60,7 @@ class Reader:
         return await self.broker.sources.get(self.name)
 
     async def events(self) -> list[tuple[str, str]]:
-        """Event and key of what was pushed since the last look."""
+        """Return event and key of the messages pushed since the last call."""
         found: list[tuple[str, str]] = []
         while batch := await self.broker.pop(self.queue, batch=1000, partitions=1000, auto_ack=True):
             found += [(data["event"], data["key"]) for data in (msgspec.json.decode(one.raw) for one in batch)]
@@ -200,7 +200,7 @@ async def test_a_sweep_finds_what_changed_and_what_is_gone(reader: Reader) -> No
     assert (done.changed, done.unchanged, done.deleted) == (1, 1, 0)
     state = await reader.state()
     assert (state.sweep, state.sweeping, state.sweep_cursor, state.cursor) == (1, True, "1", "4")
-    await reader.commit(record("9"), cursor="9")  # one that came meanwhile is not gone
+    await reader.commit(record("9"), cursor="9")  # a record that arrived meanwhile is not deleted
     done = await reader.commit(record("3"), sweep=True, last=True)
     assert (done.unchanged, done.deleted, done.more) == (1, 2, False)
     assert await reader.events() == [("changed", "1"), ("created", "9"), ("deleted", "2"), ("deleted", "4")]

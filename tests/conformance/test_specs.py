@@ -1,4 +1,4 @@
-"""Specs are applied whole or not at all, each version once, and every broker hears of it."""
+"""Specs are applied completely or not at all, each version once, and every broker reloads them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def last(harness: Harness) -> int:
 
 
 async def change(harness: Harness, app: str, *queues: QueueChange, **more: Any) -> SpecChange:
-    """The next version of an app."""
+    """Return the next version of an app."""
     spec = SpecDetail(
         version=await last(harness) + 1,
         app=app,

@@ -1,4 +1,4 @@
-"""Numbers of queues, partitions and groups, from heads and cursors."""
+"""Statistics of queues, partitions and groups, computed from heads and cursors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tenants share a store and see nothing of each other, whatever ids they name."""
+"""Tenants share a store and cannot see each other, whatever ids they name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALUE = msgspec.Raw(b"1")
 
 
 async def two(harness: Harness) -> tuple[Broker, Broker]:
-    """Brokers of two tenants, over one store."""
+    """Brokers of two tenants over one store."""
     names = [harness.name("tenant"), harness.name("tenant")]
     for name in names:
         assert await harness.store.tenants.make(name, Quotas())
@@ -32,7 +32,7 @@ async def two(harness: Harness) -> tuple[Broker, Broker]:
 
 
 async def pushed(broker: Broker) -> tuple[PartitionId, str]:
-    """A message of queue `q`: where it is, and its transactionId."""
+    """Push a message to queue `q`. Returns its partition and transactionId."""
     outcome = await broker.push("q", {"of": broker.tenant})
     assert outcome.partition is not None
     return outcome.partition, outcome.transaction_id
@@ -136,7 +136,7 @@ async def test_what_a_tenant_stores_beside_messages_is_counted(harness: Harness)
     text, seen = msgspec.Raw(b'"%b"' % (b"x" * 10_000)), 0
 
     async def counted() -> None:
-        """Another 10,000 bytes are counted, and a little more."""
+        """Another 10,000 bytes and a little more are counted."""
         nonlocal seen
         before, seen = seen, await harness.store.tenants.other_bytes(mine.tenant)
         assert 10_000 <= seen - before < 12_000

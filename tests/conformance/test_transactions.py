@@ -1,4 +1,4 @@
-"""Transactions: acks and pushes over any queues, every one applied or none."""
+"""Transactions: acks and pushes to any queues, applied together or not at all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.conformance.harness import Harness, Taken
 
 
 async def forward(harness: Harness, count: int = 2) -> tuple[Taken, list[Slice]]:
-    """A leased batch of one queue, and slices for two others: what a consumer commits together."""
+    """Return a leased batch of one queue and slices for two others, for one commit."""
     source = await harness.queue("source", retry_limit=0)
     await harness.push(source, list(range(count)))
     taken = await harness.pop(source)
@@ -115,7 +115,7 @@ async def test_a_deleted_queue_refuses_everything(harness: Harness) -> None:
 
 
 async def test_a_duplicate_applies_nothing_until_it_is_left_out(harness: Harness) -> None:
-    """The caller drops what is stored already and asks again: the idempotent retry."""
+    """The caller removes duplicates and repeats the call, which makes the retry idempotent."""
     taken, slices = await forward(harness)
     await harness.store.messages.push([slices[1]])
     acks = [harness.ordered_ack(taken, 2)]
@@ -152,7 +152,7 @@ async def test_a_transaction_may_nack_and_dead_letter(harness: Harness) -> None:
 
 
 async def test_a_repeated_transaction_is_told_from_a_stale_one(harness: Harness) -> None:
-    """After an unknown outcome the same calls come again: the ack is `repeated`, the pushes are duplicates."""
+    """After an unknown outcome the same calls are repeated: the ack is `repeated`, the pushes are duplicates."""
     taken, slices = await forward(harness)
     acks = [harness.ordered_ack(taken, 2)]
     await harness.store.messages.transact(acks, slices)
@@ -167,8 +167,7 @@ async def test_a_repeated_transaction_is_told_from_a_stale_one(harness: Harness)
 async def test_a_transaction_whose_acks_are_only_repeats_pushes_nothing_that_is_not_known(
     harness: Harness, ordering: str
 ) -> None:
-    """Its answer was lost, it comes again, and what it pushes has a new id each time. The lease of the first ends with
-    it, that of the second lives on."""
+    """The answer was lost, and each repeat pushes a new id. The first lease ends with the call; the second stays."""
     transact = harness.store.messages.transact
     for leased in (True, False):
         source, target = await harness.queue("source", ordering=ordering), await harness.queue("target")
@@ -190,7 +189,7 @@ async def test_a_transaction_whose_acks_are_only_repeats_pushes_nothing_that_is_
 
 
 def finishing(taken: Taken, upto: int, *, leased: bool, unordered: bool) -> LaneAck:
-    """What is below `upto`, of the only lane taken."""
+    """Return an ack of the messages below `upto` of the only lane taken."""
     where: dict[str, Any] = {"partition": taken.lane.partition, "group_id": taken.group.id}
     where["token"] = taken.token if leased else None
     if unordered:
@@ -229,7 +228,7 @@ async def test_an_ack_makes_room_for_the_push_beside_it(harness: Harness) -> Non
 
 
 async def test_a_sum_of_tokens_is_conserved(harness: Harness) -> None:
-    """Tokens move between queues by ack and push, some of them refused on the way."""
+    """Tokens move between queues by ack and push, and some calls are refused."""
     queues = [await harness.queue(f"bank{n}") for n in range(3)]
     for number in range(9):
         await harness.push(queues[number % 3], [number])
@@ -250,7 +249,7 @@ async def test_a_sum_of_tokens_is_conserved(harness: Harness) -> None:
 
 
 async def test_two_messages_with_one_id_may_have_two_verdicts(harness: Harness) -> None:
-    """A queue without a window stores an id as often as it comes."""
+    """A queue without a window stores an id as often as it is pushed."""
     queue = await harness.queue(dedup_seconds=0)
     for number in range(2):
         await harness.broker.push(queue.name, number, transaction_id="x")

@@ -1,4 +1,4 @@
-"""Unordered queues: many consumers share a partition, and each message is settled for itself."""
+"""Unordered queues: many consumers share a partition, and each message is acked separately."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def unordered(harness: Harness, **options: Any) -> Queue:
 
 
 def unordered_ack(taken: Taken, *done: int | tuple[int, int], **more: Any) -> LaneAck:
-    """Verdicts on the only partition taken; a number is one position."""
+    """Ack messages of the only partition taken; a number stands for one position."""
     [partition] = {lane.partition for lane in taken.lanes}
     ranges = [(one, one + 1) if isinstance(one, int) else one for one in done]
     more.setdefault("token", taken.token)
@@ -75,7 +75,7 @@ async def test_consumers_share_a_partition_and_no_message_is_in_two_hands(harnes
 @pytest.mark.parametrize("partitions", [1, 2, 9])
 @pytest.mark.parametrize("batch", [1, 3, 4, 100])
 async def test_claims_of_one_call_share_out_lanes_of_any_length(harness: Harness, batch: int, partitions: int) -> None:
-    """A lane serves several claims, a claim takes of several lanes: each message is in one hand, each lane in order."""
+    """A lane serves several claims and a claim takes from several lanes. Each message has one holder."""
     queue = await unordered(harness)
     group = await harness.group(queue)
     sizes = {"a": 1, "b": 7, "c": 3, "d": 4, "e": 2}

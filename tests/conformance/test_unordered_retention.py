@@ -1,4 +1,4 @@
-"""Retention of unordered queues: what is in a consumer's hands stays, and every message is counted once."""
+"""Retention of unordered queues: leased messages stay, and every message is counted once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_of_a_claim_that_is_half_acked_only_the_open_half_expires(harness:
 
 
 async def test_the_cursor_passes_what_was_finished_behind_a_message_that_goes(harness: Harness) -> None:
-    """Nothing is popped any more that would let the cursor catch up, so that what is finished would never go."""
+    """No later pop moves the cursor, so finished messages behind the deleted one would stay forever."""
     rules = {"retention_seconds": 60, "completed_retention_seconds": 30}
     queue = await unordered(harness, retention_enabled=True, lease_seconds=1000, **rules)
     await harness.push(queue, [1])

@@ -1,4 +1,4 @@
-"""Views for people: the same rows on every store, for what is in it."""
+"""Views for people: the same rows on every store."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ sys.stdout.write(json.dumps(rows))
 
 
 def read_by_others(file: Path, *arguments: str) -> list[list[Any]]:
-    """Read a view in another process, by the SQLite library of the system, which may be older than the broker's."""
+    """Read a view in another process with the system's SQLite library, which may be older than the broker's."""
     ran = subprocess.run([sys.executable, "-c", READ, str(file), *arguments], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     rows: list[list[Any]] = json.loads(ran.stdout)
@@ -52,7 +52,7 @@ def read_by_others(file: Path, *arguments: str) -> list[list[Any]]:
 
 
 async def look(harness: Harness, queue: Queue, view: str, columns: str) -> list[tuple[Any, ...]]:
-    # With the name of the view: SQLite takes a name in quotes that it does not know for a text.
+    # Qualified with the view's name, because SQLite takes an unknown quoted name for a string.
     chosen = ", ".join(f'{view}."{column}"' for column in columns.split())
     if isinstance(harness.backend, SqliteBackend):
         rows = await asyncio.to_thread(read_by_others, harness.backend.path, chosen, view, queue.name)

@@ -1,4 +1,4 @@
-"""The lost wake-up: a lane is declared empty only against a head that stands still."""
+"""Lost wake-ups: a lane is only declared empty while its head cannot move."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ DRAINS: list[Drain] = [ack, ack_without_lease, dead_letter_by_nack, transact, se
 
 @pytest.mark.parametrize("drain", DRAINS, ids=lambda drain: drain.__name__)
 async def test_a_lane_drained_while_a_push_is_in_flight_is_woken(harness: Harness, drain: Drain) -> None:
-    """The push has passed the drained lane's cursor, which was leased, and is stopped before its commit."""
+    """The push has passed the drained lane's cursor while it was leased, and is stopped before its commit."""
     queue = await harness.queue(retry_limit=0)
     group, other = await harness.group(queue, "reader"), await harness.group(queue, "other")
     partition = await harness.partition(queue)
@@ -61,7 +61,7 @@ async def test_a_lane_drained_while_a_push_is_in_flight_is_woken(harness: Harnes
         await arrived(push, drained)
     assert isinstance(push.result()[0], Stored)
     if drain is seek_to_the_end:
-        # It went to the end as it found it: before or behind the push, but never into a lane nobody wakes.
+        # It went to the end as it saw it: before or behind the push, but never into a sleeping lane.
         state = await harness.lane(group)
         assert (state.ready_at is None) == (state.committed == state.head)
     else:
@@ -73,7 +73,7 @@ async def test_a_lane_drained_while_a_push_is_in_flight_is_woken(harness: Harnes
 
 @pytest.mark.parametrize("how", ["auto_ack", "parked"])
 async def test_a_pop_does_not_park_a_lane_on_a_stale_head(harness: Harness, how: str) -> None:
-    """By finishing at delivery, or by giving up on the lane's last message."""
+    """The lane empties by finishing at delivery, or when its last message becomes a dead letter."""
     queue = await harness.queue(retry_limit=0, lease_seconds=5)
     group, other = await harness.group(queue, "reader"), await harness.group(queue, "other")
     partition = await harness.partition(queue)
@@ -95,7 +95,7 @@ async def test_a_pop_does_not_park_a_lane_on_a_stale_head(harness: Harness, how:
 
 
 async def test_a_push_that_waited_for_the_drain_sees_the_drained_lane(harness: Harness) -> None:
-    """The drain has emptied the lane and is stopped before its commit; the push waits for it."""
+    """The drain has emptied the lane and is stopped before its commit. The push waits for it."""
     queue = await harness.queue()
     group, other = await harness.group(queue, "reader"), await harness.group(queue, "other")
     partition = await harness.partition(queue)
@@ -136,7 +136,7 @@ async def test_a_drain_and_a_push_that_meet_at_the_lane_leave_it_awake(harness: 
 
 
 async def test_every_message_is_delivered_when_lanes_drain_and_fill_all_the_time(harness: Harness) -> None:
-    """Single messages, so that every pop and every ack empties its lane."""
+    """Every message is pushed alone, so that every pop and every ack empties its lane."""
     queue = await harness.queue()
     group = await harness.group(queue)
     partitions = await harness.store.queues.ensure_partitions(queue.id, ["a", "b"])
@@ -163,12 +163,12 @@ async def test_every_message_is_delivered_when_lanes_drain_and_fill_all_the_time
 
 
 async def put_to_sleep(harness: Harness, partition: Partition) -> None:
-    """What a wake that was missed would leave: a lane that sleeps over its messages."""
+    """Leave the state of a missed wake-up: a sleeping lane that has messages."""
     await harness.backend.sql("UPDATE fairlane.cursors SET ready_at = NULL WHERE partition_id = $1", partition.id.id)
 
 
 async def repair_wakes(harness: Harness, *, limit: int) -> Counter[int]:
-    """A walk over all lanes; how many were woken, by queue."""
+    """Check all lanes. Returns the number of lanes woken, by queue."""
     woken: Counter[int] = Counter()
     after = None
     while True:
@@ -200,7 +200,7 @@ async def test_a_lane_that_nobody_woke_is_found_and_no_other(harness: Harness, l
 
 @pytest.mark.parametrize("ordering", ["per_key", "unordered"])
 async def test_a_stopped_lane_that_nobody_paused_is_found_and_no_other(harness: Harness, ordering: str) -> None:
-    """What a resume that was missed would leave."""
+    """A resume that missed a lane would leave this state."""
     policy: dict[str, Any] = {} if ordering == "unordered" else {"on_exhausted": "block", "retry_limit": 0}
     queue = await harness.queue(ordering=ordering, **policy)
     group = await harness.group(queue)
@@ -377,7 +377,7 @@ async def test_pops_of_two_groups_that_drain_a_lane_at_once_both_let_it_sleep(ha
 
 @pytest.mark.parametrize("batch", [1, 2, 3])
 async def test_a_push_beside_a_pop_that_acks_is_never_left_asleep(harness: Harness, batch: int) -> None:
-    """Whether the pop took all there was, and waits for nobody, or left some."""
+    """The pop either took all messages and waits for no lock, or left some."""
     queue = await harness.queue()
     group = await harness.group(queue)
     await harness.push(queue, [0, 1])

@@ -1,4 +1,4 @@
-"""Workers that told of themselves are known while they do."""
+"""Workers are listed while they send heartbeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tests.docs` writes every table of the pages anew that is made from the code."""
+"""`python -m tests.docs` rewrites every table of the pages that is generated from the code."""
 
 from __future__ import annotations
 

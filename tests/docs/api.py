@@ -1,4 +1,4 @@
-"""The tables of docs/http-api.md. `python -m tests.docs` writes them anew."""
+"""The tables of docs/http-api.md. `python -m tests.docs` rewrites them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlane.http.router import Route
 PAGE = Path(__file__).parents[2] / "docs/http-api.md"
 BEGIN, END = "<!-- routes: begin -->\n", "<!-- routes: end -->\n"
 
-# The families in the order of the page, with what each is about.
+# The families in the order of the page, each with its subject.
 FAMILIES = {
     "messages": "Push, pop, ack, leases, transactions, scheduled messages. [Load](load.md) explains 202 and 429.",
     "queues": "Options, depth, lanes, pauses: [queues](queues.md).",
@@ -44,7 +44,7 @@ FAMILIES = {
 
 
 def families() -> dict[str, list[Route]]:
-    """Routes by family, in the page's order; one that it does not know is last."""
+    """Return the routes by family, in the order of the page. A family that the page does not know is last."""
     order = list(FAMILIES)
     found = sorted(ROUTES, key=lambda route: order.index(route.tag) if route.tag in order else len(order))
     return {tag: list(routes) for tag, routes in groupby(found, key=lambda route: route.tag)}
@@ -64,6 +64,6 @@ def _cell(text: str) -> str:
 
 
 def written() -> str:
-    """The page with the tables as they should be."""
+    """Return the page with up-to-date tables."""
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     return f"{before}{BEGIN}\n{tables()}\n{END}{rest.split(END)[1]}"

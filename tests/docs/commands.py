@@ -1,4 +1,4 @@
-"""The tables of docs/cli.md, made from the commands themselves: `python -m tests.docs` writes them anew."""
+"""The tables of docs/cli.md, generated from the commands. `python -m tests.docs` rewrites them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EVERYWHERE = {"server", "json"}
 
 
 def written() -> str:
-    """The page as it should be."""
+    """Return the page with up-to-date tables."""
     text, begin, _ = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     rows = ["| command | does | options |", "|---|---|---|"]
     for name, command in commands().items():

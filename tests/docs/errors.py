@@ -1,4 +1,4 @@
-"""The tables of docs/errors.md. `python -m tests.docs` writes them anew."""
+"""The tables of docs/errors.md. `python -m tests.docs` rewrites them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlane.http.problems import problem
 PAGE = Path(__file__).parents[2] / "docs/errors.md"
 BEGIN, END = "<!-- errors: begin -->\n", "<!-- errors: end -->\n"
 
-# What each code means, and what to do about it.
+# The meaning of each code, and what to do about it.
 CODES: dict[str, tuple[str, str]] = {
     "invalid_request": ("the request is invalid; the sentence says why", "fix the request"),
     "spec_error": (
@@ -135,7 +135,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
 }
 
-# Those of HTTP itself: the request never became a verb.
+# Codes of HTTP itself: the request never reached a verb.
 OF_HTTP: dict[str, tuple[int, str, str]] = {
     "bad_request": (400, "the request is not valid HTTP", "fix the client"),
     "host_not_allowed": (403, "the name in `Host` is not allowed", "add it to `--allowed-hosts`"),
@@ -159,7 +159,7 @@ OF_HTTP: dict[str, tuple[int, str, str]] = {
 
 
 def tree() -> Iterator[type[errors.FairlaneError]]:
-    """Every error with a code of its own, from general to special."""
+    """Return every error that has its own code, from general to special."""
 
     def walk(kind: type[errors.FairlaneError]) -> Iterator[type[errors.FairlaneError]]:
         for one in kind.__subclasses__():
@@ -171,7 +171,7 @@ def tree() -> Iterator[type[errors.FairlaneError]]:
 
 
 def status(kind: type[errors.FairlaneError]) -> int:
-    """Of the answer to a request that raised it."""
+    """Return the status of the answer to a request that raised this error."""
     given: Any = {"message": "", "file": "", "line": 1, "column": 1, "index": 0, "depth": 0, "capacity": 0, "queue": ""}
     takes = inspect.signature(kind.__init__).parameters
     needed = [name for name, one in takes.items() if one.default is inspect.Parameter.empty and name in given]
@@ -192,6 +192,6 @@ def tables() -> str:
 
 
 def written() -> str:
-    """The page with the tables as they should be."""
+    """Return the page with up-to-date tables."""
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     return f"{before}{BEGIN}{tables()}{END}{rest.split(END)[1]}"

@@ -1,4 +1,4 @@
-"""The table of queue options in docs/queues.md. `python -m tests.docs` writes it anew."""
+"""The table of queue options in docs/queues.md. `python -m tests.docs` rewrites it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlane.wire.queues import options_out
 PAGE = Path(__file__).parents[2] / "docs/queues.md"
 BEGIN, END = "<!-- options: begin -->\n", "<!-- options: end -->\n"
 
-# What each option means, and the tests that fail without it, which run on every store.
+# The meaning of each option, and the tests that fail without it, which run on every store.
 OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "ordering": (
         "`per_key`: each partition is ordered; `fifo`: one partition, `Default`; `unordered`: many consumers share a"
@@ -130,7 +130,7 @@ def table() -> str:
 
 
 def _wire(name: str) -> str:
-    """Return the option's name on the wire: the one whose value changes with it."""
+    """Return the wire name of an option: the one whose value changes with it."""
     default, changed = (
         options_out(QueueOptions()),
         options_out(QueueOptions(**cast("dict[str, Any]", {name: object()}))),

@@ -47,9 +47,9 @@ ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 BROKER, POSTGRES = "http://127.0.0.1:6632", "postgresql://fairlane@db/queues"
 SECONDS_MAX = 60.0
-"""For one block."""
+"""Timeout in seconds of one block."""
 SECRET = "replace-by-that-of-the-sender"
-"""Of webhooks and calls, as pages set it."""
+"""Secrets of webhooks and calls, as pages set them."""
 LANGUAGES = {"bash", "fairlane", "json", "python", "sh", "sql", "text", "toml"}
 COMMANDS = re.compile(r"^(\$ |fairlane |curl |pip |make |await |import |from \w+ import)", re.MULTILINE)
 """What begins such a line is no mere text."""
@@ -101,18 +101,18 @@ def broker() -> Iterator[str]:
 
 
 def psql(server: PostgresServer, text: str) -> str:
-    """The command by which an administrator runs a text, in the database that its first line names."""
+    """Return the command with which an administrator runs SQL in the database that its first line names."""
     url = server.url("queues" if text.startswith("-- in the database queues") else "postgres")
     return f"psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 '{url}' <<'END'\n{text}\nEND"
 
 
 def database(server: PostgresServer) -> str:
-    """The one that pages name."""
+    """The database that the pages name."""
     return f"postgresql://fairlane@/queues?host={server.directory}"
 
 
 class Process:
-    """A process of a page that runs until it is stopped; `said` is what it wrote to stderr."""
+    """A process of a page that runs until it is stopped. `said` is its output on stderr."""
 
     def __init__(self, text: str, folder: Path, environment: dict[str, str]) -> None:
         self.said: list[str] = []
@@ -151,7 +151,7 @@ class Process:
 
 
 class Run:
-    """One page being run, in `folder`. `server` is for a page that names a database, which is then on this one."""
+    """A run of one page in `folder`. `server` is given for a page that names a database."""
 
     def __init__(self, folder: Path, url: str, server: PostgresServer | None) -> None:
         self.folder, self.url, self.server = folder, url, server
@@ -177,7 +177,7 @@ class Run:
             self._processes.pop().stop()
 
     def _here(self, text: str) -> str:
-        """A text with what is elsewhere for everybody: broker and database."""
+        """Replace what differs on each machine: the addresses of broker and database."""
         if self.server is not None:
             url = database(self.server)
             text = text.replace(f'"{POSTGRES}"', f'"{url}"').replace(POSTGRES, shlex.quote(url))
@@ -203,8 +203,7 @@ class Run:
         self.url = found[1] or self.url
 
     def _sh(self, text: str, shell: str = "sh") -> str:
-        """By a shell; or, where it has nothing to do but to split words, in this process: starting one for each
-        command of every page takes a minute."""
+        """Run a block in a shell. Plain commands run in this process, because starting one for each takes a minute."""
         if commands := plain_commands(text):
             return "".join(map(self._command, commands))
         done = subprocess.run(
@@ -234,7 +233,7 @@ class Run:
         return self._sh(text, "bash")
 
     def _python(self, text: str) -> str:
-        """A program as a module of its own; a fragment that awaits with `client`, and what fragments before it made."""
+        """Run a program as a module, or a fragment that awaits with `client` and uses names of earlier fragments."""
         printed = io.StringIO()
         code = compile(text, "snippet", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         if "from queen import" in text:
@@ -275,7 +274,7 @@ class Run:
 
 
 def plain_commands(text: str) -> list[list[str]]:
-    """The words of each command, if all are `fairlane` and nothing of them is for a shell to see to."""
+    """Return the words of each command. None unless all are `fairlane` commands without shell syntax."""
     commands, begun = [], ""
     for line in text.splitlines():
         begun += line + "\n"
@@ -291,7 +290,7 @@ def plain_commands(text: str) -> list[list[str]]:
 
 
 def printed_as(expected: str, printed: str) -> bool:
-    """Whether it was printed, whatever space is at the ends of lines."""
+    """Return True if the text was printed, ignoring white space at the ends of lines."""
     pattern = ".*?".join(re.escape(part) for part in _VARIES.split(_trimmed(expected)))
     return re.fullmatch(pattern, _trimmed(printed), re.DOTALL) is not None
 

@@ -1,4 +1,4 @@
-"""The table of settings in docs/serving.md. `python -m tests.docs` writes it anew."""
+"""The table of settings in docs/serving.md. `python -m tests.docs` rewrites it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlane.config import Settings, flags
 PAGE = Path(__file__).parents[2] / "docs/serving.md"
 BEGIN, END = "<!-- settings: begin -->\n", "<!-- settings: end -->\n"
 
-# Where a page says more.
+# Pages that say more about a setting.
 MORE = {
     "host": "security.md#who-can-reach-it",
     "socket": "deploy.md#a-unix-socket",
@@ -65,7 +65,7 @@ def _default(value: object) -> str:
 
 
 def _notes() -> dict[str, str]:
-    """What stands beneath a setting in its class."""
+    """Return the docstrings of the settings in their class."""
     [body] = [
         one.body
         for one in ast.parse(inspect.getsource(config)).body
@@ -80,6 +80,6 @@ def _notes() -> dict[str, str]:
 
 
 def written() -> str:
-    """The page with the table as it should be."""
+    """Return the page with an up-to-date table."""
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     return f"{before}{BEGIN}{table()}{END}{rest.split(END)[1]}"

@@ -1,4 +1,4 @@
-"""Every route, error code and setting is on its page, as the code itself tells it."""
+"""Every route, error code and setting is on its page, as defined in the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/cli.md has every command, as the commands themselves tell it."""
+"""docs/cli.md has every command, as defined in the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The glossary names what is there: tables, paths and commands."""
+"""The glossary names tables, paths and commands that exist."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def ran(*command: str, **more: Any) -> str:
 
 @pytest.mark.parametrize("unit", ["fairlane.service", "fairlane-worker.service"])
 def test_units_are_understood_by_systemd(unit: str, tmp_path: Path) -> None:
-    """Of programs that are there: whether they are is the machine's affair."""
+    """Check the programs only if they are installed, because systemd also checks that they exist."""
     text = re.sub(r"^(ExecStart=)\S+", r"\1/bin/true", (DEPLOY / unit).read_text(), flags=re.M)
     (tmp_path / unit).write_text(text)
     said = ran(needs("systemd-analyze"), "verify", "--recursive-errors=no", str(tmp_path / unit))
@@ -148,7 +148,7 @@ def check_nginx(certificates: Certificates, port: int) -> None:
 
 
 def connect(port: int) -> Any:
-    """To nginx, which may have to begin yet."""
+    """Connect to nginx, which may still be starting."""
     import socket
     import time
 
@@ -161,7 +161,7 @@ def connect(port: int) -> Any:
 
 
 def test_the_list_of_what_a_release_consists_of_has_every_package_of_the_lock(tmp_path: Path) -> None:
-    """As `make sbom` makes it."""
+    """The list is made as in `make sbom`."""
     made = tmp_path / "sbom.json"
     [rule] = re.findall(r"cyclonedx-py (requirements .*\n.*)", (ROOT / "Makefile").read_text())
     arguments = rule.replace("\\\n", " ").replace("build/sbom.json", str(made))

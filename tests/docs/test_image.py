@@ -39,7 +39,7 @@ def test_the_image_has_the_python_that_the_lock_is_made_for() -> None:
 
 
 class Image:
-    """The files that the steps make: / is a directory, the build context this tree, the user whoever runs the tests."""
+    """The files that the steps create, in a directory in place of /. The build context is this tree."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -66,19 +66,19 @@ class Image:
             copy(ROOT / name, self._build / (Path(name).name if target == "./" else target))
 
     def _run(self, line: str) -> None:
-        """In the shell, as a build does it; its `python` is the one that runs the tests."""
+        """Run a step in a shell, as a build does. Its `python` is the one that runs the tests."""
         line = re.sub(r"^python ", f"{sys.executable} ", self._here(line))
         line = line.replace(f"--owner {USER} --group {USER}", f"--owner {os.getuid()} --group {os.getgid()}")
         ran("sh", "-euc", line, cwd=self._build)
 
     def close(self) -> None:
-        """Make all but the data read-only, also for root: whose rights are those of any user when `run` starts it."""
+        """Make everything but the data read-only, even for root, who would otherwise have all rights."""
         for path in [self._root, *self._root.rglob("*")]:
             if path != self.data and not path.is_symlink():
                 path.chmod(path.stat().st_mode & ~0o222)
 
     def reopen(self) -> None:
-        """So that it can be deleted."""
+        """Make the files writable again, so that they can be deleted."""
         for path in [self._root, *self._root.rglob("*")]:
             if path.is_dir() and not path.is_symlink():
                 path.chmod(0o700)
@@ -88,7 +88,7 @@ class Image:
         return [*(unprivileged if os.getuid() == 0 else []), *self.entry, *arguments]
 
     def packages(self) -> set[str]:
-        """The names of the packages that are installed."""
+        """Return the names of the installed packages."""
         return {path.name.partition("-")[0].lower().replace("_", "-") for path in self._root.rglob("*.dist-info")}
 
     def files(self) -> list[str]:
@@ -96,7 +96,7 @@ class Image:
 
 
 def at_run_time(name: str, extras: set[str]) -> set[str]:
-    """A package, and those that it needs when it runs."""
+    """Return a package and its dependencies at run time."""
     found, waiting = set(), [(name, extras)]
     while waiting:
         name, extras = waiting.pop()
@@ -146,7 +146,7 @@ def test_the_steps_of_the_dockerfile_make_a_broker_that_writes_its_data_and_noth
 
 
 def check_alive(broker: subprocess.Popen[str]) -> None:
-    """It says where it listens once it does."""
+    """Check that the broker is alive at the address that it logs."""
     assert broker.stderr is not None
     address = next((found for line in broker.stderr if (found := _ADDRESS.search(line))), None)
     assert address is not None, "it ended"
@@ -160,7 +160,7 @@ def check_alive(broker: subprocess.Popen[str]) -> None:
 
 
 def test_a_file_system_that_the_image_closed_takes_no_writes(tmp_path: Path) -> None:
-    """What the test above relies on."""
+    """Verify the assumption of the test above."""
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
     touch = ["touch", str(closed / "file")]

@@ -1,5 +1,4 @@
-"""The manifests of examples/deploy: every field is one that Kubernetes knows, names lead somewhere, and pods have few
-rights."""
+"""The manifests of examples/deploy: known fields only, names that resolve, and few privileges."""
 
 from __future__ import annotations
 
@@ -35,13 +34,13 @@ def named(kind: str, name: str) -> Any:
 
 
 def unknown(manifest: dict[str, Any]) -> list[str]:
-    """Fields that its kind does not have; ValidationError for one of another type, or that is missing."""
+    """Return the fields that its kind does not have. Raises ValidationError for a wrong type or a missing field."""
     read = msgspec.convert(manifest, KINDS[manifest["apiVersion"], manifest["kind"]])
     return list(lost(manifest, msgspec.to_builtins(read), manifest["kind"]))
 
 
 def lost(given: Any, read: Any, path: str) -> Iterator[str]:
-    """Where reading left something out, as it does with what it does not know."""
+    """Return where parsing dropped a field, as it does with unknown ones."""
     if isinstance(given, dict):
         for name, value in given.items():
             if name in read:
@@ -83,7 +82,7 @@ def test_a_field_that_kubernetes_does_not_know_is_found() -> None:
 
 
 def test_manifests_name_what_they_have() -> None:
-    """Labels, ports, volumes and secrets that something refers to are there, under that name."""
+    """Labels, ports, volumes and secrets that are referenced exist under that name."""
     broker = named("StatefulSet", "fairlane")
     [container] = broker["template"]["spec"]["containers"]
     labels = broker["template"]["metadata"]["labels"]

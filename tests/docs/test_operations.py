@@ -1,4 +1,4 @@
-"""What docs/operations.md says of privileges and backups, done."""
+"""The procedures of docs/operations.md for privileges and backups work as written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VIEWS = ("messages", "queue_depths", "active_leases", "partition_utilisation", "
 
 
 def shown(language: str, text: str) -> str:
-    """The block of the page that has this text."""
+    """Return the block of the page that contains this text."""
     [found] = [block.text for block in blocks(PAGE) if block.language == language and text in block.text]
     return found
 
@@ -42,7 +42,7 @@ async def run(line: str, folder: Path) -> None:
 
 @pytest.fixture
 async def queues(postgres18: PostgresServer) -> AsyncIterator[str]:
-    """The database of the page, made as it says."""
+    """Create the database of the page, as it says."""
     try:
         await administrate(postgres18, shown("sql", "CREATE ROLE fairlane"))
         yield database(postgres18)
@@ -54,7 +54,7 @@ async def queues(postgres18: PostgresServer) -> AsyncIterator[str]:
 
 
 async def verbs(client: Client, name: str) -> None:
-    """Something of every family that has statements of its own."""
+    """Call something of every family that has statements of its own."""
     options: dict[str, Any] = {
         "retention_enabled": True,
         "completed_retention_seconds": 1,
@@ -105,7 +105,7 @@ async def test_a_role_with_these_privileges_and_no_others_runs_a_broker(
 
 
 BackUp = Callable[[], Awaitable[str]]
-"""Makes a backup, restores it elsewhere, and says where."""
+"""Function that makes a backup, restores it elsewhere, and returns where."""
 
 
 async def test_a_backup_of_a_file_under_load_is_one_moment_and_is_gone_on_from(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ async def test_a_dump_under_load_is_one_moment_and_is_gone_on_from(
 
 
 async def under_load(url: str, back_up: BackUp) -> None:
-    """Back up while a producer pushes, one batch is done and another is leased; then go on from the backup."""
+    """Back up while a producer pushes, one batch is done and another is leased. Then continue from the backup."""
     pushed: list[int] = []
     async with Broker.open(url) as broker:
 

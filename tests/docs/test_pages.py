@@ -1,4 +1,4 @@
-"""What the pages show runs as it is printed, and what they name is there."""
+"""The code blocks of the pages run as printed, and the names in the pages exist."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tests.docs.pages import LANGUAGES, PAGES, POSTGRES, ROOT, SECRET, Run, bloc
 from tests.postgres import PostgresServer
 
 NOT_RUN_MAX = 12
-"""Blocks of all pages together that cannot be run."""
+"""Maximum number of blocks in all pages that are not run."""
 MARKS = re.compile(r"file: \S+|until stopped|prints|theirs: \w+|not run: \w.*|")
 VERB = re.compile(r"`(?:await )?((?:client|broker)(?:\.(?!py\b)[a-z_]+)+)")
 RUN = [page for page in PAGES if page.name != "README.md" and any(block.language for block in blocks(page))]
-"""The README has tests of its own, which look at what it prints."""
+"""The README has its own tests, which also compare its output."""
 
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> PostgresServer | None:
-    """For a page that names a database."""
+    """Return a server if the page names a database."""
     named = POSTGRES in request.getfixturevalue("page").read_text(encoding="utf-8")
     return request.getfixturevalue("postgres18") if named else None
 
 
 @pytest.fixture
 async def database(page: Path, server: PostgresServer | None) -> AsyncIterator[PostgresServer | None]:
-    """The server, with the role and the database that pages name, unless the page itself shows how they are made."""
+    """Return a server with the role and database that pages name, unless the page itself creates them."""
     if server is None:
         yield None
         return
@@ -79,7 +79,7 @@ def test_every_block_has_a_language_and_no_code_hides_in_an_indented_one() -> No
 
 
 async def test_every_verb_that_a_page_names_is_there() -> None:
-    """Those of a client or broker, like `client.queues.all`."""
+    """Check the verbs of a client or broker, such as `client.queues.all`."""
     named = {(page.name, found) for page in PAGES for found in VERB.findall(page.read_text(encoding="utf-8"))}
     assert named
     async with AppTest(fairlane.App()) as test:

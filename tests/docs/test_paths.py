@@ -1,4 +1,4 @@
-"""Files and folders that the docs name are there."""
+"""Files and folders that the docs name exist."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_path_of_the_api_that_a_page_names_is_served() -> None:
         for page, text in TEXTS.items()
         for path in re.findall(r"(?<![\w.:])(/(?:api|admin|streams)/[\w{}/.-]*)", text)
     }
-    # In a request that is shown, names stand where the route has a parameter.
+    # In example requests, names stand in place of route parameters.
     shown = [re.compile(re.sub(r"\{\}", "[^/]+", re.escape(path).replace(r"\{\}", "{}"))) for path in served]
     assert sorted(one for one in named if not any(path.fullmatch(one[1]) for path in shown)) == []
 

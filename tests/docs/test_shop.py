@@ -1,4 +1,4 @@
-"""The example runs with one command, and comes out right though much of it fails."""
+"""The example runs with one command and ends with the right result, although many of its steps fail."""
 
 from __future__ import annotations
 

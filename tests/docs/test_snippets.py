@@ -1,4 +1,4 @@
-"""What the README shows runs as it is printed."""
+"""The code blocks of the README run as printed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def run(command: list[str], directory: Path, broker: BrokerProcess) -> str:
-    """What a command prints, run as printed but for the address of the broker."""
+    """Run a command as printed, except for the address of the broker. Returns its output."""
     environment = os.environ | {
         "FAIRLANE_SERVER": broker.url,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

@@ -37,8 +37,10 @@ async def database_url(postgres18: PostgresServer, fresh_database: FreshDatabase
 
 @pytest.fixture
 def open_path() -> Iterator[Path]:
-    """A directory that any user can reach, as a server needs that root starts as another user. Pytest's own are
-    closed, and closed again by every run that begins."""
+    """A directory that every user can reach, for a server that root starts as another user.
+
+    Pytest's own directories are private.
+    """
     with TemporaryDirectory(prefix="fairlane-e2e-") as directory:
         Path(directory).chmod(0o755)
         yield Path(directory)
@@ -46,7 +48,7 @@ def open_path() -> Iterator[Path]:
 
 @pytest.fixture
 def start() -> Iterator[StartBroker]:
-    """Starts brokers, `await start(store, "--workers", "2")`, and stops at the end those that still run."""
+    """A function that starts brokers: `await start(store, "--workers", "2")`. Stops them at the end."""
     with ExitStack() as stack:
 
         async def begin(store: str, *arguments: str) -> BrokerProcess:

@@ -1,4 +1,4 @@
-"""Producers and consumers that outlive the broker, and write down what it answered them."""
+"""Producers and consumers that outlive the broker and record its answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.http.wire import Wire
 
 PUSHED_AT_ONCE = 3
 LOST = (aiohttp.ClientError, TimeoutError, AssertionError)
-"""The broker is away, or said that it is going."""
+"""Errors that say that the broker is unreachable or stopping."""
 
 
 class Load:
@@ -22,10 +22,10 @@ class Load:
         self._wire = wire
         self._queue = queue
         self.answered: dict[str, int] = defaultdict(int)
-        """How many messages of each partition the broker said it has."""
+        """Number of messages of each partition that the broker acknowledged."""
         self.delivered: dict[str, list[int]] = defaultdict(list)
         self.acked: dict[str, int] = defaultdict(lambda: -1)
-        """The last message of each partition whose ack was answered."""
+        """The last acked message of each partition."""
         self.mistakes: list[str] = []
         self.enough = False
 
@@ -42,7 +42,7 @@ class Load:
                 self.answered[partition] += PUSHED_AT_ONCE
 
     async def consume(self) -> None:
-        """Until everything that was answered is acked, and nobody produces."""
+        """Consume until every acknowledged message is acked and no producer runs."""
         while not (self.enough and self.done):
             try:
                 messages = await self._wire.pop(self._queue, batch=10, wait="true", timeout=200, leaseSeconds=1)
@@ -74,7 +74,7 @@ class Load:
 
 
 async def whole_log(wire: Wire, queue: str) -> dict[str, list[int]]:
-    """What each partition holds, as a group sees it that begins at the beginning."""
+    """Return the messages of each partition, read by a new group from the beginning."""
     found: dict[str, list[int]] = defaultdict(list)
     while messages := await wire.pop(queue, consumerGroup="audit", batch=1000, partitions=100, autoAck="true"):
         for message in messages:

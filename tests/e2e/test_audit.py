@@ -1,4 +1,4 @@
-"""The audit log of a broker that dies: what it began is there, and that nobody knows what came of it."""
+"""The audit log of a broker that dies: it has the actions that began, with an unknown result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.until import until
 async def test_a_broker_killed_between_an_action_and_its_end_leaves_that_it_began(
     database_url: str, start: StartBroker, tmp_path: Path
 ) -> None:
-    """The test holds the table that the action needs, and then the end of the log, so that each step is seen."""
+    """The test locks the table that the action needs, and then the end of the log, so that each step is visible."""
     _, key, _ = await command("key", "create", "--role", "admin", "--store", database_url, cwd=tmp_path)
     broker = await start(database_url)
     action, log, watch = [await asyncpg.connect(database_url) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""What a broker answered survives its violent death, and its peaceful one keeps nobody waiting."""
+"""Answered calls survive kill -9, and a graceful stop keeps no client waiting."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_a_broker_killed_under_load_loses_nothing_that_it_answered(start: 
 
 
 def _went_on(load: Load, before: tuple[int, int]) -> bool:
-    """Whether much was pushed and acked since."""
+    """Return True once many messages were pushed and acked since."""
     return sum(load.answered.values()) > before[0] + 60 and sum(load.acked.values()) > before[1] + 20
 
 

@@ -1,4 +1,4 @@
-"""The life of a key over brokers in processes of their own: made before the first start, rotated, expired, revoked."""
+"""The life of a key with several broker processes: created before the first start, rotated, expired, revoked."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.http.wire import Wire
 from tests.until import until
 
 WAIT_SECONDS = 120.0
-"""Of a poll that is to end long before."""
+"""Wait of a poll that should end long before, in seconds."""
 REVOKED_SECONDS_MAX, TRIES = 1.0, 5
 
 
 async def command(*words: str, cwd: Path, key: str = "") -> tuple[int, str, str]:
-    """Exit code, output and messages of a command."""
+    """Return exit code, output and messages of a command."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
     environment |= {"FAIRLANE_KEY": key} if key else {}
     done = await to_thread(
@@ -71,7 +71,7 @@ async def test_a_broker_that_requires_keys_asks_for_one_before_there_is_any(
         for answer in (await wire.post("/api/v1/push", body=push), await wire.get("/metrics")):
             assert "key create --role admin" in answer.refused(401, "unauthenticated")["error"]
         (await wire.post("/hook", "unknown", body={})).refused(404)
-        if store_url.startswith("sqlite"):  # which one process has open at a time
+        if store_url.startswith("sqlite"):  # which only one process can open
             await to_thread(broker.stop)
         code, key, said = await command("key", "create", "--role", "admin", "--store", store_url, cwd=tmp_path)
         assert code == 0, said
@@ -155,8 +155,10 @@ async def test_a_key_that_is_revoked_ends_the_polls_of_every_broker(
 async def test_a_revoked_key_is_refused_by_every_broker_within_a_second(
     database_url: str, start: StartBroker, tmp_path: Path
 ) -> None:
-    """By another broker than the one that was told. A busy machine only ever adds to the time: one try of several
-    within the bound shows that the brokers can."""
+    """The key is revoked at another broker.
+
+    A busy machine only adds to the time, so one fast attempt of several is enough.
+    """
     _, root, _ = await command("key", "create", "--role", "admin", "--store", database_url, cwd=tmp_path)
     told, other = await start(database_url), await start(database_url)
     took: list[float] = []
@@ -184,7 +186,7 @@ async def known(user: Client) -> bool:
 
 
 async def parked(wire: Wire, key: str) -> bool:
-    """Whether a poll of the broker waits."""
+    """Return True while a poll of the broker waits."""
     answer = await wire.get("/api/v1/status/engine", headers={"authorization": f"Bearer {key}"})
     return bool(answer.ok()["queue"]["parked"])
 

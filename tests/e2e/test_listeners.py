@@ -47,7 +47,7 @@ def handle(job: dict) -> None:
 
 
 class Listening:
-    """A broker that speaks TLS, takes webhooks on a port of their own, and listens at a path."""
+    """A broker with TLS, a separate port for webhooks, and a Unix socket."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -1,4 +1,4 @@
-"""The order of a lane over brokers in processes of their own: X is stored, Y is an operation, and so must Z be."""
+"""The order of a lane with several broker processes: X is stored, Y is an operation, so Z must become one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STORED = (
 
 
 async def wait_and_hold(busy: Broker, expected: list[str]) -> BacklogClaim:
-    """Let pushes wait until one is held here: a broker may be quicker to apply it."""
+    """Push until one push becomes an operation. A broker may apply some of them faster."""
     await busy._engine.operation_drain.stop()
     busy._engine.admission.limits = {"push": Limit(-1.0, 10_000)}
     for number in count():

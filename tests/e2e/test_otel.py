@@ -1,4 +1,4 @@
-"""`fairlane serve` beside a collector: spans and metrics arrive, by the settings of the environment."""
+"""`fairlane serve` with an OpenTelemetry collector: spans and metrics arrive, configured by the environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytest.importorskip("opentelemetry.sdk")
 
 
 class Collector(ThreadingHTTPServer):
-    """A collector that remembers what it was sent, by path."""
+    """A collector that records the requests it gets, by path."""
 
     def __init__(self) -> None:
         self.came = threading.Condition()

@@ -1,4 +1,4 @@
-"""`fairlane serve` from start to end: what it says, what it refuses, and what it leaves behind."""
+"""`fairlane serve` from start to stop: its log, the settings that it refuses, and the files that it leaves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.e2e.conftest import StartBroker, connected
 
 
 def refused(*arguments: str, cwd: Path) -> tuple[int, str]:
-    """Exit code and words of a broker that must not start."""
+    """Return exit code and output of a broker that must not start."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
     done = subprocess.run(
         [FAIRLANE, "serve", "--port", "0", *arguments],
@@ -73,7 +73,7 @@ def test_what_cannot_work_is_refused_in_words(tmp_path: Path, arguments: list[st
 async def test_a_store_that_can_never_work_ends_the_first_start_and_says_what_to_do(
     database_url: str, tmp_path: Path
 ) -> None:
-    """With its journal a broker starts without its database, but not without hope."""
+    """With a journal a broker starts without its database, but not if the database can never work."""
     owner = await asyncpg.connect(database_url)
     name = f"stranger_{uuid4().hex}"
     await owner.execute(f"CREATE ROLE {name} LOGIN")
@@ -143,7 +143,7 @@ async def test_an_embedded_postgresql_serves_the_broker_alone_and_knows_no_secre
 
 
 def test_data_that_the_superuser_made_goes_to_the_brokers_role(open_path: Path) -> None:
-    """As versions did in which the broker was one."""
+    """Earlier versions used the superuser as the broker's role."""
     with EmbeddedPostgres(open_path, connections=1) as postgres:
         postgres._stop()
         sql = "CREATE SCHEMA fairlane; CREATE TABLE fairlane.t (id bigint GENERATED ALWAYS AS IDENTITY);\n\n"
@@ -169,7 +169,7 @@ async def _owner(url: str) -> str:
 
 
 def restart_after_a_kill(broker: BrokerProcess) -> None:
-    """The server of a broker that was killed is still there, and is replaced."""
+    """The embedded server of a killed broker is still running and is replaced."""
     broker.start()
     broker.kill()
     broker.start()

@@ -1,4 +1,4 @@
-"""How soon a parked poll has a message that was just pushed, here and at another broker. `-rP` shows the figures."""
+"""The time until a parked poll gets a new message, at the same broker and at another one. `-rP` prints it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from tests.until import SECONDS_MAX
 
 ROUNDS = 40
 SERIES_MAX = 3
-"""A busy machine only ever adds to the time: one series of several within the bound shows that the broker can."""
+"""A busy machine only adds to the time, so one series of several within the limit is enough."""
 PUSH_MS = 4.0
-"""More than a push that wakes nobody takes on a machine that has time. Where it takes longer, so may a wake, which
-comes after a push is durable."""
+"""Limit in milliseconds for a push that wakes no poll. If a push takes longer, so may a wake, which follows it."""
 
 
 async def waiting(wire: Wire) -> None:
-    """Return when a poll waits at this broker."""
+    """Wait until a poll waits at this broker."""
     async with asyncio.timeout(SECONDS_MAX):
         while True:
             if samples((await wire.get("/metrics")).body)[sample("polls_waiting")] == 1:
@@ -38,7 +37,7 @@ async def seconds_of(work: Awaitable[object]) -> float:
 
 
 async def series(pusher: Wire, poller: Wire, queue: str) -> tuple[list[float], float]:
-    """Milliseconds from before the push to the poll's answer, in order; and of pushes that wake nobody, the median."""
+    """Return the milliseconds from each push to the poll's answer, sorted, and the median of pushes without a poll."""
     took, alone = [], []
     for n in range(ROUNDS):
         poll = asyncio.create_task(poller.pop(queue, wait="true", autoAck="true"))

@@ -1,4 +1,4 @@
-"""Several processes behind one port."""
+"""Several broker processes on one port."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 async def pids(broker: BrokerProcess, enough: Callable[[set[int]], bool]) -> set[int]:
-    """Who answers on the port; each question is a connection of its own."""
+    """Return the ids of the processes that answer, each over a connection of its own."""
     found: set[int] = set()
     async with asyncio.timeout(50), aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
         while not enough(found):
@@ -68,7 +68,7 @@ async def test_workers_share_the_port_and_one_that_dies_is_replaced(start: Start
 async def test_workers_whose_parent_is_killed_end_by_themselves(start: StartBroker, database_url: str) -> None:
     broker = await start(database_url, "--workers", "2")
     await pids(broker, lambda found: len(found) == 2)
-    await to_thread(broker.kill)  # waits until nobody writes to its log any more
+    await to_thread(broker.kill)  # waits until nothing more is written to its log
     assert await nobody_listens(broker.url)
 
 

@@ -1,4 +1,4 @@
-"""An app whose handler succeeds, fails, and gives up, for a worker that is watched for what it lets out."""
+"""An app whose handler succeeds, fails and gives up, for tests that search a worker's output for secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producers over HTTP that each wait for their answer before they push again, on connections of their own."""
+"""Producers over HTTP that wait for each answer before the next push, on their own connections."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ _HEAD = b"POST /api/v1/push HTTP/1.1\r\nhost: localhost\r\ncontent-type: applica
 
 
 class ClosedLoop:
-    """`answers` counts the statuses. Each producer has partitions of its own, and pushes `each` messages to every one
-    of them."""
+    """Closed-loop producers.
+
+    `answers` counts the statuses. Each producer pushes `each` messages to every one of its partitions.
+    """
 
     def __init__(self, url: str, *, producers: int, partitions_each: int = 1, each: int = 1) -> None:
         where = urlsplit(url)
@@ -24,7 +26,7 @@ class ClosedLoop:
         self.answers: Counter[int] = Counter()
 
     async def run(self, *, pushes: int | None = None, seconds: float | None = None) -> None:
-        """All producers at once, each for so many pushes, or for so long."""
+        """Run all producers concurrently, each for a number of pushes or for some seconds."""
         stop = asyncio.Event()
         if seconds is not None:
             asyncio.get_running_loop().call_later(seconds, stop.set)

@@ -44,7 +44,7 @@ def die() -> None:
 
 
 def dying(call: Callable[..., Awaitable[Any]], *, before: bool, after_calls: int = 1) -> Callable[..., Awaitable[Any]]:
-    """`call`, and the end of this process at the edge of it, the n-th time."""
+    """Wrap `call` so that the process kills itself at its n-th call, before or after it."""
     left = after_calls
 
     async def run(*values: Any, **named: Any) -> Any:
@@ -72,7 +72,7 @@ async def push(broker: Broker, point: str) -> None:
 
 
 async def adopt(journal: Journal, directory: str) -> None:
-    """What another process left, in order."""
+    """Drain the journal that another process left, in order."""
     other = await Journal.open(directory, bytes_max=10**9, store="another")
     for number in range(COUNT):
         item = PushItem(queue=QUEUE, partition="adopted", payload=str(number).encode())

@@ -64,7 +64,7 @@ async def test_a_store_stopped_for_long_under_many_producers_loses_doubles_and_r
 async def test_producers_that_wait_for_their_answers_are_never_refused_however_many_they_are(
     server: PostgresServer, fresh_database: FreshDatabase, tmp_path: Path, store: str
 ) -> None:
-    """200 that push as fast as they are answered, for 20 s: more than three times what a handful gets stored."""
+    """200 producers push as fast as they are answered, for 20 s: more than three times the load of a few producers."""
     url = f"sqlite:///{tmp_path}/queue.db" if store == "sqlite" else await fresh_database(server)
     with contextlib.ExitStack() as stack:
         broker = await asyncio.to_thread(stack.enter_context, broker_process(url))

@@ -27,7 +27,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _signal(server: PostgresServer, number: signal.Signals) -> None:
-    """To the postmaster first when stopping, so that no child is born meanwhile."""
+    """Send a signal to all server processes, to the postmaster first, so that no child starts meanwhile."""
     os.kill(server.pid, number)
     for child in _children(server.pid):
         with contextlib.suppress(ProcessLookupError):
@@ -36,7 +36,7 @@ def _signal(server: PostgresServer, number: signal.Signals) -> None:
 
 @contextlib.contextmanager
 def frozen(server: PostgresServer) -> Iterator[None]:
-    """A server that holds its connections and answers nothing."""
+    """Freeze a server: it keeps its connections and answers nothing."""
     _signal(server, signal.SIGSTOP)
     try:
         yield
@@ -46,7 +46,7 @@ def frozen(server: PostgresServer) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def crashed(server: PostgresServer) -> AsyncIterator[None]:
-    """A server that died at once, as with `pg_ctl stop -m immediate`, and recovers at the end."""
+    """Crash a server as `pg_ctl stop -m immediate` does, and let it recover at the end."""
     await asyncio.to_thread(server.stop, signal.SIGQUIT)
     try:
         yield
@@ -55,7 +55,7 @@ async def crashed(server: PostgresServer) -> AsyncIterator[None]:
 
 
 async def revive(server: PostgresServer) -> None:
-    """Started by this thread, for the server ends with the thread that started it."""
+    """Start the server from this thread, because it ends with the thread that started it."""
     data, identity = server.directory / "data", unprivileged()
     (data / "postmaster.pid").unlink(missing_ok=True)
     programs = _reachable_binaries(server.major, server.directory, identity)
@@ -65,7 +65,7 @@ async def revive(server: PostgresServer) -> None:
 
 @contextlib.contextmanager
 def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
-    """A standby that the primary waits for with every commit."""
+    """Create a standby that the primary waits for with every commit."""
     directory, identity = (
         Path(tempfile.mkdtemp(prefix="fairlane-standby-", dir=primary.directory.parent)),
         unprivileged(),
@@ -90,7 +90,7 @@ def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
 
 
 async def promote(standby: PostgresServer) -> None:
-    """Make a standby the primary, and return when it takes writes."""
+    """Promote a standby, and return when it accepts writes."""
     connection = await asyncpg.connect(standby.url())
     try:
         assert await connection.fetchval("SELECT pg_promote()")

@@ -1,4 +1,4 @@
-"""Producers that note what they were answered, and the check by SQL of what the store made of it."""
+"""Producers that record their answers, and a check by SQL of what the store contains."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-# Imported here, for a broker imports them when it opens, on the event loop of the test.
+# Imported here, because a broker imports them when it opens, on the event loop of the test.
 import fairlane.store.journal.journal
 import fairlane.store.postgres.store  # noqa: F401
 from fairlane.broker.broker import Broker
@@ -20,14 +20,14 @@ QUEUE = "orders"
 
 
 class Producers:
-    """Each pushes numbers to a partition of its own, one after another, until told to stop."""
+    """Producers that each push numbers to their own partition, one after another, until stopped."""
 
     def __init__(self, broker: Broker, *, count: int, given_ids: bool) -> None:
         self._broker = broker
         self._given_ids = given_ids
         self._stopping = False
         self.accepted: dict[str, list[int]] = defaultdict(list)
-        """By partition, in the order of the answers."""
+        """Answers by partition, in order."""
         self.statuses: dict[str, int] = defaultdict(int)
         self.errors: list[FairlaneError] = []
         self._tasks = [asyncio.create_task(self._run(f"p{number}")) for number in range(count)]
@@ -52,7 +52,7 @@ class Producers:
 
 
 def check(producers: Producers, found: dict[str, list[int]]) -> None:
-    """Every accepted number once and in order; of the others those with an unknown outcome may be there."""
+    """Check that accepted numbers are stored once and in order, and others only if their outcome is unknown."""
     unknown = any(isinstance(error, OutcomeUnknown) for error in producers.errors)
     for partition, accepted in producers.accepted.items():
         if unknown:
@@ -63,7 +63,7 @@ def check(producers: Producers, found: dict[str, list[int]]) -> None:
 
 
 async def stored(url: str) -> dict[str, list[int]]:
-    """What the database holds, by partition and in position order, read without the broker."""
+    """Return the contents of the database by partition and position, read without the broker."""
     connection = await asyncpg.connect(url)
     try:
         rows: list[Any] = await connection.fetch(

@@ -1,4 +1,4 @@
-"""`make faults`: slowhttptest in its four modes, with and without TLS, while pushes go on."""
+"""`make faults`: slowhttptest in its four modes, with and without TLS, during normal pushes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def broker(
 
 
 class Pushes(threading.Thread):
-    """Pushes one after another, each timed."""
+    """A producer that pushes one message after another and measures each push."""
 
     def __init__(self, broker: BrokerProcess, ca_file: str) -> None:
         super().__init__(name="pushes")

@@ -1,4 +1,4 @@
-"""A slow way to a PostgreSQL server: every packet is held for a while, a larger one longer, in order."""
+"""A slow link to a PostgreSQL server: packets are delayed in order, larger ones longer."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _SOCKET = ".s.PGSQL.5432"
 class SlowLink:
     def __init__(self, server: PostgresServer, directory: Path) -> None:
         self.seconds = 0.0
-        """How long each packet is held, from now on."""
+        """Delay of each packet in seconds."""
         self.byte_seconds = 0.0
-        """And how much longer for each byte of it."""
+        """Further delay for each byte of a packet."""
         self._server = server
         self._directory = directory
         self._tasks: set[asyncio.Task[None]] = set()
 
     def url(self, database_url: str) -> str:
-        """The same database, over this link."""
+        """URL of the same database over this link."""
         return database_url.replace(str(self._server.directory), str(self._directory))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

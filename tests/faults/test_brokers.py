@@ -50,14 +50,14 @@ async def get(http: aiohttp.ClientSession, broker: BrokerProcess, path: str) -> 
 
 
 async def until_answers(http: aiohttp.ClientSession, broker: BrokerProcess, path: str, wanted: Any) -> None:
-    """Until `wanted(status, answer)`."""
+    """Wait until `wanted(status, answer)` is true."""
     async with asyncio.timeout(SECONDS_MAX):
         while not wanted(*await get(http, broker, path)):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
 async def until_stored(url: str, expected: dict[str, list[int]]) -> None:
-    """A push that met a busy store waits as an operation for a moment, so that SQL may see it a little later."""
+    """Wait until a push is stored. At a busy store it is an operation first."""
     give_up_at = time.monotonic() + SECONDS_MAX
     while (found := await stored(url)) != expected and time.monotonic() < give_up_at:  # noqa: ASYNC110
         await asyncio.sleep(0.1)
@@ -67,7 +67,7 @@ async def until_stored(url: str, expected: dict[str, list[int]]) -> None:
 async def test_a_broker_killed_with_a_full_journal_applies_it_when_it_is_back(
     server: PostgresServer, fresh_database: FreshDatabase, tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:
-    """Without its database from the first moment, killed in between, and never a word lost."""
+    """The broker starts without its database and is killed in between, and loses no message."""
     url = await fresh_database(server)
     broker = BrokerProcess(url, data_dir=tmp_path)
     operations = []
@@ -138,7 +138,7 @@ async def test_a_broker_killed_while_it_drains_stores_nothing_twice(
 
 
 async def push_on_a_connection(broker: BrokerProcess, partition: str, numbers: range) -> None:
-    """One after another: a connection is one worker's."""
+    """Push messages one after another: a connection belongs to one worker process."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as session:
         for number in numbers:
             status, element = await push(session, broker, number, partition)
@@ -156,8 +156,10 @@ def entries_by_file(data_dir: Path) -> list[int]:
 async def test_what_killed_workers_left_is_drained_by_fewer_of_them(
     server: PostgresServer, fresh_database: FreshDatabase, tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:
-    """They hand theirs over to the one that owns the journal, so that order holds over connections to different ones;
-    the only one that comes after them goes on with it."""
+    """Workers hand their entries to the one that owns the journal, which keeps the order over all connections.
+
+    A single worker that starts later continues with that journal.
+    """
     url = await fresh_database(server)
     broker = BrokerProcess(url, "--workers", "3", data_dir=tmp_path)
     async with crashed(server):

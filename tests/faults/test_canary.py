@@ -1,5 +1,8 @@
-"""Secrets that go everywhere and may be found nowhere: broker, worker and poller as processes, through success, errors
-and an outage; then everything that they wrote, said and were started with is searched."""
+"""Secrets that are used everywhere must appear nowhere.
+
+Broker, worker and poller run as processes through success, errors and an outage. Then their files, output and arguments
+are searched.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +44,13 @@ queue Polled {}
 queue Commands { map_to: command Call { id: id } }
 """
 OF_SPECS = ("hook", "call", "poll")
-"""Secrets that specs name by environment variables: where a spec may run they are in the environment."""
+"""Secrets that specs name by environment variables, which are set where a spec may run."""
 NAMED = {"queue": "Sealed", "partition": "Default", "group": "canary", "name": "Alert", "key": "canary", "version": "1"}
-"""Things that are there, for routes that ask for one."""
+"""Names of existing objects, for routes that need one."""
 
 
 class Canaries:
-    """Secrets, each like no other text, by what they are for."""
+    """Secrets by purpose, each a unique text."""
 
     def __init__(self) -> None:
         self.of = {name: f"canary{secrets.token_hex(20)}" for name in ("jwt", "hook", "poll", "user", "query")}
@@ -59,7 +62,7 @@ class Canaries:
         return self.of[name]
 
     def forms(self, *but: str) -> dict[str, list[bytes]]:
-        """As they may be written."""
+        """Return the forms in which a secret may be written."""
         forms = {name: [text.encode(), base64.b64encode(text.encode())[:-4]] for name, text in self.of.items()}
         forms["encryption"].append(bytes.fromhex(self["encryption"]))
         return {name: some for name, some in forms.items() if name not in but}
@@ -87,7 +90,7 @@ def descendants(pid: int) -> list[int]:
 
 
 class Asking:
-    """Requests to a broker, and what it answered."""
+    """Requests to a broker, and their answers."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, token: str) -> None:
         self.session, self.url, self.token = session, url, token
@@ -160,7 +163,7 @@ async def test_no_secret_is_found_where_it_does_not_belong(tmp_path: Path) -> No
             for process in (broker, *started):
                 for pid in descendants(process.pid):
                     assert canaries.found(_started_with(pid)) == []
-                    # Whoever starts a broker may hand it secrets so. It hands none on but those that specs name.
+                    # An operator may pass secrets this way. The broker passes only those on that specs name.
                     assert pid == broker.pid or canaries.found(_environment(pid), *OF_SPECS) == []
             assert len(descendants(broker.pid)) == 3
             for credential in (canaries["jwt"], canaries["key"][:-1] + "x"):
@@ -182,7 +185,7 @@ async def test_no_secret_is_found_where_it_does_not_belong(tmp_path: Path) -> No
 
 @pytest.fixture
 def passable() -> Iterator[Path]:
-    """PostgreSQL runs as another user, if we are root, and has to get to its directory."""
+    """Make a directory accessible to PostgreSQL, which runs as another user if we are root."""
     with tempfile.TemporaryDirectory(prefix="fairlane-canary-") as directory:
         Path(directory).chmod(0o755)
         yield Path(directory)
@@ -193,7 +196,7 @@ def passable() -> Iterator[Path]:
 async def test_secrets_in_files_are_in_no_environment_and_the_embedded_postgresql_is_handed_none(
     passable: Path,
 ) -> None:
-    """Where settings are in a file, only what specs name is in the environment of brokers."""
+    """If settings are in a file, the environment of brokers contains only the variables that specs name."""
     canaries = Canaries()
     data, log = passable / "data", passable / "log"
     kept = f'jwt_secret = "{canaries["jwt"]}"\nencryption_key = "{canaries["encryption"]}"\n'
@@ -229,7 +232,7 @@ def _pushed(queue: str, canaries: Canaries, do: str, **more: Any) -> Any:
 
 
 async def _succeed(asking: Asking, canaries: Canaries) -> None:
-    """Messages that are handled, fail, are given up, wait for their time, and come by webhook."""
+    """Send messages that succeed, fail, become dead letters, are scheduled, and arrive by webhook."""
     for do in ("work", "fail", "give up"):
         status, answer = await asking.ask("POST", "/api/v1/push", _pushed("Sealed", canaries, do))
         assert status == 201, answer
@@ -249,7 +252,7 @@ async def _succeed(asking: Asking, canaries: Canaries) -> None:
 
 
 async def _fail(asking: Asking, canaries: Canaries) -> None:
-    """Requests that are wrong, each with a secret where it could be said again."""
+    """Send invalid requests, each with a secret where an error could repeat it."""
     card = canaries["payload"]
     for credential in (canaries["jwt"], canaries["key"][:-1] + "x", asking.token[:-2] + "xx", canaries["encryption"]):
         await asking.ask("GET", "/api/v1/status", Authorization=f"Bearer {credential}")
@@ -262,7 +265,7 @@ async def _fail(asking: Asking, canaries: Canaries) -> None:
 
 
 async def _look_around(asking: Asking, canaries: Canaries) -> None:
-    """Everything that can be asked for: metrics, exports, settings, keys, the audit log, pages, and what has a name."""
+    """Request everything: metrics, exports, settings, keys, the audit log, pages, and named objects."""
     asked = 0
     for route in ROUTES:
         path = route.path
@@ -279,14 +282,14 @@ async def _look_around(asking: Asking, canaries: Canaries) -> None:
 
 
 def _refused(environment: dict[str, str]) -> bytes:
-    """What a command says whose credential is not good."""
+    """Return the output of a command with an invalid credential."""
     done = subprocess.run([FAIRLANE, "queue", "list"], env=os.environ | environment, capture_output=True, timeout=60)
     assert done.returncode != 0
     return done.stdout + done.stderr
 
 
 def _kept(file: Path, text: str) -> Path:
-    """A file that its owner alone reads."""
+    """Write a file that only its owner can read."""
     file.touch(mode=0o600)
     file.write_text(text)
     return file

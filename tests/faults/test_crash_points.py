@@ -1,4 +1,4 @@
-"""A broker killed with -9 at each point at which it holds something in its hands. SQL alone says what became of it."""
+"""A broker killed with -9 at each point at which it holds unfinished work. SQL alone checks the result."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.faults.producers import drained, stored
 from tests.postgres import PostgresServer
 
 LOST = ("sending", "appending")
-"""Points before which nothing is durable, and nobody is answered."""
+"""Points before which nothing is durable and no caller is answered."""
 
 
 async def killed(url: str, journal: Path, point: str, operations: list[str]) -> list[int]:
-    """The numbers that a broker answered before it died at the point. The operations they wait as are added."""
+    """Return the numbers that a broker answered before it died at the point. Adds the operations that they became."""
     command = [sys.executable, "-m", "tests.faults.doomed", url, str(journal), point]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     async with asyncio.timeout(60):
@@ -37,7 +37,7 @@ async def killed(url: str, journal: Path, point: str, operations: list[str]) -> 
 async def test_a_broker_killed_at_any_point_leaves_each_message_once_and_in_order(
     server: PostgresServer, fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:
-    """Each broker after a killed one finds its journal, and goes on with it until it dies itself."""
+    """Each broker takes over the journal of the one killed before it, and continues until it dies itself."""
     url = await fresh_database(server)
     operations: list[str] = []
     answered = {point: await killed(url, tmp_path, point, operations) for point in POINTS}

@@ -1,4 +1,4 @@
-"""A database fails over under a client with several brokers: nothing is lost, doubled or out of order."""
+"""A database fails over under a client with several brokers: no message is lost, duplicated or reordered."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Traffic:
         self.delivered: dict[str, list[int]] = defaultdict(list)
         self.journalled: Counter[str] = Counter()
         self.stored_last: set[str] = set()
-        """Lanes whose latest push was stored at once."""
+        """Lanes whose latest push was stored immediately."""
         self._changed = asyncio.Condition()
 
     async def produce(self, lane: str) -> None:
@@ -80,12 +80,12 @@ class Traffic:
                 if batch:
                     await self._client.ack(batch)
             except FairlaneError:
-                pass  # the store is away
+                pass  # the store is unavailable
             await self._tell()
             await asyncio.sleep(0.01)
 
     async def poll(self, queue: str) -> None:
-        """Pop from an empty queue, as a consumer does that has another first choice among the brokers."""
+        """Pop from an empty queue, like a consumer that prefers another broker."""
         while True:
             with contextlib.suppress(FairlaneError):
                 await self._client.pop(queue)

@@ -1,4 +1,4 @@
-"""Trouble of one lane, one request or one broker stays there: all others go on, and the store is not taken for away."""
+"""A problem of one lane, request or broker stays isolated: others continue, and the store counts as available."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import asyncpg
 import pytest
 from msgspec import Raw
 
-# Imported here, for a broker imports them when it opens, on the event loop of the test.
+# Imported here, because a broker imports them when it opens, on the event loop of the test.
 import fairlane.store.journal.journal
 import fairlane.store.postgres.store  # noqa: F401
 from fairlane.broker.broker import Broker
@@ -47,7 +47,7 @@ async def broker(url: str, tmp_path: Path) -> AsyncIterator[Broker]:
 
 @contextlib.asynccontextmanager
 async def stranger(url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
-    """Somebody's session inside a transaction."""
+    """Open a foreign session inside a transaction."""
     connection = await asyncpg.connect(url)
     try:
         transaction = connection.transaction()
@@ -60,7 +60,7 @@ async def stranger(url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
 
 @contextlib.asynccontextmanager
 async def held(url: str, queue: str, partition: str) -> AsyncIterator[asyncpg.Connection[Any]]:
-    """A stranger's session that holds the row of a partition."""
+    """Open a foreign session that holds the row of a partition."""
     async with stranger(url) as connection:
         found = await connection.fetch(
             "SELECT p.id FROM fairlane.partitions p JOIN fairlane.queues q ON q.id = p.queue_id"
@@ -73,7 +73,7 @@ async def held(url: str, queue: str, partition: str) -> AsyncIterator[asyncpg.Co
 
 
 async def poison(url: str) -> None:
-    """Let the database refuse for good what holds this word."""
+    """Make the database reject permanently every row that contains this word."""
     connection = await asyncpg.connect(url)
     await connection.execute(
         "ALTER TABLE fairlane.segments ADD CONSTRAINT defect CHECK (position('poison'::bytea IN body) = 0)"
@@ -82,7 +82,7 @@ async def poison(url: str) -> None:
 
 
 async def serves(broker: Broker, number: int) -> None:
-    """A queue that has nothing to do with the trouble is served as ever."""
+    """Check that an unrelated queue is served as usual."""
     assert (await broker.push(OTHER, number)).status == "queued"
     [message] = await broker.pop(OTHER)
     assert message.data == number
@@ -95,7 +95,7 @@ def outages(broker: Broker) -> int:
 
 
 async def test_a_broker_that_is_frozen_inside_a_transaction_stops_no_other(url: str, broker: Broker) -> None:
-    """Nor for long what it holds: the server ends a session that does nothing in the middle of a transaction."""
+    """Its locks are held only briefly, because the server ends a session that is idle in a transaction."""
     for partition in ("a", "b"):
         await broker.push(QUEUE, 0, partition=partition)
     items = [{"queue": QUEUE, "partition": partition, "payload": -1} for partition in ("a", "b")]
@@ -335,7 +335,7 @@ async def test_a_locked_lane_holds_up_no_tick_of_another_schedule(url: str, brok
 
 
 async def test_a_flush_that_takes_too_long_holds_its_own_lanes_and_is_stored_once(url: str, tmp_path: Path) -> None:
-    """It is in the journal, and may yet be stored: so nothing of its lanes leaves the journal before it has ended."""
+    """It is in the journal and may still be stored, so its lanes keep their entries until it has ended."""
     gate = 4711
     async with Broker.open(url, journal=str(tmp_path)) as broker, stranger(url) as keeper:
         await broker.push(QUEUE, 0, partition="a")

@@ -1,4 +1,4 @@
-"""What a broker logs while its store is away: a line for what matters, no payload, no secret."""
+"""The log of a broker during an outage of the store: one line per event, no payload, no secret."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ webhook Alert { queue: In  verify: github { secret_env: "HOOK_SECRET" } }
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    """Of this test alone: no other can stand to see it stopped."""
+    """A server for this test alone, because the test stops it."""
     with running_server(18) as server:
         yield server
 
@@ -78,7 +78,7 @@ async def _ask(client: Client, session: aiohttp.ClientSession, url: str) -> None
 
 
 async def _fail(client: Client, session: aiohttp.ClientSession, url: str) -> None:
-    """All kinds of requests, of which most fail, with the marker in them."""
+    """Send requests of all kinds, most of which fail, with the marker in them."""
     wrong = json.dumps({"items": [{"queue": "Typed", "payload": {"id": MARKER}}]})
     asked: list[tuple[str, str, str]] = [
         ("POST", "/api/v1/push", wrong),

@@ -1,4 +1,4 @@
-"""The store goes away under producers: every answer is honest, and SQL finds each message once and in order."""
+"""The store becomes unavailable under producers: every answer is true, and SQL finds each message once and in order."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_producer_is_answered_at_once_while_the_store_is_frozen(
         with frozen(server):
             first = await broker.push(QUEUE, 1)
             assert (first.status, first.reason, first.durability) == ("buffered", "store_unavailable", "journal")
-            # Whoever waits for the store from now on does so for ever.
+            # From now on, every call that waits for the store waits forever.
             broker._engine.write_router.timeout.seconds = 3600
             for number in range(2, 22):
                 assert (await broker.push(QUEUE, number)).status == "buffered"
@@ -135,7 +135,7 @@ async def test_an_ack_whose_lease_ended_meanwhile_is_counted_and_the_message_com
 async def test_a_queue_without_dedup_is_told_that_the_outcome_is_unknown(
     server: PostgresServer, url: str, tmp_path: Path
 ) -> None:
-    """Kept in the journal as well, such a push could be stored twice."""
+    """If the journal kept such a push as well, it could be stored twice."""
     async with Broker.open(url, journal=str(tmp_path)) as broker:
         await broker.queues.configure(QUEUE, dedup_seconds=0)
         await asyncio.sleep(2)  # the broker hears of the change, and forgets the queue
@@ -257,7 +257,7 @@ async def test_a_scheduled_message_is_refused_while_the_store_is_away_and_its_de
 async def test_webhooks_and_types_are_checked_and_kept_once_while_the_store_is_away(
     server: PostgresServer, url: str, tmp_path: Path
 ) -> None:
-    """Also by a broker that starts meanwhile: the journal has the specs that were in force."""
+    """This also holds for a broker that starts during the outage: the journal has the applied specs."""
     spec = "app A { queue Typed { message_type { payload: { id: int } } key: payload.id } webhook W { queue: Typed } }"
 
     def received(body: bytes) -> Received:
@@ -285,7 +285,7 @@ async def test_webhooks_and_types_are_checked_and_kept_once_while_the_store_is_a
 async def test_no_message_of_an_encrypted_queue_waits_in_a_journal_without_a_key(
     server: PostgresServer, url: str, tmp_path: Path
 ) -> None:
-    """The broker has used neither queue: another broker made one, and a spec declares the other."""
+    """The broker has used neither queue: another broker created one, and a spec declares the other."""
     async with Broker.open(url, journal=str(tmp_path)) as broker:
         await broker.specs.apply(msgspec.json.encode(compiled("app A { queue Declared { encrypted: true } }").spec))
         async with Broker.open(url) as other:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-# Imported here, for a broker imports them when it opens, on the event loop of the test.
+# Imported here, because a broker imports them when it opens, on the event loop of the test.
 import fairlane.store.postgres.store  # noqa: F401
 from fairlane.broker.admission import LIMITS
 from fairlane.broker.broker import Broker
@@ -53,7 +53,7 @@ async def test_a_hundred_pushes_at_once_on_a_slow_store_all_succeed_in_order(
 async def test_a_store_slower_than_its_producers_answers_201_202_and_429_and_each_is_true(
     server: PostgresServer, fresh_database: FreshDatabase
 ) -> None:
-    """With the limits as they are by default: more is on its way than the store takes in two seconds and may wait."""
+    """With the default limits, producers send more than the store takes in two seconds."""
     url = await fresh_database(server)
     statuses: Counter[str] = Counter()
     accepted: dict[str, list[int]] = defaultdict(list)
@@ -94,7 +94,7 @@ async def test_a_store_slower_than_its_producers_answers_201_202_and_429_and_eac
 async def test_a_burst_and_producers_that_wait_for_their_answers_are_never_refused(
     server: PostgresServer, fresh_database: FreshDatabase, tmp_path: Path, store: str
 ) -> None:
-    """A thousand single pushes at once, then 200 producers that push as fast as they are answered."""
+    """A thousand single pushes come at once, then 200 producers push as fast as they are answered."""
     url = f"sqlite:///{tmp_path}/queue.db" if store == "sqlite" else await fresh_database(server)
     with contextlib.ExitStack() as stack:
         broker = await asyncio.to_thread(stack.enter_context, broker_process(url))

@@ -20,7 +20,7 @@ from tests.until import until
 
 @asynccontextmanager
 async def configured(server: PostgresServer, setting: str, value: str) -> AsyncIterator[None]:
-    """A server with another value of a setting, until the end."""
+    """Run a server with another value of a setting, until the end of the block."""
     async with server.connect("postgres") as connection:
         await connection.execute("SET default_transaction_read_only = off; SET synchronous_commit = off")
         try:

@@ -1,4 +1,4 @@
-"""Acks over a link that is far slower than the producers: they are applied all the same, and soon."""
+"""Acks over a link far slower than the producers: all of them are applied within seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-# Imported here, for a broker imports them when it opens, on the event loop of the test.
+# Imported here, because a broker imports them when it opens, on the event loop of the test.
 import fairlane.store.journal.journal
 import fairlane.store.postgres.store  # noqa: F401
 from fairlane.broker.admission import LIMITS
@@ -26,7 +26,7 @@ BYTES_PER_SECOND = 4096
 ACKS = 8
 APPLIED_SECONDS = 5.0
 LATE_SECONDS = 0.05
-"""A timer that fires later than this tells that the machine is the limit, and not the link."""
+"""Delay of a timer above which the machine is the limit, and not the link."""
 
 
 @pytest.mark.timeout(180)
@@ -57,7 +57,7 @@ async def test_an_ack_is_applied_within_seconds_though_the_pushes_of_its_partiti
                 await asyncio.sleep(0.2)
 
     async def finished() -> int:
-        """Read the cursor over a link that is not slow."""
+        """Read the cursor over a fast link."""
         return int(await look.fetchval("SELECT max(committed) FROM fairlane.cursors"))
 
     async def applied() -> int:

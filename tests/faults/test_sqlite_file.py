@@ -1,4 +1,4 @@
-"""An SQLite file deleted or replaced under a running broker: nothing is acked that the next start would not find."""
+"""A SQLite file deleted or replaced while a broker runs: nothing is acked that the next start would not find."""
 
 from __future__ import annotations
 

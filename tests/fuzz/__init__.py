@@ -1,1 +1,1 @@
-"""Bytes that atheris makes for parsers, and requests that schemathesis makes from /openapi.json for a whole broker."""
+"""Fuzzing: bytes from atheris for each parser, and requests that schemathesis makes from /openapi.json."""

@@ -1,4 +1,4 @@
-"""What schemathesis loads before it begins."""
+"""Hooks that schemathesis loads before it starts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import schemathesis
 
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
-    """Who waits for as long as he likes would only make the run long: nobody pushes, or acks, what he waits for."""
+    """Limit waits, which would only prolong the run: no other caller pushes or acks what a request waits for."""
     if case.query and "wait" in case.query:
         case.query["timeout"] = "50"

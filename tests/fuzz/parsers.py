@@ -1,4 +1,4 @@
-"""The parsers that see bytes from outside, one target each: bytes in, and nothing out but an error that is meant."""
+"""Fuzz targets for the parsers of external bytes. Only Fairlane's own errors may be raised."""
 
 from __future__ import annotations
 
@@ -63,19 +63,19 @@ _HOOKS: Final = [
 
 @contextmanager
 def _meant() -> Iterator[None]:
-    """Errors of ours say what is wrong; any other one is a defect."""
+    """Accept Fairlane's own errors. Any other exception is a defect."""
     with suppress(FairlaneError):
         yield
 
 
 def _headers(data: bytes) -> dict[bytes, bytes]:
-    """As the server hands them on: `name: value` lines, names in small letters."""
+    """Parse `name: value` lines into headers as the server does, with lower-case names."""
     lines = (line.partition(b":") for line in data.split(b"\n") if b":" in line)
     return {name.strip().lower(): value.strip() for name, _, value in lines}
 
 
 def http(data: bytes) -> None:
-    """Requests, also chunked ones: whole or in two pieces they are the same."""
+    """Parse requests, also chunked ones. Split into two pieces they must parse the same."""
     whole, cut = by_ours([data]), len(data) // 2
     pieces = by_ours([data[:cut], data[cut:]])
     assert whole.requests == pieces.requests
@@ -83,7 +83,7 @@ def http(data: bytes) -> None:
 
 
 def target(data: bytes) -> None:
-    """A request's path and query, to its route."""
+    """Parse a request's path and query, up to its route."""
     path, _, query = data.partition(b"?")
     with _meant():
         request = Request("GET", b"/" + path, {b"host": b"x"}, b"", "", query)
@@ -101,7 +101,7 @@ def query(data: bytes) -> None:
 
 
 def body(data: bytes) -> None:
-    """JSON, as each body that a route takes."""
+    """Parse JSON as the body of each route."""
     kind = _BODIES[data[0] % len(_BODIES)] if data else _BODIES[0]
     with _meant():
         decode(data[1:], kind)
@@ -113,7 +113,7 @@ def depth(data: bytes) -> None:
 
 
 def browser(data: bytes) -> None:
-    """What browsers send about a page, and settings about pages."""
+    """Check what browsers send about a page, against settings about pages."""
     headers = {b"host": b"x"} | _headers(data)
     request = Request("POST", b"/api/v1/push", headers, b"", "")
     with _meant():
@@ -143,7 +143,7 @@ def jwks(data: bytes) -> None:
 
 
 def key(data: bytes) -> None:
-    """Keys and scopes, as text."""
+    """Parse keys and scopes."""
     text = data.decode("latin-1")
     is_whole(text)
     for make in (Keyring.parse, lambda text: public_keys("-----BEGIN" + text), claim_names, secret_key):
@@ -154,7 +154,7 @@ def key(data: bytes) -> None:
 
 
 def signature(data: bytes) -> None:
-    """A webhook's headers, and behind an empty line its body."""
+    """Verify a webhook: headers, an empty line, and its body."""
     head, _, body = data.partition(b"\n\n")
     received = Received(_headers(head), body, "192.0.2.1", 1_700_000_000_000_000)
     for hook in _HOOKS:
@@ -174,7 +174,7 @@ def times(data: bytes) -> None:
 
 
 def cursor(data: bytes) -> None:
-    """Ids and places that clients hand back."""
+    """Parse ids and cursors that clients send back."""
     text = data.decode("latin-1")
     for parse in (ListPosition.parse, PartitionId.parse, LeaseId.parse, parse_uuid):
         with _meant():
@@ -189,13 +189,13 @@ def config(data: bytes) -> None:
 
 
 def spec(data: bytes) -> None:
-    """The text of a spec."""
+    """Parse the text of a spec."""
     with _meant():
         compiled(data.decode("latin-1"))
 
 
 def document(data: bytes) -> None:
-    """A spec as a broker is given it."""
+    """Parse a spec document as a broker receives it."""
     with suppress(*_NO_JSON), _meant():
         check(msgspec.json.decode(data, type=ir.Spec))
 
@@ -210,7 +210,7 @@ def expression(data: bytes) -> None:
 
 
 def outbound(data: bytes) -> None:
-    """URLs that are called, and what is allowed of them."""
+    """Check URLs to call against an allow list."""
     text = data.decode("latin-1")
     with _meant():
         check_url(text, NOTHING_INSIDE)
@@ -219,7 +219,7 @@ def outbound(data: bytes) -> None:
 
 
 def page(data: bytes) -> None:
-    """The answer of somebody's API to a poller: a Link header, and behind a line end its body."""
+    """Parse an API's answer to a poller: a Link header, a line end, and the body."""
     link, _, body = data.partition(b"\n")
     for paging in ("id", "token", "link"):
         source = Source(name="s", url="https://a.example/x", queue="q", paging=paging, items="items")

@@ -20,7 +20,7 @@ from tests.broker_process import broker_process
 ROOT = Path(__file__).parents[2]
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 LIVE = "/api/v1/live"
-"""A stream without an end, for which schemathesis would wait: it has a run of its own."""
+"""Paths of endless streams, which schemathesis would wait for. They have a run of their own."""
 PHASES = ("examples", "coverage", "fuzzing")
 FOUND = ROOT / "build" / "fuzz"
 CHECKS = (
@@ -31,11 +31,11 @@ CHECKS = (
     "response_schema_conformance",
 )
 AUTH_CHECKS = (*CHECKS, "ignored_auth", "object_level_authorization")
-"""For a broker that asks for credentials."""
+"""Credentials for a broker that requires them."""
 
 
 def guided(name: str, seconds: int) -> bool:
-    """One parser for a while, by atheris in a process of its own; whether nothing failed."""
+    """Fuzz one parser for some seconds, with atheris in a separate process. Returns True if nothing failed."""
     FOUND.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.fuzz.guided", name, str(seconds), str(FOUND)]
     log = FOUND / f"{name}.log"

@@ -47,7 +47,7 @@ def test_a_broker_that_asks_for_credentials_answers_nobody_else_and_shows_no_ten
 
 @pytest.mark.timeout(600)
 def test_an_operation_that_answers_everybody_is_found(tmp_path: Path) -> None:
-    """By the same run, at a broker that was told to ask nobody."""
+    """The broker was configured to require no credentials, and the same run finds that."""
     with guarded_broker(tmp_path, "--insecure-no-auth") as (url, callers):
         done = fuzz(url, cases=1, seed=1, phases=("fuzzing",), callers=callers, only="/api/v1/whoami")
     assert done.returncode == 1, done.stdout
@@ -55,7 +55,7 @@ def test_an_operation_that_answers_everybody_is_found(tmp_path: Path) -> None:
 
 
 def test_every_stream_begins_as_the_description_says(tmp_path: Path) -> None:
-    """Whatever is watched, the head of the answer is one that the description knows; the stream is then left."""
+    """The status and headers must match the description. The test then closes the stream."""
     made = random.Random(1)
     with broker_process(f"sqlite:///{tmp_path}/queue.db") as broker:
         address = urlsplit(broker.url).netloc

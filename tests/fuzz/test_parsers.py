@@ -1,4 +1,4 @@
-"""The seeds of `make fuzz`, each as it is and with a few changes. What a run found once is a seed, and stays one."""
+"""The seeds of `make fuzz`, as they are and with small changes. Every past finding is a seed."""
 
 from __future__ import annotations
 

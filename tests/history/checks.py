@@ -36,7 +36,7 @@ def violations(history: History, rules: Rules) -> list[str]:
 
 
 def lost_or_doubled(history: History, rules: Rules) -> list[str]:
-    """An accepted message is in the log once, a refused one never, and nothing else is."""
+    """Every accepted message is in the log once, a refused one never, and there are no others."""
     found, fates = [], defaultdict(set)
     for push in history.pushes:
         fates[push.lane.queue, push.id].add(push.fate)
@@ -59,8 +59,10 @@ def lost_or_doubled(history: History, rules: Rules) -> list[str]:
 
 
 def out_of_order(history: History, rules: Rules) -> list[str]:
-    """A push that was accepted before another began has the lower position. One in a journal precedes only those that
-    its broker accepts later."""
+    """A push accepted before another began has the lower position.
+
+    A push in a journal precedes only those that its broker accepts later.
+    """
     found = []
     lanes: dict[Lane, list[Push]] = defaultdict(list)
     for push in history.pushes:

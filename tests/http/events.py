@@ -1,4 +1,4 @@
-"""A listener of the live stream, which puts together what it is sent as a page does."""
+"""A listener of the live stream that applies the updates as a page does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.until import SECONDS_MAX
 
 
 def patched(target: Any, patch: Any) -> Any:
-    """RFC 7396, as it is written there."""
+    """Apply a JSON merge patch as RFC 7396 defines it."""
     if not isinstance(patch, dict):
         return patch
     found = dict(target) if isinstance(target, dict) else {}
@@ -30,7 +30,7 @@ def patched(target: Any, patch: Any) -> Any:
 
 
 class Events:
-    """What came: events in order, and by path the answer as it is now."""
+    """The received events in order, and the current answer of each path."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -39,7 +39,7 @@ class Events:
         self.raw = b""
 
     async def next(self) -> tuple[str, dict[str, Any]]:
-        """The next event; EOFError when the stream ended."""
+        """Return the next event. Raises EOFError at the end of the stream."""
         kind, data = "", b""
         async with asyncio.timeout(SECONDS_MAX):
             while True:
@@ -62,7 +62,7 @@ class Events:
         return kind, event
 
     async def until(self, path: str, condition: Callable[[Any], Any]) -> Any:
-        """Read until the answer to a path is like this."""
+        """Read until the answer to a path equals this."""
         while path not in self.bodies or not condition(self.bodies[path]):
             await self.next()
         return self.bodies[path]

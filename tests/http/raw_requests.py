@@ -1,4 +1,4 @@
-"""Raw requests: a corpus of bytes that clients send, should not send, or send to smuggle, and ways to change them."""
+"""A corpus of raw requests that clients send, must not send, or send to smuggle, and ways to mutate them."""
 
 from __future__ import annotations
 
@@ -201,12 +201,12 @@ PARTS = [
     *(b"Host: y\r\n", b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"Connection: close\r\n"),
     *(b"HTTP/1.1", b" folded\r\n", b"1\r\nx\r\n", b"0\r\n\r\n", GET, b"hello"),
 ]
-"""To be put anywhere in a request."""
+"""Bytes to insert anywhere in a request."""
 
 
 @st.composite
 def mutations(draw: st.DrawFn) -> bytes:
-    """A request of the corpus with a few changes: bytes put in, taken out, doubled, or exchanged for others."""
+    """Requests of the corpus with a few changes: bytes inserted, removed, doubled or replaced."""
     raw = draw(st.sampled_from(list(CORPUS.values())))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(raw)))
@@ -223,7 +223,7 @@ BODIES = st.binary(max_size=40)
 
 @st.composite
 def made(draw: st.DrawFn) -> bytes:
-    """A request in the forms that are allowed, and nearly so, put together from its parts."""
+    """Valid and nearly valid requests, assembled from their parts."""
     lines = [b"Host: x", *(b"%b:%b" % pair for pair in draw(st.lists(st.tuples(TOKENS, VALUES), max_size=3)))]
     body = draw(BODIES)
     match draw(st.sampled_from(["none", "length", "chunked"])):

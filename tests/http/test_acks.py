@@ -23,7 +23,7 @@ async def single(wire: Wire, message: Any, **more: Any) -> Any:
 
 
 async def left(wire: Wire, queue: str, lease: str) -> list[Any]:
-    """What comes again when the lease is given back."""
+    """Release the lease and return what is delivered again."""
     (await wire.post("/api/v1/lease", lease, "release")).ok()
     found = []
     while messages := await wire.pop(queue):
@@ -68,9 +68,9 @@ async def test_an_ack_without_a_lease_on_the_wire_finishes_its_message_alone(wir
 
 @pytest.mark.parametrize("order", ["as given", "backwards", "one twice", "a stranger among them", "after the lease"])
 async def test_a_whole_batch_is_answered_as_its_messages_one_by_one(wire: Wire, order: str) -> None:
-    """The usual ack, all of a lease and all done, goes a shorter way: nobody sees a difference."""
+    """The usual ack of a whole lease takes a fast path, with the same answer."""
     answers = []
-    for more in ({}, {"status": "success"}):  # the second goes the longer way
+    for more in ({}, {"status": "success"}):  # the second one does not take the fast path
         _, messages = await popped(wire, 4)
         match order:
             case "backwards":
@@ -210,7 +210,7 @@ async def test_an_ack_of_no_partition_is_refused_also_behind_good_ones(wire: Wir
 
 
 def row(messages: list[Any], **more: Any) -> dict[str, Any]:
-    """An ack of messages in a row."""
+    """Return an ack of consecutive messages."""
     where = {key: messages[0][key] for key in ("partitionId", "leaseId", "position")}
     return where | {"transactionId": "", "count": len(messages)} | more
 

@@ -1,4 +1,4 @@
-"""The audit log over HTTP: what is noted, by whom, and that a change of it is found."""
+"""The audit log over HTTP: recorded actions and callers, and detection of changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class World:
         return await self.wire.ask(method, path, headers=headers, **more)
 
     async def entries(self) -> list[tuple[str, str, str, str]]:
-        """(caller, action, target, outcome), newest first."""
+        """Return (caller, action, target, outcome), newest first."""
         found = (await self.ask("GET", "/api/v1/audit")).ok()["entries"]
         return [(one["caller"], one["action"], one["target"], one["outcome"]) for one in found]
 
@@ -108,7 +108,7 @@ async def test_an_end_that_cannot_be_noted_now_is_noted_later(world: World) -> N
 
 
 async def test_an_action_without_an_end_is_listed_as_begun(world: World) -> None:
-    """As one whose client left, or whose broker died."""
+    """The client disconnected or the broker died before the action ended."""
     broker = world.wire.app.broker
     reached = asyncio.Event()
 
@@ -168,7 +168,7 @@ async def test_logins_of_one_key_are_noted_once_a_minute(world: World) -> None:
 
 
 async def test_one_key_changes_so_much_at_once_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each change is two entries that stay for a year."""
+    """Each change makes two entries that stay for a year."""
     made = (await world.ask("POST", "/api/v1/keys", body={"name": "n", "scopes": ["configure:orders"]})).ok(201)
     monkeypatch.setitem(audit.BURSTS, "change", (3, 0.001))
     configure: dict[str, Any] = {"body": {"queue": "orders", "options": {}}}

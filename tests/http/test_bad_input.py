@@ -1,4 +1,4 @@
-"""Whatever is sent to a route, it answers with what is wrong, or does it; it never fails on it."""
+"""Every route answers any input with a result or an error, and never fails."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ QUERY = {
     "endless lag": {"minLagSeconds": "-inf"},
 }
 _PARAMETER = re.compile(r"\{\w+\}")
-# What each route takes. A route of a new method that has a body is among the last.
+# The input of each route. A new method with a body is among the last.
 NAMED = [route for route in ROUTES if "{" in route.path]
 ASKED = [route for route in ROUTES if route.query is not None]
 TOLD = [route for route in ROUTES if route.body is not None or route.method not in ("GET", "HEAD", "DELETE")]
@@ -83,7 +83,7 @@ def _deep(levels: int) -> msgspec.Raw:
 
 
 def told(answer: Answer, route: Route, what: str) -> None:
-    """A good answer, or one that says in a sentence what is wrong."""
+    """Check that the answer is good, or that its error says in a sentence what is wrong."""
     assert answer.status < 500, (route.method, route.path, what, answer.body[:300])
     if answer.status >= 400:
         problem = msgspec.json.decode(answer.body)
@@ -103,7 +103,7 @@ async def test_every_route_is_held_to_the_corpus(wire: Wire) -> None:
     held = {ids(route) for route in (*NAMED, *ASKED, *TOLD)}
     others = [route for route in wire.app.router.routes if ids(route) not in held]
     assert {route.method for route in others} <= {"GET"}, "what takes nothing only tells"
-    for route in others:  # and is told something all the same
+    for route in others:  # and gets an answer all the same
         answer = await wire.ask("GET", route.path, query={"limit": "-5", "\0": "\ud7ff", "x" * 300: "x"})
         told(answer, route, "a query that it does not know")
 
@@ -133,7 +133,7 @@ async def test_any_query_is_answered(wire: Wire) -> None:
 async def test_a_nul_in_any_parameter_of_a_query_is_refused(wire: Wire) -> None:
     for route in ASKED:
         for field in msgspec.structs.fields(route.query):
-            if field.encode_name == "watch":  # paths, of which each is answered by itself in the stream
+            if field.encode_name == "watch":  # a list of paths, each answered on its own in the stream
                 continue
             answer = await wire.ask(route.method, target(route, "q"), query={field.encode_name: "\0"})
             assert answer.status in (400, 404), (route.path, field.encode_name, answer.body[:300])
@@ -158,7 +158,7 @@ async def test_any_value_in_any_field_of_a_body_is_answered(wire: Wire) -> None:
                     told(await wire.ask(route.method, target(route, "q"), body=body), route, repr(body))
                 if (
                     "maintenance" in route.path or route.path == "/api/v1/pauses"
-                ):  # others use this store, and have no use for pauses left on
+                ):  # other tests use this store and must not find pauses
                     (await wire.ask(route.method, target(route, "q"), body={field.encode_name: False})).ok()
 
 

@@ -1,4 +1,4 @@
-"""Browsing over HTTP: messages one by one."""
+"""Browsing over HTTP: single messages."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ async def test_a_page_reads_no_message_twice_and_no_more_than_its_bound(
 
 
 async def test_a_long_page_is_made_in_steps(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others have their turn between them."""
+    """Other requests are served between the steps."""
     queue, steps = wire.name(), []
     for _ in range(3):
         await wire.push(queue, *range(1_000))

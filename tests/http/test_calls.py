@@ -59,7 +59,7 @@ class Counter:
 
 @contextmanager
 def counting() -> Iterator[Counter]:
-    """Counts in this thread, and in those that are started meanwhile."""
+    """Count calls in this thread, and in threads that start meanwhile."""
     counter = Counter()
     threading.setprofile(counter.hook)
     sys.setprofile(counter.hook)
@@ -71,7 +71,7 @@ def counting() -> Iterator[Counter]:
 
 
 async def fewest(counter: Counter, *steps: Callable[[], Awaitable[Any]]) -> list[int]:
-    """Of several rounds, for each step: some meet a background service."""
+    """Return the minimum of several rounds for each step, because background services add to some."""
     found = []
     for _ in range(ROUNDS):
         counts = []
@@ -93,7 +93,7 @@ async def test_a_message_costs_as_many_calls_as_it_did(backend: Backend, request
 
 
 async def measured(wire: Wire, counter: Counter) -> dict[str, int]:
-    queue, other = "calls", "calls.batches"  # plain names, as nearly all are
+    queue, other = "calls", "calls.batches"  # plain names, like nearly all names
     items = [{"queue": other, "partition": "lane", "payload": {"number": n}} for n in range(BATCH)]
     taken: list[dict[str, Any]] = []
 

@@ -1,4 +1,4 @@
-"""Webhooks of CloudEvents: both modes of the HTTP binding become the same message, known by its source and id."""
+"""CloudEvents webhooks: both modes of the HTTP binding become the same message, with source and id as its key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conflation over HTTP: who asks for it sees in every answer what came of it."""
+"""Conflation over HTTP: every answer reports whether it was applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of other origins: nothing for them unless configured, and then for those named alone."""
+"""Pages of other origins may use the API only if they are configured."""
 
 from __future__ import annotations
 

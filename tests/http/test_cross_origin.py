@@ -1,4 +1,4 @@
-"""Pages in the browser of somebody who runs a broker: they cannot use it, whatever they make the browser send."""
+"""Pages in the browser of a broker's user cannot use the broker, whatever requests they make the browser send."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PUSH = {"items": [{"queue": "orders", "payload": 1}]}
 
 @pytest.fixture
 async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
-    """One store is enough: none of this reaches it."""
+    """One store is enough, because none of these requests reaches it."""
     backend = SqliteBackend(tmp_path / "queue.db")
     await backend.make()
     async with serving(await backend.open(None)) as wire:
@@ -199,7 +199,7 @@ async def test_no_answer_is_kept_or_guessed_at(wire: Wire) -> None:
 
 
 async def say(wire: Wire, text: str) -> bytes:
-    """The answer to a header alone."""
+    """Return the answer to a request header alone."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port(wire))
     writer.write(text.format(host=f"host: 127.0.0.1:{port(wire)}").replace("\n", "\r\n").encode())
     try:

@@ -31,7 +31,7 @@ async def test_the_page_and_its_files_are_served(wire: Wire) -> None:
 
 
 def test_all_of_it_together_weighs_less_than_a_photograph() -> None:
-    """As it is, not compressed: whoever opens every page has loaded this much."""
+    """Sizes are not compressed: a user who opens every page has loaded this much."""
     assert sum(len(file.plain.body) for file in served().values()) < 250 * 1024
 
 

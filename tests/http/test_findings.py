@@ -1,4 +1,4 @@
-"""What is worth acting on: found, told in a sentence, and mended by the action that is told with it."""
+"""Health findings: detected, explained in a sentence, and fixed by the action that they suggest."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def found(wire: Wire, kind: str, **match: Any) -> list[dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every count is made anew, however long this machine takes for it."""
+    """Count again for every request, however long counting takes on this machine."""
     monkeypatch.setattr(count_cache, "CHEAP_SECONDS", 1e9)
 
 
@@ -256,7 +256,7 @@ async def test_leases_that_run_out_again_and_again_are_told_of_until_the_message
 async def test_a_group_is_seen_to_take_messages_at_another_broker(
     on_postgres: tuple[Wire, PostgresBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing that one process counts decides: a broker that did none of it says the same."""
+    """The finding does not depend on the counters of one process: another broker reports the same."""
     monkeypatch.setattr(health_findings, "_SHOWN_MAX", 1000)  # other tests may have left older groups
     clock, (_, backend) = ManualClock(), on_postgres
     async with serving(await backend.open(clock)) as here, serving(await backend.open(clock)) as there:
@@ -301,7 +301,7 @@ async def test_a_webhook_without_its_secret_is_told_of_until_the_broker_has_it(
 
 
 async def test_a_disk_that_is_nearly_full_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of the file: the disk of a database server is not ours to see."""
+    """The disk of the SQLite file. The broker cannot see the disk of a database server."""
     monkeypatch.setattr(health_findings, "_REPORT_SECONDS", 0)
     async with serving(await SqliteBackend(tmp_path / "queue.db").open(None)) as wire:
         monkeypatch.setattr(health_findings, "_DISK_SHARE", 0.01)

@@ -1,4 +1,4 @@
-"""Requests that began before there was a key end with the first one: from then on everybody is asked for a key."""
+"""Requests that began before the first key was created end when it is created."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAITING = {
     "/api/v1/messages/{partitionId}/{transactionId}/result": "/api/v1/messages/{id}/one/result?wait=true",
     "/api/v1/queues/{queue}/results/{transactionId}": "/api/v1/queues/held/results/one?wait=true",
 }
-"""Every route that may wait, with a request that does."""
+"""Every route that may wait, with a request that waits."""
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def test_a_live_stream_ends_with_the_first_key(wire: Wire) -> None:
     watching = asyncio.create_task(wire.get("/api/v1/live?watch=/api/v1/resources/queues/orders"))
     await until(lambda: wire.app.live._streams == 1)
     await first_key(wire)
-    assert (await watching).status == 200  # it began well, and ended
+    assert (await watching).status == 200  # it started successfully and ended
 
 
 async def test_a_body_that_arrives_after_the_first_key_is_refused(wire: Wire) -> None:
@@ -106,7 +106,7 @@ async def test_a_body_that_arrives_after_the_first_key_is_refused(wire: Wire) ->
     body = b'{"items":[{"queue":"orders","payload":1}]}'
     head = b"POST /api/v1/push HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     writer.write(head + b"expect: 100-continue\r\ncontent-length: %d\r\n\r\n" % len(body))
-    assert b"100 Continue" in await reader.readline()  # it was let in
+    assert b"100 Continue" in await reader.readline()  # it was accepted
     await first_key(wire)
     writer.write(body)
     await reader.readline()

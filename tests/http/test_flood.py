@@ -1,4 +1,4 @@
-"""The flood: a thousand alerts at once while what handles them is broken."""
+"""An alert storm: a thousand alerts at once while their handler is broken."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.until import until
 __all__ = ["narrow"]
 
 PLACES = {"queue", "partition", "partitionId", "partition_id", "source_queue", "queues", "items", "operations"}
-"""Names of parts of paths, of parameters and of fields that lead to a queue."""
+"""Names of path segments, parameters and fields that identify a queue."""
 OBJECTS = {"transactionId", "partitionId", "leaseId", "ids", "id", "key", "name", "query_id", "traceId", "group_id"}
 SECRET = "secret of another queue"
 NEW = msgspec.UNSET
@@ -35,8 +35,8 @@ def _names(route: Route) -> set[str]:
 
 
 def _walked() -> set[str]:
-    """Every route that names both."""
-    nested = {"/api/v1/push", "/api/v1/transaction", "/api/v1/ack/batch"}  # their items name what they are about
+    """Return every route that names a queue and an object."""
+    nested = {"/api/v1/push", "/api/v1/transaction", "/api/v1/ack/batch"}  # their items name the objects
     return {
         f"{route.method} {route.path}"
         for route in ROUTES
@@ -45,12 +45,12 @@ def _walked() -> set[str]:
 
 
 class World:
-    """Everything that a queue may have, of a queue that the key is not for, and a message of one that it is for."""
+    """Everything that a queue can have, in a queue outside the key's scope, and a message of one inside it."""
 
     def __init__(self, narrow: Narrow) -> None:
         self.narrow = narrow
         self.operation = ""
-        """Id of the failed operation, once there is one."""
+        """Id of the failed operation, if there is one."""
         self.at = f"w-{narrow.theirs}"
         """Name of the effect, the stream, the source, the schedule and the worker."""
 
@@ -96,7 +96,7 @@ class World:
         assert (await self._admin("POST", "/streams/v1/cycle", cycle | {"consumer_group": "idle"}))["success"]
 
     async def fail(self) -> str:
-        """The id of a failed operation of the other queue: it was deleted under the operation, and is there again."""
+        """Return the id of a failed operation of the other queue, which was deleted and created again meanwhile."""
         wire, theirs, item = self.narrow.wire, self.narrow.theirs, {"queue": self.narrow.theirs, "payload": SECRET}
         broker = wire.app.broker
         await broker._engine.operation_drain.stop()
@@ -123,7 +123,7 @@ class World:
         return {"app": "a", "hostname": "h", "pid": 1, "queues": [{"queue": queue, "group": "g", **numbers}]}
 
     async def seen(self) -> dict[str, Any]:
-        """All of it, as the administrator sees it, without what tells the time."""
+        """Return everything as the administrator sees it, without times."""
         theirs, at, held = self.narrow.theirs, self.at, self.held["transactionId"]
         found = {
             path: await self._admin("GET", path)
@@ -149,7 +149,7 @@ class World:
         return found
 
     def cases(self) -> dict[str, tuple[str, Any]]:
-        """For every route: the caller's own queue or partition, with the object of the other one."""
+        """Yield for every route a request with the caller's own queue or partition and an object of the other queue."""
         mine, at, own = self.narrow.mine, self.at, self.mine["partitionId"]
         held, lease, later = self.held["transactionId"], self.held["leaseId"], f"{at}-2"
         ack = {"transactionId": held, "partitionId": own, "leaseId": lease, "status": "failed"}

@@ -1,4 +1,4 @@
-"""Whatever is sent to a route, however much it is, it is answered soon and costs a bounded amount of memory."""
+"""Every route answers large input soon and with a bounded amount of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened lately, and queues by it."""
+"""The history of rates, and queues sorted by it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_what_happened_is_told_by_second_and_by_minute(wire: Wire) -> None
     await wire.get("/api/v1/resources/overview")
 
     async def seconds() -> dict[str, list[float]] | None:
-        """When both seconds are over: that of the ack and that of the count."""
+        """Wait until the seconds of the ack and of the count are over."""
         found: dict[str, list[float]] = (await wire.get("/api/v1/history", minutes=5)).ok()
         return found if sum(value or 0 for value in found["acked"]) == 4 and any(found["depth"]) else None
 
@@ -125,7 +125,7 @@ async def test_stopped_lanes_are_counted_in_the_list(wire: Wire) -> None:
 
 @pytest.fixture
 async def peer_processes(postgres18: PostgresServer, tmp_path: Path) -> AsyncIterator[list[Wire]]:
-    """Two processes of a broker, as far as they can tell."""
+    """Return two processes of a broker, as they see each other."""
     backend = PostgresBackend(postgres18, Configuration("http", postgres=18))
     await backend.make()
     async with serving(await backend.open(None)) as first, serving(await backend.open(None)) as second:

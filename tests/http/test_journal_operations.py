@@ -127,7 +127,7 @@ async def test_operations_in_the_journal_and_in_the_store_are_one_list(wire: Wir
     await wire.app.broker._engine.operation_drain.stop()
     await pause_pushes(wire, paused=True)
     ids: list[Any] = []
-    for name in names:  # by turns
+    for name in names:  # alternating operations of one millisecond have no order between journal and store
         await asyncio.sleep(0.002)  # operations of one millisecond have no order between journal and store
         if len(ids) % 2:
             ids.append((await push(wire, queue, 0, partition=name))[0]["operationId"])

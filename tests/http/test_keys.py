@@ -1,4 +1,4 @@
-"""API keys: what they are made of, who makes them, and when they stop being good."""
+"""API keys: creation, permissions, and expiry."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_nobody_is_asked_for_a_key_until_there_is_one_and_then_everybody(w
     (await world.wire.get("/api/v1/resources/queues")).refused(401)
     (await world.wire.get("/livez")).ok()
     (await world.ask(made["key"], "DELETE", "/api/v1/keys/root")).ok()
-    (await world.wire.get("/api/v1/resources/queues")).refused(401)  # a key that is gone opens nothing
+    (await world.wire.get("/api/v1/resources/queues")).refused(401)  # a deleted key is refused
 
 
 async def test_the_secret_is_shown_once_and_stored_nowhere(world: World, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ async def test_a_revoked_key_ends_polls_and_live_streams_and_no_others(world: Wo
     await until(lambda: len(world.broker._engine.waiters) == 2 and len(world.broker.process.credentials._waiting) == 3)
     await world.keys.revoke(made.id)
     (await polls[0]).refused(401)
-    assert (await live).status == 200  # it began well, and ended
+    assert (await live).status == 200  # it started successfully and ended
     assert not polls[1].done()
     await world.broker.push("orders", 1)
     assert (await polls[1]).ok()["messages"][0]["data"] == 1
@@ -156,7 +156,7 @@ async def test_one_key_never_takes_all_the_room_that_polls_have(tmp_path: Path) 
 async def test_keys_that_were_read_earlier_do_not_replace_those_read_later(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A key that was made meanwhile would be refused again, one that was revoked be good again."""
+    """A key that was created meanwhile would be refused again, and a revoked one accepted."""
     credentials, store = world.broker.process.credentials, world.broker._engine.store
     read, slow, go_on = store.api_keys.load, asyncio.Event(), asyncio.Event()
 
@@ -251,7 +251,7 @@ async def test_a_start_without_the_store_goes_by_the_keys_beside_the_journal(
 async def test_whoever_must_know_its_callers_lets_nobody_in_before_it_knows_the_keys(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a broker that other machines reach, whose store was not there yet since the start."""
+    """Other machines reach this broker, and its store has been unavailable since the start."""
     made = await world.keys.create("app", role="admin")
     credentials = world.broker.process.credentials
     monkeypatch.setattr(credentials, "load", lambda _: None)  # the watch may be about to
@@ -269,7 +269,7 @@ async def test_a_live_stream_that_is_behind_shows_nothing_after_its_key_is_revok
     live = world.wire.app.live
     stream = live.watch(["/api/v1/resources/queues"], world.caller(made.key))
     assert await anext(stream) == b"retry: 1000\n\n"
-    await until(lambda: all(one.version for one in live._watched.values()))  # an answer is there to be sent
+    await until(lambda: all(one.version for one in live._watched.values()))  # an answer is ready to be sent
     await world.keys.revoke(made.id)
     with pytest.raises(Unauthenticated):
         await anext(stream)

@@ -1,5 +1,7 @@
-"""Large bodies hold the event loop as briefly as can be: what is too much is refused before it is decoded, and large
-bodies that come at once are decoded in turn."""
+"""Large bodies block the event loop only briefly.
+
+Bodies over a limit are refused before they are decoded, and concurrent large bodies are decoded one after another.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ async def test_large_bodies_that_come_at_once_leave_turns_to_others(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, turn, decoded_at, body = asyncio.get_running_loop(), 0, [], b'{"items":[{"queue":"q","payload":1}'
-    # Which of them is called depends on the specs that other tests left at the shared broker.
+    # The decoder that is called depends on the specs that other tests applied at the shared broker.
     decoders = {name: getattr(pushes, name) for name in ("_decode_uniform", "_decode")}
 
     def tick() -> None:

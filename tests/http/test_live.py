@@ -22,7 +22,7 @@ ENGINE = "/api/v1/status/engine"
 
 
 def asked(wire: Wire, path: str, monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """How often a path was asked for, from now on."""
+    """Count the requests for a path from now on."""
     calls: list[None] = []
     routes = wire.app.router.static
     route: Route = routes["GET", path.encode()]
@@ -172,7 +172,7 @@ async def test_streams_end_when_the_broker_drains(wire: Wire) -> None:
 
 
 def test_watching_takes_a_share_of_the_time_that_does_not_grow() -> None:
-    """However many paths are watched, and however long each takes."""
+    """The number of watched paths and the time that each takes do not matter."""
 
     class One:
         def __init__(self, seconds: float) -> None:

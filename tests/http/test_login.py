@@ -1,4 +1,4 @@
-"""Login of the dashboard: a cookie that no script reads and no other site sends."""
+"""Login of the dashboard: a cookie that scripts cannot read and other sites cannot send."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
 
 
 async def login(wire: Wire, key: str, **headers: str) -> tuple[int, Any, SimpleCookie]:
-    """The status, the body and the cookies of a login, as a browser without any before gets them."""
+    """Log in as a browser without cookies. Returns the status, the body and the new cookies."""
     async with (
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
         session.post(f"{wire.base}/api/v1/login", json={"key": key}, headers=headers) as answer,
@@ -39,7 +39,7 @@ async def made(wire: Wire, **options: Any) -> str:
 
 
 def cookie_of(cookies: SimpleCookie) -> dict[str, str]:
-    """The header that a browser with these cookies sends."""
+    """Return the header that a browser with these cookies sends."""
     return {"cookie": "; ".join(f"{name}={one.value}" for name, one in cookies.items())}
 
 
@@ -96,7 +96,7 @@ async def test_a_login_that_is_not_good_is_refused_and_noted(wire: Wire) -> None
         assert (status, dict(cookies)) == (401, {}), wrong
 
     async def noted() -> bool:
-        """Refusals are stored beside the requests."""
+        """Return True once the refusals are stored, which may be after the answers."""
         found = (await wire.get("/api/v1/audit", headers={"authorization": f"Bearer {key}"})).ok()["entries"]
         logins = [(one["caller"], one["outcome"]) for one in found if one["action"] == "login"]
         return logins == [("nobody", "refused")] * 4

@@ -1,4 +1,4 @@
-"""What /metrics tells, and that it answers when the store does not."""
+"""The contents of /metrics, which also answers while the store is unavailable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def scrape(wire: Wire) -> dict[Named, float]:
 
 
 async def soon(wire: Wire, expected: dict[Named, float]) -> dict[Named, float]:
-    """The samples once these are as expected: where counting is dear, a count serves for some seconds."""
+    """Return the samples once they are as expected. An expensive count is cached for some seconds."""
     async with asyncio.timeout(30):
         while True:
             found = await scrape(wire)
@@ -50,7 +50,7 @@ async def test_age_lag_and_leases_of_groups_are_told(wire: Wire) -> None:
 
 
 async def test_the_age_of_a_new_queue_that_nobody_reads_is_told_beside_many_older_ones(wire: Wire) -> None:
-    for _ in range(101):  # one more than are looked into
+    for _ in range(101):  # one more than the limit
         await wire.push(wire.name(), 1)
     queue = wire.name()
     await wire.push(queue, 1)
@@ -86,7 +86,7 @@ async def test_metrics_answer_while_the_store_does_not(wire: Wire) -> None:
     await wire.push(queue, 1)
     assert (await scrape(wire))[sample("store_up")] == 1
     await wire.app.broker._engine.store.close()
-    found = await soon(wire, {sample("store_up"): 0})  # an answer of the store is good for a second
+    found = await soon(wire, {sample("store_up"): 0})  # an answer of the store is cached for a second
     assert found[sample("requests_total", verb="push")] == 1
     assert sample("queue_messages", queue=queue, state="pending") not in found
     assert found[sample("queue_messages_pushed_total", queue=queue)] == 1, "the broker counts this itself"
@@ -116,7 +116,7 @@ async def test_operations_that_do_not_move_are_counted_as_stuck(wire: Wire, monk
     waiting, stuck = sample("operations", state="waiting"), sample("operation_backlogs_stuck")
     found = await soon(wire, {waiting: 1})
     assert found[stuck] == 0, "not yet"
-    monkeypatch.setattr("fairlane.http.metrics.store.STUCK_SECONDS", -1)  # as if so much time had passed
+    monkeypatch.setattr("fairlane.http.metrics.store.STUCK_SECONDS", -1)  # as if this much time had passed
     await soon(wire, {waiting: 1, stuck: 1})
     wire.app.broker._engine.operation_drain.start()
     await soon(wire, {waiting: 0, stuck: 0})

@@ -1,4 +1,4 @@
-"""Metrics by name: what the docs, the alert rules and the board say of them is what a broker shows."""
+"""Metrics by name: the docs, the alert rules and the Grafana board only use metrics that a broker has."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROW = re.compile(r"^\| `((?:fairlane|process)_\w+)` \| (\w+) \| ([^|]*) \| (.+) 
 
 
 def expressions(node: Any) -> Iterator[str]:
-    """Every PromQL of the board, and what its variables ask for."""
+    """Return every PromQL expression of the board and of its variables."""
     if isinstance(node, dict):
         yield from (node[key] for key in ("expr", "query") if isinstance(node.get(key), str) and "(" in node[key])
         for value in node.values():
@@ -52,7 +52,7 @@ def named(expression: str) -> set[str]:
 
 
 def labels_of(expression: str) -> dict[str, set[str]]:
-    """The labels that an expression asks of each metric, in its braces."""
+    """Return the labels that an expression uses for each metric."""
     found: dict[str, set[str]] = {}
     for name, inside in re.findall(r"\b(fairlane_\w+)\{([^}]*)\}", expression):
         found.setdefault(name, set()).update(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", inside))
@@ -61,7 +61,7 @@ def labels_of(expression: str) -> dict[str, set[str]]:
 
 @pytest.fixture(params=["sqlite", "postgres18"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
-    """A database of its own: all queues of it are counted."""
+    """A separate database, because all its queues are counted."""
     if request.param == "sqlite":
         return SqliteBackend(tmp_path / "queue.db")
     return PostgresBackend(request.getfixturevalue("postgres18"), Configuration("monitoring", postgres=18))
@@ -69,7 +69,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
 
 @pytest.fixture
 async def text(tmp_path: Path) -> AsyncIterator[str]:
-    """A scrape of one of two processes, with a journal and a bit of everything."""
+    """A scrape of one of two processes, with a journal and some of everything."""
     async with Broker.open(tmp_path / "queue.db", journal=str(tmp_path / "journal")) as broker:
         app = HttpApp(broker, peer_processes=PeerProcesses(tmp_path, 0, 2))
         await broker.queues.configure("limited", max_size=10)
@@ -93,7 +93,7 @@ def families(text: str) -> dict[str, Metric]:
 
 @pytest.fixture
 def series(families: dict[str, Metric]) -> dict[str, set[str]]:
-    """The names of samples, each with its labels."""
+    """Return the names of samples, each with its labels."""
     found: dict[str, set[str]] = {}
     for family, metric in families.items():
         suffixes = ("_bucket", "_sum", "_count") if metric.type == "histogram" else ("",)
@@ -184,7 +184,7 @@ async def test_the_board_asks_for_what_a_broker_shows(series: dict[str, set[str]
 
 
 def test_the_board_is_one_that_grafana_takes() -> None:
-    """As its schema of dashboards says, as far as it can be told without one."""
+    """Check the board against Grafana's schema of dashboards."""
     assert BOARD["schemaVersion"] >= 36, "older ones are migrated when they are loaded"
     assert {"title", "uid", "time", "templating", "annotations"} <= BOARD.keys()
     taken: set[tuple[int, int]] = set()
@@ -208,7 +208,7 @@ def test_the_page_names_every_alert() -> None:
 
 
 async def counted(metrics: StoreMetrics) -> dict[Named, float]:
-    """Once they are: a busy machine may take longer than a scrape waits."""
+    """Wait for the counts: a busy machine may take longer than a scrape waits."""
 
     async def told() -> dict[Named, float] | None:
         found = samples(await metrics.text() or b"")

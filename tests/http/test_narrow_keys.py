@@ -1,4 +1,4 @@
-"""A key for some queues: every queue that a request names, or that its ids lead to, is checked."""
+"""Keys for some queues: every queue that a request names, directly or by an id, is checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.http.wire import Answer, Wire, serving
 
 
 class Narrow:
-    """A broker with a queue that the key is for, `mine`, and one that it is not for, `theirs`."""
+    """A broker with the queue `mine`, which the key covers, and `theirs`, which it does not."""
 
     def __init__(self, wire: Wire, admin: str, narrow: str, mine: str, theirs: str) -> None:
         self.wire, self.mine, self.theirs = wire, mine, theirs
@@ -27,7 +27,7 @@ class Narrow:
         return await self.wire.ask(method, path, body=body, headers={"authorization": f"Bearer {key}"})
 
     async def message(self, queue: str, **query: str) -> dict[str, Any]:
-        """A message of the queue, leased by the administrator."""
+        """Return a message of the queue, leased by the administrator."""
         await self.ask("POST", "/api/v1/push", {"items": [{"queue": queue, "payload": 1}]}, admin=True)
         asked = "&".join(f"{name}={value}" for name, value in query.items())
         popped = await self.ask("GET", f"/api/v1/pop/queue/{queue}?{asked}", admin=True)
@@ -54,7 +54,7 @@ async def narrowed(backend: Backend, clock: ManualClock | None = None) -> AsyncI
         for queue in (mine, theirs):
             await wire.app.broker.queues.configure(queue, namespace=tag)
         yield Narrow(wire, admin.key, made.key, mine, theirs)
-    await backend.sql("DELETE FROM fairlane.api_keys")  # other tests of this database know nothing of keys
+    await backend.sql("DELETE FROM fairlane.api_keys")  # other tests of this database use no keys
 
 
 async def test_a_push_is_checked_item_by_item(narrow: Narrow) -> None:
@@ -131,7 +131,7 @@ async def test_what_names_a_queue_in_its_body_or_query_is_checked(narrow: Narrow
         for method, path, body in asked:
             answer = await narrow.ask(method, path, body)
             assert (answer.status != 403) is allowed, (method, path, answer.status, answer.body[:200])
-    # Without a queue they are about all of them.
+    # Without a queue they apply to all queues.
     for path in ("messages", "dlq", "leases", "history", "operations"):
         (await narrow.ask("GET", f"/api/v1/{path}")).refused(403)
 
@@ -191,7 +191,7 @@ async def test_the_history_of_retention_tells_nothing_of_other_queues(narrow: Na
 
 
 async def test_what_retention_deleted_is_told_of_queues_that_the_caller_may_see(backend: Backend) -> None:
-    clock = ManualClock(wall_clock() - 600_000_000)  # another test of this database has the real one
+    clock = ManualClock(wall_clock() - 600_000_000)  # another test of this database uses the real clock
     async with narrowed(backend, clock) as narrow:
         for queue in (narrow.mine, narrow.theirs):
             rules: dict[str, Any] = {"retention_enabled": True, "retention_seconds": 60}

@@ -62,7 +62,7 @@ async def incidents(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> AsyncI
 
 
 async def test_a_look_at_a_mapped_queue_stops_no_webhook(incidents: Incidents) -> None:
-    """Of which there may be four; whoever carries out its commands keeps up."""
+    """Four such groups are allowed, and the one that runs the commands keeps working."""
     assert (await incidents.send("i", "d-first")).status == 202
     assert len(await incidents.wire.pop(incidents.queue, partitions=10)) == 1
     for n in range(6):

@@ -1,4 +1,4 @@
-"""Numbers and times that JSON allows and readers cannot hold."""
+"""Numbers and times that are valid JSON but that readers cannot represent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.http.test_webhooks import Inbox
 from tests.http.wire import Wire
 
 HUGE = b"1e400"
-"""A number that JSON allows and no double holds."""
+"""A valid JSON number that no double can represent."""
 
 
 async def test_a_number_that_no_double_holds_is_refused_where_it_must_be_read(wire: Wire) -> None:

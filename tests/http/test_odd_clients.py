@@ -1,4 +1,4 @@
-"""Clients that do what none should: what they cost is bounded, and nothing of them is left when they are gone."""
+"""Misbehaving clients: their cost is bounded, and they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ async def test_answers_that_nobody_reads_are_held_in_the_same_budget_as_requests
 
 @contextlib.contextmanager
 def no_collector() -> Iterator[None]:
-    """Cycles stay as they are, as they do for long in the broker."""
+    """Disable garbage collection, so that cycles stay for as long as they may in a broker."""
     gc.collect()
     gc.disable()
     try:
@@ -199,7 +199,7 @@ async def test_as_many_connections_may_wait_as_the_socket_was_opened_with() -> N
     sockets = open_sockets("127.0.0.1", 0)
     server = Server(Service())
     await server.listen(sockets)
-    # Of a listening socket the kernel tells the length of its queue where it tells segments of others.
+    # For a listening socket the kernel reports the length of its queue in this field.
     *_, longest = struct.unpack_from("8x6I", sockets[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104))
     assert longest == min(BACKLOG, int(await asyncio.to_thread(Path("/proc/sys/net/core/somaxconn").read_text)))
     await server.close(grace_seconds=1)

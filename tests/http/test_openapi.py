@@ -1,4 +1,4 @@
-"""The description of the API is complete, and a person can read it."""
+"""The OpenAPI description is complete and readable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PUBLIC = {
     *("GET /livez", "GET /readyz", "GET /", "GET /dashboard/{path}", "POST /api/v1/login", "POST /api/v1/logout"),
     *("POST /hook/{name}", "POST /hook/{tenant}/{name}"),
 }
-"""A sign of life, the files of the dashboard and its login, and webhooks, which have their signature."""
+"""Paths without a description: liveness, dashboard files, login, and webhooks, which have their signature."""
 
 
 def references(value: object) -> set[str]:

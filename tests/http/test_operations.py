@@ -1,4 +1,4 @@
-"""Operations over HTTP: the answers that wait, what became of them, and the answers of a full queue."""
+"""Operations over HTTP: the 202 answers, their later results, and the answers of a full queue."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ async def test_a_failed_operation_is_shown_and_tried_again(wire: Wire) -> None:
 
 
 async def fail(wire: Wire, queue: str, *payloads: Any) -> list[str]:
-    """Operations of a queue that was deleted under them, one for each payload; the queue is there again."""
+    """Make failed operations of a queue that was deleted under them, one for each payload. The queue exists again."""
     await push(wire, queue, "first", status=201)
     await wire.app.broker._engine.operation_drain.stop()
     make_busy(wire)

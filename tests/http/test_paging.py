@@ -1,4 +1,4 @@
-"""Lists that can grow: searched, sorted and paged by the broker; whole for those who ask for no page."""
+"""Lists that can grow: searched, sorted and paged by the broker, complete if no page is requested."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The server's parser beside h11: both read the same requests from the same bytes, or both refuse them.
+"""The server's parser compared with h11: both parse the same requests from the same bytes, or both refuse them.
 
-Where ours is stricter or laxer, that is meant, and listed here with the reason."""
+Intended differences are listed here with the reason.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ STRICTER = {
     ),
     r"does not upgrade connections": "no tunnels, and no body that may belong to another protocol",
 }
-"""By what our refusal says."""
+"""Intended differences, by the message of our refusal."""
 
 LAXER = {
     r"no request line received|illegal request line(: \r+)?$": "blank lines before it are skipped (RFC 9112 2.2)",
@@ -54,14 +55,14 @@ LAXER = {
     ),
     r"illegal chunk header: 0[0-9a-fA-F]{20,}(;|\r)": "a chunk's size may begin with any number of zeros",
 }
-"""By what h11's refusal says."""
+"""Intended differences, by the message of h11's refusal."""
 
 KEPT_1_0 = re.compile(rb"HTTP/1\.0\r\n(.+\r\n)*connection:.*keep-alive", re.IGNORECASE)
-"""Laxer too: a client of HTTP/1.0 that asks for it may go on, as old tools do; h11 hangs up on every one."""
+"""Another intended difference: HTTP/1.0 clients may keep the connection open, as old tools do. h11 never allows it."""
 
 
 class Read(NamedTuple):
-    """A request as it was understood."""
+    """A parsed request."""
 
     method: bytes
     target: bytes
@@ -72,7 +73,7 @@ class Read(NamedTuple):
 class Outcome(NamedTuple):
     requests: list[Read]
     end: str
-    """idle, waits (for more), ended (the client was to send no more), or refused."""
+    """The result of parsing: idle, waits (for more), ended (the client stopped too early), or refused."""
     error: str = ""
 
 
@@ -89,7 +90,7 @@ def read(method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]], b
 
 
 class Requests(Connection):
-    """Takes every request that a connection finds."""
+    """Collects every request that a connection parses."""
 
     def __init__(self, known: KnownHeaders) -> None:
         server: Any = SimpleNamespace(
@@ -128,7 +129,7 @@ def by_ours(pieces: Iterable[bytes], known: KnownHeaders | None = None) -> Outco
 
 
 def unquoted(error: str) -> str:
-    """With the line that was illegal as it came."""
+    """Remove the quoted line from an error message."""
     said, _, line = error.partition(": bytearray(")
     return f"{said}: {literal_eval(line[:-1]).decode('latin-1')}" if error.startswith("illegal ") and line else error
 
@@ -154,7 +155,7 @@ def by_h11(pieces: Iterable[bytes]) -> Outcome:
                 body += bytes(event.data)
             elif isinstance(event, h11.EndOfMessage):
                 whole.append(read(begun.method, begun.target, begun.headers, body))
-                # Answered as no upgrade, also to who asks for one.
+                # Answered as if it had asked for no upgrade, which is allowed.
                 connection.send(h11.Response(status_code=400, headers=[("content-length", "0")]))
                 connection.send(h11.EndOfMessage())
                 if connection.our_state is h11.MUST_CLOSE:
@@ -165,7 +166,7 @@ def by_h11(pieces: Iterable[bytes]) -> Outcome:
 
 
 def meant(raw: bytes, ours: Outcome, theirs: Outcome) -> str | None:
-    """The pattern of the list above that says why these two differ; None if nothing does."""
+    """Return the pattern of the list above that explains the difference, or None."""
     fewer = min(len(ours.requests), len(theirs.requests))
     if ours.requests[:fewer] != theirs.requests[:fewer]:
         return None
@@ -187,11 +188,11 @@ def agree(one: Outcome, other: Outcome) -> bool:
 
 
 def compare(raw: bytes) -> str:
-    """The reason for a difference that is meant, or nothing; fails on any other."""
+    """Return the reason for an intended difference, or nothing. Fails on any other."""
     ours, theirs = by_ours([raw]), by_h11([raw])
     if agree(ours, theirs):
         return ""
-    # One looks at each byte, the other at whole lines: who has not decided yet gets an end of what it waits for.
+    # One checks each byte and the other whole lines, so an undecided parser gets the end of its line.
     if ours.end == "waits":
         ours = by_ours([raw, b"\r\n\r\n"])
     if theirs.end == "waits":
@@ -229,12 +230,12 @@ def test_where_what_came_is_cut_makes_no_difference(name: str) -> None:
     raw, known = CORPUS[name], KnownHeaders()
     whole = by_ours([raw])
     cuts = [[raw], [raw[at : at + 1] for at in range(len(raw))], *([raw[:at], raw[at:]] for at in range(1, len(raw)))]
-    for pieces in cuts + cuts:  # the second time with headers that are known
+    for pieces in cuts + cuts:  # the second time with headers that are cached
         assert agree(by_ours(pieces, known), whole), pieces
 
 
 _known: KnownHeaders = {}
-"""Of all examples together, as a server has them of all its clients."""
+"""Cache shared by all examples, as a server shares it among its clients."""
 
 
 @settings(max_examples=500, deadline=None)

@@ -1,4 +1,4 @@
-"""While one address takes all that it can get, another's pushes and pops go on."""
+"""While one address uses as much as it can get, pushes and pops from another continue."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.until import SECONDS_MAX, until
 
 MIB = 1024 * 1024
 STRANGER, PROXY = "127.0.0.2", "127.0.0.3"
-"""Addresses of this machine that are not its usual one, of which the share is all."""
+"""Other loopback addresses of this machine. Only the usual one is exempt from the share."""
 SETTINGS = Settings(connections_max=40, polls_max=20, inflight_bytes_max=4 * MIB)
 CONNECTIONS, POLLS = 10, 5
 LARGE = 3 * MIB // 4
-"""One fits into a share, and two do not."""
+"""Size of a body of which one fits into a share, and two do not."""
 POLL = b"GET /api/v1/pop/queue/empty?wait=true&timeout=600000 HTTP/1.1\r\nhost: localhost\r\n%b\r\n"
 
 
@@ -45,7 +45,7 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Stranger:
-    """Opens connections from an address, and sends on them."""
+    """A client that opens connections from one address and sends on them."""
 
     def __init__(self, wire: Wire, address: str) -> None:
         self._runner = urlsplit(wire.base).port
@@ -55,7 +55,7 @@ class Stranger:
     async def send(self, data: bytes, count: int) -> list[Stream]:
         opened = []
         for _ in range(count):
-            # It takes little: what is not read stays with the broker.
+            # A small receive buffer: what is not read stays with the broker.
             connected = socket.socket()
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connected.setblocking(False)
@@ -80,7 +80,7 @@ async def stranger(wire: Wire, address: str = STRANGER) -> AsyncIterator[Strange
 
 
 async def statuses(streams: list[Stream]) -> list[int]:
-    """Of the first answer on each connection."""
+    """Return the status of the first answer on each connection."""
     found = []
     for reader, _ in streams:
         found.append(int((await asyncio.wait_for(reader.readuntil(b"\r\n"), SECONDS_MAX)).split(b" ")[1]))
@@ -88,7 +88,7 @@ async def statuses(streams: list[Stream]) -> list[int]:
 
 
 async def goes_on(wire: Wire) -> None:
-    """What somebody else does, small and large, meanwhile."""
+    """Check that small and large requests from another address are served meanwhile."""
     await wire.push("others", {"n": 1})
     await wire.push("others", "x" * LARGE)
     while found := await wire.pop("others", batch=1):
@@ -113,7 +113,7 @@ async def test_of_connections(wire: Wire) -> None:
 
 @pytest.mark.parametrize("by_proxy", [False, True], ids=["direct", "proxied"])
 async def test_of_polls(wire: Wire, by_proxy: bool) -> None:
-    """Those whom a trusted proxy asks for are counted by their own address, and the proxy's connections are not."""
+    """Clients behind a trusted proxy are counted by their own address. The proxy's connections are not counted."""
     live = wire.app.server
     assert live is not None
     async with stranger(wire, PROXY if by_proxy else STRANGER) as one:
@@ -129,7 +129,7 @@ async def test_of_polls(wire: Wire, by_proxy: bool) -> None:
 
 
 async def test_addresses_of_one_ipv6_network_have_one_share(wire: Wire) -> None:
-    """A customer is given a network of 2^64 addresses, and can use another for each connection."""
+    """A customer gets a network of 2^64 addresses and can use another address for each connection."""
     live = wire.app.server
     assert live is not None
     async with stranger(wire, PROXY) as one:
@@ -150,7 +150,7 @@ async def test_addresses_of_one_ipv6_network_have_one_share(wire: Wire) -> None:
 
 @pytest.mark.parametrize("by_proxy", [False, True], ids=["direct", "proxied"])
 async def test_of_bytes_that_it_sends(wire: Wire, by_proxy: bool) -> None:
-    """Bodies that do not end, as many as connections: more than all may hold."""
+    """Bodies without an end, on as many connections, would exceed the total limit."""
     budget = wire.app.broker.process.budget
     async with stranger(wire, PROXY if by_proxy else STRANGER) as one:
         head = b"POST /api/v1/push HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -167,7 +167,7 @@ async def test_of_bytes_that_it_sends(wire: Wire, by_proxy: bool) -> None:
 
 
 async def test_of_answers_that_it_does_not_read(tmp_path: Path) -> None:
-    """Answers of nine MiB, of which the system's buffers take a part. What is refused is free again at once."""
+    """Answers of nine MiB, partly held in the system's buffers. Refused bytes are free again at once."""
     backend = SqliteBackend(tmp_path / "queue.db")
     await backend.make()
     most = limits(msgspec.structs.replace(SETTINGS, inflight_bytes_max=48 * MIB))

@@ -1,4 +1,4 @@
-"""Long polls over HTTP: how many may wait, and what becomes of those whose client goes away."""
+"""Long polls over HTTP: the limit of waiting polls, and polls whose client disconnects."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.until import until
 
 @pytest.fixture
 async def narrow(backend: Backend) -> AsyncIterator[Wire]:
-    """A broker on which two polls may wait."""
+    """A broker on which only two polls may wait."""
     await backend.make()
     async with serving(await backend.open(None), polls_max=2) as wire:
         yield wire
 
 
 async def hang_on(wire: Wire, queue: str) -> asyncio.StreamWriter:
-    """A long poll of a client that will not wait for its answer."""
+    """Start a long poll of a client that disconnects before its answer."""
     host, _, port = wire.base.removeprefix("http://").partition(":")
     _, writer = await asyncio.open_connection(host, int(port))
     path = f"/api/v1/pop/queue/{quote(queue, safe='')}?wait=true&batch=10"

@@ -1,4 +1,4 @@
-"""What published clients send beside what is documented: nulls, riders of transactions, a queue without a name."""
+"""Undocumented requests of published clients: nulls, extra fields of transactions, queues without a name."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_a_transaction_over_what_is_not_here_is_refused_whole(wire: Wire, 
 
 
 async def test_a_queue_without_a_name_is_configured_as_far_as_that_goes(wire: Wire) -> None:
-    """A published load test does that by mistake, and counts on a yes."""
+    """A published load test does this by mistake and expects success."""
     answer = (await wire.post("/api/v1/configure", body={"queue": "", "options": {"leaseTime": 7}})).ok()
     assert (answer["configured"], answer["queue"], answer["options"]["leaseTime"]) == (True, "", 7)
     (await wire.post("/api/v1/configure", body={"queue": "", "options": {"leaseTime": -1}})).refused(400)

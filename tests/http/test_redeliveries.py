@@ -67,7 +67,7 @@ async def test_a_replay_that_is_given_up_as_well_is_replayed_by_the_next_redeliv
 
 @pytest.mark.parametrize("hook", [f"{SIGNED}  redelivery: ignore", ""])
 async def test_a_redelivery_that_may_not_replay_is_told_of_the_dead_letter(wire: Wire, hook: str) -> None:
-    """Anybody could send one that is not signed."""
+    """Anybody could send an unsigned redelivery."""
     inbox = await _inbox(wire, QUEUE, hook)
     first = await _send(inbox, 202)
     await _fail(wire, inbox.queue)

@@ -1,4 +1,4 @@
-"""Results over HTTP: what acks carried, by message and group, looked up and waited for."""
+"""Results over HTTP: the values that acks carried, looked up and waited for by message and group."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_the_end_of_a_message_is_told_also_without_a_result(wire: Wire) ->
 
 
 async def test_a_wait_ends_with_the_ack_whoever_else_acks(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look that nobody wakes would come too late."""
+    """Without a wake-up, the next check would come too late."""
     monkeypatch.setattr(results, "LOOK_SECONDS", 3600.0)
     queue = wire.name()
     await wire.push(queue, 1, 2, ids=["one", "two"], partition="a")
@@ -135,7 +135,7 @@ async def test_what_is_not_there_is_said(wire: Wire) -> None:
 
 
 async def test_a_wait_ends_when_another_broker_acks(postgres18: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its hint wakes who waits; the lease goes on, so that nothing else would."""
+    """The hint of the other broker wakes the request. The lease continues, so nothing else would."""
     backend = PostgresBackend(postgres18, Configuration("http", postgres=18))
     await backend.make()
     monkeypatch.setattr(results, "LOOK_SECONDS", 3600.0)

@@ -15,9 +15,7 @@ from tests.until import until
 
 async def test_rules_are_configured_run_and_told_of(backend: Backend) -> None:
     await backend.make()
-    clock = ManualClock(
-        wall_clock() - 600_000_000
-    )  # the service rests by this clock, and another test has the real one
+    clock = ManualClock(wall_clock() - 600_000_000)  # the service uses this clock, and another test has the real one
     async with serving(await backend.open(clock)) as wire:
         queue = wire.name()
         rules: dict[str, Any] = {"retentionEnabled": True, "retentionSeconds": 60, "deadLetterRetentionSeconds": 30}

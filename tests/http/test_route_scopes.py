@@ -1,4 +1,4 @@
-"""Every route by every kind of caller: who is let in, and who is not. A route that has no rule here fails."""
+"""Every route with every kind of caller: who is admitted and who is refused. A route without a rule fails."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ WIDE = {
         DELETE /api/v1/tenants/{tenant}
     """,
 }
-"""Routes by the scope they need: for the queue in their path, or for all queues."""
+"""Routes by the scope that they require, for the queue in their path or for all queues."""
 EACH = {
     "browse": """
         GET /api/v1/messages
@@ -213,7 +213,7 @@ EACH = {
         GET /api/v1/operations/{operationId}
     """,
 }
-"""Those whose endpoint looks at each queue: whoever has the scope for some queue is let in, and told more by it."""
+"""Routes that check each queue: a scope for some queue gives access, and more scopes show more."""
 OPERATOR = """
     GET /api/v1/tenants
     POST /api/v1/tenants
@@ -230,7 +230,7 @@ OPERATOR = """
     POST /api/v1/retention/run
     GET /api/v1/audit/verify
 """
-"""Those about the broker as a whole: for callers of the default tenant."""
+"""Routes about the whole broker, for callers of the default tenant."""
 SOME = {"id": "0-1", "partitionId": "0-1", "leaseId": "1.x", "version": "1", "path": "js/app.js"}
 OPEN = ("public", "signature")
 
@@ -263,7 +263,7 @@ def test_every_route_has_a_rule_and_every_rule_a_route() -> None:
 
 
 class Known(NamedTuple):
-    """A caller: its header, and what it may do; None if it is nobody."""
+    """A caller with its header and scopes. None stands for an anonymous one."""
 
     header: dict[str, str]
     scopes: frozenset[str] | None
@@ -283,7 +283,7 @@ class World(NamedTuple):
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """One broker with a key of each kind."""
+    """A broker with a key of each kind."""
     backend = SqliteBackend(tmp_path / "queue.db")
     await backend.make()
     clock = ManualClock()
@@ -318,7 +318,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 def expected(rule: Rule, caller: Known, queue: str | None) -> int:
-    """401, 403, or 0 for whoever is let in."""
+    """Return 401, 403, or 0 for an admitted caller."""
     if rule.scopes[0] in OPEN:
         return 0
     if caller.scopes is None:
@@ -358,12 +358,12 @@ async def test_a_route_lets_in_whom_its_rule_allows_and_nobody_else(world: World
         target, has_queue = path, "{queue}" in path
         for part in [part for part in path.split("/") if part.startswith("{")]:
             target = target.replace(part, queue if part == "{queue}" else SOME.get(part[1:-1], "nothing"))
-        # A body that no endpoint takes: whoever is let in changes nothing.
+        # A body that no endpoint accepts, so that admitted callers change nothing.
         body = b"[]" if method in ("POST", "PATCH") else msgspec.UNSET
         answer = await world.wire.ask(method, target, body=body, headers=known.header)
         want = expected(rule, known, queue if has_queue else None)
         met = answer.status if answer.status in (401, 403) and not target.startswith("/hook/") else 0
-        # What an endpoint itself refuses to a narrow caller is another test's.
+        # Refusals by the endpoint itself are tested elsewhere.
         if met != want and not (known.narrow and rule.each and met == 403 and want == 0):
             wrong.append(f"{method} {target}: {answer.status}, not {want or 'let in'}: {answer.body[:200]!r}")
     assert wrong == []
@@ -421,7 +421,7 @@ LOOKALIKES = [
 
 @pytest.mark.parametrize("path", LOOKALIKES)
 async def test_no_other_spelling_of_a_path_leads_past_its_rule(world: World, path: str) -> None:
-    """A path is public if it is one of those, letter by letter, and not because it begins or ends like one."""
+    """A path is public only if it matches exactly. A matching beginning or end is not enough."""
     host = world.wire.base.removeprefix("http://")
     reader, writer = await asyncio.open_connection(*host.split(":"))
     writer.write(f"GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n".encode())

@@ -1,4 +1,4 @@
-"""The HTTP server beneath the routes: limits, deadlines, and clients that go away."""
+"""The HTTP server below the routes: limits, deadlines, and disconnecting clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAST = Limits(
 
 
 class Service:
-    """Answers with what it was sent; `/wait` waits until its client goes away."""
+    """An app that echoes requests. `/wait` waits until its client disconnects."""
 
     def __init__(self) -> None:
         self.cancelled = asyncio.Event()
@@ -60,7 +60,7 @@ async def serving(limits: Limits = FAST) -> AsyncIterator[tuple[Server, Service,
 
 
 async def talk(port: int, data: bytes) -> bytes:
-    """Send, then read until the server hangs up."""
+    """Send bytes, then read until the server closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(data)
     try:
@@ -196,7 +196,7 @@ async def test_a_header_that_trickles_is_cut_off() -> None:
                 await asyncio.sleep(0.05)
 
         trickling = asyncio.create_task(trickle())
-        # What it sends after it was hung up on may cost it the answer that said so.
+        # Bytes that it sends after the close may cost it the answer that explains it.
         with contextlib.suppress(ConnectionResetError):
             assert (await asyncio.wait_for(reader.read(), SECONDS_MAX)).startswith(b"HTTP/1.1 408 ")
         trickling.cancel()
@@ -221,7 +221,7 @@ async def test_a_body_that_trickles_is_cut_off_long_before_its_time_is_up() -> N
                 await asyncio.sleep(0.05)
 
         trickling = asyncio.create_task(trickle())
-        # What it sends after it was hung up on may cost it the answer that said so.
+        # Bytes that it sends after the close may cost it the answer that explains it.
         with contextlib.suppress(ConnectionResetError):
             assert (await asyncio.wait_for(reader.read(), SECONDS_MAX)).startswith(b"HTTP/1.1 408 ")
         trickling.cancel()
@@ -250,7 +250,7 @@ async def test_an_answer_that_could_not_be_sent_is_told_of() -> None:
         for connection in server.connections:
             assert isinstance(connection, Connection)
             assert connection._transport is not None
-            connection._transport.close()  # the client left, and its connection is not taken down yet
+            connection._transport.close()  # the client left, and its connection is not yet cleaned up
         return Response(200, unsent=lambda: told.append(True))
 
     server = Server(handler)
@@ -313,7 +313,7 @@ async def test_past_the_cap_of_bytes_a_request_is_refused_before_its_body_is_rea
         )
         await service.waiting.wait()
         assert server.budget.used == 800
-        # Its header alone is answered: nothing of the body was sent yet.
+        # The header alone is answered, because nothing of the body was sent yet.
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 300\r\n\r\n")
         refused = await asyncio.wait_for(reader.read(), SECONDS_MAX)
@@ -323,7 +323,7 @@ async def test_past_the_cap_of_bytes_a_request_is_refused_before_its_body_is_rea
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
-        # What has no body, or a small one, is still served.
+        # Requests with a small body or none are still served.
         assert (await talk(port, b"GET /x HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).startswith(
             b"HTTP/1.1 200"
         )

@@ -1,4 +1,4 @@
-"""Specs over the wire: planned, applied, listed, exported; and typed queues that hold to them."""
+"""Specs over HTTP: planned, applied, listed and exported, and typed queues that enforce them."""
 
 from __future__ import annotations
 

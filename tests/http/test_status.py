@@ -19,7 +19,7 @@ _SAMPLE = re.compile(r'(?:fairlane|process)_\w+(\{(\w+="(?:[^"\\\n]|\\.)*",?)+\}
 
 
 async def work(wire: Wire, queue: str) -> None:
-    """A push of 3, a pop of 3, an ack of 2 and a nack, a transaction, a renewal."""
+    """Push 3 messages, pop 3, ack 2, nack one, run a transaction and renew a lease."""
     await wire.configure(queue, retryLimit=5)
     await wire.push(queue, 1, 2, 3)
     messages = await wire.pop(queue)

@@ -1,4 +1,4 @@
-"""While a stranger does its worst, pushes of others are answered soon, the broker stays small, and nothing is left."""
+"""Attacks by one client: pushes of others are answered soon, memory stays small, and nothing is left."""
 
 from __future__ import annotations
 
@@ -50,8 +50,11 @@ def ask(broker: BrokerProcess, method: str, path: str, body: bytes | None = None
 
 
 class Bystander(threading.Thread):
-    """Pushes a small message again and again, and notes how long each took and how it was answered. `busy` are the
-    seconds of it that the broker worked: what the machine gives to others is not the stranger's doing."""
+    """A client that pushes small messages and records the time and answer of each.
+
+    `busy` is the CPU time of the broker in these seconds, because time given to other processes is not the attacker's
+    doing.
+    """
 
     def __init__(self, broker: BrokerProcess) -> None:
         super().__init__(name="bystander")
@@ -96,8 +99,8 @@ def memory_mib(broker: BrokerProcess, what: str) -> float:
 
 @contextlib.contextmanager
 def unharmed(broker: BrokerProcess, *, mib_max: float) -> Iterator[None]:
-    """Others push meanwhile, the broker grows by no more than this, and in the end no connection is left."""
-    Path(f"/proc/{broker.pid}/clear_refs").write_text("5")  # its peak is now what it is now
+    """Check that others can push meanwhile, that memory grows by at most this much, and that no connection is left."""
+    Path(f"/proc/{broker.pid}/clear_refs").write_text("5")  # reset the peak to the current value
     before = memory_mib(broker, "VmRSS")
     bystander = Bystander(broker)
     bystander.start()
@@ -111,7 +114,7 @@ def unharmed(broker: BrokerProcess, *, mib_max: float) -> Iterator[None]:
     grown = memory_mib(broker, "VmHWM") - before
     assert grown < mib_max, f"it grew by {grown:.0f} MiB"
     give_up_at = time.monotonic() + ANSWER_SECONDS
-    while connections(broker) > 1:  # this question's own
+    while connections(broker) > 1:  # the connection of this request itself
         assert time.monotonic() < give_up_at, "connections are left"
         time.sleep(0.02)
 
@@ -122,7 +125,7 @@ def connections(broker: BrokerProcess) -> int:
 
 
 class Stranger:
-    """A connection that sends what it likes."""
+    """A connection that sends arbitrary bytes."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.socket = socket.create_connection(host_and_port(broker), timeout=ANSWER_SECONDS)
@@ -131,16 +134,16 @@ class Stranger:
         self.socket.sendall(text.replace("\n", "\r\n").encode() + body)
 
     def try_to_say(self, text: str, body: bytes) -> None:
-        """It may be hung up on while it does."""
+        """Send bytes, and ignore that the server may close the connection meanwhile."""
         with contextlib.suppress(ConnectionError):
             self.say(text, body)
 
     def status(self) -> int:
-        """Of the first answer."""
+        """Return the status of the first answer."""
         return int(self.socket.recv(64).split()[1])
 
     def hang_up(self) -> None:
-        """At once, with whatever is unread."""
+        """Disconnect at once, without reading what is left."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
@@ -174,7 +177,7 @@ def test_a_stranger_that_polls_with_a_body_again_and_again(broker: BrokerProcess
 
 
 FILL = [2**power for power in range(24, 4, -1) for _ in range(4)]
-"""Lengths of bodies that take all of the budget, to the last bytes."""
+"""Body lengths that use the whole budget, to the last bytes."""
 
 
 def test_strangers_that_keep_the_end_of_their_bodies_to_themselves(broker: BrokerProcess) -> None:

@@ -1,4 +1,4 @@
-"""Answers without an end of their own, beneath the routes: who may have one, and how it ends."""
+"""Endless answers below the routes: which clients get one, and how it ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.until import SECONDS_MAX, until
 
 
 class Stream:
-    """Gives a part whenever `more` is set."""
+    """An app that sends a part whenever `more` is set."""
 
     def __init__(self, part: bytes = b"part\n") -> None:
         self.part = part
@@ -123,7 +123,7 @@ async def test_for_a_client_that_does_not_read_little_is_made_and_then_it_is_hun
         await until(lambda: stream.made)
         await until(lambda: not server.connections)
         await asyncio.wait_for(stream.ended.wait(), SECONDS_MAX)
-        assert stream.made < 1000  # as much as the system takes, and a part more
+        assert stream.made < 1000  # as much as the system buffers, and one part more
         assert server.budget.used == 0
         writer.transport.abort()
 

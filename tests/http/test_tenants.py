@@ -1,4 +1,4 @@
-"""Tenants over HTTP: every route of one with every id of another, quotas, and what is the operator's."""
+"""Tenants over HTTP: every route with every id of another tenant, quotas, and routes of the operator."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ PUSH = {"items": [{"queue": "q", "payload": 1}]}
 
 @pytest.fixture(params=["sqlite", "postgres18"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
-    """A database of its own: keys that are made here are asked for by every broker on it."""
+    """A separate database, because keys created here require keys at every broker on it."""
     if request.param == "sqlite":
         return SqliteBackend(tmp_path / "queue.db")
     return PostgresBackend(request.getfixturevalue("postgres18"), Configuration("tenants", postgres=18))
 
 
 class Tenant:
-    """A caller with the admin's key of a tenant of its own."""
+    """A caller with the administrator's key of its own tenant."""
 
     def __init__(self, wire: Wire, broker: Broker, key: str) -> None:
         self.wire = wire
@@ -86,7 +86,7 @@ class Tenant:
         return await self.wire.ask(method, path, headers=self.headers, **more)
 
     async def fill(self) -> None:
-        """One of everything that has a name or an id, each with the secret inside."""
+        """Create one of everything that has a name or an id, each containing the secret."""
         broker, queue = self.broker, "orders"
         await broker.push_many([PushItem(queue=queue, payload=encode({"of": SECRET, "n": n})) for n in range(3)])
         dead = await broker.pop(queue, group=GROUP)
@@ -129,7 +129,7 @@ class Tenant:
         }
 
     async def state(self) -> bytes:
-        """Of all that somebody else may not change."""
+        """Return the state that another tenant must not change."""
         broker = self.broker
         groups = [(one.group.name, one.lag, one.leased) for _, one in await broker.queues.statistics.groups()]
         found = [
@@ -166,7 +166,7 @@ async def operator(wire: Wire) -> Tenant:
 
 
 def values(route: Route, ids: dict[str, str]) -> list[dict[str, str]]:
-    """What the parameters of a path may be: each name is tried with every name there is."""
+    """Return the values for the parameters of a path: every existing name for each parameter."""
     names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
     of = [ids.get(name) for name in names]
     if None not in of:
@@ -176,7 +176,7 @@ def values(route: Route, ids: dict[str, str]) -> list[dict[str, str]]:
 
 
 def body(kind: Any, ids: dict[str, str]) -> Any:
-    """A body of this kind with the ids of another tenant wherever one has its place."""
+    """Return a body of this kind with the ids of another tenant wherever an id fits."""
     if kind in (None, msgspec.Raw) or not hasattr(kind, "__struct_fields__"):
         return {} if kind is not None else msgspec.UNSET
     ack = {name: ids[name] for name in ("transactionId", "partitionId", "leaseId")} | {"status": "completed"}
@@ -214,7 +214,7 @@ async def test_no_route_tells_one_tenant_of_another_or_changes_anything_of_it(wi
     before = await mine.state()
     asked = 0
     for route in ROUTES:
-        if route.content_type == EVENTS or route.needs == SIGNATURE:  # the one has no end, the others no caller
+        if route.content_type == EVENTS or route.needs == SIGNATURE:  # the first is endless, the others have no caller
             continue
         for params in values(route, mine.ids):
             path = route.path
@@ -307,7 +307,7 @@ async def test_a_tenant_is_made_given_a_key_and_deleted_over_http(wire: Wire) ->
     async def refused() -> bool:
         return (await mine.ask("GET", "/api/v1/tenant")).status == 401
 
-    await until(refused)  # its keys went with it
+    await until(refused)  # its keys were deleted with it
     (await all_.ask("GET", f"/api/v1/tenants/{name}")).refused(404)
 
 
@@ -347,7 +347,7 @@ async def test_what_is_stored_beside_messages_has_a_quota_of_bytes_too(wire: Wir
     text = "x" * 15_000
     places = {"partitionId": partition, "transactionId": pushed["transaction_id"]}
     kept = {"partitionId": partition, "value": text}
-    for key in ("a", "b"):  # also where there is no room for messages: their consumers need it
+    for key in ("a", "b"):  # also without space for messages, because their consumers need it
         (await mine.ask("POST", f"/api/v1/effects/{key}", body=kept)).ok()
     mine.broker._scope.quota.forget()
     for method, path, body in (
@@ -374,7 +374,7 @@ async def test_a_tenant_may_send_so_many_requests_a_second(wire: Wire) -> None:
 
 
 async def test_a_tenant_may_have_so_many_connections(wire: Wire) -> None:
-    """Each session is a client with a connection of its own."""
+    """Each session is a client with its own connection."""
     mine, other = await tenant(wire, Quotas(connections=2)), await tenant(wire)
     counted = wire.app.connections
 
@@ -400,7 +400,7 @@ async def test_a_tenant_may_have_so_many_connections(wire: Wire) -> None:
         (await ask(fourth, other)).ok(201)
         (await ask(first, mine)).ok(201)
         assert (counted[mine.broker.tenant], counted[other.broker.tenant]) == (2, 2)
-        # A connection is that of its last caller, as behind a proxy.
+        # A connection counts for its last caller, as behind a proxy.
         (await ask(first, other)).ok(201)
         assert (counted[mine.broker.tenant], counted[other.broker.tenant]) == (1, 3)
         (await ask(fourth, mine)).ok(201)
@@ -411,7 +411,7 @@ async def test_a_tenant_may_have_so_many_connections(wire: Wire) -> None:
 
 
 async def test_expressions_of_a_tenant_do_so_much_work_a_second(wire: Wire) -> None:
-    """What is over the quota is waited for: here a minute and more."""
+    """Work over the quota waits, here for more than a minute."""
     mine, other = await tenant(wire, Quotas(expression_work_per_second=100)), await tenant(wire)
     for who in (mine, other):
         await who.broker.specs.apply(encode(KEYED), consent=True)
@@ -432,7 +432,7 @@ async def test_expressions_of_a_tenant_do_so_much_work_a_second(wire: Wire) -> N
     hook = ("/hook", mine.broker.tenant)
     later = await wire.post(*hook, "Keyed", body={"id": 1})
     assert "expressions" in later.refused(503, "over_quota")["error"], "senders of webhooks give up on 4xx"
-    # What no expression is evaluated for goes on, and so do others.
+    # Requests without expressions continue, and so do other tenants.
     (await wire.post(*hook, "Plain", body={"id": 1})).ok(202)
     (await push(mine, partition="chosen")).ok(201)
     (await push(mine, queue="plain")).ok(201)

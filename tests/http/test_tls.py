@@ -1,4 +1,4 @@
-"""TLS of the server: who is let in, how long agreeing may take, and certificates that change meanwhile."""
+"""TLS of the server: client certificates, the handshake timeout, and certificates that change."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def serving(tls: Tls, limits: Limits | None = None) -> AsyncIterator[tuple
 
 
 async def talk(port: int, context: ssl.SSLContext | None, sent: bytes = GET) -> bytes:
-    """Send, then read until the server hangs up."""
+    """Send bytes, then read until the server closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     try:
         writer.write(sent)
@@ -94,7 +94,10 @@ async def test_a_refusal_reaches_a_client_that_is_still_sending(certificates: Ce
 
 
 async def heard(port: int, context: ssl.SSLContext | None) -> bytes:
-    """The same, of a server that may hang up: in TLS 1.3 a client hears of that with what it reads first."""
+    """Send and read like `talk`, from a server that may refuse.
+
+    In TLS 1.3 the client learns that from its first read.
+    """
     with contextlib.suppress(ssl.SSLError, ConnectionError):
         return await talk(port, context)
     return b""

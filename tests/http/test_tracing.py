@@ -1,4 +1,4 @@
-"""Trace context in messages, and spans: from a webhook through queues to a handler it is one trace."""
+"""Trace context in messages, and spans: one trace from a webhook through queues to a handler."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def meters() -> InMemoryMetricReader:
 
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch, meters: InMemoryMetricReader) -> Iterator[InMemorySpanExporter]:
-    """Spans are made by whatever is made in this test. Asked for before `wire`."""
+    """Record the spans of everything that this test creates. Must come before `wire`."""
     exporter, provider, measures = InMemorySpanExporter(), TracerProvider(), MeterProvider([meters])
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     made = spans_module.Spans(provider, measures)
@@ -65,7 +65,7 @@ def spans(monkeypatch: pytest.MonkeyPatch, meters: InMemoryMetricReader) -> Iter
 
 @pytest.fixture
 async def serviced(spans: InMemorySpanExporter, wire: Wire) -> AsyncIterator[Wire]:
-    """With the service that carries out commands."""
+    """A broker with the service that runs commands."""
     executors = Executors(wire.app.broker, OutboundClient, named_variables)
     service = CommandService(wire.app.broker, executors)
     service.start()
@@ -86,7 +86,7 @@ async def working(wire: Wire, app: App) -> AsyncIterator[None]:
 
 
 def tree(exporter: InMemorySpanExporter) -> dict[str, str | None]:
-    """The name of each span, with its parent's."""
+    """Return the name of each span with the name of its parent."""
     found = exporter.get_finished_spans()
     names = {one.context.span_id: one.name for one in found}
     return {one.name: one.parent and names.get(one.parent.span_id) for one in found}
@@ -106,7 +106,7 @@ async def test_from_a_webhook_through_two_queues_to_a_handler_is_one_trace(
 
     @app.handler("Mails")
     def mail(data: dict[str, Any]) -> None:
-        """In a thread."""
+        """Handle the message in a thread, because this is a plain function."""
 
     body = b'{"id": 7}'
     async with working(serviced, app):
@@ -217,7 +217,7 @@ async def test_durations_of_operations_are_measured_as_their_spans(
 
 
 Series = frozenset[tuple[str, Any]]
-"""Its attributes."""
+"""The attributes of one series."""
 
 
 def operation(name: str, type: str, **more: str) -> Series:
@@ -226,7 +226,7 @@ def operation(name: str, type: str, **more: str) -> Series:
 
 
 def measured(meters: InMemoryMetricReader) -> dict[str, set[Series]]:
-    """The series of each histogram, checked to be of seconds, in the buckets of the conventions."""
+    """Return the series of each histogram, after checking that they are seconds in the conventional buckets."""
     data = meters.get_metrics_data()
     assert data is not None
     found: dict[str, set[Series]] = {}
@@ -269,7 +269,7 @@ async def test_records_of_a_poller_carry_its_trace(spans: InMemorySpanExporter, 
 
 @pytest.mark.parametrize("parent", [PARENT, PARENT.upper(), "00-" + "0" * 32 + PARENT[35:], "x" * 300])
 async def test_a_push_hands_on_the_trace_context_of_its_request(wire: Wire, parent: str) -> None:
-    """Whether spans are made or not."""
+    """The context is passed on with and without spans."""
     queue = wire.name()
     items = [{"queue": queue, "payload": 1}, {"queue": queue, "payload": 2, "headers": {"traceparent": "own"}}]
     sent = {"traceparent": parent, "tracestate": "a=1"}
@@ -371,7 +371,7 @@ assert not [name for name in sys.modules if name.startswith("opentelemetry")]
 
 
 async def test_without_spans_the_methods_themselves_are_called(tmp_path: Path) -> None:
-    """Nothing is around them that a request would have to pass."""
+    """Without spans no wrapper is around the methods of a request."""
     from fairlane.http.app import HttpApp
 
     async with Broker.open(tmp_path / "q.db") as broker:

@@ -10,7 +10,7 @@ from tests.http.wire import Wire
 
 
 async def test_a_transaction_that_is_sent_again_without_ids_is_refused_and_told_why(wire: Wire) -> None:
-    """As by a client that got no answer."""
+    """A client that got no answer repeats its transaction like this."""
     source, target = wire.name("source"), wire.name("target")
     await wire.push(source, "order 1")
     [order] = await wire.pop(source, batch=1)
@@ -41,7 +41,7 @@ async def test_a_transaction_names_its_isolation_level(wire: Wire) -> None:
 
 
 async def _operations(wire: Wire, queue: str, *statuses: str, batch: int = 1) -> list[Any]:
-    """An ack for each status, of the messages that a pop gives in turn."""
+    """Return an ack for each status, of messages that one pop returns."""
     messages = await wire.pop(queue, batch=batch)
     keys = ("transactionId", "partitionId", "leaseId")
     return [
@@ -78,7 +78,7 @@ async def test_a_message_of_two_verdicts_refuses_its_transaction(wire: Wire) -> 
 
 
 async def test_what_lies_behind_a_failed_message_cannot_be_finished_with_it(wire: Wire) -> None:
-    """It is delivered again, so that what the transaction pushes for it would be pushed twice."""
+    """The message is delivered again, so the pushes of the transaction would be made twice."""
     queue = wire.name()
     await wire.push(queue, 1, 2)
     operations = await _operations(wire, queue, "failed", "completed", batch=2)

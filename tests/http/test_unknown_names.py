@@ -1,4 +1,4 @@
-"""Nothing of a request is ignored: what nobody here knows is refused, with what was probably meant."""
+"""No part of a request is ignored: an unknown name is refused, with a suggestion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""POST /hook/{name}: what is signed becomes one message, what is not leaves no trace but a count."""
+"""POST /hook/{name}: a signed request becomes one message, and a refused one only a count."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def headers_of(
 
 
 class Inbox:
-    """A queue and webhooks that fill it, applied."""
+    """A queue with the webhooks that fill it, applied as a spec."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
@@ -52,7 +52,7 @@ class Inbox:
         self.queue = f"Q{self.tag}"
 
     async def apply(self, text: str) -> Inbox:
-        """`%` in names stands for what makes them this test's own."""
+        """Apply a spec in which `%` makes names unique to this test."""
         spec = document(f"App{self.tag}", text.replace("%", self.tag))
         (await self.wire.post("/api/v1/spec/apply", body={"spec": spec, "consent": True})).ok()
         return self
@@ -337,7 +337,7 @@ async def test_what_is_no_form_though_it_says_so_is_refused(wire: Wire, body: by
 
 
 async def speak(wire: Wire, text: str, body: bytes = b"") -> bytes:
-    """Send this, and read until the broker hangs up."""
+    """Send this, and read until the broker closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", int(wire.base.rpartition(":")[2]))
     writer.write(text.replace("\n", "\r\n").encode() + body)
     try:

@@ -1,4 +1,4 @@
-"""Many webhooks at once from many connections, some of them sent again, and consumers that take what comes."""
+"""Many webhooks over many connections, some of them redelivered, and consumers that read the messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ app Flood% {
 
 @dataclass
 class Flood:
-    """What was sent and answered, and what came out: numbers of each incident in the order they came."""
+    """The webhooks sent, their answers, and the numbers of each incident in the order of delivery."""
 
     count: int
     connections: int
@@ -47,7 +47,7 @@ class Flood:
     seconds: float = 0.0
 
     def check(self) -> None:
-        """Each once, and in order by incident."""
+        """Check that each message is delivered once, and in order by incident."""
         assert set(self.answers) <= {200, 202}, self.answers
         sent = self.answers.total()
         assert self.count < sent < self.count * 1.5
@@ -59,12 +59,12 @@ class Flood:
         assert sum(map(len, self.came.values())) == self.count
 
     def visible_p99_ms(self) -> float:
-        """From receipt to a consumer's hands."""
+        """Return the time from receipt to delivery."""
         return sorted(self.visible_ms)[int(len(self.visible_ms) * 0.99)]
 
 
 async def run_flood(url: str, tag: str, *, count: int, connections: int = 64) -> Flood:
-    """One incident for each connection, whose webhooks go one after another as a sender that keeps order sends them."""
+    """Send one incident per connection. Its webhooks follow one another, as a sender that keeps order sends them."""
     flood = Flood(count, connections)
     document = msgspec.json.encode(compiled(SPEC.replace("%", tag)).spec)
     async with Client(url) as client, aiohttp.ClientSession(
@@ -98,7 +98,7 @@ async def _send(session: aiohttp.ClientSession, target: str, incident: str, coun
 async def _refused(
     session: aiohttp.ClientSession, target: str, body: bytes, headers: dict[str, str], flood: Flood
 ) -> bool:
-    """Whether the sender must send it once more, as senders do."""
+    """Return True if the sender must redeliver the webhook."""
     async with session.post(target, data=body, headers=headers) as response:
         await response.read()
         refused = response.status in (429, 503)

@@ -1,4 +1,4 @@
-"""A broker behind its real server on a loopback port, and short words for asking it."""
+"""A broker behind its real server on a loopback port, and short helpers for requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fairlane.store.journal.journal import Journal
 
 _numbers = itertools.count(1)
 AWKWARD = "a/b %2F %zz ?x=1&y #\"'\\ \U0001f680 é"
-"""A part of a name that every path, query and body must bring through."""
+"""A part of names with characters that every path, query and body must preserve."""
 
 
 @dataclass
@@ -40,12 +40,12 @@ class Answer:
         return msgspec.json.decode(self.body)
 
     def ok(self, status: int = 200) -> Any:
-        """The body of an answer that must have this status."""
+        """Return the body of an answer, which must have this status."""
         assert self.status == status, (self.status, self.body[:500])
         return self.json if self.body else None
 
     def refused(self, status: int, code: str | None = None) -> dict[str, Any]:
-        """The body of an answer that must be an error of this kind."""
+        """Return the body of an answer, which must be an error of this kind."""
         assert self.status == status, (self.status, self.body[:500])
         found: dict[str, Any] = self.json
         assert isinstance(found["error"], str)
@@ -69,7 +69,7 @@ class Wire:
         return self._app
 
     def name(self, base: str = "orders") -> str:
-        """An awkward name that no other test uses."""
+        """Return an awkward name that no other test uses."""
         return f"{base} {AWKWARD} {next(_numbers)}-{uuid4().hex[:8]}"
 
     async def ask(
@@ -81,7 +81,7 @@ class Wire:
         body: Any = msgspec.UNSET,
         headers: dict[str, str] | None = None,
     ) -> Answer:
-        """`parts` are names, which are encoded; `path` goes as it is."""
+        """Send a request. `parts` are names, which are encoded; `path` is sent as it is."""
         target = self.base + path + "".join(f"/{quote(part, safe='')}" for part in parts)
         if query:
             target += f"?{urlencode(query)}"
@@ -147,9 +147,9 @@ async def serving(
     try:
         async with aiohttp.ClientSession() as session:
             yield Wire(app, session, f"http://127.0.0.1:{port}")
-        # The session hangs up when the loop comes round to it.
+        # The session closes its connection in the next turn of the loop.
         await asyncio.sleep(0)
     finally:
         await broker.stop()
-        await server.close(grace_seconds=30)  # a busy machine may take that long to end what it asked the store
+        await server.close(grace_seconds=30)  # a busy machine may take this long to finish its store calls
         await broker.close()

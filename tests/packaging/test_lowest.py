@@ -17,7 +17,7 @@ TESTS = ("tests/client", "tests/cli/test_messages.py", "tests/cli/test_mistakes.
 def test_the_client_and_the_command_line_work_with_the_lowest_versions_of_their_libraries() -> None:
     if not (ENVIRONMENT / ".ready").exists():
         pytest.fail("the lowest versions are not installed: run `make .venv-lowest/.ready`", pytrace=False)
-    # What the outer run tells its own worker processes is not about this one.
+    # Settings of the outer run for its worker processes are not meant for this one.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [ENVIRONMENT / "bin/python", "-m", "pytest", "--quiet", "-p", "no:cacheprovider", *TESTS],

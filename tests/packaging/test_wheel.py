@@ -34,7 +34,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment(folder: Path, packages: Path, requirements: Path) -> Path:
-    """The bin directory of a new environment that has the wheel and the locked requirements, and nothing else."""
+    """The bin directory of a new environment with only the wheel and the locked requirements."""
     run(sys.executable, "-m", "venv", folder)
     install = (folder / "bin/python", "-m", "pip", "--disable-pip-version-check", "--quiet", "install")
     run(*install, "--require-hashes", "--requirement", requirements)
@@ -43,7 +43,7 @@ def environment(folder: Path, packages: Path, requirements: Path) -> Path:
 
 
 class InstalledRun(Run):
-    """A run of a page by the programs of another environment, each as a process of its own."""
+    """A run of a page with the programs of another environment, each as a separate process."""
 
     def __init__(self, folder: Path, programs: Path) -> None:
         self._programs = programs

@@ -1,4 +1,4 @@
-"""Somebody's HTTP API with records that come, change and go, and with the manners of the wild."""
+"""An HTTP API with records that are added, changed and deleted, and that fails as real APIs do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Api(SmallServer):
         self.asked: list[Asked] = []
         self.retry_after = "0.01"
         self.meet: Callable[[Asked, str], Awaitable[None]] | None = None
-        """Called when a request came (`asked`), and when half of its answer was sent (`half`)."""
+        """Callback for the moments when a request came (`asked`) and when half of its answer was sent (`half`)."""
         self._last: Answer | None = None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

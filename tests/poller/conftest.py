@@ -1,4 +1,4 @@
-"""A broker in the test's own process, and pollers of an API of its own."""
+"""A broker in the process of the test, and pollers of a test API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Polling:
         return await self.poller(path, **more).once(sweep=sweep)
 
     async def events(self) -> Counter[tuple[str, str]]:
-        """How often each event of each record is in the queue."""
+        """Count each event of each record in the queue."""
         return Counter((data["event"], data["key"]) for data in await self.test.pushed("events"))
 
 

@@ -1,5 +1,4 @@
-"""Stands between a poller and its broker, and sees each request before it gets there and each answer before it comes
-back."""
+"""A proxy between a poller and its broker that intercepts each request and each answer."""
 
 from __future__ import annotations
 
@@ -12,7 +11,10 @@ from tests.small_server import SmallServer
 
 
 class Proxy(SmallServer):
-    """`meet(verb, "before" or "after")` is called with the last part of the path, `sweep commit` for a sweep's."""
+    """The proxy.
+
+    It calls `meet(verb, "before" or "after")` with the last path segment, or `sweep commit` for a sweep.
+    """
 
     def __init__(self, broker: str, meet: Callable[[str, str], Awaitable[None]]) -> None:
         self._broker = urlsplit(broker)
@@ -38,7 +40,7 @@ class Proxy(SmallServer):
 
 
 async def _message(reader: asyncio.StreamReader) -> bytes:
-    """One request or answer, whole."""
+    """Read one complete request or answer."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = next(
         (int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0

@@ -1,4 +1,4 @@
-"""Each record of somebody's API that is new, changed or gone becomes a message, once."""
+"""Each new, changed or deleted record of an API becomes one message."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def test_a_cursor_that_the_api_refuses_begins_anew_and_doubles_nothing(pol
     api._token = lambda query: answer({**query, "cursor": "gone"} if "cursor" in query else query)  # type: ignore[method-assign]
     api.records[41] = {"id": 41, "text": "new"}
     api.records[2] = {"id": 2, "text": "second"}
-    with contextlib.suppress(Unavailable):  # of this API nothing but the first page can be had
+    with contextlib.suppress(Unavailable):  # only the first page of this API is available
         await polling.once(path, **way)
     assert await polling.events() == created(*range(1, 36)) + Counter({("changed", "2"): 1})
 

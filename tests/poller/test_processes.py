@@ -1,4 +1,4 @@
-"""Pollers in processes of their own, killed at every step."""
+"""Poller processes, killed at every step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.broker_process import broker_process
 from tests.poller.api import Api, Asked
 from tests.poller.proxy import Proxy
 
-# Starting processes holds up the loop for a moment.
+# Starting processes blocks the loop for a moment.
 pytestmark = pytest.mark.may_block_loop
 
 STEPS = [
@@ -41,18 +41,18 @@ from messages where queue = 'events' order by partition, position
 
 
 class Pollers:
-    """One that reads and one that stands by; whoever comes to the next of `steps` is killed there."""
+    """A poller that reads and one on standby. The one that reaches the next of `steps` is killed there."""
 
     def __init__(self, api: Api, server: str) -> None:
         self.steps: list[str] = []
         self.killed: list[str] = []
         self.tail = 0
-        """Pages behind an id before this one are a sweep's."""
+        """Pages behind an id before this one belong to a sweep."""
         self._api = api
         self._server = server
         self._processes: list[Any] = []
         self._stack = contextlib.AsyncExitStack()
-        # Children of a process that has the poller loaded start at once.
+        # Children of a process that has imported the poller start at once.
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([poller.__module__])
         api.meet = self._asked
@@ -104,12 +104,12 @@ class Pollers:
 
 
 def poller(source: Source, server: str) -> None:
-    """The work of a process."""
+    """Run a poller, in a child process."""
     asyncio.run(poll(source, server))
 
 
 async def until_known(client: Client, pollers: Pollers, api: Api, *, sweep: int = 0) -> None:
-    """Return when nobody is left to kill, all records are known, and this sweep ended."""
+    """Wait until no step is left, all records are known, and the current sweep has ended."""
     async with asyncio.timeout(60):
         while True:
             await asyncio.sleep(0.05)

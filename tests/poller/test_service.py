@@ -1,4 +1,4 @@
-"""Pollers of the specs in force, run by broker processes."""
+"""Pollers of applied specs, run by broker processes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.poller.api import Api
 from tests.postgres import PostgresServer
 from tests.spec.samples import compiled
 
-# Starting processes holds up the loop for a moment.
+# Starting processes blocks the loop for a moment.
 pytestmark = [pytest.mark.may_block_loop, pytest.mark.timeout(120)]
 ALLOW = ("--outbound-allow", "127.0.0.1")
 
 
 async def apply(client: Client, api: Api, said: str = "", *, queue: str = "Events") -> None:
-    """`None` for a queue is a spec without the poller."""
+    """Apply a spec. `None` for a queue removes its poller."""
     poller = f'poller Shop {{ url: "{api.url}/id"  queue: {queue}  every_seconds: 1  lease_seconds: 2  {said} }}'
     text = f"app Shop {{ queue Events {{}}  queue Others {{}}  {poller if queue else ''} }}"
     await client.specs.apply(msgspec.json.encode(compiled(text).spec), consent=True)
@@ -35,7 +35,7 @@ async def report(broker: BrokerProcess, what: str) -> None:
 
 
 async def events(client: Client, queue: str, count: int) -> Counter[str]:
-    """The keys of the next so many events."""
+    """Return the keys of the next events."""
     found: Counter[str] = Counter()
     async with asyncio.timeout(60):
         while found.total() < count:
@@ -96,7 +96,7 @@ async def test_pollers_of_a_spec_in_force_are_run_once_whatever_the_number_of_br
         async with Api(30) as api, Client(first.url) as client:
             await apply(client, api)
             assert set((await events(client, "Events", 30)).values()) == {1}
-            with broker_process(url, *ALLOW) as second:  # only now, or it might be the one that reads
+            with broker_process(url, *ALLOW) as second:  # only now, or it might become the reader
                 await report(second, "is being read by another poller")
                 first.stop()
                 api.records[31] = {"id": 31}

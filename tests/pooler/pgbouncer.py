@@ -25,14 +25,14 @@ def pgbouncer() -> str | None:
 
 @contextlib.contextmanager
 def pooled(server: PostgresServer) -> Iterator[Path]:
-    """The directory of the pooler's socket."""
+    """Run the pooler. Yields the directory of its socket."""
     program = pgbouncer()
     assert program is not None
     with tempfile.TemporaryDirectory(prefix="fairlane-pooler-") as name:
         directory = Path(name)
         directory.chmod(0o755)
         (directory / "pgbouncer.ini").write_text(
-            # Whoever asks is postgres: nobody has a password here.
+            # Every client is the user postgres, without a password.
             f"[databases]\n* = host={server.directory} user=postgres\n"
             f"[pgbouncer]\npool_mode = transaction\ndefault_pool_size = {POOL_SIZE}\nmax_client_conn = 100\n"
             f"auth_type = any\nlisten_addr =\nlisten_port = {PORT}\nunix_socket_dir = {directory}\n"

@@ -33,7 +33,7 @@ def pooler(postgres18: PostgresServer) -> Iterator[Path]:
 async def brokers(
     pooler: Path, postgres18: PostgresServer, fresh_database: FreshDatabase
 ) -> AsyncIterator[list[Broker]]:
-    """Two on one database; only migrations and notifications go past the pooler."""
+    """Two brokers on one database. Only migrations and notifications bypass the pooler."""
     direct = await fresh_database(postgres18)
     database = direct.partition("@/")[2].partition("?")[0]
     url = f"postgresql://postgres@/{database}?host={pooler}&port={PORT}"

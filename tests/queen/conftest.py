@@ -19,7 +19,10 @@ STORES = ("sqlite", "postgres")
 
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A file that gives brokers a key: a queue with `encryptionEnabled`, as clients ask for, takes nothing without."""
+    """A settings file with an encryption key.
+
+    A queue with `encryptionEnabled`, which clients set, refuses pushes without one.
+    """
     path = tmp_path_factory.mktemp("settings") / "fairlane.toml"
     path.write_text(f'encryption_key = "{secrets.token_hex(32)}"\n', encoding="utf-8")
     return str(path)
@@ -56,5 +59,8 @@ def peers() -> Iterator[dict[str, Peer]]:
 
 @pytest.fixture
 def queue(request: pytest.FixtureRequest) -> str:
-    """A queue of this test's own: all share the brokers. Only signs that the clients put into a path unharmed."""
+    """Return a queue name for this test, because all tests share the brokers.
+
+    Has only characters that the clients encode correctly.
+    """
     return re.sub(r"[^a-z0-9]+", "-", str(request.node.name)).strip("-")

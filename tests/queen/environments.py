@@ -11,7 +11,7 @@ VERSIONS = OLDEST, NEWEST = "0.15.0", "2.6.0"
 
 
 def python(version: str) -> Path:
-    """The interpreter that has this version of the client, and nothing of ours."""
+    """Return the interpreter that has this version of the client, without Fairlane."""
     return _made(version, ".ready", "bin/python")
 
 

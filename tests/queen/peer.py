@@ -1,4 +1,4 @@
-"""A published client in a process of its own, with an interpreter that has nothing of ours."""
+"""A published client in a process of its own, with an interpreter that does not have Fairlane."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Peer:
     process: subprocess.Popen[str]
 
     def play(self, module: str, *, url: str, queue: str) -> int:
-        """Have the client play a module's scenarios, and count them; the test fails as they do."""
+        """Let the client run the scenarios of a module, and count them. The test fails if one of them does."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps({"module": module, "url": url, "queue": queue}) + "\n")
@@ -50,4 +50,4 @@ def running_peer(version: str) -> Iterator[Peer]:
         try:
             yield Peer(version, process)
         finally:
-            process.kill()  # between two scenarios it has nothing to finish
+            process.kill()  # nothing is unfinished between two scenarios

@@ -1,4 +1,4 @@
-"""What the newest client's own tests need to run against a broker of ours. Runs in that client's environment."""
+"""A pytest plugin to run the newest client's own tests against a broker of ours, in that client's environment."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _MISSING = {
     "test_reads.py": "fetch and partitions/changed",
 }
 
-# Files whose tests name the same queues; those of any other file share nothing.
+# Files whose tests use the same queues. Other files share nothing.
 _TOGETHER = {"test_push.py": "plain queue", "test_queue.py": "plain queue"}
 
 
 @pytest_asyncio.fixture
 async def client():
-    # A full queue answers 429, which is tried again ten times, five seconds apart, unless told otherwise.
+    # A full queue answers 429, which the client retries ten times, five seconds apart, unless configured otherwise.
     async with Queen(os.environ["QUEEN_SERVER_URL"], retry_429={"max_attempts": 1}) as client:
         yield client
 
@@ -33,6 +33,6 @@ def pytest_ignore_collect(collection_path):
 
 
 def pytest_collection_modifyitems(items):
-    """Spread the tests over processes: most of their time is waiting, for brokers that take longer to show a push."""
+    """Spread the tests over processes, because most of their time is waiting."""
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_TOGETHER.get(item.path.name, item.nodeid)))

@@ -9,7 +9,7 @@ from tests.queen.environments import NEWEST, OLDEST, VERSIONS
 from tests.queen.peer import SCENARIOS, Peer
 
 ONLY = {"oldest": OLDEST, "newest": NEWEST}
-"""Modules about what one version alone can ask for."""
+"""Modules about requests that only one version can make."""
 
 
 def modules() -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Nothing of Fairlane needs the package for Queen's clients: without it, the other tests pass."""
+"""Fairlane does not need the package for Queen's clients: without it, the other tests pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests that the newest queen-mq client ships pass against this broker, but for endpoints that it does not have."""
+"""The tests that the newest queen-mq client ships pass, except for endpoints that this broker does not have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.queen.environments import NEWEST, own_tests, python
 
 PASSED = 73
 SKIPPED = 2
-"""Two are about identities from tokens, for which there is another test."""
+"""Two tests are about identities from tokens, which another test covers."""
 
 
 @pytest.mark.timeout(480)
@@ -24,7 +24,7 @@ def test_the_newest_client_passes_its_own_tests(broker: BrokerProcess) -> None:
 
 
 def test_the_newest_client_passes_its_tests_of_identities(tmp_path: Path) -> None:
-    """With a secret those run that were skipped, and the one for brokers without is."""
+    """With a secret, the skipped tests run and the one for brokers without a secret is skipped."""
     secret = secrets.token_hex(32)
     settings = tmp_path / "fairlane.toml"
     settings.write_text(f'jwt_secret = "{secret}"\n', encoding="utf-8")

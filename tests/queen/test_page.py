@@ -1,4 +1,4 @@
-"""The program on the page for those who come from Queen MQ runs as it is printed, with the published clients."""
+"""The program on the page about moving from Queen MQ runs as printed, with the published clients."""
 
 from __future__ import annotations
 

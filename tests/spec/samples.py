@@ -1,4 +1,4 @@
-"""Specs that the tests share."""
+"""Sample specs for several tests."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ def compiled(text: str, **files: str) -> Compiled:
     return compile_spec(SourceText("main.fairlane", text), read)
 
 
-compiled("app Warm {}")  # builds the parser, which would block the loop of the first test that needs it
+compiled("app Warm {}")  # builds the parser, which would block the loop of the first test that uses it
 
 
 def shape(node: object) -> object:
-    """A tree without its places."""
+    """Return a tree without its positions."""
     if isinstance(node, tree.SyntaxNode):
         skipped = ("start", "end", "depth")
         return [type(node), *(shape(getattr(node, f)) for f in node.__struct_fields__ if f not in skipped)]

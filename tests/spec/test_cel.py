@@ -1,4 +1,4 @@
-"""Expressions beside CEL itself: each operator and function that both have, on the same values."""
+"""Expressions compared with CEL: the operators and functions of both, on the same values."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def agree(text: str, message: dict[str, Any]) -> None:
 
 
 def written(value: Any) -> str:
-    """Tells 1 from 1.0 and from true; the order of a map's keys means nothing."""
+    """Return a form that distinguishes 1 from 1.0 and true, but not the order of a map's keys."""
     return json.dumps(value, sort_keys=True)
 
 
 DIFFERENCES: list[tuple[str, Any, Any]] = [
-    # Refused, because it is more often a mistake than meant.
+    # Refused, because it is usually a mistake.
     ("true < false", FAILED, False),
     ("[1][0.0]", FAILED, 1),
     ("{n: 1}", FAILED, {7: 1}),
@@ -56,10 +56,10 @@ DIFFERENCES: list[tuple[str, Any, Any]] = [
     # JSON has no infinity.
     ("double(big) * 1e308", FAILED, math.inf),
     ("1.0 / 0.0", FAILED, math.inf),
-    # Payloads have 1 and 1.0 side by side, and who wrote them meant the same.
+    # Payloads contain both 1 and 1.0 for the same number.
     ("n / f", 2.8, FAILED),
     ("n + f", 9.5, FAILED),
-    # A key that no map can have is not in it.
+    # A key of a type that maps cannot have is not in the map.
     ("null in payload", False, FAILED),
     # Nothing overflows: the remainder is 0.
     ("(-9223372036854775807 - 1) % -1", 0, FAILED),
@@ -67,9 +67,9 @@ DIFFERENCES: list[tuple[str, Any, Any]] = [
     ("string(2.0)", "2.0", "2"),
     ("string(1e15)", "1000000000000000.0", "1e+15"),
     ("string(4163058.456007784)", "4163058.456007784", "4.163058456007784e+06"),
-    # The separators of ASCII are white space to Python.
+    # Python counts ASCII separators as white space.
     ('"\\u001fa".trim()', "a", "\x1fa"),
-    # Compared as what they are, not as the nearest double.
+    # Compared exactly, not as the nearest double.
     ("9007199254740993 == 9007199254740992.0", False, True),
 ]
 
@@ -85,7 +85,7 @@ def test_every_example_is_what_cel_makes_of_it(text: str) -> None:
         agree(text, MESSAGE)
 
 
-# Without NUL, at which that implementation ends a text.
+# Without NUL, which ends a text in that implementation.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=4)
 NUMERIC = st.text("0123456789-.eE", max_size=6)
 INTS = st.one_of(st.integers(-9, 9), st.sampled_from([2**63 - 1, -(2**63), 2**62]), st.integers(-(2**63), 2**63 - 1))

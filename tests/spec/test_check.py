@@ -1,4 +1,4 @@
-"""What can be known to be wrong is found before anything is applied, and told at its place."""
+"""Mistakes that can be found without data are found before a spec is applied, with their places."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def mapping(expression: str) -> str:
 
 # (declarations inside of an app, from line 2 on; line, column, message, hint)
 WRONG = [
-    # queues that are not there, and circles
+    # missing queues, and loops
     (
         "queue Q { delivery { dead_letter_queue: DQL } }\nqueue DLQ {}",
         2,
@@ -66,7 +66,7 @@ WRONG = [
     ),
     ("webhook W { queue: Nowhere }", 2, 13, "there is no queue `Nowhere`", None),
     ("command C { run: queue Nowhere }", 2, 13, "there is no queue `Nowhere`", None),
-    # settings out of bounds, and settings without an effect
+    # settings out of range, and settings without an effect
     ("queue Q { delivery { lease_seconds: 0 } }", 2, 22, "lease_seconds is 0; it must be between", None),
     ("queue Q { ordering: unordered delivery { ttl_seconds: 5 } }", 2, 42, "ttl_seconds is for ordered queues", None),
     ("queue Q { delivery { max_backoff_ms: 10 } }", 2, 22, "this is less than the first backoff", None),
@@ -365,7 +365,7 @@ def test_a_document_from_elsewhere_is_held_to_what_a_file_cannot_even_say(change
 
 
 def test_a_large_spec_is_checked_in_a_moment() -> None:
-    """Two hundred queues with what belongs to them."""
+    """Check two hundred queues with everything that belongs to them."""
     part = INCIDENTS[INCIDENTS.index("{") + 1 : INCIDENTS.rindex("}")]
     names = ("WebhookIngress", "WebhookDLQ", "CreateIncident", "PagerDutyAlert")
     parts = []
@@ -381,7 +381,7 @@ def test_a_large_spec_is_checked_in_a_moment() -> None:
 
 
 def test_what_is_wrong_in_every_phase_is_told_at_once() -> None:
-    """A setting that is none is found while the text is read, a cron that is none when all of it is looked at."""
+    """An unknown setting is found by the parser, an invalid cron expression by the checks."""
     found = problems(
         compiled(
             "app A {\n"

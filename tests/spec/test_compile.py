@@ -1,4 +1,4 @@
-"""What a spec means, and that whatever is wrong with it is said at its place."""
+"""The meaning of a spec, and the places of its mistakes."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def patterns(node: object) -> list[str]:
 
 
 def named(word: str, following: str) -> set[str]:
-    """The scopes of the patterns that match a word before what follows it."""
+    """Return the scopes of the patterns that match a word with the text after it."""
     rules = [GRAMMAR["repository"][name] for name in ("types", "section")]
     rules += [GRAMMAR["repository"]["setting"]["patterns"][0], *GRAMMAR["repository"]["value"]["patterns"]]
     return {rule["name"] for rule in rules if re.match(rule["match"], word + following)}

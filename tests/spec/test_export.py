@@ -1,4 +1,4 @@
-"""A document can be written as text again, and that text means the same."""
+"""A document written as text compiles to the same document."""
 
 from __future__ import annotations
 

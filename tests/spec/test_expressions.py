@@ -1,4 +1,4 @@
-"""Expressions do with a message what CEL does with it."""
+"""Expressions evaluate like CEL."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ VALUES: list[tuple[str, Any]] = [
     ('payload.exists(key, key == "incident")', True),
     ("[].all(x, false) && ![].exists(x, true)", True),
     ("[1, 0].exists(x, 2 / x == 2) && ![0, 2].all(x, 1 / x == 1)", True),
-    # In CEL the side that decides, decides, also when the other one fails.
+    # In CEL the deciding side decides, even if the other one fails.
     ("missing.x || ok", True),
     ("ok || missing.x", True),
     ("missing.x && !ok", False),

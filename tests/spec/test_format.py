@@ -1,4 +1,4 @@
-"""There is one way to write a spec, and writing it so loses nothing."""
+"""Every spec has one canonical form, and formatting loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every text is either a tree or an error at a place; nothing else ever comes out."""
+"""Every text is parsed to a tree or to an error with a place."""
 
 from __future__ import annotations
 

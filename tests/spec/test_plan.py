@@ -1,4 +1,4 @@
-"""A plan tells every change, and which of them can lose, refuse or expose messages."""
+"""A plan lists every change, and marks those that can lose, refuse or expose messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def spec(text: str) -> ir.Spec:
 
 
 def changed(before: str, after: str) -> list[str]:
-    """The lines of a plan, without its summary."""
+    """Return the lines of a plan without its summary."""
     return render(plan(spec(before), spec(after))).splitlines()[:-1]
 
 

@@ -1,4 +1,4 @@
-"""A sample of a webhook has what the spec reads of it."""
+"""A sample of a webhook has every field that the spec reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message that does not fit its queue is refused, with the path of what is wrong."""
+"""A message that does not match the type of its queue is refused, with the path of the mismatch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refusal(validate: Callable[[Any], None], value: object) -> PayloadInvalid | 
 
 
 def both(message: object) -> list[PayloadInvalid | None]:
-    """What a message is refused with, as bytes and as a value."""
+    """Return the error for a message, which must be the same for its bytes and for its value."""
     of_bytes, of_value = validators()
     return [refusal(of_bytes, json.dumps(message).encode()), refusal(of_value, message)]
 

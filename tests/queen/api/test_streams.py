@@ -20,7 +20,7 @@ async def state(wire: Wire, query: str, partition: str, **more: Any) -> dict[str
 
 
 def cycle(query: str, messages: list[Any], last: int, **more: Any) -> dict[str, Any]:
-    """What a runtime sends when it has worked on the messages up to `last`."""
+    """Return what a runtime sends after it has processed the messages up to `last`."""
     message = messages[last]
     return {
         "query_id": query,

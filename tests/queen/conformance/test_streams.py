@@ -146,7 +146,7 @@ async def test_a_cycle_commits_state_push_and_ack_together(harness: Harness) -> 
 
 
 async def test_a_cycle_that_is_repeated_leaves_the_state_as_it_is(harness: Harness) -> None:
-    """The one behind it has changed that meanwhile."""
+    """A later cycle has changed the state meanwhile."""
     source = await harness.queue()
     partition, query = await harness.partition(source), await register(harness)
     await harness.push(source, [1, 2])
@@ -207,8 +207,10 @@ async def test_a_part_of_a_batch_is_acked_and_the_rest_released_or_kept(harness:
 
 @pytest.mark.parametrize("ordering", ["per_key", "unordered"])
 async def test_what_a_consumer_holds_is_not_closed_beside_it(harness: Harness, ordering: str) -> None:
-    """A stream that flushes idle windows reads them, and deletes them without an ack: neither while a consumer of it
-    holds the partition and may be closing the same ones."""
+    """A stream that flushes idle windows reads and deletes them without an ack.
+
+    It must not do so while a consumer of the stream holds the partition and may close the same windows.
+    """
     source, sink = await harness.queue(lease_seconds=5, ordering=ordering), await harness.queue()
     partition, out = await harness.partition(source), await harness.partition(sink)
     group, other = await harness.group(source, "streams.s"), await harness.group(source, "other")
@@ -236,8 +238,10 @@ async def test_what_a_consumer_holds_is_not_closed_beside_it(harness: Harness, o
 
 
 async def test_what_another_cycle_closed_meanwhile_is_not_closed_again(harness: Harness) -> None:
-    """Who flushes read the state before a consumer took the partition, and comes when it has gone; or repeats itself,
-    because no answer came."""
+    """The flush read the state before a consumer took the partition, and arrives after it left.
+
+    Or it repeats itself because its answer was lost.
+    """
     source, sink = await harness.queue(), await harness.queue()
     partition, out = await harness.partition(source), await harness.partition(sink)
     query = await register(harness)
@@ -267,7 +271,7 @@ async def test_a_flush_keeps_consumers_from_the_lane_until_it_is_over(harness: H
         )
         assert not isinstance(taken, BaseException)
         seen = await state(harness, query.id, partition.id)
-        # Whoever took it sees what the flush left, or the flush was refused.
+        # The consumer sees the state after the flush, or the flush was refused.
         assert not taken or isinstance(flushed, TransactionRefused) or seen == {}, number
         if taken:
             await harness.store.messages.release(taken.lease)

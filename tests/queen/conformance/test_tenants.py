@@ -54,7 +54,7 @@ async def test_notes_and_states_of_streams_are_counted(harness: Harness) -> None
     text, seen = msgspec.Raw(b'"%b"' % (b"x" * 10_000)), 0
 
     async def check_counted() -> None:
-        """Another 10,000 bytes are counted, and a little more."""
+        """Another 10,000 bytes and a little more are counted."""
         nonlocal seen
         before, seen = seen, await harness.store.tenants.other_bytes(mine.tenant)
         assert 10_000 <= seen - before < 12_000

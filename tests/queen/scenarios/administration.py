@@ -1,4 +1,4 @@
-"""What the admin part of the client asks for."""
+"""Requests of the admin part of the client."""
 
 from __future__ import annotations
 

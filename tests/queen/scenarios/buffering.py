@@ -1,4 +1,4 @@
-"""Pushes that the client gathers."""
+"""Pushes that the client buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fails too often is kept aside, and can be had back."""
+"""Messages that fail too often become dead letters and can be retried."""
 
 from __future__ import annotations
 

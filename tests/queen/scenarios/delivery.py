@@ -171,7 +171,7 @@ async def delayed_messages_and_debounced_partitions_come_later(client, queue):
 async def a_full_queue_refuses_a_push(client, queue, url):
     await client.queue(queue).config({"max_size": 2}).create()
     await client.queue(queue).push([{"data": 1}, {"data": 2}])
-    # The newer client tries ten times, five seconds apart, unless it is told not to.
+    # The newer client retries ten times, five seconds apart, unless configured otherwise.
     hasty = type(client)({"urls": [url], "retry_429": {"max_attempts": 1}})
     refused = ""
     try:

@@ -1,4 +1,4 @@
-"""A delivered message is its consumer's until the lease ends."""
+"""A delivered message belongs to its consumer until the lease ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def a_finished_lease_cannot_be_renewed(client, queue):
     [message] = await client.queue(queue).wait(False).pop()
     await client.ack(message)
     renewed = await client.renew(message)
-    # The older client takes any answer for a success; the time tells.
+    # The older client takes any answer for success, so only the time shows the difference.
     assert renewed["newExpiresAt"] is None, renewed
 
 

@@ -1,4 +1,4 @@
-"""What only the newest client can ask for."""
+"""Requests that only the newest client can make."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def a_conflating_consumer_gets_the_last_value_of_each_partition(client, qu
     def latest():
         return client.queue(queue).group("latest").conflation(True).batch(10).partitions(10).wait(False)
 
-    # The client refuses any answer, also an empty one, that does not say that conflation was applied.
+    # The client refuses every answer, even an empty one, that does not confirm the conflation.
     assert await latest().pop() == []
     for lane in ("a", "b"):
         await client.queue(queue).partition(lane).push([{"data": [lane, n]} for n in range(3)])

@@ -1,4 +1,4 @@
-"""What only the oldest client can ask for. It plays alone: the pause is one for the whole broker."""
+"""Requests that only the oldest client can make. It runs alone, because it pauses the whole broker."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SECONDS_MAX = 60
 
 
 def main() -> None:
-    # The clients print. What they say must not get between the answers.
+    # The clients print to stdout, which must not mix with the answers.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     for line in sys.stdin:
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 async def play(module: str, url: str, queue: str) -> list[str | None]:
-    """What went wrong with each scenario, None where nothing did."""
+    """Run the scenarios and return the error of each, or None."""
     members = inspect.getmembers(importlib.import_module(module), inspect.iscoroutinefunction)
     scenarios = [member for name, member in members if not name.startswith("_")]
     return await asyncio.gather(*(outcome(scenario, url, f"{queue}-{n}") for n, scenario in enumerate(scenarios)))

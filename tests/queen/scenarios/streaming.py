@@ -57,7 +57,7 @@ async def a_stopped_stream_goes_on_where_it_was(client, queue, url):
 
 async def a_windowed_stream_counts_every_message_once(client, queue, url):
     out = f"{queue}-out"
-    # The flush of idle windows and the cycles read the same state, in step: whoever comes second is refused.
+    # The flush of idle windows and the cycles read the same state concurrently, and the later one is refused.
     stream = (
         Stream.from_(client.queue(queue))
         .window_tumbling(seconds=1, idle_flush_ms=1, event_time=lambda message: message["data"]["at_ms"])

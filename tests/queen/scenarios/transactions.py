@@ -1,4 +1,4 @@
-"""Acks and pushes that happen together or not at all."""
+"""Acks and pushes that are applied together or not at all."""
 
 from __future__ import annotations
 
