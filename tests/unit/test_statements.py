@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import apsw
 import pytest
 
 import fairlane.store
 from fairlane.store.postgres.migrate import functions
+from fairlane.store.statements import for_sqlite
 
 STORE = Path(fairlane.store.__file__).parent
 DIALECTS = ("sqlite", "postgres")
@@ -203,3 +205,9 @@ def test_most_statements_of_families_are_written_once(capsys: pytest.CaptureFixt
     with capsys.disabled():
         sys.stdout.write(f"\n{once} of {once + twice} statements that both dialects have are written once\n")
     assert once >= 0.6 * (once + twice)
+
+
+def test_several_lists_become_the_rows_of_one_subquery_on_sqlite() -> None:
+    text = for_sqlite("SELECT u.id, u.name FROM unnest(:ids::bigint[], :names::text[]) u(id, name)")
+    rows = apsw.Connection(":memory:").execute(text, {"ids": "[7, 9]", "names": '["a", "b"]'}).fetchall()
+    assert rows == [(7, "a"), (9, "b")]

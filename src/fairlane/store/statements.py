@@ -7,6 +7,7 @@ make it SQLite's. A statement marked `(sqlite)` or `(postgres)` is for that dial
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from importlib.resources import files
 from importlib.util import find_spec
 from typing import Final
@@ -17,13 +18,27 @@ _NAME = re.compile(r"^-- (name|part): (\w+)(?: \((.*)\))?$", re.MULTILINE)
 _PART = re.compile(r"\{(\w+)\}")
 _ONLY = re.compile(r"sqlite\b|postgres\b")
 
-_FOR_SQLITE: Final = [
+
+def _unnest(call: re.Match[str]) -> str:
+    """Return the rows of several lists of one length as a subquery over JSON."""
+    first, *others = zip((arg.split("::")[0] for arg in call[1].split(", ")), call[3].split(", "), strict=True)
+    columns = [f"n.value AS {first[1]}", *(f"{list} ->> n.key AS {name}" for list, name in others)]
+    return f"(SELECT {', '.join(columns)} FROM json_each({first[0]}) n) {call[2]}"  # noqa: S608  # ours
+
+
+_FOR_SQLITE: Final[list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]] = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"coalesce\(:now, clock_timestamp\(\)\)", ":now"),
+        (r"\bunnest\(([^()]+)\)\s+(\w+)\(([^()]+)\)", _unnest),
+        (r"coalesce\(:now, (?:clock_timestamp|now)\(\)\)", ":now"),
         (r"fairlane\.never\(\)", ":never"),
         (r"\bfairlane\.", ""),
         (r"::(double precision|\w+)(\[\])?", ""),  # casts
+        (r"(?ms)= ANY \(ARRAY\((.+?)\)\)$", r"IN (\1)"),
+        (r"\bARRAY\(SELECT ([\w.]+)", r"(SELECT json_group_array(\1)"),
+        (r"\bjson_each_text\(", "json_each("),
+        (r"\bgreatest\(", "max("),
+        (r"\bleast\(", "min("),
         (r"= ANY \((:\w+)\)", r"IN (SELECT value FROM json_each(\1))"),
         (r"make_interval\(secs => (:\w+)\)", r"\1 * 1000000"),
         (r"'-infinity'", "0"),

@@ -41,30 +41,17 @@ where s.partition_id = :partition_id and s.query_id = :query_id and s.key > :aft
 order by s.key
 limit :limit
 
--- name: leased (postgres)
+-- name: leased
 -- Whether a consumer of a group holds a partition.
 SELECT 1 FROM fairlane.partitions p
 JOIN fairlane.groups g ON g.queue_id = p.queue_id AND g.name = :group
 JOIN fairlane.cursors k ON k.partition_id = p.id AND k.group_id = g.id
-CROSS JOIN (SELECT coalesce(:now, clock_timestamp()) AS now) t
 WHERE p.id = :partition_id AND (
-    (k.lease IS NOT NULL AND k.ready_at > t.now)
+    (k.lease IS NOT NULL AND k.ready_at > coalesce(:now, clock_timestamp()))
     OR EXISTS (SELECT 1 FROM fairlane.claims c
-               WHERE c.partition_id = p.id AND c.group_id = g.id AND c.ends_at > t.now)
+               WHERE c.partition_id = p.id AND c.group_id = g.id AND c.ends_at > coalesce(:now, clock_timestamp()))
     OR EXISTS (SELECT 1 FROM fairlane.failures f WHERE f.partition_id = p.id AND f.group_id = g.id
-               AND f.token IS NOT NULL AND f.due_at > t.now))
-
--- name: leased (sqlite)
--- Whether a consumer of a group holds a partition.
-select 1
-from partitions p
-join groups g on g.queue_id = p.queue_id and g.name = :group
-join cursors c on c.partition_id = p.id and c.group_id = g.id
-where p.id = :partition_id and (
-    (c.lease is not null and c.ready_at > :now)
-    or exists (select 1 from claims m where m.partition_id = p.id and m.group_id = g.id and m.ends_at > :now)
-    or exists (select 1 from failures f
-               where f.partition_id = p.id and f.group_id = g.id and f.token is not null and f.due_at > :now))
+               AND f.token IS NOT NULL AND f.due_at > coalesce(:now, clock_timestamp())))
 
 -- name: lock_lane (postgres, lock)
 -- No pop takes it until the cycle is over.

@@ -54,17 +54,11 @@ update partitions set start = head where id in {those};
 insert or ignore into expiries (partition_id, due_at)
 select id, max(last_at, created_at) + 30 * 86400 * 1000000 from partitions where id in {those}
 
--- name: traced (postgres)
-SELECT t.partition_id, t.position, p.queue_id, p.name::text FROM fairlane.traced t
-JOIN fairlane.partitions p ON p.id = t.partition_id
-WHERE t.trace_id = :trace_id::text::uuid AND t.position >= p.start AND p.queue_id = ANY (:queue_ids)
+-- name: traced
+SELECT t.partition_id, t.position, p.queue_id, p.name::text FROM fairlane.traced t CROSS JOIN fairlane.partitions p
+WHERE t.trace_id = :trace_id::text::uuid AND p.id = t.partition_id AND t.position >= p.start
+  AND p.queue_id = ANY (:queue_ids)
 LIMIT :limit
-
--- name: traced (sqlite)
-select t.partition_id, t.position, p.queue_id, p.name from traced t cross join partitions p
-where t.trace_id = :trace_id and p.id = t.partition_id and t.position >= p.start
-    and p.queue_id in (select value from json_each(:queue_ids))
-limit :limit
 
 -- name: with_id (postgres, steps)
 -- Finds candidates by the remembered ids and by the time inside a UUIDv7.

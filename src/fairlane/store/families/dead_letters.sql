@@ -21,7 +21,7 @@ JOIN fairlane.partitions p ON p.id = d.partition_id
   AND (:replayed::boolean IS NULL OR (d.replayed_at IS NOT NULL) = :replayed)
   AND (:error::text IS NULL OR strpos(d.error, :error) > 0)
 
--- part: lock (postgres)
+-- part: given
 SELECT d.partition_id, d.group_id, d.position FROM fairlane.dead_letters d
 JOIN unnest(:partition_ids::bigint[], :group_ids::bigint[], :positions::bigint[]) u(partition_id, group_id, position)
   ON u.partition_id = d.partition_id AND u.group_id = d.group_id AND u.position = d.position
@@ -53,75 +53,49 @@ GROUP BY x.name, x.error ORDER BY count(*) DESC, x.error LIMIT :limit
 SELECT {letter} {joined}
 WHERE d.queue_id = :queue_id AND d.partition_id = :partition_id AND d.group_id = :group_id AND d.position = :position
 
--- name: pending (postgres)
+-- part: target (postgres)
+CASE WHEN jsonb_typeof(q.options -> 'dead_letter_queue') = 'string' THEN q.options ->> 'dead_letter_queue' END
+
+-- part: target (sqlite)
+iif(json_type(q.options, '$.dead_letter_queue') = 'text', q.options ->> '$.dead_letter_queue', null)
+
+-- name: pending
 -- Letters that wait to be forwarded to the queue named for them, longest waiting first.
-SELECT t.name, CASE WHEN jsonb_typeof(q.options -> 'dead_letter_queue') = 'string' THEN q.options ->> 'dead_letter_queue' END,
-       {letter}
+SELECT t.name, {target}, {letter}
 {joined} WHERE d.forward_at <= coalesce(:now, now()) ORDER BY d.forward_at LIMIT :limit
 
--- name: pending (sqlite)
-select t.name, iif(json_type(q.options, '$.dead_letter_queue') = 'text', q.options ->> '$.dead_letter_queue', null), {letter}
-{joined}
-where d.forward_at <= :now
-order by d.forward_at
-limit :limit
-
--- name: still_dead (postgres)
+-- name: still_dead
 -- Selects the letters that nobody replayed meanwhile.
-{lock} WHERE d.replayed_at IS NULL ORDER BY d.partition_id, d.group_id, d.position FOR UPDATE OF d
+{given} WHERE d.replayed_at IS NULL ORDER BY d.partition_id, d.group_id, d.position FOR UPDATE OF d
 
--- part: this (sqlite)
-partition_id = :partition_ids and group_id = :group_ids and position = :positions
-
--- name: still_dead (sqlite)
--- Each:
-select partition_id, group_id, position from dead_letters where {this} and replayed_at is null
-
--- name: still_pending (postgres)
-{lock} WHERE d.forward_at <= coalesce(:now, clock_timestamp())
+-- name: still_pending
+{given} WHERE d.forward_at <= coalesce(:now, clock_timestamp())
 ORDER BY d.partition_id, d.group_id, d.position FOR UPDATE OF d
 
--- name: still_pending (sqlite)
--- Each:
-select partition_id, group_id, position from dead_letters where {this} and forward_at <= :now
-
--- name: replayed (postgres)
-UPDATE fairlane.dead_letters d SET replayed_at = coalesce(:now, clock_timestamp()), replayed_as = u.replayed_as
+-- name: replayed
+UPDATE fairlane.dead_letters AS d SET replayed_at = coalesce(:now, clock_timestamp()), replayed_as = u.replayed_as
 FROM unnest(:partition_ids::bigint[], :group_ids::bigint[], :positions::bigint[], :replayed_as::text[])
      u(partition_id, group_id, position, replayed_as)
 WHERE d.partition_id = u.partition_id AND d.group_id = u.group_id AND d.position = u.position
 
--- name: replayed (sqlite)
--- Each:
-update dead_letters set replayed_at = :now, replayed_as = :replayed_as where {this}
-
--- name: postpone (postgres)
+-- name: postpone
 -- Without :seconds the letter is not forwarded.
-UPDATE fairlane.dead_letters d SET forward_at = coalesce(:now, clock_timestamp()) + make_interval(secs => :seconds::int)
+UPDATE fairlane.dead_letters AS d SET forward_at = coalesce(:now, clock_timestamp()) + make_interval(secs => :seconds::int)
 FROM unnest(:partition_ids::bigint[], :group_ids::bigint[], :positions::bigint[]) u(partition_id, group_id, position)
 WHERE d.partition_id = u.partition_id AND d.group_id = u.group_id AND d.position = u.position
-
--- name: postpone (sqlite)
--- Each:
-update dead_letters set forward_at = :now + :seconds * 1000000 where {this}
 
 -- name: lock_cursors (postgres, lock)
 -- These locks wait for pops, which move cursors without locking their partitions.
 SELECT k.partition_id FROM fairlane.cursors k
 WHERE k.partition_id = ANY (:partition_ids) ORDER BY k.partition_id, k.group_id FOR UPDATE
 
--- name: delete (postgres)
+-- name: delete
 -- failed_at tells a letter apart from a later one of the same message.
-DELETE FROM fairlane.dead_letters d
-USING unnest(:partition_ids::bigint[], :group_ids::bigint[], :positions::bigint[], :failed_at::timestamptz[])
-      u(partition_id, group_id, position, failed_at)
-WHERE d.partition_id = u.partition_id AND d.group_id = u.group_id AND d.position = u.position
-  AND d.failed_at = u.failed_at
-RETURNING d.position
-
--- name: delete (sqlite)
--- Each:
-delete from dead_letters where {this} and failed_at = :failed_at returning position
+DELETE FROM fairlane.dead_letters AS d WHERE (d.partition_id, d.group_id, d.position, d.failed_at) IN (
+    SELECT u.partition_id, u.group_id, u.position, u.failed_at
+    FROM unnest(:partition_ids::bigint[], :group_ids::bigint[], :positions::bigint[], :failed_at::timestamptz[])
+         u(partition_id, group_id, position, failed_at))
+RETURNING position
 
 -- name: options
 SELECT q.options FROM fairlane.queues q WHERE q.id = :queue_id

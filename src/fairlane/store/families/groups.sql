@@ -1,22 +1,15 @@
 -- part: group
 SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.look, g.created_at, g.seed_after IS NOT NULL
-FROM fairlane.groups g WHERE g.queue_id = :queue_id
 
 -- name: get
-{group} AND g.name = :name
+{group} FROM fairlane.groups g WHERE g.queue_id = :queue_id AND g.name = :name
 
 -- name: all
-{group} ORDER BY g.name COLLATE "C"
+{group} FROM fairlane.groups g WHERE g.queue_id = :queue_id ORDER BY g.name COLLATE "C"
 
--- name: by_name (postgres)
-SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.look, g.created_at, g.seed_after IS NOT NULL
-FROM fairlane.tenants t JOIN fairlane.queues q ON q.tenant_id = t.id JOIN fairlane.groups g ON g.queue_id = q.id
-WHERE t.name = :tenant AND g.name = :name
-
--- name: by_name (sqlite)
-select g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.look, g.created_at, g.seed_after is not null
-from tenants t cross join queues q on q.tenant_id = t.id cross join groups g on g.queue_id = q.id
-where t.name = :tenant and g.name = :name
+-- name: by_name
+{group} FROM fairlane.tenants t CROSS JOIN fairlane.queues q CROSS JOIN fairlane.groups g
+WHERE t.name = :tenant AND q.tenant_id = t.id AND g.queue_id = q.id AND g.name = :name
 
 -- name: owned
 SELECT q.id FROM fairlane.groups g JOIN fairlane.queues q ON q.id = g.queue_id JOIN fairlane.tenants t ON t.id = q.tenant_id
@@ -75,16 +68,6 @@ LEFT JOIN LATERAL (
     WHERE x.partition_id = p.id AND x.first_pos <= k.committed AND k.committed < p.head
     ORDER BY x.first_pos DESC LIMIT 1) s ON true
 
--- name: lanes (postgres)
--- The subquery is the page, so that the planner computes the rest for these rows only.
-{lane}
-FROM (SELECT * FROM fairlane.partitions x
-      WHERE x.queue_id = :queue_id AND x.name > :after
-        AND EXISTS (SELECT FROM fairlane.cursors c WHERE c.partition_id = x.id AND c.group_id = :group_id)
-      ORDER BY x.name LIMIT :limit) p
-{with_lane}
-ORDER BY p.name
-
 -- part: in_flight (sqlite)
 iif(c.claimed > 0, (select coalesce(sum(m.upto - m.first_pos), 0) from claims m
         where m.partition_id = c.partition_id and m.group_id = c.group_id and m.ends_at > :now)
@@ -116,57 +99,38 @@ select p.id, p.name, p.start, p.head, c.committed,
         where s.partition_id = p.id and s.first_pos <= c.committed order by s.first_pos desc limit 1), null),
     f.retry_limit
 
--- part: failed (sqlite)
+-- part: with_lane (sqlite)
+cross join cursors c on c.partition_id = p.id and c.group_id = :group_id
 left join failures f on (c.failing or c.claimed > 0) and f.partition_id = p.id and f.group_id = c.group_id and f.position = c.committed
 
--- name: lanes (sqlite)
+-- name: lanes
+-- The subquery is the page, so that the planner computes the rest for these rows only.
 {lane}
-from partitions p join cursors c on c.partition_id = p.id and c.group_id = :group_id
-{failed}
-where p.queue_id = :queue_id and p.name > :after
-order by p.name
-limit :limit
+FROM (SELECT * FROM fairlane.partitions x
+      WHERE x.queue_id = :queue_id AND x.name > :after
+        AND EXISTS (SELECT 1 FROM fairlane.cursors c WHERE c.partition_id = x.id AND c.group_id = :group_id)
+      ORDER BY x.name LIMIT :limit) p
+{with_lane}
+ORDER BY p.name
 
--- name: urgent (postgres)
+-- name: urgent
 -- Lanes that have messages to read: stopped ones first, then longest ready.
 {lane}
-FROM ((SELECT x.partition_id, NULL::timestamptz AS at FROM fairlane.cursors x
-       WHERE x.group_id = :group_id AND x.ready_at = fairlane.never() LIMIT :limit)
+FROM (SELECT * FROM (SELECT x.partition_id, NULL::timestamptz AS at FROM fairlane.cursors x
+                     WHERE x.group_id = :group_id AND x.ready_at = fairlane.never() LIMIT :limit) s
       UNION ALL
-      (SELECT x.partition_id, x.ready_at FROM fairlane.cursors x
-       WHERE x.group_id = :group_id AND x.ready_at < fairlane.never() ORDER BY x.ready_at LIMIT :limit)) u
-JOIN fairlane.partitions p ON p.id = u.partition_id
+      SELECT * FROM (SELECT x.partition_id, x.ready_at FROM fairlane.cursors x
+                     WHERE x.group_id = :group_id AND x.ready_at < fairlane.never() ORDER BY x.ready_at LIMIT :limit) r) u
+CROSS JOIN fairlane.partitions p
 {with_lane}
-WHERE p.queue_id = :queue_id
+WHERE p.id = u.partition_id AND p.queue_id = :queue_id
 ORDER BY u.at NULLS FIRST, p.name LIMIT :limit
 
--- name: urgent (sqlite)
--- Lanes that have messages to read: stopped ones first, then longest ready.
-{lane}
-from (
-    select * from (select x.partition_id, 0 as at from cursors x where x.group_id = :group_id and x.ready_at = :never limit :limit)
-    union all
-    select * from (select x.partition_id, x.ready_at from cursors x
-        where x.group_id = :group_id and x.ready_at < :never order by x.ready_at limit :limit)
-) u
-cross join partitions p on p.id = u.partition_id
-cross join cursors c on c.partition_id = p.id and c.group_id = :group_id
-{failed}
-where p.queue_id = :queue_id
-order by u.at, p.name
-limit :limit
-
--- name: lane (postgres)
+-- name: lane
 {lane}
 FROM fairlane.partitions p
 {with_lane}
 WHERE p.queue_id = :queue_id AND p.id = :partition_id
-
--- name: lane (sqlite)
-{lane}
-from partitions p join cursors c on c.partition_id = p.id and c.group_id = :group_id
-{failed}
-where p.queue_id = :queue_id and p.id = :partition_id
 
 -- name: seek (postgres, steps)
 SELECT fairlane.seek(:queue_id, :group_id, :partition_id, :to, :at, :position, :now)
@@ -209,14 +173,9 @@ select changes()
 -- name: resubscribe
 UPDATE fairlane.groups AS g SET mode = :mode, from_at = :from_at WHERE g.id = :group_id RETURNING id
 
--- name: result (postgres)
+-- name: result
 SELECT r.result FROM fairlane.results r
 WHERE r.partition_id = :partition_id AND r.group_id = :group_id AND r.position = :position
-
--- name: result (sqlite)
-select r.result
-from results r join groups g on g.id = r.group_id
-where r.partition_id = :partition_id and r.group_id = :group_id and r.position = :position
 
 -- name: results
 SELECT g.name, r.result, r.created_at FROM fairlane.partitions p

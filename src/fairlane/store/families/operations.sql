@@ -32,18 +32,12 @@ update operation_backlogs set ready_at = :now + :delay_ms * 1000, claim = null
 where partition_id = :partition_ids and group_id = :group_ids and claim = :tokens
 returning partition_id, group_id
 
--- name: wait_again (postgres)
-UPDATE fairlane.operations o SET status = 'pending', error = :error
+-- name: wait_again
+UPDATE fairlane.operations AS o SET status = 'pending', error = :error
 FROM unnest(:partition_ids::bigint[], :group_ids::bigint[]) u(partition_id, group_id)
 JOIN fairlane.operation_backlogs l ON l.partition_id = u.partition_id AND l.group_id = u.group_id
 WHERE o.partition_id = u.partition_id AND o.group_id = u.group_id
   AND o.sequence >= l.next_sequence AND o.status = 'processing'
-
--- name: wait_again (sqlite)
--- Each:
-update operations set status = 'pending', error = :error
-where partition_id = :partition_ids and group_id = :group_ids and status = 'processing' and sequence >= (
-    select next_sequence from operation_backlogs where partition_id = :partition_ids and group_id = :group_ids)
 
 -- name: claimed
 SELECT 1 FROM fairlane.operation_backlogs l WHERE {backlog} AND l.claim = :token FOR UPDATE
@@ -101,19 +95,12 @@ WHERE o.tenant = :tenant AND o.id > :after AND o.status = :status AND o.failed_a
   AND (:queue::text IS NULL OR o.queue = :queue)
 ORDER BY o.id LIMIT :limit
 
--- name: page_open (postgres)
-SELECT o.id FROM fairlane.operation_backlogs l
-JOIN fairlane.operations o ON o.partition_id = l.partition_id AND o.group_id = l.group_id
-                          AND o.sequence >= l.next_sequence
-WHERE l.tenant = :tenant AND o.id > :after AND o.status = :status
+-- name: page_open
+SELECT o.id FROM fairlane.operation_backlogs l CROSS JOIN fairlane.operations o
+WHERE o.partition_id = l.partition_id AND o.group_id = l.group_id AND o.sequence >= l.next_sequence
+  AND l.tenant = :tenant AND o.id > :after AND o.status = :status
   AND (:queue::text IS NULL OR l.queue = :queue)
 ORDER BY o.id LIMIT :limit
-
--- name: page_open (sqlite)
-select o.id from operation_backlogs l cross join operations o
-    on o.partition_id = l.partition_id and o.group_id = l.group_id and o.sequence >= l.next_sequence
-where l.tenant = :tenant and o.id > :after and o.status = :status and (:queue is null or l.queue = :queue)
-order by o.id limit :limit
 
 -- name: count_failed
 SELECT count(*) FROM fairlane.operations o
@@ -156,31 +143,18 @@ WHERE l.tenant = :tenant ORDER BY l.open DESC, l.moved_at LIMIT :limit
 -- name: now
 SELECT coalesce(:now, clock_timestamp())
 
--- name: clean (postgres)
-DELETE FROM fairlane.operations o WHERE o.id = ANY (ARRAY(
+-- name: clean
+DELETE FROM fairlane.operations AS o WHERE o.id = ANY (ARRAY(
     SELECT x.id FROM fairlane.operations x
     WHERE x.id < :newest AND x.status IN ('completed', 'discarded')
       AND x.processed_at < coalesce(:now, clock_timestamp()) - make_interval(secs => :seconds)
     ORDER BY x.id LIMIT :limit))
 RETURNING 1
 
--- name: clean (sqlite)
-delete from operations where rowid in (
-    select rowid from operations
-    where id < :newest and status in ('completed', 'discarded') and processed_at < :now - :seconds * 1000000
-    order by id limit :limit)
-returning 1
-
--- name: clean_failed (postgres)
-DELETE FROM fairlane.operations o WHERE o.id = ANY (ARRAY(
+-- name: clean_failed
+DELETE FROM fairlane.operations AS o WHERE o.id = ANY (ARRAY(
     SELECT x.id FROM fairlane.operations x
     WHERE x.failed_at IS NOT NULL AND x.status = 'failed'
       AND x.processed_at < coalesce(:now, clock_timestamp()) - make_interval(secs => :seconds)
     LIMIT :limit))
 RETURNING 1
-
--- name: clean_failed (sqlite)
-delete from operations where rowid in (
-    select rowid from operations
-    where failed_at is not null and status = 'failed' and processed_at < :now - :seconds * 1000000 limit :limit)
-returning 1

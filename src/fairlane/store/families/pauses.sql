@@ -9,17 +9,12 @@ WHERE g.id = :group_id AND g.queue_id = :queue_id RETURNING id
 UPDATE fairlane.partitions AS p SET paused_at = coalesce(p.paused_at, coalesce(:now, clock_timestamp()))
 WHERE p.id = :partition_id AND p.queue_id = :queue_id RETURNING id
 
--- name: park_lane (postgres)
-UPDATE fairlane.cursors k SET parked = true
+-- name: park_lane
+UPDATE fairlane.cursors AS k SET parked = true
 WHERE k.partition_id = :partition_id AND k.group_id = :group_id
-  AND EXISTS (SELECT 1 FROM fairlane.groups g WHERE g.id = :group_id AND g.queue_id = :queue_id) RETURNING k.group_id
-
--- name: park_lane (sqlite)
-update cursors set parked = 1
-where partition_id = :partition_id and group_id = :group_id
-    and exists (select 1 from partitions where id = :partition_id and queue_id = :queue_id)
-    and exists (select 1 from groups where id = :group_id and queue_id = :queue_id)
-returning group_id
+  AND EXISTS (SELECT 1 FROM fairlane.partitions p WHERE p.id = :partition_id AND p.queue_id = :queue_id)
+  AND EXISTS (SELECT 1 FROM fairlane.groups g WHERE g.id = :group_id AND g.queue_id = :queue_id)
+RETURNING group_id
 
 -- name: resume_queue
 UPDATE fairlane.queues AS q SET paused_at = NULL WHERE q.id = :queue_id AND q.paused_at IS NOT NULL RETURNING id

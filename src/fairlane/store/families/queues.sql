@@ -15,11 +15,8 @@ WHERE t.name = :tenant
 -- name: all
 {queue} ORDER BY q.created_at DESC, q.id DESC
 
--- name: of_all_tenants (postgres)
+-- name: of_all_tenants
 {any} ORDER BY q.created_at DESC, q.id DESC
-
--- name: of_all_tenants (sqlite)
-{any} order by q.id desc
 
 -- name: lock
 {queue} AND q.name = ANY (:names) ORDER BY q.id FOR UPDATE OF q
@@ -39,8 +36,8 @@ SELECT (q.options ->> 'max_size')::bigint FROM fairlane.queues q WHERE q.id = :q
 -- name: ensure (postgres)
 SELECT * FROM fairlane.ensure(:tenant, :names, :namespaces, :tasks, :options, :now)
 
--- part: named (sqlite)
-{queue} and q.name in (select value from json_each(:names))
+-- part: named
+{queue} AND q.name = ANY (:names)
 
 -- name: ensure (sqlite)
 -- A queue that a spec in force declares gets the options of the spec, and the group of commands if it is mapped.
@@ -62,7 +59,7 @@ on conflict do nothing;
 SELECT d.app, d.options, d.mapped FROM fairlane.declared_queues d WHERE d.tenant = :tenant AND d.name = :name
 
 -- name: found
-{queue} AND q.name = ANY (:names)
+{named}
 
 -- name: make
 -- Returns nothing if the queue exists.
@@ -137,26 +134,16 @@ where p.id = :partition_id and p.priority_lead <> :seconds * 1000000 and cursors
     and ready_at <= min(:now, :now - p.priority_lead + :seconds * 1000000);
 update partitions set priority_lead = :seconds * 1000000 where id = :partition_id returning id
 
--- part: partition (postgres)
-SELECT p.id, p.queue_id, p.name::text,
-       (SELECT q.options ->> 'ordering' = 'unordered' FROM fairlane.queues q WHERE q.id = p.queue_id)
-FROM fairlane.partitions p
+-- part: partition
+SELECT p.id, p.queue_id, p.name::text, q.options ->> 'ordering' = 'unordered'
+FROM fairlane.partitions p JOIN fairlane.queues q ON q.id = p.queue_id
 
--- name: partition (postgres)
-{partition} WHERE p.id = :partition_id AND (:tenant::text IS NULL OR EXISTS (
-    SELECT FROM fairlane.queues q JOIN fairlane.tenants t ON t.id = q.tenant_id WHERE q.id = p.queue_id AND t.name = :tenant))
+-- name: partition
+{partition}
+WHERE p.id = :partition_id AND (:tenant::text IS NULL OR q.tenant_id = (SELECT t.id FROM fairlane.tenants t WHERE t.name = :tenant))
 
--- part: partition (sqlite)
-select p.id, p.queue_id, p.name, q.options ->> '$.ordering' = 'unordered' from partitions p join queues q on q.id = p.queue_id
-
--- name: partition (sqlite)
-{partition} where p.id = :partition_id and (:tenant is null or q.tenant_id = (select id from tenants where name = :tenant))
-
--- name: named (postgres)
+-- name: named
 {partition} WHERE p.queue_id = :queue_id AND p.name = :name
-
--- name: named (sqlite)
-{partition} where p.queue_id = :queue_id and p.name = :name
 
 -- name: depth
 SELECT q.depth, (q.options ->> 'max_size')::bigint FROM fairlane.queues q WHERE q.id = :queue_id

@@ -1,12 +1,11 @@
+-- part: source
+name, revision, cursor, token, leased_until, created_at, sweep, sweeping, sweep_cursor, swept_at, committed_at, records, id
+
 -- name: get
-SELECT s.name, s.revision, s.cursor, s.token, s.leased_until, s.created_at, s.sweep, s.sweeping,
-       s.sweep_cursor, s.swept_at, s.committed_at, s.records, s.id
-FROM fairlane.sources s WHERE s.tenant = :tenant AND s.name = :name
+SELECT {source} FROM fairlane.sources s WHERE s.tenant = :tenant AND s.name = :name
 
 -- name: all
-SELECT s.name, s.revision, s.cursor, s.token, s.leased_until, s.created_at, s.sweep, s.sweeping,
-       s.sweep_cursor, s.swept_at, s.committed_at, s.records, s.id
-FROM fairlane.sources s WHERE s.tenant = :tenant ORDER BY s.name
+SELECT {source} FROM fairlane.sources s WHERE s.tenant = :tenant ORDER BY s.name
 
 -- name: lease
 INSERT INTO fairlane.sources AS s (tenant, name, leased_until, created_at)
@@ -14,15 +13,13 @@ VALUES (:tenant, :name, coalesce(:now, clock_timestamp()) + make_interval(secs =
         coalesce(:now, clock_timestamp()))
 ON CONFLICT (tenant, name) DO UPDATE SET token = s.token + 1, leased_until = excluded.leased_until
 WHERE s.leased_until IS NULL OR s.leased_until <= coalesce(:now, clock_timestamp())
-RETURNING name, revision, cursor, token, leased_until, created_at, sweep, sweeping,
-          sweep_cursor, swept_at, committed_at, records, id
+RETURNING {source}
 
 -- name: keep
 UPDATE fairlane.sources AS s SET leased_until = coalesce(:now, clock_timestamp()) + make_interval(secs => :seconds)
 WHERE s.tenant = :tenant AND s.name = :name AND s.token = :token
   AND s.leased_until > coalesce(:now, clock_timestamp())
-RETURNING name, revision, cursor, token, leased_until, created_at, sweep, sweeping,
-          sweep_cursor, swept_at, committed_at, records, id
+RETURNING {source}
 
 -- name: release
 UPDATE fairlane.sources AS s SET leased_until = NULL
@@ -62,15 +59,10 @@ WHERE s.tenant = :tenant AND s.name = :name AND s.id = :source_id AND s.revision
   AND s.token = :token AND s.leased_until > coalesce(:now, clock_timestamp())
 RETURNING id
 
--- name: see (postgres)
+-- name: see
 INSERT INTO fairlane.shadow_records AS r (source_id, key, hash, sweep)
-SELECT :source_id, u.key, u.value, :sweep FROM json_each_text(:seen::json) u
+SELECT :source_id, u.key, u.value, :sweep FROM json_each_text(:seen::json) u WHERE true
 ON CONFLICT (source_id, key) DO UPDATE SET hash = excluded.hash, sweep = excluded.sweep
-
--- name: see (sqlite)
-insert into shadow_records (source_id, key, hash, sweep)
-select :source_id, s.key, s.value, :sweep from json_each(:seen) s where true
-on conflict (source_id, key) do update set hash = excluded.hash, sweep = excluded.sweep
 
 -- name: copy (postgres)
 INSERT INTO fairlane.shadow_copies AS c (source_id, key, partition, data)

@@ -91,7 +91,8 @@ class Statistics(Family):
         """Return when the oldest message in the first `partitions` partitions of each queue was created.
 
         The first partitions are those with the smallest names."""
-        return dict(await self._runner.read("statistics.oldest", queue_ids=queue_ids, partitions=partitions))
+        rows = await self._runner.read("statistics.oldest", queue_ids=queue_ids, partitions=partitions)
+        return {queue_id: oldest_at for queue_id, oldest_at in rows if oldest_at is not None}
 
     async def groups(self, queue_ids: Sequence[int]) -> list[GroupStats]:
         """Return statistics of each group of these queues, in no order."""

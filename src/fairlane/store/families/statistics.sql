@@ -10,41 +10,24 @@ LEFT JOIN LATERAL (SELECT x.* FROM fairlane.holdings(k.partition_id, k.group_id,
 -- name: queues_there
 SELECT q.id FROM fairlane.queues q WHERE q.id = ANY (:queue_ids)
 
--- name: partitions_there (postgres)
-SELECT p.id, p.name::text, p.start, p.head, p.created_at, p.last_at, s.created_at AS oldest_at
-FROM (SELECT * FROM fairlane.partitions x WHERE x.queue_id = :queue_id AND x.name > :after
+-- name: partitions_there
+SELECT p.id, p.name::text, p.start, p.head, p.created_at, p.last_at,
+       CASE WHEN p.start < p.head THEN (
+           SELECT s.created_at FROM fairlane.segments s
+           WHERE s.partition_id = p.id AND s.first_pos <= p.start ORDER BY s.first_pos DESC LIMIT 1) END
+FROM (SELECT * FROM fairlane.partitions x
+      WHERE x.queue_id = :queue_id AND x.name > :after
+        AND EXISTS (SELECT 1 FROM fairlane.queues q WHERE q.id = :queue_id)
       ORDER BY x.name LIMIT :limit) p
-LEFT JOIN LATERAL (
-    SELECT x.created_at FROM fairlane.segments x
-    WHERE x.partition_id = p.id AND x.first_pos <= p.start AND p.start < p.head
-    ORDER BY x.first_pos DESC LIMIT 1) s ON true
 ORDER BY p.name
 
--- name: partitions_there (sqlite)
-select p.id, p.name, p.start, p.head, p.created_at, p.last_at,
-    iif(p.start < p.head, (select s.created_at from segments s
-        where s.partition_id = p.id and s.first_pos <= p.start order by s.first_pos desc limit 1), null)
-from partitions p join queues q on q.id = p.queue_id
-where p.queue_id = :queue_id and p.name > :after
-order by p.name
-limit :limit
-
--- name: oldest (postgres)
-SELECT q.id, min(s.created_at) AS oldest_at
-FROM unnest(:queue_ids::bigint[]) q(id)
-CROSS JOIN LATERAL (SELECT * FROM fairlane.partitions x WHERE x.queue_id = q.id AND x.start < x.head
-                    ORDER BY x.name LIMIT :partitions) p
-CROSS JOIN LATERAL (
-    SELECT x.created_at FROM fairlane.segments x
-    WHERE x.partition_id = p.id AND x.first_pos <= p.start ORDER BY x.first_pos DESC LIMIT 1) s
-GROUP BY q.id
-
--- name: oldest (sqlite)
-select j.value, (select min((select s.created_at from segments s
-        where s.partition_id = p.id and s.first_pos <= p.start order by s.first_pos desc limit 1))
-    from (select * from partitions x where x.queue_id = j.value and x.start < x.head order by x.name limit :partitions) p) as oldest_at
-from json_each(:queue_ids) j
-where oldest_at is not null
+-- name: oldest
+SELECT q.id, (
+    SELECT min((SELECT s.created_at FROM fairlane.segments s
+                WHERE s.partition_id = p.id AND s.first_pos <= p.start ORDER BY s.first_pos DESC LIMIT 1))
+    FROM (SELECT * FROM fairlane.partitions x WHERE x.queue_id = q.id AND x.start < x.head
+          ORDER BY x.name LIMIT :partitions) p)
+FROM fairlane.queues q WHERE q.id = ANY (:queue_ids)
 
 -- name: logs_of_queues (postgres)
 SELECT x.queue_id AS id, count(*) AS partitions, sum(x.head - x.start)::bigint AS total,
@@ -121,78 +104,37 @@ cross join partitions p on p.id = j.value
 left join cursors c on c.partition_id = p.id
 group by p.id
 
--- name: holes_of_queues (postgres)
-SELECT p.queue_id AS id, count(*) AS holes, count(*) FILTER (WHERE x.position >= d.done) AS open
-FROM fairlane.skips x
-JOIN fairlane.partitions p ON p.id = x.partition_id
-CROSS JOIN LATERAL (SELECT coalesce(min(greatest(k.committed, k.claimed)), p.start) AS done FROM fairlane.counting k
-                    WHERE k.partition_id = p.id) d
-WHERE x.group_id = 0 AND x.position >= p.start AND p.queue_id = ANY (:ids) GROUP BY p.queue_id
+-- part: holes
+count(*), count(*) FILTER (WHERE x.position >= coalesce((
+    SELECT min(greatest(k.committed, k.claimed)) FROM fairlane.counting k WHERE k.partition_id = p.id), p.start))
 
--- name: holes_of_queues (sqlite)
-select p.queue_id, count(*), sum(s.position >= coalesce(
-    (select min(max(c.committed, c.claimed)) from counting c where c.partition_id = p.id), p.start))
-from skips s cross join partitions p
-where s.group_id = 0 and p.id = s.partition_id and s.position >= p.start
-    and p.queue_id in (select value from json_each(:ids))
-group by p.queue_id
+-- name: holes_of_queues
+SELECT p.queue_id, {holes}
+FROM fairlane.skips x CROSS JOIN fairlane.partitions p
+WHERE p.id = x.partition_id AND p.queue_id = ANY (:ids) AND x.group_id = 0 AND x.position >= p.start
+GROUP BY p.queue_id
 
--- name: holes_of_partitions (postgres)
-SELECT p.id, count(*) AS holes, count(*) FILTER (WHERE x.position >= d.done) AS open
-FROM fairlane.skips x
-JOIN fairlane.partitions p ON p.id = x.partition_id
-CROSS JOIN LATERAL (SELECT coalesce(min(greatest(k.committed, k.claimed)), p.start) AS done FROM fairlane.counting k
-                    WHERE k.partition_id = p.id) d
-WHERE x.partition_id = ANY (:ids) AND x.group_id = 0 AND x.position >= p.start GROUP BY p.id
+-- name: holes_of_partitions
+SELECT p.id, {holes}
+FROM fairlane.partitions p CROSS JOIN fairlane.skips x
+WHERE p.id = ANY (:ids) AND x.partition_id = p.id AND x.group_id = 0 AND x.position >= p.start
+GROUP BY p.id
 
--- name: holes_of_partitions (sqlite)
-select p.id, count(*), sum(s.position >= coalesce(
-    (select min(max(c.committed, c.claimed)) from counting c where c.partition_id = p.id), p.start))
-from json_each(:ids) j
-cross join partitions p on p.id = j.value
-cross join skips s on s.partition_id = p.id
-where s.group_id = 0 and s.position >= p.start
-group by p.id
+-- name: failures_of_queues
+SELECT p.queue_id, count(*) FROM fairlane.failures f CROSS JOIN fairlane.partitions p
+WHERE p.id = f.partition_id AND p.queue_id = ANY (:ids) GROUP BY p.queue_id
 
--- name: failures_of_queues (postgres)
-SELECT p.queue_id AS id, count(*) AS n
-FROM fairlane.failures f JOIN fairlane.partitions p ON p.id = f.partition_id
-WHERE p.queue_id = ANY (:ids) GROUP BY p.queue_id
-
--- name: failures_of_queues (sqlite)
-select p.queue_id, count(*)
-from failures f cross join partitions p
-where p.id = f.partition_id and p.queue_id in (select value from json_each(:ids))
-group by p.queue_id
-
--- name: failures_of_partitions (postgres)
-SELECT f.partition_id AS id, count(*) AS n FROM fairlane.failures f
+-- name: failures_of_partitions
+SELECT f.partition_id, count(*) FROM fairlane.failures f
 WHERE f.partition_id = ANY (:ids) GROUP BY f.partition_id
 
--- name: failures_of_partitions (sqlite)
-select f.partition_id, count(*)
-from json_each(:ids) j cross join failures f on f.partition_id = j.value
-group by f.partition_id
-
--- name: dead_of_queues (postgres)
-SELECT d.queue_id AS id, count(*) AS n FROM fairlane.dead_letters d
+-- name: dead_of_queues
+SELECT d.queue_id, count(*) FROM fairlane.dead_letters d
 WHERE d.queue_id = ANY (:ids) AND d.replayed_at IS NULL GROUP BY d.queue_id
 
--- name: dead_of_queues (sqlite)
-select d.queue_id, count(*)
-from json_each(:ids) j cross join dead_letters d on d.queue_id = j.value
-where d.replayed_at is null
-group by d.queue_id
-
--- name: dead_of_partitions (postgres)
-SELECT d.partition_id AS id, count(*) AS n FROM fairlane.dead_letters d
+-- name: dead_of_partitions
+SELECT d.partition_id, count(*) FROM fairlane.dead_letters d
 WHERE d.partition_id = ANY (:ids) AND d.replayed_at IS NULL GROUP BY d.partition_id
-
--- name: dead_of_partitions (sqlite)
-select d.partition_id, count(*)
-from json_each(:ids) j cross join dead_letters d on d.partition_id = j.value
-where d.replayed_at is null
-group by d.partition_id
 
 -- name: groups_there
 SELECT g.id, g.queue_id, g.name, g.mode, g.from_at, g.conflation, g.look, g.created_at, g.seed_after IS NOT NULL AS seeding
@@ -251,23 +193,12 @@ join cursors c on c.partition_id = p.id and c.group_id = g.id
 where g.queue_id in (select value from json_each(:queue_ids))
 group by g.id
 
--- name: skips_of_groups (postgres)
-SELECT k.group_id AS id, count(*) AS n
-FROM fairlane.skips x
-JOIN fairlane.partitions p ON p.id = x.partition_id
-JOIN fairlane.cursors k ON k.partition_id = x.partition_id
-                       AND greatest(k.committed, k.claimed) <= x.position
-                       AND x.group_id IN (0, k.group_id)
-WHERE p.queue_id = ANY (:queue_ids) GROUP BY k.group_id
-
--- name: skips_of_groups (sqlite)
-select c.group_id, count(*)
-from skips s
-cross join cursors c
-cross join partitions p
-where c.partition_id = s.partition_id and max(c.committed, c.claimed) <= s.position and s.group_id in (0, c.group_id)
-    and p.id = s.partition_id and p.queue_id in (select value from json_each(:queue_ids))
-group by c.group_id
+-- name: skips_of_groups
+SELECT k.group_id, count(*)
+FROM fairlane.skips x CROSS JOIN fairlane.cursors k CROSS JOIN fairlane.partitions p
+WHERE k.partition_id = x.partition_id AND greatest(k.committed, k.claimed) <= x.position AND x.group_id IN (0, k.group_id)
+  AND p.id = x.partition_id AND p.queue_id = ANY (:queue_ids)
+GROUP BY k.group_id
 
 -- name: lagging (postgres)
 SELECT g.queue_id, g.name AS "group", p.id, p.name::text AS partition_name,
@@ -306,70 +237,33 @@ where x.oldest_at < :oldest_before
 order by x.oldest_at, x.name, x.group_name
 limit :limit
 
--- name: leases (postgres)
-SELECT g.queue_id, g.name AS "group", k.partition_id, p.name::text AS partition_name, k.group_id, k.lease, k.lease_start AS first,
-       k.lease_end AS upto, k.committed, k.leased_at, k.ready_at AS ends_at
-FROM fairlane.groups g
-JOIN fairlane.cursors k ON k.group_id = g.id AND k.ready_at > coalesce(:now, clock_timestamp()) AND k.ready_at < :ends_before
-     AND k.lease IS NOT NULL
-JOIN fairlane.partitions p ON p.id = k.partition_id
-WHERE g.queue_id = ANY (:queue_ids) AND (:group::text IS NULL OR g.name = :group)
+-- name: leases
+SELECT g.queue_id, g.name, k.partition_id, p.name::text, k.group_id, k.lease, k.lease_start, k.lease_end, k.committed,
+       k.leased_at, k.ready_at
+FROM fairlane.groups g CROSS JOIN fairlane.cursors k CROSS JOIN fairlane.partitions p
+WHERE g.queue_id = ANY (:queue_ids) AND (:group::text IS NULL OR g.name = :group) AND k.group_id = g.id
+  AND k.ready_at > coalesce(:now, clock_timestamp()) AND k.ready_at < :ends_before AND k.lease IS NOT NULL
+  AND p.id = k.partition_id
 ORDER BY k.ready_at, k.partition_id, k.group_id LIMIT :limit
 
--- name: leases (sqlite)
-select g.queue_id, g.name, c.partition_id, p.name, c.group_id, c.lease, c.lease_start, c.lease_end, c.committed,
-    c.leased_at, c.ready_at
-from json_each(:queue_ids) j
-cross join groups g on g.queue_id = j.value and (:group is null or g.name = :group)
-cross join cursors c on c.group_id = g.id and c.ready_at > :now and c.ready_at < :ends_before and c.lease is not null
-join partitions p on p.id = c.partition_id
-order by c.ready_at, c.partition_id, c.group_id
-limit :limit
-
--- name: standings (postgres)
-SELECT k.partition_id, g.name AS "group", k.committed,
-       CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN k.lease_end END AS leased_until,
-       CASE WHEN k.lease IS NOT NULL AND k.ready_at > t.now THEN k.ready_at END AS lease_ends_at,
+-- name: standings
+SELECT k.partition_id, g.name, k.committed,
+       CASE WHEN k.lease IS NOT NULL AND k.ready_at > coalesce(:now, clock_timestamp()) THEN k.lease_end END,
+       CASE WHEN k.lease IS NOT NULL AND k.ready_at > coalesce(:now, clock_timestamp()) THEN k.ready_at END,
        ARRAY(SELECT x.position FROM fairlane.skips x WHERE k.failing AND x.partition_id = k.partition_id
-             AND x.position >= k.committed AND x.group_id = k.group_id) AS ahead
-FROM fairlane.cursors k
-JOIN fairlane.groups g ON g.id = k.group_id
-CROSS JOIN (SELECT coalesce(:now, clock_timestamp()) AS now) t
-WHERE k.partition_id = ANY (:ids) ORDER BY k.partition_id, g.name COLLATE "C"
+             AND x.position >= k.committed AND x.group_id = k.group_id)
+FROM fairlane.cursors k CROSS JOIN fairlane.groups g
+WHERE k.partition_id = ANY (:ids) AND g.id = k.group_id ORDER BY k.partition_id, g.name COLLATE "C"
 
--- name: standings (sqlite)
-select c.partition_id, g.name, c.committed,
-    iif(c.lease is not null and c.ready_at > :now, c.lease_end, null),
-    iif(c.lease is not null and c.ready_at > :now, c.ready_at, null),
-    (select json_group_array(x.position) from skips x
-        where c.failing and x.partition_id = c.partition_id and x.position >= c.committed and x.group_id = c.group_id)
-from json_each(:ids) j
-cross join cursors c on c.partition_id = j.value
-join groups g on g.id = c.group_id
-order by c.partition_id, g.name
-
--- name: dead_among (postgres)
+-- name: dead_among
 SELECT DISTINCT d.partition_id, d.position FROM fairlane.dead_letters d
 JOIN unnest(:ids::bigint[], :positions::bigint[]) u(partition_id, position)
   ON u.partition_id = d.partition_id AND u.position = d.position
 
--- name: dead_among (sqlite)
--- Each:
-select distinct d.partition_id, d.position from dead_letters d where d.partition_id = :ids and d.position = :positions
-
--- name: stopped (postgres)
-SELECT g.queue_id, g.name AS "group", p.name::text AS partition, k.parked, f.error, f.failed_at
-FROM fairlane.groups g
-JOIN fairlane.cursors k ON k.group_id = g.id AND k.ready_at = fairlane.never()
-JOIN fairlane.partitions p ON p.id = k.partition_id AND p.paused_at IS NULL
+-- name: stopped
+SELECT g.queue_id, g.name, p.name::text, k.parked, f.error, f.failed_at
+FROM fairlane.groups g CROSS JOIN fairlane.cursors k CROSS JOIN fairlane.partitions p
 LEFT JOIN fairlane.failures f ON f.partition_id = k.partition_id AND f.group_id = k.group_id AND f.position = k.committed
-WHERE g.queue_id = ANY (:queue_ids) LIMIT :limit
-
--- name: stopped (sqlite)
-select g.queue_id, g.name, p.name, c.parked, f.error, f.failed_at
-from json_each(:queue_ids) j
-cross join groups g on g.queue_id = j.value
-cross join cursors c on c.group_id = g.id and c.ready_at = :never
-cross join partitions p on p.id = c.partition_id and p.paused_at is null
-left join failures f on f.partition_id = c.partition_id and f.group_id = c.group_id and f.position = c.committed
-limit :limit
+WHERE g.queue_id = ANY (:queue_ids) AND k.group_id = g.id AND k.ready_at = fairlane.never()
+  AND p.id = k.partition_id AND p.paused_at IS NULL
+LIMIT :limit

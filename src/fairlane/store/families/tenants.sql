@@ -67,29 +67,18 @@ FROM (SELECT (SELECT x.id FROM fairlane.tenants x WHERE x.name = :name) AS id) t
 SELECT count(*) FROM fairlane.queues q JOIN fairlane.partitions p ON p.queue_id = q.id
 WHERE q.tenant_id = (SELECT t.id FROM fairlane.tenants t WHERE t.name = :name)
 
--- part: queues (postgres)
-ARRAY(SELECT q.id FROM fairlane.queues q WHERE q.tenant_id = (SELECT t.id FROM fairlane.tenants t WHERE t.name = :name))
+-- part: of_queues
+= ANY (ARRAY(SELECT q.id FROM fairlane.queues q WHERE q.tenant_id = (SELECT t.id FROM fairlane.tenants t WHERE t.name = :name)))
 
--- part: partitions (postgres)
-ARRAY(SELECT p.id FROM fairlane.partitions p WHERE p.queue_id = ANY ({queues}))
+-- part: of_partitions
+= ANY (ARRAY(SELECT p.id FROM fairlane.partitions p WHERE p.queue_id {of_queues}))
 
--- name: bytes (postgres)
+-- name: bytes
 SELECT coalesce((SELECT sum(length(s.body)) FROM fairlane.segments s
-                 WHERE s.partition_id = ANY ({partitions})), 0)
+                 WHERE s.partition_id {of_partitions}), 0)
      + coalesce((SELECT sum(length(m.body)) FROM fairlane.scheduled_segments s
                  JOIN fairlane.scheduled_messages m ON m.id = s.id
-                 WHERE s.queue_id = ANY ({queues})), 0)
-
--- part: queues (sqlite)
-(select q.id from queues q where q.tenant_id = (select id from tenants where name = :name))
-
--- part: partitions (sqlite)
-(select p.id from partitions p where p.queue_id in {queues})
-
--- name: bytes (sqlite)
-select coalesce((select sum(length(s.body)) from segments s where s.partition_id in {partitions}), 0)
-    + coalesce((select sum(length(m.body)) from scheduled_segments s join scheduled_messages m on m.id = s.id
-                where s.queue_id in {queues}), 0)
+                 WHERE s.queue_id {of_queues}), 0)
 
 -- name: other_bytes
 SELECT coalesce((SELECT sum(octet_length(s.options)) FROM fairlane.schedules s WHERE s.tenant = :name), 0)
@@ -97,25 +86,15 @@ SELECT coalesce((SELECT sum(octet_length(s.options)) FROM fairlane.schedules s W
      + coalesce((SELECT sum(octet_length(s.source) + octet_length(s.document)) FROM fairlane.specs s WHERE s.tenant = :name), 0)
      + coalesce((SELECT sum(octet_length(k.scopes)) FROM fairlane.api_keys k WHERE k.tenant = :name), 0)
 
--- name: other_bytes_of_messages (postgres)
+-- name: other_bytes_of_messages
 SELECT coalesce((SELECT sum(length(e.value)) FROM fairlane.effects e WHERE e.tenant = :name), 0)
      + coalesce((SELECT sum(length(t.data) + octet_length(t.names)) FROM fairlane.traces t
-                 WHERE t.partition_id = ANY ({partitions})), 0)
+                 WHERE t.partition_id {of_partitions}), 0)
      + coalesce((SELECT sum(length(r.result)) FROM fairlane.results r
-                 WHERE r.partition_id = ANY ({partitions})), 0)
+                 WHERE r.partition_id {of_partitions}), 0)
      + coalesce((SELECT sum(octet_length(s.key) + length(s.value)) FROM fairlane.stream_state s
-                 WHERE s.partition_id = ANY ({partitions})), 0)
+                 WHERE s.partition_id {of_partitions}), 0)
      + coalesce((SELECT sum(octet_length(r.key) + octet_length(r.hash)) FROM fairlane.sources s
                  JOIN fairlane.shadow_records r ON r.source_id = s.id WHERE s.tenant = :name), 0)
      + coalesce((SELECT sum(length(c.data)) FROM fairlane.sources s
                  JOIN fairlane.shadow_copies c ON c.source_id = s.id WHERE s.tenant = :name), 0)
-
--- name: other_bytes_of_messages (sqlite)
-select coalesce((select sum(length(value)) from effects where tenant = :name), 0)
-    + coalesce((select sum(length(data) + length(names)) from traces where partition_id in {partitions}), 0)
-    + coalesce((select sum(length(result)) from results where partition_id in {partitions}), 0)
-    + coalesce((select sum(length(key) + length(value)) from stream_state where partition_id in {partitions}), 0)
-    + coalesce((select sum(length(r.key) + length(r.hash)) from sources s join shadow_records r on r.source_id = s.id
-                where s.tenant = :name), 0)
-    + coalesce((select sum(length(c.data)) from sources s join shadow_copies c on c.source_id = s.id
-                where s.tenant = :name), 0)

@@ -14,11 +14,30 @@ from fairlane.store.sqlite.rows import first, rows, value
 
 SQL = statements.load("fairlane.store.sqlite", "queues.sql")
 PURGE_ROWS: Final = 2_000  # rows deleted in one step; others wait some milliseconds for it
-_TABLES = (
-    *("segments", "message_keys", "deleted_ids", "cursors", "claims", "failures", "skips", "dead_letters", "results"),
-    *("traced", "traces", "trace_names", "stream_state", "trims", "expiries"),
-    *("scheduled_messages", "scheduled_keys", "scheduled_segments"),
-)
+_KEYS: Final = {
+    "segments": "rowid",
+    "message_keys": "partition_id, key",
+    "deleted_ids": "rowid",
+    "cursors": "partition_id, group_id",
+    "claims": "partition_id, group_id, first_pos",
+    "failures": "rowid",
+    "skips": "partition_id, position, group_id",
+    "dead_letters": "rowid",
+    "results": "rowid",
+    "traced": "trace_id, partition_id, position",
+    "traces": "rowid",
+    "trace_names": "tenant_id, name, created_at, trace_id",
+    "stream_state": "rowid",
+    "trims": "partition_id",
+    "expiries": "partition_id",
+    "scheduled_keys": "partition_id, key",
+    "scheduled_segments": "id",
+}
+"""Tables with rows of a partition, each with the columns that identify a row."""
+_PURGES: Final = [
+    SQL["purge_scheduled_messages"],
+    *(SQL["purge_rows"].replace("<table>", table).replace("<key>", key) for table, key in _KEYS.items()),
+]
 
 
 def ensure_partitions(
@@ -62,8 +81,8 @@ def drop_partition(db: apsw.Connection, partition_id: int) -> bool:
 
 def _drop(db: apsw.Connection, partition_id: int, budget: int) -> int:
     """Delete up to `budget` rows of a partition, the partition row last. Returns the unused budget."""
-    for table in _TABLES:
-        db.execute(SQL[f"purge_{table}"], (partition_id, budget))
+    for statement in _PURGES:
+        db.execute(statement, (partition_id, budget))
         budget -= db.changes()
         if budget <= 0:
             return 0
