@@ -76,12 +76,12 @@ class Portal:
         try:
             if threading.current_thread() is self._thread:
                 raise InvalidRequest(
-                    "a blocking client cannot wait on its own loop; use a handler that is no coroutine"
+                    "a blocking client cannot wait on its own loop; use a handler that is not a coroutine"
                 )
             if self.closed:
                 raise InvalidRequest("this client is closed")
             if self.pid != os.getpid():
-                raise InvalidRequest("this was made before this process was forked; make it again in this process")
+                raise InvalidRequest("this was created before this process was forked; create it again in this process")
             future = asyncio.run_coroutine_threadsafe(watched, self._loop)
         except BaseException:
             watched.close()

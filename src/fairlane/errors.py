@@ -301,6 +301,6 @@ def as_outcome_unknown(error: FairlaneError) -> OutcomeUnknown:
     if isinstance(error, OutcomeUnknown):
         return error
     return OutcomeUnknown(
-        f"this may have been done or not: an answer of the store was lost, and then it said: {error}; "
-        "repeat it with the same ids"
+        f"this may or may not have been done, because an answer of the store was lost; then it answered: {error}; "
+        "repeat the call with the same ids"
     )

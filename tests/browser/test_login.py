@@ -36,7 +36,7 @@ async def test_keys_are_made_used_and_revoked_by_clicking(page: Watched, wire: W
     await page.photograph("login")
     assert await page.violations() == []
     await page.click("Log in")
-    await page.shows("the key is not whole", inside="dialog.login")
+    await page.shows("the key is incomplete", inside="dialog.login")
     await field.fill(looker)
     await page.page.keyboard.press("Enter")
     await page.shows("key:looker", inside="body")

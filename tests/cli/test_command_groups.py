@@ -199,7 +199,7 @@ def test_a_queue_is_paused_explained_and_resumed(fairlane: Command, queue: str) 
     fairlane("push", queue, "1", "--partition", "lane")
     fairlane("pop", queue)
     assert fairlane("queue", "pause", queue, "--partition", "lane").err == f"Partition lane of {queue} is paused.\n"
-    assert "is paused since" in fairlane("queue", "explain", queue, "lane").err
+    assert "has been paused since" in fairlane("queue", "explain", queue, "lane").err
     assert fairlane("queue", "explain", queue, "lane", "--json").json["reason"] == "paused"
     assert "is resumed" in fairlane("queue", "resume", queue, "--partition", "lane").err
     assert "was not paused" in fairlane("queue", "resume", queue, "--partition", "lane").err

@@ -184,7 +184,7 @@ async def test_a_batch_handler_that_raises_or_miscounts_fails_the_first(client: 
 
     await client.consume(queue, Batched(handle), type=int, batch=4, idle_seconds=0.2)
     errors = {letter.data: letter.error for letter in await client.dead_letters.page(queue)}
-    assert errors == {0: "ValueError: all of it", 1: "InvalidRequest: the handler gave 1 verdicts for 3 messages"}
+    assert errors == {0: "ValueError: all of it", 1: "InvalidRequest: the handler returned 1 verdicts for 3 messages"}
 
 
 async def test_a_result_that_cannot_be_written_fails_its_message(client: Client, queue: str) -> None:
@@ -380,7 +380,7 @@ async def test_options_that_make_no_sense_are_refused(client: Client, queue: str
 async def test_a_consumer_runs_once_and_needs_something_to_call(client: Client, queue: str) -> None:
     consumer = client.consumer(queue, lambda message: None, idle_seconds=0)
     await consumer.run()
-    with pytest.raises(InvalidRequest, match="runs once"):
+    with pytest.raises(InvalidRequest, match="runs only once"):
         await consumer.run()
     with pytest.raises(InvalidRequest, match="must be callable"):
         client.consumer(queue, 3)  # type: ignore[call-overload]

@@ -212,7 +212,7 @@ async def test_an_ack_is_about_messages_of_one_group(client: Client, queue: str)
     batches = [await client.pop(queue, group=group) for group in ("a", "b")]
     with pytest.raises(InvalidRequest, match="one group"):
         await client.ack([batches[0][0], batches[1][0]])
-    with pytest.raises(InvalidRequest, match="what a pop delivered"):
+    with pytest.raises(InvalidRequest, match="messages that a pop returned"):
         await client.ack(["not a message"])  # type: ignore[list-item]
     assert await client.ack([]) == []
 

@@ -178,7 +178,7 @@ async def test_an_ack_without_a_lease_finishes_nothing_that_was_not_handed_out(h
         ahead.status = status
         [outcome] = await harness.broker.ack_many([ahead])
         assert codes([outcome]) == ["not_delivered"]
-        assert "handed out" in (outcome.error or "")
+        assert "not delivered yet" in (outcome.error or "")
     ahead.status = "completed"
     outcomes = await harness.broker.ack_many([item(batch[1], lease=None), ahead])
     assert codes(outcomes) == [None, "not_delivered"]
@@ -231,7 +231,7 @@ async def test_a_transaction_with_an_ack_of_what_was_not_handed_out_is_refused(h
     pushed = await harness.broker.push(queue, "not yet")
     ahead = item(batch[0], lease=None)
     ahead.transaction_id = pushed.transaction_id
-    with pytest.raises(TransactionRefused, match="handed out"):
+    with pytest.raises(TransactionRefused, match="not delivered yet"):
         await harness.broker.transact([PushItem(queue=out, payload=b"1"), AckStep(ahead, QUEUE_MODE)])
     assert await rest(harness, out) == []
     await harness.broker.release(batch.lease)

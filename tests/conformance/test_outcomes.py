@@ -308,7 +308,7 @@ async def test_a_transaction_that_comes_again_without_ids_is_told_that_it_was_ap
     for delivery in (first, second):  # the lease lives on after the first, and ends with the second
         await forward(harness.broker, delivery, target)
         for _ in range(2):
-            with pytest.raises(AlreadyApplied, match="applied by an earlier try") as refused:
+            with pytest.raises(AlreadyApplied, match="an earlier attempt applied") as refused:
                 await forward(harness.broker, delivery, target)
             assert refused.value.index == 0
     assert [one.data for one in await harness.broker.pop(target, batch=9)] == ["out", "out"]

@@ -314,7 +314,7 @@ async def test_a_request_that_names_too_much_that_is_new_is_refused_alone(
     )
     assert isinstance(refused, InvalidRequest)
     assert "at most 20" in str(refused)
-    assert "names 21" in str(refused)
+    assert "create 21" in str(refused)
     assert isinstance(taken, list)
     assert {outcome.status for outcome in taken} == {"queued"}
     with pytest.raises(InvalidRequest, match="at most 20"):

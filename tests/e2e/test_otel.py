@@ -79,8 +79,8 @@ def test_spans_and_metrics_reach_the_collector_that_the_environment_names(
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("OTEL_TRACES_EXPORTER", "zipkin", "known here are otlp, console and none"),
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "only http/protobuf is spoken here"),
+        ("OTEL_TRACES_EXPORTER", "zipkin", "known are otlp, console and none"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "only http/protobuf is supported"),
         ("FAIRLANE_OTEL", "maybe", "FAIRLANE_OTEL"),
     ],
 )

@@ -141,7 +141,7 @@ async def test_a_queue_without_dedup_is_told_that_the_outcome_is_unknown(
         await asyncio.sleep(2)  # the broker hears of the change, and forgets the queue
         await broker.push(QUEUE, 0)  # which it knows from here on, so that the next push reaches the store
         with frozen(server):
-            with pytest.raises(OutcomeUnknown, match="keeps no ids"):
+            with pytest.raises(OutcomeUnknown, match="does not detect duplicates"):
                 await broker.push(QUEUE, 1)
             assert (await broker.push(QUEUE, 2)).status == "buffered"
         await drained(broker)

@@ -189,7 +189,10 @@ async def found(world: World, count: int) -> list[tuple[str, str, str, str]]:
 @pytest.mark.parametrize(
     ("statement", "why"),
     [
-        ("UPDATE fairlane.audit_entries SET caller = 'nobody' WHERE number = 2", "entry 2 is not as it was written"),
+        (
+            "UPDATE fairlane.audit_entries SET caller = 'nobody' WHERE number = 2",
+            "entry 2 was changed after it was written",
+        ),
         ("DELETE FROM fairlane.audit_entries WHERE number = 2", "entries 2 to 2 are missing"),
         ("DELETE FROM fairlane.audit_entries WHERE number = 6", "the last entries are missing"),
         ("DELETE FROM fairlane.audit_entries", "the last entries are missing"),
@@ -197,12 +200,12 @@ async def found(world: World, count: int) -> list[tuple[str, str, str, str]]:
         (
             "DELETE FROM fairlane.audit_entries WHERE number < 4; "
             "UPDATE fairlane.audit_entries SET caller = 'key:innocent' WHERE number = 4",
-            "entry 4 is not as it was written",
+            "entry 4 was changed after it was written",
         ),
         (
             "DELETE FROM fairlane.audit_entries WHERE number < 4; "
             "UPDATE fairlane.audit_entries SET at = at - 400 * 86400000000 WHERE number = 4",
-            "entry 4 is not as it was written",
+            "entry 4 was changed after it was written",
         ),
     ],
 )

@@ -326,7 +326,7 @@ async def test_a_transaction_that_stays_open_is_told_of_until_it_ends(
             [one] = await until(lambda: found(wire, "snapshot_pinned"))
             assert (one["severity"], one["page"]) == ("warning", "/system")
             who = f"of 'nightly report' (pid {other.get_server_pid()}, idle in transaction)"
-            assert one["sentence"].startswith(f"A transaction {who} is open for ")
+            assert one["sentence"].startswith(f"A transaction {who} has been open for ")
             assert "old versions of rows may have to stay" in one["sentence"]
         await until(lambda: gone(wire, "snapshot_pinned"))
         async with ours.transaction():
@@ -370,14 +370,14 @@ async def test_a_journal_that_is_not_drained_is_told_of_with_its_reason(
         [one] = await found(wire, "journal_waiting")
         assert (one["severity"], one["page"]) == ("warning", "/operations")
         assert one["sentence"].startswith("1 message waits in the journal, ")
-        assert one["sentence"].endswith("for pushes are paused.")
+        assert one["sentence"].endswith("because pushes are paused.")
         drain = wire.app.broker._engine.journal_drain
         assert drain is not None
         await drain.stop()
         action = one["action"]
         (await wire.ask(action["method"], action["path"], body=action["body"])).ok()
         [one] = await found(wire, "journal_waiting")
-        assert one["sentence"].endswith("though the store is there.")
+        assert one["sentence"].endswith("although the store answers.")
         assert one["action"] is None
         drain.start()
         await until(lambda: gone(wire, "journal_waiting"))

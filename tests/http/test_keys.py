@@ -144,7 +144,7 @@ async def test_one_key_never_takes_all_the_room_that_polls_have(tmp_path: Path) 
         polls = [asyncio.create_task(world.ask(greedy.key, "GET", path)) for _ in range(3)]
         await until(lambda: len(world.broker._engine.waiters) == 3)
         refused = (await world.ask(greedy.key, "GET", path)).refused(429, "overloaded")
-        assert "key:greedy has 3 requests that wait" in refused["error"]
+        assert "key:greedy has 3 waiting requests" in refused["error"]
         polls.append(asyncio.create_task(world.ask(other.key, "GET", path)))
         await until(lambda: len(world.broker._engine.waiters) == 4)
         await world.broker.pauses.pause_pops(True)  # all of them end with nothing

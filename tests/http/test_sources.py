@@ -57,7 +57,7 @@ async def test_a_source_is_leased_committed_shown_released_and_deleted(wire: Wir
         ({"records": [{"key": "1", "hash": "h"}]}, "data"),
         ({"cursor": ""}, "cursor must not be empty"),
         ({"begin": True}, "words of a sweep"),
-        ({"sweep": True}, "no sweep under way"),
+        ({"sweep": True}, "no sweep in progress"),
         ({"token": -1}, "token"),
         ({"revision": ""}, "revision must not be empty"),
     ],

@@ -359,7 +359,7 @@ async def test_what_is_stored_beside_messages_has_a_quota_of_bytes_too(wire: Wir
         ("POST", "/api/v1/spec/apply", {"spec": {"app": "shop", "version": 1, "queues": {}}, "source": text}),
     ):
         refused = (await mine.ask(method, path, body=body)).refused(429, "over_quota")
-        assert "20000 may be" in refused["error"], path
+        assert "the quota is 20000" in refused["error"], path
     [message] = (await mine.ask("GET", "/api/v1/pop/queue/q")).ok()["messages"]
     ack = {"partitionId": partition, "transactionId": message["transactionId"], "leaseId": message["leaseId"]}
     (await mine.ask("POST", "/api/v1/ack", body={**ack, "status": "completed", "result": text})).ok()

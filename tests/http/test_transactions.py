@@ -21,7 +21,7 @@ async def test_a_transaction_that_is_sent_again_without_ids_is_refused_and_told_
     for _ in range(2):
         again = (await wire.post("/api/v1/transaction", body=body)).refused(409, "already_applied")
         assert (again["success"], again["failedIndex"]) == (False, 1)
-        assert "applied by an earlier try" in again["error"]
+        assert "an earlier attempt applied" in again["error"]
     push["items"] = [{"queue": target, "payload": "order 1 is done", "transactionId": "done-1"}]
     (await wire.post("/api/v1/transaction", body=body)).refused(409, "already_applied")
     assert [one["data"] for one in await wire.pop(target, batch=10)] == ["invoice for order 1"]

@@ -13,7 +13,7 @@ from fairlane.store.contract.values import AckResult, LaneAck, Nack, Span, ToDea
 LOST = AckOutcome(
     False, "", code="lease_lost", error="the lease ended or is not this group's; the messages are delivered again"
 )
-LOCKED = "somebody else holds a partition of these acks in the database for too long; try again"
+LOCKED = "a partition of these acks is locked by another database session; try again"
 UNRESOLVABLE = AckOutcome(
     False,
     "",
@@ -21,7 +21,7 @@ UNRESOLVABLE = AckOutcome(
     error="unresolvable: no message with this transactionId in the lease or the partition",
 )
 NOT_DELIVERED = AckOutcome(
-    False, "", code="not_delivered", error="this message was not handed out yet; ack what a pop returned"
+    False, "", code="not_delivered", error="this message was not delivered yet; ack only messages that a pop returned"
 )
 _COMMITTED = AckOutcome(False, "", code="committed", error="too late: this message is already committed")
 _REDELIVERED = AckOutcome(

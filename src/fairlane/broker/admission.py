@@ -142,7 +142,7 @@ class Admission:
             return None
         wait = self.wait_seconds(kind)
         if kind == "pop":
-            why = f"acks wait {wait:.1f} s, so that nothing more is handed out"
+            why = f"acks wait {wait:.1f} s, so no more messages are delivered"
             return Overloaded(why, retry_after=retry_after(wait), depth=depth)
         why = f"the store is {wait:.1f} s behind, and {depth} operations wait, of {limit.operations}"
         return Overloaded(why, retry_after=retry_after(self._open_operations.rate.seconds_for(depth)), depth=depth)

@@ -81,8 +81,8 @@ class AuditLog(Service):
         if not self._of("change", caller).rate_limit.allows(monotonic()):
             burst, per_second = BURSTS["change"]
             raise Overloaded(
-                f"{caller.name} may change {per_second:g} things a second, after the first {burst:,}: each is an entry "
-                "of the audit log",
+                f"{caller.name} may make {per_second:g} changes per second after the first {burst:,}, because the "
+                "audit log records each",
                 retry_after=1 / per_second,
             )
         stored: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -208,11 +208,11 @@ class AuditLog(Service):
                 if count and entry.number != number + 1:
                     error = f"entries {number + 1} to {entry.number - 1} are missing"
                 elif entry.hashed(before if count or entry.number == 1 else entry.previous) != entry:
-                    error = f"entry {entry.number} is not as it was written"
+                    error = f"entry {entry.number} was changed after it was written"
                 elif not count and entry.number > 1 and entry.at >= deletable_at:
                     error = (
-                        f"entries 1 to {entry.number - 1} are missing, and entry {entry.number} is too young for them "
-                        "to have been deleted for their age, unless --audit-days was shorter before"
+                        f"entries 1 to {entry.number - 1} are missing, and entry {entry.number} is too recent for "
+                        "them to have expired, unless --audit-days was shorter before"
                     )
                 if error is not None:
                     return AuditVerified(
@@ -245,7 +245,7 @@ def _line(one: AuditAction) -> AuditLine:
 
 
 def _not_stored() -> Unavailable:
-    return Unavailable("the audit log cannot be written now, and what it does not have is not done; try again")
+    return Unavailable("the audit log cannot be written now, so the action was not done; try again")
 
 
 def _entry(

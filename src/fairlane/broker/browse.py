@@ -74,7 +74,7 @@ class Browse(Resource):
     async def _from(self, queues: list[Queue], query: MessageQuery) -> Found:
         """Return messages of one partition by their positions."""
         if query.queue is None or query.partition is None:
-            raise InvalidRequest("`position` is one of a partition; say which by `queue` and `partition`")
+            raise InvalidRequest("`position` needs `queue` and `partition`")
         partition = await self._store.queues.named(queues[0].id, query.partition) if queues else None
         if partition is None:
             raise NotFound(f"there is no partition {query.partition!r:.80} of a queue {query.queue!r:.80}")

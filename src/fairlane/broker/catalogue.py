@@ -95,7 +95,7 @@ class Catalogue:
         """Return the queue and its partitions of these names, created if missing."""
         for _ in range(_ROUNDS_MAX):
             queue = await self.queue(tenant, name, make=True)
-            assert queue is not None, "a queue that is asked to be made is there"
+            assert queue is not None, "a missing queue is created"
             if queue.options.encryption_enabled and not self._store.seals:
                 raise SealError(f"queue {name!r} is encrypted and this broker has no encryption key; set one")
             allowed = self._allowed(queue, labels)
@@ -106,7 +106,7 @@ class Catalogue:
                 return queue, await self.partitions(queue, allowed)
             except NotFound:
                 self.forget(queue.id)
-        raise StoreUnavailable(f"queue {name!r} kept being deleted under this push; try again")
+        raise StoreUnavailable(f"queue {name!r} was deleted repeatedly during this push; try again")
 
     async def _learn(self, wanted: Wanted, refused: Refused) -> None:
         """Find or create everything that is not cached, in one call. If a queue's row is locked, one by one."""
@@ -244,7 +244,7 @@ class Catalogue:
         new = sum(not self.knows(tenant, name, label) for name, labels in named.items() for label in labels)
         if new > NEW_NAMES_MAX:
             raise InvalidRequest(
-                f"one request may name at most {NEW_NAMES_MAX} queues and partitions that are new, and this one names "
+                f"one request may create at most {NEW_NAMES_MAX} queues and partitions, and this one would create "
                 f"{new}; push to fewer of them at a time"
             )
 

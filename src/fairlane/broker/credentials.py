@@ -104,12 +104,14 @@ class Credentials:
         Raises Unauthenticated, which does not reveal if the key was valid before.
         """
         if not is_whole(secret):
-            raise Unauthenticated("the key is not whole: some of it is missing or mistyped; it begins with fl_")
+            raise Unauthenticated("the key is incomplete or mistyped; copy it again, from fl_ to its end")
         if self.known is None:
-            raise StoreUnavailable("the store was not there yet since the start, and with it the keys")
+            raise StoreUnavailable(
+                "the keys are not known yet, because the store has not answered since the broker started"
+            )
         caller = self._callers.get(hash_of(secret))
         if caller is None or not self.is_good(caller):
-            raise Unauthenticated("the key is not good: it is unknown, revoked or expired")
+            raise Unauthenticated("the key is not valid: it is unknown, revoked or expired")
         self.used.add(caller.key_id or "")
         return caller
 
@@ -172,7 +174,7 @@ class Credentials:
         if caller is ANYBODY:
             return
         if self._waiting_of.get(caller.key_id or caller.name, 0) >= self._waiting_max:
-            text = f"{caller.name} has {self._waiting_max} requests that wait at this broker, as many as it may"
+            text = f"{caller.name} has {self._waiting_max} waiting requests at this broker, which is the limit"
             raise Overloaded(f"{text}; use another key, or another broker, for some of them")
 
     async def while_good(self, caller: Principal, answer: Awaitable[T]) -> T:
@@ -215,9 +217,7 @@ class Credentials:
 
 def _ended(caller: Principal) -> Unauthenticated:
     if caller is ANYBODY:
-        return Unauthenticated(
-            "this broker asks for a key since this request began: send it as `Authorization: Bearer fl_...`"
-        )
+        return Unauthenticated("this broker has begun to require a key: send it as `Authorization: Bearer fl_...`")
     return Unauthenticated("the credential was revoked or has expired while this request waited")
 
 

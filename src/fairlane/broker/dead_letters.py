@@ -95,7 +95,7 @@ class DeadLetters(Resource):
         chosen, replayed = await self._filter(found, where), list[tuple[str, str]]()
         if payload is not None:
             if chosen is None or chosen.ids is None or len(chosen.ids) != 1:
-                raise InvalidRequest("another payload is for one dead letter: name it in `ids`")
+                raise InvalidRequest("a new payload needs exactly one dead letter in `ids`")
             item = PushItem(queue=queue, payload=payload)
             item.check()
             self._scope.compiled_specs.admit_steps([item])

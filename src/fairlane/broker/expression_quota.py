@@ -51,8 +51,8 @@ class ExpressionQuota:
         seconds = work_limit.seconds_until_available(time.monotonic())
         if seconds is not None:
             raise OverQuota(
-                f"the expressions of tenant {self._tenant!r} have done as much work as they may: "
-                f"{work_limit.per_second} bytes read, copied or compared a second, at each process",
+                f"the expressions of tenant {self._tenant!r} have used up their quota: {work_limit.per_second} "
+                "bytes read, copied or compared per second in each process",
                 retry_after=retry_after(seconds),
             )
         try:

@@ -66,7 +66,7 @@ class Flags:
         try:
             await self.refresh()
         except FairlaneError as error:
-            log.warning("cannot read the flags now, they stay as they were: %(error)s", {"error": error})
+            log.warning("cannot read the flags, keeping the last known ones: %(error)s", {"error": error})
 
     async def stop(self) -> None:
         if self._refreshing is not None:

@@ -119,7 +119,7 @@ class Groups(Resource):
     async def seek(self, queue: str, group: str, seek: Seek, *, partition: str | None = None) -> int:
         """Seek a group to the beginning, the end, a time or a position. Returns the number of moved lanes."""
         if not isinstance(seek, Seek):
-            raise InvalidRequest("say where to with a Seek")
+            raise InvalidRequest("name the target of a seek with a Seek")
         seek.check()
         there = await self._catalogue.existing(self._tenant, queue)
         found = await self._catalogue.existing_group(there, group)

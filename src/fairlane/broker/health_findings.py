@@ -110,7 +110,7 @@ class Findings(Resource):
         if isinstance(error, TimeoutError) and await self._status.healthy():
             known = self._counted_at
             rest = "" if known is None else f" The rest was counted {_span(time.monotonic() - known)} ago."
-            sentence = f"What needs you could not be counted in {_ANSWER_SECONDS:g} s: the store is slow.{rest}"
+            sentence = f"Problems could not be counted in {_ANSWER_SECONDS:g} s: the store is slow.{rest}"
             return [_finding("store_slow", sentence, _page("system")), *self._counted]
         why = self._engine.write_router.health.why if isinstance(error, TimeoutError) else str(error)
         return [_store_away(f"The store is away: {why or 'it does not answer in time'}.")]
@@ -195,7 +195,7 @@ class Findings(Resource):
             _finding(
                 "group_stopped",
                 f"T{_group(one.group.name)[1:]} of {queue.name!r} has stopped: {_wait(one.lag, 'message')}, "
-                f"the oldest since {_span((now - oldest_at) / 1e6)}, and nobody takes any.",
+                f"the oldest since {_span((now - oldest_at) / 1e6)}, and no consumer takes them.",
                 _page("queues", queue.name, group=one.group.name),
                 queue=queue.name,
                 group=one.group.name,
@@ -223,7 +223,7 @@ class Findings(Resource):
             _finding(
                 "queue_unread",
                 f"Nobody has ever read {name!r}: {_wait(count, 'message')}, the oldest since "
-                f"{_span((now - oldest_at) / 1e6)}. Start a consumer, or look whether a producer has its name wrong.",
+                f"{_span((now - oldest_at) / 1e6)}. Start a consumer, or check if a producer uses a wrong name.",
                 _page("queues", name),
                 queue=name,
                 count=count,
@@ -238,7 +238,7 @@ class Findings(Resource):
         return [
             _finding(
                 "leases_lost",
-                f"Leases of {_many(one.losing, 'lane')} of {queue.name!r} run out again and again for "
+                f"Leases of {_many(one.losing, 'lane')} of {queue.name!r} expire again and again for "
                 f"{_group(one.group.name)}: handlers take longer than the lease, or their workers die.",
                 _page("queues", queue.name, group=one.group.name),
                 queue=queue.name,
@@ -276,7 +276,7 @@ class Findings(Resource):
         if oldest and oldest["seconds"] > _PINNED_SECONDS:
             who = f"{oldest['application'] or 'an unnamed application'!r:.80} (pid {oldest['pid']}, {oldest['state']})"
             harm = "old versions of rows may have to stay while it lasts"
-            sentence = f"A transaction of {who} is open for {_span(oldest['seconds'])} in PostgreSQL: {harm}."
+            sentence = f"A transaction of {who} has been open for {_span(oldest['seconds'])} in PostgreSQL: {harm}."
             found.append(_finding("snapshot_pinned", sentence, _page("system")))
         for one in self._report.get("tables", ()):
             if one["deadRows"] > max(_DEAD_ROWS_MIN, 5 * one["liveRows"]):
@@ -295,7 +295,7 @@ class Findings(Resource):
             return [_store_away(away, since=wall_clock() - int(status.away_seconds * 1e6))]
         if status.messages and (status.oldest_seconds or 0) > _STUCK_SECONDS:
             paused = PUSHES_PAUSED in self._engine.flags.on
-            why = "for pushes are paused" if paused else "though the store is there"
+            why = "because pushes are paused" if paused else "although the store answers"
             resume = Action(label="Resume pushes", method="POST", path=_path("pauses"), body=_RESUME_PUSHES)
             oldest = f"the oldest for {_span(status.oldest_seconds or 0)}"
             sentence = f"{_wait(status.messages, 'message')} in the journal, {oldest}, {why}."
@@ -311,7 +311,7 @@ class Findings(Resource):
                 sentence = f"The webhook {one.name!r} answers 503: its secret is missing here, or too short."
                 found.append(_finding("hook_unavailable", sentence, page, since=since))
             elif count:
-                sentence = f"{_many(count, 'request')} to the webhook {one.name!r} had no good signature lately."
+                sentence = f"{_many(count, 'request')} to the webhook {one.name!r} had no valid signature lately."
                 found.append(_finding("hook_refused", sentence, page, since=since, count=count))
         return found[:_SHOWN_MAX]
 

@@ -48,7 +48,7 @@ class Keys:
         check_count("scopes", len(scopes), least=0, most=SCOPES_MAX)
         grants = grants_of(role, list(scopes))
         if not (role or scopes):
-            raise InvalidRequest("say what the key may do: a role (admin, read-write, read-only) or scopes")
+            raise InvalidRequest("a key needs a role (admin, read-write, read-only) or scopes")
         now = await self._store.now()
         if expires_at is not None and expires_at <= now:
             raise InvalidRequest("expiresAt is in the past")
@@ -99,7 +99,7 @@ class Keys:
             self._tenant, found.id, hash_of(secret), grace_seconds=grace_seconds
         )
         if rotated is None:
-            raise NotFound(f"the key {found.name!r} is revoked; make another one")
+            raise NotFound(f"the key {found.name!r} is revoked; create another one")
         await self._credentials.changed()
         return _new_key(rotated, await self._store.now(), secret)
 
@@ -118,7 +118,7 @@ def _check_covered(caller: Principal, grants: Grants) -> None:
 def _check_within(caller: Principal, grants: Grants, expires_at: int | None) -> None:
     _check_covered(caller, grants)
     if caller.expires_at is not None and (expires_at is None or expires_at > caller.expires_at):
-        raise Forbidden(f"{caller.name} may not do this: the key would be good for longer than {caller.name} itself")
+        raise Forbidden(f"{caller.name} may not do this: the key would be valid for longer than {caller.name} itself")
 
 
 def _status(key: ApiKey, now: int) -> Literal["active", "expired", "revoked"]:

@@ -37,7 +37,7 @@ def explain(
     waiting = lane.head - max(lane.committed, leased_upto) - lane.skipped - lane.in_flight
     found = _paused(lane, paused, group) or _leased_or_empty(lane, waiting)
     if found is None and options.encryption_enabled and not seals:
-        why = "The queue is encrypted and this broker has no encryption key: set the one its messages are under."
+        why = "The queue is encrypted and this broker has no encryption key: set the one of its messages."
         found = "sealed", why, None
     reason, sentence, until = found or _by_time(lane, options, now)
     return Explained(
@@ -116,7 +116,7 @@ def _paused(lane: LaneState, paused: Paused, group: str) -> _Found | None:
     )
     for what, at in since:
         if at is not None:
-            return "paused", f"{what} is paused since {_moment(at)}; resume it.", None
+            return "paused", f"{what} has been paused since {_moment(at)}; resume it.", None
     return None
 
 
@@ -128,7 +128,7 @@ def _leased_or_empty(lane: LaneState, waiting: int) -> _Found | None:
         return "leased", f"Consumers hold {_count(lane.in_flight)}, and there is nothing else to read.", lane.ready_at
     if waiting <= 0 and lane.operations:
         count = "1 push waits" if lane.operations == 1 else f"{lane.operations} pushes wait"
-        return "operations_pending", f"There is nothing to read until it is applied: {count} as an operation.", None
+        return "operations_pending", f"There is nothing to read: {count} as an operation until it is applied.", None
     if waiting <= 0:
         return "empty", "There is nothing to read.", None
     tried = f"message {lane.committed} failed {_times(lane.attempts)} with {lane.error!r:.200}"
@@ -136,13 +136,13 @@ def _leased_or_empty(lane: LaneState, waiting: int) -> _Found | None:
         why = f"with its first message: {tried}" if lane.attempts else "by an operator"
         return "parked", f"The lane was set aside {why}; resume it.", None
     if lane.stopped == "blocked":
-        return "blocked", f"The lane is blocked: {tried}; resume it, or take the message away.", None
+        return "blocked", f"The lane is blocked: {tried}; resume it, or delete the message.", None
     return None
 
 
 def _by_time(lane: LaneState, options: QueueOptions, now: int) -> _Found:
     if options.window_seconds and (at := lane.last_at + options.window_seconds * 1_000_000) > now:
-        return "windowed", f"Messages still come; the lane is read when none came until {_moment(at)}.", at
+        return "windowed", f"Messages still arrive; the lane is read if none arrives until {_moment(at)}.", at
     oldest_at = lane.oldest_at or 0
     if options.delay_seconds and (at := oldest_at + options.delay_seconds * 1_000_000) > now:
         return "delayed", f"Message {lane.committed} is delayed until {_moment(at)}.", at
@@ -151,7 +151,7 @@ def _by_time(lane: LaneState, options: QueueOptions, now: int) -> _Found:
         if not lane.attempts and oldest_at >= at:
             return "asleep", f"The store's clock was ahead, at {_moment(at)}; the lane is woken within seconds.", at
         if not lane.attempts:
-            sealed = ", or it is under an encryption key that a broker has not" if options.encryption_enabled else ""
+            sealed = ", or a broker lacks its encryption key" if options.encryption_enabled else ""
             return "asleep", f"A consumer gave message {lane.committed} back until {_moment(at)}{sealed}.", at
         tries = f"attempt {lane.attempts} of {_attempts_max(lane, options)}"
         return "backing_off", f"Backing off until {_moment(at)} after {tries} failed with {lane.error!r:.200}.", at

@@ -151,7 +151,7 @@ class Messages(Resource):
             raise Conflict(f"the message was replayed before, as {letters[0].replayed_as}")
         standings = await self._store.statistics.standings([where.id])
         if status_of(message.position, standings, dead=False) != "completed":
-            raise Conflict("the message is not finished yet: it comes by itself when its lane has reached it")
+            raise Conflict("the message is not finished yet: it is delivered when its lane reaches it")
         again = PushRequest(self._tenant, [replayed(message, queue.name, where.name)])
         [outcome] = await self._scope.intake.push(again)
         if outcome.error is not None:
@@ -172,7 +172,7 @@ class Messages(Resource):
         give_up = self._store.browse.dead_letter
         dead = [one.name for one in groups if await give_up(where.id, one.id, message.position, why) == "dead"]
         if not dead:
-            raise Conflict("no group has this message still before it, so there is none that could give it up")
+            raise Conflict("no group still has to handle this message, so none can dead-letter it")
         self._engine.announcer.announce(queue.id, 1)
         return dead
 

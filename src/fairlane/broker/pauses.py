@@ -69,7 +69,7 @@ class Pauses(Resource):
     async def resume_lanes(self, queue: str, group: str = QUEUE_MODE) -> int:
         """Resume every blocked or parked lane of a group. Returns their number."""
         found, group_id, _ = await self._find(queue, group, None)
-        assert group_id is not None, "a group that is asked for is there"
+        assert group_id is not None, "a named group exists"
         resumed = await self._store.pauses.resume_lanes(group_id)
         self._engine.announcer.announce(found.id, _MANY)
         return resumed
@@ -112,7 +112,7 @@ class Pauses(Resource):
 
     async def _lane(self, queue: str, partition: str, group: str) -> tuple[Queue, LaneState, Paused]:
         found, group_id, partition_id = await self._find(queue, group, partition)
-        assert group_id is not None, "a group that is asked for is there"
+        assert group_id is not None, "a named group exists"
         lanes = await self._store.groups.lanes(group_id, partition=partition_id, limit=1)
         if not lanes:
             raise NotFound(f"group {group!r} has not begun to read partition {partition!r}; ask again soon")
@@ -125,7 +125,7 @@ class Pauses(Resource):
         """
         group, search, after = query.group or QUEUE_MODE, query.search, query.after
         found, group_id, _ = await self._find(queue, group, None)
-        assert group_id is not None, "a group that is asked for is there"
+        assert group_id is not None, "a named group exists"
         paused, now = await self._store.pauses.paused(found.id), await self._store.now()
         if query.sort == "urgent":
             if search or after or query.state:

@@ -326,7 +326,7 @@ def _checked(lane: ClaimedLane) -> PoppedLane:
         created_at.append((end - position, segment.created_at))
         position = end
     if position != upto:
-        raise StoreCorrupt(f"positions {lane.first} to {upto - 1} are not all there")
+        raise StoreCorrupt(f"some of the positions {lane.first} to {upto - 1} are missing")
     return PoppedLane(lane, created_at)
 
 
@@ -365,7 +365,8 @@ class PopByteLimiter:
         room = self._budget.answer_bytes_free - self._claimed
         if room < least:
             raise Overloaded(
-                "the broker holds as many bytes of requests and answers as it may; nothing was taken", retry_after=1.0
+                "the broker holds all the bytes of requests and answers that it may; nothing was popped",
+                retry_after=1.0,
             )
         claimed = min(wanted, room)
         self._claimed += claimed

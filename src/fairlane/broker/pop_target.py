@@ -37,9 +37,7 @@ class PopTargets:
         if queue is None:
             return None
         if request.subscription.conflation and queue.options.ordering == "unordered":
-            raise InvalidRequest(
-                f"queue {queue.name!r:.80} is unordered, where none is the newest: conflation is for ordered queues"
-            )
+            raise InvalidRequest(f"queue {queue.name!r:.80} is unordered, and conflation needs an ordered queue")
         try:
             group = await self._catalogue.group(queue, request.group, request.subscription)
         except NotFound:

@@ -59,7 +59,7 @@ class Priorities:
             try:
                 async with asyncio.timeout(_TIMEOUT_SECONDS):
                     queue = await self._catalogue.queue(tenant, item.queue, make=True)
-                    assert queue is not None, "a queue that is asked to be made is there"
+                    assert queue is not None, "a missing queue is created"
                     item = _in_partition(item, queue, priority)
                     await self._set(queue, item.partition, priority)
                     return item

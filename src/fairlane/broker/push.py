@@ -159,7 +159,7 @@ class Pusher:
                     await self._store_each(flight, parts)
                     return
                 flight.fail(as_outcome_unknown(error) if flight.maybe_applied else error)
-        flight.fail(StoreUnavailable("the store kept changing under this push; try again"))
+        flight.fail(StoreUnavailable("the queue kept changing during this push; try again"))
 
     async def _store_each(self, flight: PushFlight, parts: Sequence[PartitionBatch]) -> None:
         """Store parts one by one after a defect, so that only the messages that cause it fail."""
@@ -178,7 +178,7 @@ class Pusher:
                 flight.maybe_applied = True
                 await self._defer(flight, batches, "system_busy")
                 flight.maybe_applied = False
-            flight.fail(StoreUnavailable("the store kept changing under this push; try again"))
+            flight.fail(StoreUnavailable("the queue kept changing during this push; try again"))
         except FairlaneError as error:
             flight.fail(error)
         finally:

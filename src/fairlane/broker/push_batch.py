@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PartitionName = tuple[str, str, str]
 """Tenant, queue and partition by name."""
 UNDECIDED = PushOutcome(status="refused", transaction_id="")
-_NO_IDS = "the store may have stored this or not, and the queue keeps no ids by which a repeat is known"
+_NO_IDS = "the store may or may not have stored this, and the queue does not detect duplicates"
 
 
 class PushRequest(msgspec.Struct):
@@ -165,7 +165,7 @@ class PushFlight:
         if self.locked:
             locked, self.locked = list(self.locked.values()), {}
             _, queue, partition = locked[0].partition
-            error = f"somebody else holds partition {partition!r} of queue {queue!r} for too long; try again"
+            error = f"partition {partition!r} of queue {queue!r} is locked by another database session; try again"
             self.fail(LaneLocked(error), locked)
 
     def rest(self, lost: Collection[int]) -> PushFlight:
@@ -208,7 +208,7 @@ class PushFlight:
         answers = self.outcomes[request]
         accepted = isinstance(answers, list) and any(one.status != "refused" for one in answers)
         if (accepted or self.maybe_applied) and not isinstance(error, InvalidRequest | OutcomeUnknown):
-            how = "part of this push was accepted" if accepted else "the store may have stored this or not"
+            how = "part of this push was accepted" if accepted else "the store may or may not have stored this"
             error = OutcomeUnknown(f"{how}, and the journal cannot take the rest: {error}")
         self.outcomes[request] = error
 

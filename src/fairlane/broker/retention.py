@@ -74,7 +74,7 @@ class RetentionService:
         give_up_at = time.monotonic() + _WAIT_SECONDS
         while (expired := await self._pass(rest_seconds=0, early=True)) is None:
             if self._stopping or time.monotonic() > give_up_at:
-                raise Conflict("retention is under way at another broker; ask again when it is done")
+                raise Conflict("another broker is running retention; try again when it is done")
             await asyncio.sleep(_LOOK_SECONDS)
         return expired
 

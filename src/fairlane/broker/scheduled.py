@@ -78,7 +78,7 @@ class Scheduler:
                 for batch, result in zip(batches, results, strict=True):
                     await self._settle(flight, batch, result)
             else:
-                raise StoreUnavailable("the store kept changing under this push; try again")
+                raise StoreUnavailable("the queue kept changing during this push; try again")
         except FairlaneError as error:
             batches = list(flight.batches.values())
             if isinstance(error, LaneLocked | BrokerFailed) and len(batches) > 1:
@@ -135,7 +135,7 @@ class ScheduledMessages(Resource):
         item.check_time()
         at, delay = item.due
         if at is None and delay is None:
-            raise InvalidRequest("say when: deliverAt is a time, delayMs counts from now")
+            raise InvalidRequest("give deliverAt, which is a time, or delayMs, which counts from now")
         found = await self._partition(queue, partition)
         check_name("transactionId", transaction_id)
         if found is None:
@@ -164,7 +164,7 @@ def _after(page: str) -> tuple[int, str] | None:
         return None
     match = _PAGE.fullmatch(page)
     if match is None:
-        raise InvalidRequest(f"after is {page!r:.80}; it must be `next` of the page before")
+        raise InvalidRequest(f"after is {page!r:.80}; it must be `next` of the previous page")
     return int(match[1]), match[2]
 
 

@@ -86,7 +86,7 @@ class Sources(Resource):
         if source.revision == page.check().revision:
             return SourceCommitted(revision=page.revision, repeated=True)
         if source.revision != page.before:
-            raise Conflict(f"source {name!r:.80} is at another revision; lease it again to go on where it stands")
+            raise Conflict(f"source {name!r:.80} is at another revision; lease it again to continue from there")
         known = await self._store.sources.hashes(source.id, [record.key for record in page.records])
         gone: list[SourceRecord] = []
         more = False
@@ -154,7 +154,7 @@ def plan(
 ) -> tuple[SourceStep, list[PushItem], SourceCommitted]:
     """Return the step of a commit, given the known and the deleted records."""
     if page.sweep and not page.begin and not source.sweeping:
-        raise InvalidRequest(f"source {source.name!r:.80} has no sweep under way; say begin with its first page")
+        raise InvalidRequest(f"source {source.name!r:.80} has no sweep in progress; set `begin` on its first page")
     records = {record.key: record for record in page.records}
     created = [record for record in records.values() if record.key not in known]
     differing = [record for record in records.values() if known.get(record.key, record.hash) != record.hash]

@@ -172,7 +172,7 @@ class Specs(Resource):
         try:
             spec = _decode(document)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidRequest(f"this is no document of a spec: {error}") from None
+            raise InvalidRequest(f"this is not the document of a spec: {error}") from None
         check_name("app", spec.app)
         if not caller.allows_all("spec"):
             caller.check("spec", spec.app)

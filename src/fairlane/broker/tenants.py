@@ -207,18 +207,18 @@ class TenantQuota:
             ids = [queue.id for queue in await self._store.queues.all(self._tenant)]
             depth = sum(one.unfinished for one in await self._store.statistics.queues(ids))
             if depth >= quotas.depth:
-                return f"{depth} messages are not finished, and {quotas.depth} may be; {again}"
+                return f"{depth} messages are not finished, and the quota is {quotas.depth}; {again}"
         if quotas.bytes is not None:
             stored = await self._store.tenants.stored_bytes(self._tenant)
             if stored >= quotas.bytes:
-                return f"{stored} bytes are stored, and {quotas.bytes} may be; {again}"
+                return f"{stored} bytes are stored, and the quota is {quotas.bytes}; {again}"
         return None
 
     async def _measure_others(self, quotas: Quotas) -> str | None:
         stored = await self._store.tenants.other_bytes(self._tenant)
         if quotas.bytes is None or stored < quotas.bytes:
             return None
-        return f"{stored} bytes are stored beside its messages, and {quotas.bytes} may be; delete some, or ask for more"
+        return f"{stored} bytes are stored besides messages, and the quota is {quotas.bytes}; delete some, or raise it"
 
     async def wait(self, popping: Awaitable[T], most: int) -> T:
         """Await a pop that may wait. Raises OverQuota if the tenant has too many long polls."""

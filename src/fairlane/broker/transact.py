@@ -144,7 +144,7 @@ class Transactor:
                 if not unknown:
                     raise
                 raise as_outcome_unknown(refusal) from refusal
-        changing = StoreUnavailable("the store kept changing under this transaction; try again")
+        changing = StoreUnavailable("the queue kept changing during this transaction; try again")
         raise as_outcome_unknown(changing) if unknown else changing
 
     async def _mend(
@@ -172,8 +172,8 @@ class Transactor:
 
 def _applied_before(index: int) -> AlreadyApplied:
     return AlreadyApplied(
-        f"rolled back: step {index}: the acks of this transaction were applied by an earlier try, and this push is not "
-        "known from it; a transaction whose pushes have a transactionId may be repeated",
+        f"rolled back: step {index}: an earlier attempt applied the acks of this transaction, and this push cannot be "
+        "found by its id; a transaction can be repeated if its pushes have a transactionId",
         index=index,
     )
 
@@ -185,7 +185,9 @@ def _by_group(tenant: str, steps: Sequence[Step]) -> list[_Acks]:
     for index, step in enumerate(steps):
         if isinstance(step, AckStep):
             if step.item.status == "retry":
-                raise InvalidRequest(f"step {index}: `retry` has no place in a transaction; release the lease instead")
+                raise InvalidRequest(
+                    f"step {index}: `retry` is not possible in a transaction; release the lease instead"
+                )
             message = step.group, step.item.partition, step.item.transaction_id, step.item.position
             before = verdicts.setdefault(message, index)
             verdict = items[step.group].get(before, step.item).status

@@ -48,7 +48,7 @@ class Waiters:
         Raises TooManyPolls if too many wait: each holds a connection, and pushes need others.
         """
         if self._polls >= self._polls_max:
-            raise TooManyPolls(f"{self._polls} long polls wait here already; ask again soon, or without waiting")
+            raise TooManyPolls(f"{self._polls} long polls wait here already; try again soon, or pop without waiting")
         self._polls += 1
         try:
             await asyncio.wait(parked, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -29,15 +29,15 @@ _TAKEN: Final = frozenset(
 )
 _UNSIGNED: Final[dict[str, str]] = {
     "missing": "the header of the signature is missing",
-    "malformed": "the signature, or what it is over, cannot be read",
-    "stale": "the signature is good, and older or newer than five minutes",
-    "mismatch": "the signature is not that of the secret: another secret, or a body that was changed on its way",
+    "malformed": "the signature or the signed content cannot be read",
+    "stale": "the signature is valid, but more than five minutes off",
+    "mismatch": "the signature does not match: the secret differs, or the body was changed on its way",
 }
 _WHY: Final[dict[str, str]] = {
     **_UNSIGNED,
-    "too_large": "the body has more bytes than the webhook takes",
-    "unverified": "it came to --hooks-listen, where only webhooks with a signature are taken",
-    "limited": "too many requests at once, or too many without a good signature",
+    "too_large": "the body is larger than the webhook accepts",
+    "unverified": "it came to --hooks-listen, which accepts only webhooks with a signature",
+    "limited": "too many requests at once, or too many without a valid signature",
     "misfit": "the payload does not fit the type of its queue",
     "full": "the queue is full",
     "unavailable": "the message could not be stored",
@@ -125,7 +125,7 @@ class Webhooks(Resource):
             raise NotFound(f"there is no webhook {name!r:.200}")
         webhook = self._scope.compiled_specs.webhooks[name]
         if webhook is None:
-            raise NotAvailable("the secret of this webhook is missing here, so that nothing can be signed")
+            raise NotAvailable("the secret of this webhook is missing here, so nothing can be signed")
         spec, app = webhook.spec, self._scope.compiled_specs.declaring(name)
         given = sample_of(sender_of(spec))
         body = msgspec.json.encode(sample_body(app, spec, given.body))

@@ -48,12 +48,12 @@ class Hosts:
         """Return the error response if the Host header names another host, else None."""
         host = _parsed(header.strip(b" \t").decode("latin-1"))
         if host is None:
-            return bad_request("the header host is no name or address")
+            return bad_request("the header host is not a name or an address")
         if not self._any and host not in self._known:
             return error_response(
                 403,
                 "host_not_allowed",
-                f"this broker does not go by the name {host:.100}; if it should, start it with that in --allowed-hosts",
+                f"{host:.100} is not a name of this broker; --allowed-hosts adds it",
             )
         if len(self.accepted) >= _ACCEPTED_MAX:
             self.accepted.clear()
@@ -112,7 +112,7 @@ def cross_site_refusal(request: Request, origins: frozenset[bytes]) -> Response 
     if site is None and origin is not None and origin.partition(b"://")[2] == request.headers[b"host"]:
         return None
     return error_response(
-        403, "cross_site", "a page of another site asked for this; --cors-origin names the origins that may"
+        403, "cross_site", "pages of other sites may not call this; --cors-origin allows their origins"
     )
 
 

@@ -155,9 +155,7 @@ class Live:
                 route.check_query(one.request)
                 one.route = route
             else:
-                one.update(
-                    error_response(404, "not_live", f"{path!r:.200} cannot be watched; /docs lists what there is")
-                )
+                one.update(error_response(404, "not_live", f"{path!r:.200} cannot be watched; /docs lists all paths"))
         except (Forbidden, InvalidRequest) as error:
             one.update(problem(error))
         return one

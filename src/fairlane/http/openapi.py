@@ -48,8 +48,13 @@ def openapi(routes: list[Route]) -> dict[str, Any]:
         "components": {
             "schemas": components,
             "securitySchemes": {
-                "key": {"type": "http", "scheme": "bearer", "description": "A key, or a token."},
-                "login": {"type": "apiKey", "in": "cookie", "name": _LOGIN, "description": "Of a page that logged in."},
+                "key": {"type": "http", "scheme": "bearer", "description": "An API key or a token."},
+                "login": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": _LOGIN,
+                    "description": "The session of a browser that logged in.",
+                },
             },
         },
     }

@@ -32,8 +32,8 @@ _STATUSES: list[tuple[type[errors.FairlaneError], int]] = [
 
 _OUTSIDE = {
     errors.StoreUnavailable.code: "the store does not answer now; try again",
-    errors.StoreFull.code: "the store has no room; the broker's log says more",
-    errors.StoreCorrupt.code: "stored bytes do not match their checksum; the broker's log says more",
+    errors.StoreFull.code: "the store has no room; the broker's log has the details",
+    errors.StoreCorrupt.code: "stored bytes do not match their checksum; the broker's log has the details",
     errors.OutcomeUnknown.code: "it is not known whether this was done; try again with the same transactionId",
 }
 
@@ -59,7 +59,7 @@ def problem(error: Exception, request: Request | None = None) -> Response:
     if not isinstance(error, errors.FairlaneError):
         request_id = request_id or uuid7()
         log.error("unexpected error in request %(request_id)s", {"request_id": request_id}, exc_info=error)
-        text, id = "the broker failed on this request; its log says more", request_id.encode()
+        text, id = "the broker failed on this request; its log has the details", request_id.encode()
         return error_response(500, errors.BrokerFailed.code, text, headers=((b"x-request-id", id),))
     status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
     more: dict[str, Any] = {}

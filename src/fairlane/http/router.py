@@ -215,9 +215,7 @@ class Router:
         values: list[str] = []
         node = self._walk(self._root, request.path.split(b"/")[1:], values)
         if node is None:
-            return error_response(
-                404, "no_such_route", f"there is no {_shown(request.path)}; /docs lists what there is"
-            )
+            return error_response(404, "no_such_route", f"there is no {_shown(request.path)}; /docs lists all paths")
         matched = node.routes.get(method)
         if matched is None:
             allowed = ", ".join(sorted(node.routes))

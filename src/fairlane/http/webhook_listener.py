@@ -34,7 +34,7 @@ class WebhookListener:
         except FairlaneError as error:
             return problem(error)
         if isinstance(found, Response):
-            none = error_response(404, "no_such_route", "here webhooks are taken, and nothing else is there")
+            none = error_response(404, "no_such_route", "this listener serves nothing but webhooks")
             return none if found.status == 404 else found
         request.found, request.outside = found, True
         if found.needs == PUBLIC:

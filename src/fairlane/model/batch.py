@@ -117,13 +117,13 @@ def acks_of(
     """Return (queue, group, acks) with the same verdict for all given messages. Names are empty if there are none."""
     some = given if isinstance(given, Batch) else [given] if isinstance(given, Message) else list(given or ())
     if given is None or (not isinstance(some, Batch) and set(map(type, some)) - {Message}):
-        raise InvalidRequest("an ack is about what a pop delivered; use ack_many for anything else")
+        raise InvalidRequest("ack takes messages that a pop returned; use ack_many for anything else")
     if len(some) > BATCH_ITEMS_MAX:
         raise InvalidRequest(f"an ack may have {BATCH_ITEMS_MAX} items, not {len(some)}")
     runs = _runs(some)
     groups = {lane.group: lane.queue for lane, _ in runs}
     if len(groups) > 1:
-        raise InvalidRequest("one ack is about messages of one group")
+        raise InvalidRequest("one ack takes messages of one group")
     delay_ms = None if delay is None else millis_of("delay_ms", delay, most=SECONDS_MAX * 1000)
     [(group, queue)] = groups.items() or [("", "")]
     if result is not msgspec.UNSET:

@@ -130,7 +130,7 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
     def check_time(self) -> None:
         """Convert `deliver_at` or `delay_ms` to a number. Raises InvalidRequest if it is invalid or both are given."""
         if self.deliver_at is not None and self.delay_ms is not None:
-            raise InvalidRequest("deliverAt and delayMs are two ways to say when; give one of them")
+            raise InvalidRequest("give either deliverAt or delayMs, not both")
         if self.deliver_at is not None:
             self.deliver_at = micros_of("deliverAt", self.deliver_at)
             if self.deliver_at == MICROS_MAX:  # texts with a later time are parsed as this one

@@ -94,7 +94,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                         f"{name} is for ordered queues; an unordered one may delay a message when it is retried"
                     )
             if self.on_exhausted != "dead_letter":
-                raise InvalidRequest("on_exhausted of an unordered queue is dead_letter: it has no order to stop for")
+                raise InvalidRequest("on_exhausted of an unordered queue must be dead_letter: it has no order to keep")
         return self
 
 

@@ -79,10 +79,10 @@ def _exporters(variable: str) -> list[str]:
     names = [name.strip() for name in os.environ.get(variable, "otlp").split(",")]
     unknown = set(names) - {"otlp", "console", "none"}
     if unknown:
-        raise InvalidRequest(f"{variable} names {min(unknown)!r:.40}; known here are otlp, console and none")
+        raise InvalidRequest(f"{variable} names {min(unknown)!r:.40}; known are otlp, console and none")
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
     if "otlp" in names and protocol != "http/protobuf":
-        raise InvalidRequest(f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r:.40}; only http/protobuf is spoken here")
+        raise InvalidRequest(f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r:.40}; only http/protobuf is supported")
     return [name for name in names if name != "none"]
 
 

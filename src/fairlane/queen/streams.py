@@ -67,7 +67,7 @@ class Streams(Resource):
         """Return all matching rows, by key. Raises InvalidRequest if they do not fit in one answer."""
         partition = PartitionId.parse(body.partition_id)
         if len(body.keys) > BATCH_ITEMS_MAX:
-            raise InvalidRequest(f"at most {BATCH_ITEMS_MAX} keys may be asked for, not {len(body.keys)}")
+            raise InvalidRequest(f"at most {BATCH_ITEMS_MAX} keys may be requested, not {len(body.keys)}")
         where = StateFilter(
             keys=[_key("keys", key) for key in body.keys] or None,
             prefix=_key("key_prefix", body.key_prefix) if body.key_prefix else "",
@@ -83,7 +83,7 @@ class Streams(Resource):
             found += page
             size += sum(len(row.value) for row in page)
             if size > POP_BYTES_MAX:
-                raise InvalidRequest(f"more than {POP_BYTES_MAX} bytes of state match; ask by keys or by a prefix")
+                raise InvalidRequest(f"more than {POP_BYTES_MAX} bytes of state match; choose by keys or by a prefix")
             where = msgspec.structs.replace(where, after=page[-1].key)
             if len(page) < _ROWS_AT_ONCE:
                 break

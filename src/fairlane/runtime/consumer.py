@@ -93,7 +93,7 @@ class Consumer:
         the handlers and releases their messages without counting an attempt.
         """
         if self._began:
-            raise InvalidRequest("a consumer runs once; make another")
+            raise InvalidRequest("a consumer runs only once; create another")
         self._loop, self._began, self._running = asyncio.get_running_loop(), True, asyncio.current_task()
         self._last_message_at = self._loop.time()
         renewing = asyncio.create_task(self._renewer.run())

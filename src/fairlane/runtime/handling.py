@@ -97,7 +97,7 @@ class Handling:
         if returned is not None and not isinstance(returned, Verdict) and function not in self._warned:
             self._warned = {*self._warned, function}
             fields = {"handler": getattr(function, "__qualname__", function), "kind": type(returned).__name__}
-            text = "%(handler)s returned %(kind)s, which is not kept; return Done(value) to keep it, or else None"
+            text = "%(handler)s returned %(kind)s, which is not stored; return Done(value) to store it, or else None"
             self.log.warning(text, fields)
         return returned
 
@@ -132,7 +132,7 @@ def one_each(returned: Any, count: int) -> Sequence[object]:
         return [None] * count
     size = len(returned) if isinstance(returned, list | tuple) else type(returned).__name__
     if size != count:
-        raise InvalidRequest(f"the handler gave {size} verdicts for {count} messages")
+        raise InvalidRequest(f"the handler returned {size} verdicts for {count} messages")
     verdicts: Sequence[object] = returned
     return verdicts
 

@@ -122,11 +122,11 @@ class Settler:
             except FairlaneError as error:
                 failures += 1
                 if isinstance(error, Overloaded) or not await self._back_off(error, failures, [report.claim]):
-                    text = "transaction refused, nothing was pushed and acked of %r: %s"
+                    text = "transaction refused, nothing of %r was pushed or acked: %s"
                     self._consumer.handling.log.warning(text, report.messages[0], error)
                     return False
             except Exception as error:  # a bug here must not keep the lease alive
-                text = "unexpected error in a transaction, nothing was pushed and acked of %r"
+                text = "unexpected error in a transaction, nothing of %r was pushed or acked"
                 self._consumer.handling.log.error(text, report.messages[0], exc_info=error)
                 return False
 

@@ -46,7 +46,7 @@ def next_tick(options: ScheduleOptions, after: int) -> int:
     """Return the first tick after `after`. Raises InvalidRequest for an invalid expression or one that never ticks."""
     for at in ticks(options, after):
         return at
-    raise InvalidRequest(f"cron is {options.cron!r:.80}, which no time ever fits")
+    raise InvalidRequest(f"cron is {options.cron!r:.80}, which never matches")
 
 
 def due(options: ScheduleOptions, next_at: int, now: int, *, most: int) -> tuple[list[int], int]:

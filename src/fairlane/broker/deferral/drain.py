@@ -133,9 +133,7 @@ class OperationDrain(Service):
             except FairlaneError as error:
                 failures += 1
                 if failures == 1:
-                    log.warning(
-                        "operations are not applied, for the store does not answer: %(error)s", {"error": error}
-                    )
+                    log.warning("cannot apply operations, the store does not answer: %(error)s", {"error": error})
                 await self._rest(backoff(failures, base=AWAY_SECONDS[0], most=AWAY_SECONDS[1]))
                 continue
             if not worked:
@@ -244,7 +242,7 @@ class OperationDrain(Service):
                 if await self._handle_refusal(writes, error, others=self.completed > done):
                     pending.append(writes)
         for writes in pending:
-            await self._postpone(writes, "the store kept changing under this operation")
+            await self._postpone(writes, "the queue kept changing during this operation")
 
     async def _try(self, applications: list[Application]) -> list[ApplyResult | FairlaneError]:
         """Apply all applications in one call. If that fails, apply them one by one, so that a bad one fails alone.

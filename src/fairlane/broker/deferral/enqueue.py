@@ -177,7 +177,7 @@ class Enqueuer:
             if kind == "ack":
                 lane = PartitionId.parse(partition)
                 new = await self._ack_operation(tenant, name, lane, entry.body, entry.messages, entry.id)
-                error: FairlaneError | None = NotFound(f"group {name!r} or the partition that it read is deleted")
+                error: FairlaneError | None = NotFound(f"group {name!r} or the partition that it read was deleted")
             elif (error := refused.get((tenant, name, partition))) is not None:
                 new = None
             else:
@@ -211,7 +211,7 @@ class Enqueuer:
         if isinstance(result, PartitionLocked):
             return LaneLocked(LOCKED)
         self._catalogue.forget(new.queue_id)
-        return LaneLocked(f"queue {new.queue!r} is being changed; this is tried again")
+        return LaneLocked(f"queue {new.queue!r} is being changed; the operation is retried")
 
     async def _enqueue(
         self, operations: list[NewOperation], pauses: Iterable[float] = UNKNOWN_OUTCOME_PAUSES

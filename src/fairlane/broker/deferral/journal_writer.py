@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 AckAnswers = list[Sequence[AckOutcome] | Exception]
 
 _UNFENCED = (
-    "a nack without a lease cannot wait in the journal, for it could count twice; say it with the lease, or try again"
+    "a nack without a lease cannot wait in the journal, where it could count twice; send its lease, or try again"
 )
 _KEEPS_ALL = QueueOptions(dedup_seconds=0)
 """Options of an unknown queue: duplicates are detected only when the messages are stored."""
@@ -154,8 +154,8 @@ class JournalWriter:
             options = self._catalogue.recall_options(tenant, name)
             if options is not None and options.encryption_enabled and not self.journal.sealed:
                 return StoreUnavailable(
-                    f"queue {name!r} is encrypted, and this broker has no encryption key to keep its messages "
-                    "with until the store takes them"
+                    f"queue {name!r} is encrypted, and this broker has no encryption key to store its messages "
+                    "in the journal"
                 )
             if options is not None and options.ordering == "fifo" and partition != DEFAULT_PARTITION:
                 return InvalidRequest(f"queue {name!r} is fifo: its only partition is {DEFAULT_PARTITION!r}")

@@ -48,8 +48,8 @@ class Operations(Resource):
         found = await self._store.operations.get(self._tenant, id)
         if found is None:
             raise NotFound(
-                f"there is no operation {id} here: completed ones are removed after an hour, and one that waits in the "
-                "journal of another broker is known to that broker alone until it is applied"
+                f"there is no operation {id} here: completed ones are removed after an hour, and one in the journal of "
+                "another broker is known to that broker alone"
             )
         return found
 
@@ -172,7 +172,7 @@ class Operations(Resource):
             return
         found = await self.get(id)
         if found.status != "failed":
-            raise Conflict(f"only failed operations are discarded together; this one is {found.status}")
+            raise Conflict(f"only failed operations can be discarded together; this one is {found.status}")
         await self.discard(id)
 
     async def retry(self, id: str | UUID) -> Operation:
@@ -185,7 +185,7 @@ class Operations(Resource):
             return await self.get(id)
         queue = await self._catalogue.queue(self._tenant, found.queue, make=False)
         if queue is None:
-            raise Conflict(f"queue {found.queue!r} is not there: make it first, or discard the operation")
+            raise Conflict(f"queue {found.queue!r} does not exist: create it first, or discard the operation")
         partition = (await self._catalogue.partitions(queue, [found.partition_name]))[found.partition_name]
         result = await self._store.operations.retry(self._tenant, id, await self._moved(found, queue, partition))
         if result is None:
@@ -203,7 +203,7 @@ class Operations(Resource):
         if found.group:
             known = await self._catalogue.group_id(queue.id, found.group)
             if known is None:
-                raise Conflict(f"queue {found.queue!r} has no group {found.group!r} (any more); discard the operation")
+                raise Conflict(f"queue {found.queue!r} has no group {found.group!r} any more; discard the operation")
             group_id = known
         return NewOperation(
             id=found.id,

@@ -134,7 +134,7 @@ class StoreTimeout:
         if await self._health.answers(self.silence_seconds()):
             self._last_answer_at = monotonic()
         elif self._last_answer_at == last_answer_at and any(not call.task.done() for call in self._calls):
-            self._health.mark_unavailable("it is silent, and does not answer whether it is there")
+            self._health.mark_unavailable("it answers neither requests nor a health check")
         self._asking = None
         for call in list(self._calls) if not self._health.up else ():
             if not call.task.done() and call.may_abandon():

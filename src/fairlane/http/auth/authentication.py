@@ -100,7 +100,7 @@ class Authenticator:
             if caller is not None and (caller.key_id is not None or self._tokens is not None):
                 return caller
         if sessions:
-            raise Unauthenticated("the login is over: log in again")
+            raise Unauthenticated("the login session has ended: log in again")
         return self.verify(b"")
 
     def verify(self, secret: bytes) -> Principal:
@@ -110,14 +110,14 @@ class Authenticator:
         if secret and self._tokens is not None:
             return self._tokens.verify(secret, self._tenants.known)
         if secret:
-            raise Unauthenticated("the credential is no key of this broker: those begin with fl_")
+            raise Unauthenticated("the credential is not a key of this broker: those begin with fl_")
         known = self._credentials.known
         none = (
             "; there is none yet: `fairlane key create --role admin --store ...` makes the first, in a SQLite file "
             "while no broker has it open"
         )
         raise Unauthenticated(
-            "this broker asks for a key: send it as `Authorization: Bearer fl_...`; the command line and the clients "
+            "this broker requires a key: send it as `Authorization: Bearer fl_...`; the command line and the clients "
             f"of Fairlane take it from FAIRLANE_KEY{none if known and not known.count and not self._tokens else ''}"
         )
 

@@ -73,7 +73,9 @@ class Jwks(Service):
             if len(found) > KEYS_MAX or not (keys := published_keys(found)):
                 raise CommandFailed(f"it has {len(found)} keys, and should have 1 to {KEYS_MAX} of a known kind")
         except (CommandFailed, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            log.warning("the keys of tokens cannot be read from %(url)s: %(error)s", {"url": self._url, "error": error})
+            log.warning(
+                "cannot read the signing keys of tokens from %(url)s: %(error)s", {"url": self._url, "error": error}
+            )
             return
         finally:
             self._busy = False

@@ -40,7 +40,7 @@ def check_route(caller: Principal, route: Route, queue: str | None) -> None:
     Routes for operators are reserved to the default tenant.
     """
     if route.operator and caller.tenant != DEFAULT_TENANT:
-        raise Forbidden(f"{caller.name} may not {route.method} {route.path}: it is about all tenants")
+        raise Forbidden(f"{caller.name} may not {route.method} {route.path}: it concerns all tenants")
     scopes = route.needs.split()
     if route.needs == KNOWN:
         return

@@ -56,11 +56,13 @@ class VerificationKey(NamedTuple):
 def secret_key(secret: str) -> VerificationKey:
     """Return the key of HS256, which the issuer of the tokens has, too."""
     if len(secret.encode()) < SECRET_BYTES_MIN:
-        raise InvalidRequest(f"jwt_secret is shorter than {SECRET_BYTES_MIN} bytes; make one by `openssl rand -hex 32`")
+        raise InvalidRequest(
+            f"jwt_secret is shorter than {SECRET_BYTES_MIN} bytes; create one with `openssl rand -hex 32`"
+        )
     try:
         return VerificationKey("HS256", get_default_algorithms()["HS256"].prepare_key(secret))
     except jwt.InvalidKeyError:
-        raise InvalidRequest("jwt_secret is a public key, which is no secret: set it as jwt_public_key") from None
+        raise InvalidRequest("jwt_secret is a public key, which is not secret: set it as jwt_public_key") from None
 
 
 def public_keys(text: str) -> list[VerificationKey]:
@@ -87,7 +89,7 @@ def _public_key(pem: str) -> VerificationKey:
         if wrong := _weakness(name, key):
             raise InvalidRequest(f"jwt_public_key is {wrong}")
         return VerificationKey(name, key)
-    raise InvalidRequest("jwt_public_key is none of RSA (RS256), P-256 (ES256) and Ed25519 (EdDSA)")
+    raise InvalidRequest("jwt_public_key must be RSA (RS256), P-256 (ES256) or Ed25519 (EdDSA)")
 
 
 def _weakness(algorithm: str, key: Any) -> str | None:
@@ -95,7 +97,7 @@ def _weakness(algorithm: str, key: Any) -> str | None:
     if algorithm == "RS256" and key.key_size < RSA_BITS_MIN:
         return f"an RSA key of {key.key_size} bits; at least {RSA_BITS_MIN} are needed"
     if algorithm == "EdDSA" and "25519" not in type(key).__name__:
-        return "an Ed448 key; Ed25519 is taken"
+        return "an Ed448 key; use Ed25519"
     return None
 
 
@@ -129,7 +131,9 @@ def claim_names(text: str) -> dict[str, str]:
     for entry in filter(None, map(str.strip, text.split(","))):
         what, _, claim = entry.partition("=")
         if what not in names or not claim:
-            raise InvalidRequest(f"jwt_claims: {entry!r:.80} is none of {', '.join(f'{one}=CLAIM' for one in CLAIMS)}")
+            raise InvalidRequest(
+                f"jwt_claims: {entry!r:.80} must be one of {', '.join(f'{one}=CLAIM' for one in CLAIMS)}"
+            )
         names[what] = claim
     return names
 
@@ -178,7 +182,7 @@ class Tokens:
                 raise Unauthenticated(f"the token names no tenant: it needs the claim {claim}")
             return msgspec.structs.replace(caller, tenant=DEFAULT_TENANT)
         if tenants and caller.tenant not in tenants:
-            raise Unauthenticated(f"the token's {self._claims['tenant']} names no tenant that is there")
+            raise Unauthenticated(f"the token's {self._claims['tenant']} names a tenant that does not exist")
         return caller
 
     def _verified(self, token: bytes) -> Principal:
@@ -212,7 +216,7 @@ class Tokens:
         header = _object(token.split(b".")[0])
         kid = header.get("kid")
         if not isinstance(kid, str | None) or "crit" in header or "b64" in header:
-            raise Unauthenticated("the token's header asks for what is not supported")
+            raise Unauthenticated("the token's header requires something that is not supported")
         for key in self._fitting(header.get("alg"), kid):
             try:
                 jwt.decode(
@@ -241,7 +245,7 @@ class Tokens:
         if keys:
             return keys[:_KEYS_TRIED_MAX]
         if self.jwks is not None and algorithm in _ALGORITHMS and self.jwks.request_refresh():
-            raise Unavailable("the identity provider's keys are being read; ask again")
+            raise Unavailable("the identity provider's keys are being read; try again")
         raise Unauthenticated("no key of this broker verifies the token: its kid or alg is not known")
 
     def _read(self, claims: Mapping[str, Any]) -> Principal:

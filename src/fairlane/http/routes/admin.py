@@ -44,7 +44,7 @@ def _before(cursor: str | None) -> tuple[int, str] | None:
         return None
     failed_at, _, id = cursor.partition("_")
     if not (failed_at.isascii() and failed_at.isdecimal() and len(failed_at) < 19 and 0 < len(id) < 100):
-        raise InvalidRequest("the cursor is none that a page gave as its `next`")
+        raise InvalidRequest("the cursor is not the `next` of a page")
     return int(failed_at), id
 
 

@@ -57,7 +57,7 @@ async def discard_failed(broker: Broker, caller: Principal, body: wire.SettleBod
 
 async def _settle(broker: Broker, body: wire.SettleBody, verb: Verb) -> wire.SettledPage:
     if (body.ids is not None) + (body.queue is not None) + body.all != 1:
-        raise InvalidRequest("say which failed operations: `ids`, the `queue` they are of, or `all`: true")
+        raise InvalidRequest("name the failed operations by `ids`, by their `queue`, or by `all`: true")
     settled = await broker.operations.settle_failed(
         verb,
         ids=body.ids,
@@ -109,7 +109,7 @@ async def _found(broker: Broker, caller: Principal, needs: str, id: str) -> Oper
 def _cursor(text: str | None) -> UUID:
     id = parse_uuid(text) if text else FIRST
     if id is None:
-        raise InvalidRequest(f"cursor is {text!r:.80}; use the one that the page before gave")
+        raise InvalidRequest(f"cursor is {text!r:.80}; use the one of the previous page")
     return id
 
 

@@ -131,7 +131,7 @@ def too_large(app: HttpApp, request: Request, bytes_max: int) -> Response:
 def _refused(broker: Broker, webhook: Webhook, received: Received, *, outside: bool) -> Response | None:
     """Return the response to a request that is refused before it is parsed. None if it is accepted."""
     if outside and webhook.spec.verify is None:
-        only = "this webhook has no `verify` in its spec, and here only those with a signature are taken"
+        only = "this webhook has no `verify` in its spec, and this listener accepts only those with a signature"
         return _counted(broker, webhook.name, "unverified", error_response(403, Forbidden.code, only))
     if len(received.body) > webhook.spec.max_body_bytes:  # the limit may have shrunk since the header arrived
         return _counted(broker, webhook.name, "too_large", message.too_large(webhook.spec.max_body_bytes))
@@ -144,7 +144,7 @@ def _refused(broker: Broker, webhook: Webhook, received: Received, *, outside: b
         if webhook.refusals.too_many(network, now):
             return _limited(broker, webhook)
         return _counted(
-            broker, webhook.name, why, error_response(401, "unauthenticated", "the signature is missing or not good")
+            broker, webhook.name, why, error_response(401, "unauthenticated", "the signature is missing or not valid")
         )
     if webhook.rate is not None and not webhook.rate.allows(now):
         return _limited(broker, webhook)
@@ -152,7 +152,7 @@ def _refused(broker: Broker, webhook: Webhook, received: Received, *, outside: b
     if not (is_event(kind) if webhook.is_event else _is_taken(kind)):
         only = "a webhook is JSON or a form, and its content-type must say so"
         if webhook.is_event:
-            only = "this webhook takes one event in a request, as application/cloudevents+json or in binary mode"
+            only = "this webhook takes one event per request, as application/cloudevents+json or in binary mode"
         other = error_response(415, "unsupported_media_type", only)
         return _counted(broker, webhook.name, "malformed", other)
     return None

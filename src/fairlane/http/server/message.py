@@ -199,7 +199,7 @@ def overloaded() -> Response:
     return error_response(
         429,
         "overloaded",
-        "the broker holds as many bytes of requests and answers as it may; nothing was done for this one",
+        "the broker holds all the bytes of requests and answers that it may; nothing was done for this request",
         headers=((b"retry-after", b"1"),),
     )
 
@@ -225,7 +225,7 @@ def peer_limit_reached() -> Response:
     return error_response(
         429,
         "overloaded",
-        "your address has as many requests, or bytes of them and of unread answers, in progress as one may have; "
-        "nothing was done for this one",
+        "your address has reached its limit of requests, or of bytes of requests and unread answers; nothing was done "
+        "for this request",
         headers=((b"retry-after", b"1"),),
     )

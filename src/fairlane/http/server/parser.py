@@ -20,7 +20,7 @@ _LENGTH_DIGITS_MAX = 20
 _PACKED = error_response(
     415,
     "unsupported_media_type",
-    "a body is taken as it is: send it without content-encoding",
+    "content-encoding is not supported; send the body without it",
     headers=((b"accept-encoding", b"identity"),),
 )
 _ONCE = (b"host", b"content-length", b"authorization")
@@ -120,7 +120,7 @@ class Parser:
             return None if self.ended else _refusal(error)
         if self.in_body:
             if self._fed_bytes - self.body_bytes > _FRAMING_BYTES_MAX + self.body_bytes // 2:
-                return bad_request("the chunks of the body are too small for what frames them"), True
+                return bad_request("the chunks of the body are too small; send larger ones"), True
         elif self._head_bytes > self._limits.header_bytes_max:
             return long_header(self._limits), False
         return None
@@ -230,7 +230,7 @@ def body_length(headers: dict[bytes, bytes], version: str) -> int | None:
     if version == "1.0":
         raise Refused(bad_request("HTTP/1.0 has no transfer-encoding"))
     if headers[b"transfer-encoding"].lower() != b"chunked":
-        raise Refused(error_response(501, "not_implemented", "of transfer-encoding only chunked is understood"))
+        raise Refused(error_response(501, "not_implemented", "the only supported transfer-encoding is chunked"))
     return None
 
 

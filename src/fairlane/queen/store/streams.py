@@ -81,11 +81,11 @@ class StoredStreams(Family):
 
         async def begin(transaction: DatabaseTransaction) -> None:
             if not await transaction.run("streams.share", **where):
-                raise NotFound("the stream's query is not there (any more)")
+                raise NotFound("the stream's query does not exist any more")
 
         async def check(transaction: DatabaseTransaction) -> None:
             if not await transaction.run("streams.partition_there", **where):
-                raise NotFound("the stream's partition is not there (any more)")
+                raise NotFound("the stream's partition does not exist any more")
             if not change.idle_group:
                 return
             await transaction.lock("streams.lock_lane", **where)

@@ -61,7 +61,7 @@ class SharedState(Answer):
 
 class Refreshed(Answer):
     skipped: bool = True
-    reason: str = "statistics are counted when they are asked for"
+    reason: str = "statistics are computed on request"
 
 
 class AnalyticsQuery(SpanQuery):

@@ -134,7 +134,7 @@ class DeadLetters(Family):
                     capacity=result.capacity,
                 )
             if isinstance(result, Gone):
-                raise NotFound("the queue of these dead letters is not there (any more)")
+                raise NotFound("the queue of these dead letters does not exist any more")
 
     async def forward(
         self, *, limit: int = 100, allow: Callable[[str, str], Awaitable[None]] | None = None

@@ -310,7 +310,7 @@ async def note_changes(transaction: DatabaseTransaction, queue_ids: Sequence[int
 
 
 def no_such_queue(queue_id: int) -> NotFound:
-    return NotFound(f"queue {queue_id} is not there (any more)")
+    return NotFound(f"queue {queue_id} does not exist any more")
 
 
 def changed_concurrently(name: str) -> Conflict:

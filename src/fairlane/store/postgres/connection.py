@@ -241,7 +241,7 @@ def _translated(error: asyncpg.PostgresError, lost: type[StoreUnavailable | Outc
             {"state": state},
             exc_info=error,
         )
-        return BrokerFailed("the broker failed on this request; its log says more")
+        return BrokerFailed("the broker failed on this request; its log has the details")
     if state in _TRANSIENT or state.startswith(_REFUSED):
         return StoreUnavailable(f"the database refused a statement for now: {error}")
     if state.startswith(("08", "57")):
