@@ -98,7 +98,7 @@ class Admission:
     def limits(self, limits: Mapping[Kind, Limit]) -> None:
         self._limits = limits
         self.calm = frozenset([kind for kind, limit in limits.items() if limit.wait_seconds >= 0])
-        """Kinds that are executed at once if no request waits, without further decisions."""
+        """Kinds whose requests are admitted without further checks while no other request waits."""
 
     def wait_seconds(self, kind: Kind) -> float:
         """Return the expected wait of one more request of this kind. For a pop, the wait of its acks."""

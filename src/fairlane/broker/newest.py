@@ -29,7 +29,7 @@ class _Lane:
         self.origin = origin
         self.heads: deque[StoredHead] = deque()
         self.read = 0
-        """Messages that the last read asked for."""
+        """Number of messages that the last read requested."""
         self.last: ListPosition | None = None
         """The oldest message that was read."""
         self.ended = False

@@ -80,7 +80,7 @@ class Sources(Resource):
     async def commit(self, name: str, page: SourcePage) -> SourceCommitted:
         """Push new, changed and deleted records, store their state, and move the cursor, in one transaction.
 
-        Repeating a commit does nothing. Raises Conflict if the source has another revision than the commit follows.
+        Repeating a commit does nothing. Raises Conflict if the source has changed since the revision `before`.
         """
         source = await self._existing(name)
         if source.revision == page.check().revision:

@@ -94,8 +94,8 @@ class WebhookReceiver(Resource):
     async def _known(self, webhook: Webhook, queue: str, key: str, outcome: PushOutcome) -> WebhookResult:
         """Answer a redelivery with the state of its first message.
 
-        Replays a dead letter if the webhook is signed and its spec allows it. If the queue maps to a command, the group
-        that runs it decides. Until it has, the result of a consumer without a group is the answer.
+        Replays a dead letter if the webhook is signed and its spec allows it. If the queue maps to a command, the
+        group that runs it decides the state. Before that group is done, a result of the default group is returned.
         """
         known = WebhookResult(status="duplicate", key=key, message_id=outcome.message_id)
         if outcome.partition is None:

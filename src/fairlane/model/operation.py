@@ -85,7 +85,7 @@ class PushPayload(msgspec.Struct):
 
     messages: list[msgspec.Raw]
     doubt: bool = False
-    """True if some may be stored already, by a push with an unknown outcome."""
+    """True if some of the messages may already be stored, by a push with an unknown outcome."""
 
 
 class AckPayload(msgspec.Struct):

@@ -64,7 +64,7 @@ class AdminLetters(Answer, rename=None):
 
 
 class AdminReplayResult(Answer):
-    """The outcome of the message that a dead letter was replayed as, for the group that had dead-lettered it."""
+    """The result of a replayed dead letter, for the group that had dead-lettered it."""
 
     status: Status
     result: msgspec.Raw

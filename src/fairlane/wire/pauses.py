@@ -142,7 +142,7 @@ class LanePage(Answer):
     queue: str
     group: str
     lanes: list[LaneDetail]
-    """Lanes by the name of their partition."""
+    """Lanes, ordered by the name of their partition."""
     next: str | None
     """Start of the next page, to send as `after`. Null on the last one."""
     complete: bool

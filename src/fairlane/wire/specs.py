@@ -45,7 +45,7 @@ class SpecPlanBody(Body):
 
 class SpecApplyBody(SpecPlanBody):
     source: str = ""
-    """Text that it was compiled from, stored with it."""
+    """Source text of the document, stored with the version."""
     applied_by: str = ""
     consent: bool = False
     """True to accept that messages may be lost, refused or exposed."""

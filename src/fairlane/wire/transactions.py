@@ -32,7 +32,7 @@ class TransactionBody(msgspec.Struct, rename="camel", omit_defaults=True, forbid
     isolation: str = "serializable"
     """Weakest acceptable isolation level: `serializable`, `repeatable read` or `read committed`."""
     kv: list[msgspec.Raw] | None = None
-    """Refused if set, like `timers`. Fairlane has no key-value store, and schedules no messages in transactions."""
+    """Steps of Queen that Fairlane refuses, like `timers`: it has no key-value store and no timers in transactions."""
     timers: list[msgspec.Raw] | None = None
 
 

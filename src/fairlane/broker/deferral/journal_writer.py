@@ -100,7 +100,7 @@ class JournalWriter:
         return self.journal.holds(some) | (some & self._appending.keys())
 
     def forget_growth(self) -> None:
-        """Note that nothing can leave the journal now, so that it has to grow."""
+        """Stop measuring the growth of the journal, because nothing can leave it at the moment."""
         self._shortest = None
 
     def growth(self) -> tuple[int, int]:

@@ -176,7 +176,7 @@ class Operations(Resource):
         await self.discard(id)
 
     async def retry(self, id: str | UUID) -> Operation:
-        """Retry a failed operation, at the end of its backlog. If its queue was recreated, in the new one."""
+        """Move a failed operation to the end of its backlog, or to the queue that replaced a deleted one."""
         id = _id(id)
         found = await self.get(id)
         if found.durability == "journal" and self._engine.journal is not None:

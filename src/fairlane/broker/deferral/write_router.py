@@ -136,7 +136,7 @@ class WriteRouter:
     async def enqueue(
         self, limits: Admission | None, requests: list[PushRequest]
     ) -> Sequence[list[PushOutcome] | Exception | LateAnswer]:
-        """Make operations of pushes, in the store if it is available."""
+        """Keep pushes as operations, in the store if it is available and in the journal otherwise."""
         await asyncio.sleep(self._rest_until - monotonic())
         began = monotonic()
         try:

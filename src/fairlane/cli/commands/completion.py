@@ -14,7 +14,7 @@ app = CommandGroup()
 
 @command(app)
 def completion(shell: Annotated[Literal["bash", "zsh", "fish"], arg(None, "The shell.")]) -> None:
-    """Print a script that makes a shell complete commands: `source <(fairlane completion bash)`."""
+    """Print a completion script for a shell. Load it with `source <(fairlane completion bash)`."""
     from click.shell_completion import get_completion_class
 
     shells = get_completion_class(shell)

@@ -28,7 +28,7 @@ Group = Annotated[str | None, opt("Only dead letters of this consumer group.")]
 Partition = Annotated[str | None, opt("Only dead letters of this partition.")]
 Error = Annotated[str | None, opt("Only dead letters whose error contains this text.")]
 Ids = Annotated[tuple[str, ...], arg("ID", "Ids of dead letters.")]
-All = Annotated[bool, opt("All dead letters that match the other options.", "--all")]
+All = Annotated[bool, opt("Select all dead letters that match the other options.", "--all")]
 _LETTERS = columns_of(
     "id partition group failed=failed_at attempts error data replayed_as",
     data=lambda letter: _cut(bytes(letter.raw).decode(errors="replace")),

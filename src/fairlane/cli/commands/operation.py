@@ -29,7 +29,7 @@ app = CommandGroup("operation")
 
 Ids = Annotated[tuple[str, ...], arg("ID", "Ids of failed operations.")]
 Queue = Annotated[str | None, opt("Only operations of this queue.")]
-All = Annotated[bool, opt("All failed operations.", "--all")]
+All = Annotated[bool, opt("Select all failed operations.", "--all")]
 _COLUMNS = columns_of(
     "id type=operation_type status queue partition messages accepted=created_at in_the=durability error=error_message",
     messages=lambda one: one.messages or None,

@@ -55,7 +55,7 @@ async def readyz(app: HttpApp, request: Request) -> Response:
 
 @health.get("/health", needs="status", statuses=(200, 503), answer=Health, live=True)
 async def show_health(app: HttpApp, broker: Broker) -> Response:
-    """Show if the store answers, and what runs in this broker."""
+    """Show whether the store is available, and the version and uptime of this broker."""
     connected = await broker.status.healthy()
     answer = Health(
         status="healthy" if connected else "unhealthy",

@@ -1,7 +1,7 @@
 """Sources: their cursors, the leases of their readers, and the records known so far.
 
-Only `commit` changes a source, and gives it a new revision. What was read of a source and its records holds as long as
-its revision stays the same."""
+Only `commit` changes a source, and gives it a new revision. A source and its records are unchanged while the revision
+stays the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlane.store.families.query import DatabaseTransaction, Family, Value, as
 from fairlane.wire.sources import SourceView
 
 _NOWHERE = PartitionId(0, 0)
-"""The partition of records, which belong to none."""
+"""Partition id for sealing records, which belong to no partition."""
 
 
 class StoredSource(SourceView):

@@ -27,7 +27,7 @@ from fairlane.store.sqlite.rows import first, rows, value
 
 SQL = statements.load("fairlane.store.sqlite", "unordered.sql")
 LaneKey = tuple[int, int]
-"""Partition and group."""
+"""The key of a lane: its partition and its group."""
 Again = tuple[int, int, str, int, int | None]
 """A message to deliver again: position, 1 if an attempt is charged, error, due time, and its own retry limit or None.
 """
@@ -244,7 +244,7 @@ class Claims:
         return [position for position in self._redeliveries if since <= position < upto]
 
     def attempts(self, position: int) -> int:
-        """Return the failed attempts of a message that has a row or was taken out of a claim."""
+        """Return the number of failed attempts of a message."""
         return self._attempts.get(position, 0)
 
     def put_back(self, position: int, *, charge: bool, error: str, due_at: int) -> int | None:

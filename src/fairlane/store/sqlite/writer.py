@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 _QueuedJob = tuple[Job[Any], asyncio.Future[Any]]
 _Done = tuple[asyncio.Future[Any], Any, BaseException | None]
-"""A future with its result or its error."""
+"""A finished job: its future, its result, and its error or None."""
 
 
 class Writer:
