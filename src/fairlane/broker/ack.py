@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,7 +27,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import AckItem, AckOutcome, Outcomes, UniformAcks
 from fairlane.runtime.backoff import LockRetries
-from fairlane.runtime.batcher import LateAnswer
+from fairlane.runtime.batcher import LateAnswer, decided_answer
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import AckResult, LaneAck
 from fairlane.telemetry import Telemetry
@@ -69,15 +69,6 @@ class _AckFlight(msgspec.Struct):
     def locked_error(self, number: int) -> Unavailable:
         error = LaneLocked(LOCKED)
         return as_outcome_unknown(error) if number in self.applied else error
-
-
-async def _answer(flight: _AckFlight, number: int, decided: Awaitable[None]) -> Sequence[AckOutcome]:
-    """Wait until a request is decided, and return its outcomes."""
-    await decided
-    answer = flight.answers[number]
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
 
 
 class Acker:
@@ -123,7 +114,7 @@ class Acker:
             numbers = {number for number, _ in flight.locked}
             decided = asyncio.ensure_future(self._wait_for_lanes(flight))
             for number in numbers:
-                answers[number] = asyncio.ensure_future(_answer(flight, number, decided))
+                answers[number] = asyncio.ensure_future(decided_answer(flight.answers, number, decided))
         return answers
 
     async def _begin(self, requests: list[AckRequest]) -> _AckFlight:

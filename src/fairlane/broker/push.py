@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fairlane.broker.capacity import QueueCapacity, fit_to_capacity
@@ -21,7 +21,7 @@ from fairlane.errors import (
 from fairlane.model.ids import Uuid7, id_key
 from fairlane.model.outcome import OperationReason, PushOutcome
 from fairlane.runtime.backoff import UNKNOWN_OUTCOME_PAUSES, LockRetries
-from fairlane.runtime.batcher import LateAnswer
+from fairlane.runtime.batcher import LateAnswer, decided_answer
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import (
     Duplicate,
@@ -111,7 +111,7 @@ class Pusher:
             owners = [list(batch.all_owners()) for batch in flight.locked.values()]
             decided = asyncio.ensure_future(self._wait_for_partitions(flight))
             for number in {number for some in owners for number, _ in some}:
-                answers[number] = asyncio.ensure_future(_outcome(flight, number, decided))
+                answers[number] = asyncio.ensure_future(decided_answer(flight.outcomes, number, decided))
         return answers
 
     async def _wait_for_partitions(self, flight: PushFlight) -> None:
@@ -295,15 +295,6 @@ class Pusher:
         if refused:
             raise refused[batch.partition]
         part.partition, part.queue_id, part.options = partitions[label].id, queue.id, queue.options
-
-
-async def _outcome(flight: PushFlight, number: int, decided: Awaitable[None]) -> list[PushOutcome]:
-    """Wait until a request is decided, and return its outcomes."""
-    await decided
-    outcome = flight.outcomes[number]
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome
 
 
 def _refuse(flight: PushFlight, number: int, request: PushRequest, refused: Refused) -> bool:

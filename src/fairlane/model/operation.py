@@ -143,19 +143,4 @@ def read_ack(payload: bytes) -> AckPayload:
 
 def ack_result(outcomes: Iterable[AckOutcome]) -> bytes:
     """Return the outcomes of acks as JSON."""
-    return _encode({"items": [_ack_item(one) for one in outcomes]})
-
-
-def _ack_item(outcome: AckOutcome) -> dict[str, object]:
-    item: dict[str, object] = {
-        "transactionId": outcome.transaction_id,
-        "success": outcome.success,
-        "error": outcome.error,
-        "leaseReleased": outcome.lease_released,
-        "dlq": outcome.dead_lettered,
-    }
-    if outcome.code is not None:
-        item["code"] = outcome.code
-    if outcome.noop:
-        item["noop"] = True
-    return item
+    return _encode({"items": [{"transactionId": one.transaction_id, **one.fields()} for one in outcomes]})

@@ -36,6 +36,17 @@ class Deferral(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """Estimated seconds until it is applied. None if the drain rate is unknown."""
     durability: Durability | None = None
 
+    def operation_fields(self) -> dict[str, object]:
+        """Return the fields of an item that became an operation, by their names on the wire."""
+        return {
+            "status": "buffered",
+            "operationId": self.operation_id,
+            "queuePosition": self.queue_position,
+            "reason": self.reason,
+            "estimatedWait": self.estimated_wait,
+            "durability": self.durability,
+        }
+
 
 class PushOutcome(Deferral, gc=False):
     """The outcome of one push.
@@ -186,6 +197,20 @@ class AckOutcome(Deferral, gc=False, rename="camel"):
     code: str | None = None
     error: str | None = None
     result: bytes | None = None
+
+    def fields(self) -> dict[str, object]:
+        """Return the fields of an answer about this outcome, by their names on the wire."""
+        fields: dict[str, object] = {
+            "success": self.success,
+            "error": self.error,
+            "leaseReleased": self.lease_released,
+            "dlq": self.dead_lettered,
+        }
+        if self.code is not None:
+            fields["code"] = self.code
+        if self.noop:
+            fields["noop"] = True
+        return fields
 
 
 _NO_OUTCOME = AckOutcome(False, "")

@@ -21,6 +21,15 @@ LateAnswer = asyncio.Future[Any]
 """Future of an outcome that is not known yet when its flush ends."""
 
 
+async def decided_answer(answers: Sequence[Out | Exception], number: int, decided: Awaitable[None]) -> Out:
+    """Wait until a request is decided, and return its answer. Raises the answer if it is an exception."""
+    await decided
+    answer = answers[number]
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
 class Weight(NamedTuple):
     items: int
     bytes: int = 0

@@ -246,27 +246,9 @@ def ack_element(index: int, item: AckItem, outcome: AckOutcome, names: Names) ->
     head = f'{{"index":{index},"transactionId":{encode(item.transaction_id).decode()},'
     if outcome.success and not outcome.noop and not outcome.dead_lettered and outcome.durability is None:
         return head + _done_json(*names, outcome.lease_released)
-    more: dict[str, Any] = {
-        "queueName": names[0],
-        "partitionName": names[1],
-        "success": outcome.success,
-        "error": outcome.error,
-        "leaseReleased": outcome.lease_released,
-        "dlq": outcome.dead_lettered,
-    }
-    if outcome.code is not None:
-        more["code"] = outcome.code
-    if outcome.noop:
-        more["noop"] = True
+    more = {"queueName": names[0], "partitionName": names[1], **outcome.fields()}
     if outcome.durability is not None:
-        more |= {
-            "status": "buffered",
-            "operationId": outcome.operation_id,
-            "queuePosition": outcome.queue_position,
-            "reason": outcome.reason,
-            "estimatedWait": outcome.estimated_wait,
-            "durability": outcome.durability,
-        }
+        more |= outcome.operation_fields()
     if outcome.result is not None:
         more["result"] = msgspec.Raw(outcome.result)
     return head + encode(more).decode()[1:]

@@ -243,25 +243,21 @@ def name_json(name: str | None) -> str:
 def push_element(index: int, item: Item, outcome: PushOutcome) -> str:
     """Encode the outcome of one item."""
     where, given = outcome.partition, item.transaction_id
-    if outcome.status != "queued" or where is None:
+    if (outcome.status != "queued" or where is None) and outcome.status != "buffered":
         return _other_element(index, item, outcome)
     transaction = f'"{outcome.transaction_id}"' if given is None else encode(given).decode()
     trace = "null" if item.trace_id is None else f'"{item.trace_id}"'
     limits = "" if outcome.capacity is None else _limits(outcome)
+    if outcome.status == "buffered":
+        why = (outcome.operation_id, outcome.queue_position, outcome.reason, outcome.estimated_wait, outcome.durability)
+        head = f'{{"index":{index},"transaction_id":{transaction},"trace_id":{trace}{limits},'
+        return head + _operation_tail(item.queue, *why)
+    assert where is not None
     queue = _names.get(item.queue) or name_json(item.queue)
     return (
         f'{{"index":{index},"transaction_id":{transaction},"status":"queued","message_id":"{outcome.message_id}",'
         f'"partition_id":"{where[0]}-{where[1]}","trace_id":{trace},"queueName":{queue}{limits}}}'
     )
-
-
-def _operation_element(index: int, item: Item, outcome: PushOutcome) -> str:
-    given = item.transaction_id
-    transaction = f'"{outcome.transaction_id}"' if given is None else encode(given).decode()
-    why = (outcome.operation_id, outcome.queue_position, outcome.reason, outcome.estimated_wait, outcome.durability)
-    trace = "null" if item.trace_id is None else f'"{item.trace_id}"'
-    head = f'{{"index":{index},"transaction_id":{transaction},"trace_id":{trace},'
-    return head + _operation_tail(item.queue, *why)
 
 
 @lru_cache(maxsize=16)
@@ -274,40 +270,25 @@ def _operation_tail(queue: str, *why: Any) -> str:
 
 
 def _other_element(index: int, item: Item, outcome: PushOutcome) -> str:
-    if outcome.status == "buffered" and outcome.capacity is None:
-        return _operation_element(index, item, outcome)
-    answer = {"index": index, "transaction_id": outcome.transaction_id, "status": outcome.status}
-    answer |= {"trace_id": item.trace_id}
+    answer: dict[str, Any] = {"index": index, "transaction_id": outcome.transaction_id, "trace_id": item.trace_id}
     if outcome.error is not None:
         answer |= {"status": "failed", "error": public_text(outcome.error), "code": outcome.error.code}
         if isinstance(outcome.error, QueueFull):
             full = outcome.error
             answer |= {"queueDepth": full.depth, "capacity": full.capacity, "retryAfter": full.retry_after}
-    elif outcome.status == "buffered":
-        answer |= {
-            "operationId": outcome.operation_id,
-            "queuePosition": outcome.queue_position,
-            "reason": outcome.reason,
-            "estimatedWait": outcome.estimated_wait,
-            "durability": outcome.durability,
-        }
-        if outcome.capacity is not None:
-            answer |= {"queueDepth": outcome.depth, "remainingCapacity": _room(outcome), "pressure": _pressure(outcome)}
     else:
-        answer |= {"message_id": outcome.message_id, "partition_id": str(outcome.partition)}
+        answer |= {
+            "status": outcome.status,
+            "message_id": outcome.message_id,
+            "partition_id": str(outcome.partition),
+        }
         if outcome.deliver_at is not None:
             answer["deliverAt"] = timestamp(outcome.deliver_at)
     return encode(answer | {"queueName": item.queue}).decode()
 
 
 def _limits(outcome: PushOutcome) -> str:
-    return f',"queueDepth":{outcome.depth},"remainingCapacity":{_room(outcome)},"pressure":{_pressure(outcome)}'
-
-
-def _room(outcome: PushOutcome) -> int:
-    return max(0, (outcome.capacity or 0) - (outcome.depth or 0))
-
-
-def _pressure(outcome: PushOutcome) -> float:
-    """Return the fill level of a queue: 0 if it is empty, 1 if it is full."""
-    return round(min(1.0, (outcome.depth or 0) / (outcome.capacity or 1)), 4)
+    """Encode the capacity of a queue that is left, and its fill level: 0 if it is empty, 1 if it is full."""
+    depth, capacity = outcome.depth or 0, outcome.capacity or 0
+    room, pressure = max(0, capacity - depth), round(min(1.0, depth / (capacity or 1)), 4)
+    return f',"queueDepth":{depth},"remainingCapacity":{room},"pressure":{pressure}'

@@ -195,13 +195,13 @@ def long_header(limits: Limits) -> Response:
     return error_response(431, "header_too_large", f"the header may have {limits.header_bytes_max} bytes")
 
 
+def _try_later(status: int, code: str, error: str) -> Response:
+    return error_response(status, code, error, headers=((b"retry-after", b"1"),))
+
+
 def overloaded() -> Response:
-    return error_response(
-        429,
-        "overloaded",
-        "the broker holds all the bytes of requests and answers that it may; nothing was done for this request",
-        headers=((b"retry-after", b"1"),),
-    )
+    error = "the broker holds all the bytes of requests and answers that it may; nothing was done for this request"
+    return _try_later(429, "overloaded", error)
 
 
 def too_large(bytes_max: int) -> Response:
@@ -213,19 +213,9 @@ def bad_request(error: str) -> Response:
 
 
 def too_many_connections() -> Response:
-    return error_response(
-        503,
-        "too_many_connections",
-        "too many connections; try again soon",
-        headers=((b"retry-after", b"1"),),
-    )
+    return _try_later(503, "too_many_connections", "too many connections; try again soon")
 
 
 def peer_limit_reached() -> Response:
-    return error_response(
-        429,
-        "overloaded",
-        "your address has reached its limit of requests, or of bytes of requests and unread answers; nothing was done "
-        "for this request",
-        headers=((b"retry-after", b"1"),),
-    )
+    reached = "your address has reached its limit of requests, or of bytes of requests and unread answers"
+    return _try_later(429, "overloaded", f"{reached}; nothing was done for this request")
