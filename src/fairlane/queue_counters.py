@@ -97,7 +97,7 @@ class QueueCounters:
         self._other = QueueTotals()
 
     def of(self, queue_id: int) -> QueueTotals:
-        """Return the totals of a queue, or those of all others together if there is no room for it."""
+        """Return the totals of a queue, or the shared totals if all series are in use."""
         return self._totals.get(queue_id) or self._add(queue_id)
 
     def fold(self, counts: Mapping[int, Counted]) -> None:

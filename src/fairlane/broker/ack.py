@@ -58,7 +58,7 @@ class _AckFlight(msgspec.Struct):
     """Plans that are not settled yet, each with the number of its request."""
     locked: list[tuple[int, Plan]] = []
     applied: set[int] = set()
-    """Numbers of requests of which some plan was applied."""
+    """Numbers of the requests with an applied plan."""
 
     def mark_locked(self, number: int, plan: Plan) -> None:
         """Set a plan aside, because its lane is locked, together with later plans of the same lane."""

@@ -44,7 +44,7 @@ class Plan(msgspec.Struct):
     queue_id: int
     lease: str | None
     answered: list[AckOutcome] = []
-    """Outcomes of items of the same lane that an earlier plan answered, because this one may end their lease."""
+    """Outcomes of items in the same lane that an earlier plan answered. This plan may end their lease."""
 
     @property
     def lane(self) -> tuple[PartitionId, int]:

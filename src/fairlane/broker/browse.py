@@ -33,7 +33,7 @@ _MINUTE = 60_000_000
 class Found(msgspec.Struct):
     """Found messages, and the groups that read their partitions.
 
-    `next` is the start of the next page, None if there is none.
+    `next` is the start of the next page, None on the last one.
     """
 
     messages: list[MessageHead]

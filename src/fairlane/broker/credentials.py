@@ -165,7 +165,7 @@ class Credentials:
         return caller.key_id is None or caller.key_id in self._live
 
     def check_good(self, caller: Principal) -> None:
-        """Raise Unauthenticated if an authenticated caller is no longer valid."""
+        """Raise Unauthenticated if the credential of an authenticated caller has ended."""
         if not self.is_good(caller):
             raise _ended(caller)
 
@@ -178,7 +178,7 @@ class Credentials:
             raise Overloaded(f"{text}; use another key, or another broker, for some of them")
 
     async def while_good(self, caller: Principal, answer: Awaitable[T]) -> T:
-        """Await the answer to a long request. Raises Unauthenticated as soon as its caller is no longer valid."""
+        """Await the answer to a long request. Raises Unauthenticated as soon as the credential of its caller ends."""
         task, who = asyncio.current_task(), caller.key_id or caller.name
         assert task is not None
         self._waiting[task] = caller

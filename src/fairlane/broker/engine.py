@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from fairlane.store.journal.journal import Journal
 
 TENANTS_MAX = 1000
-"""Tenants in memory at once, besides those with specs."""
+"""Largest number of tenants in memory, not counting those with specs."""
 
 
 @dataclass(frozen=True)

@@ -385,7 +385,7 @@ def pack_by_name(
 def _given_facts(
     given_ids: list[str | None], made_ids: list[str], made_keys: list[int], made_at: int
 ) -> tuple[list[str], list[int], list[int]]:
-    """Return ids, keys and times of messages, some of which were given an id."""
+    """Return ids, keys and times of messages. Producers gave ids to some of them."""
     ids = [made if given is None else given for given, made in zip(given_ids, made_ids, strict=True)]
     keys, times = ids_facts(ids)
     if None in given_ids:
@@ -395,6 +395,6 @@ def _given_facts(
 
 
 def recheck_ids(batches: Iterable[PartitionBatch]) -> None:
-    """Let the store look every id up, because after an unknown outcome any of them may be stored."""
+    """Make the store look up every id, because after an unknown outcome any of them may be stored."""
     for batch in batches:
         batch.slice.given = [True] * len(batch.owners)

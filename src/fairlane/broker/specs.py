@@ -269,7 +269,7 @@ def _mapped(spec: ir.Spec | None) -> dict[str, ir.QueueSpec]:
 
 
 def _actual(recorded: ir.Spec, wanted: ir.Spec, there: CurrentState) -> ir.Spec:
-    """Return the current state of two specs: actual queue options and schedules, and the rest as it was applied."""
+    """Return the current state of two specs: actual queue options and schedules, and the rest from the last apply."""
     queues: dict[str, ir.QueueSpec] = {}
     for name in [*recorded.queues, *wanted.queues]:
         if (options := there.queues.get(name)) is not None:

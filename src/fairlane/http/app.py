@@ -212,7 +212,7 @@ class HttpApp:
         return problem(OverQuota(why, retry_after=1.0), request)
 
     def _find(self, request: Request) -> Route | Response:
-        """Return the route of a request, or the response if there is none."""
+        """Return the route of a request, or the error response if no route matches."""
         try:
             return self.router.match(request)
         except FairlaneError as error:

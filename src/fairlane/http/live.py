@@ -37,7 +37,7 @@ _REQUEST_SECONDS: Final = 5.0
 _AT_ONCE: Final = 2
 """Maximum number of concurrent refreshes. The connections of the store are for messages first."""
 _CLOCKS: Final = frozenset({"timestamp", "statsAge", "uptimeSeconds", "uptime"})
-"""Fields that hold the time. A difference in these alone is no change."""
+"""Fields that hold the time. A difference in only these fields does not count as a change."""
 
 
 _Key = tuple[str, Grants, str]
@@ -105,7 +105,7 @@ def _event(kind: bytes, data: Any) -> bytes:
 
 
 def difference(before: Any, after: Any) -> dict[str, Any] | None:
-    """Return the JSON merge patch between two objects, or None if there is none: a patch cannot set null."""
+    """Return the JSON merge patch between two objects, or None without one: a patch cannot set null."""
     if not isinstance(before, dict) or not isinstance(after, dict):
         return None
     patch: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())

@@ -234,7 +234,7 @@ class Router:
         return matched
 
     def _walk(self, node: _Node, parts: list[bytes], values: list[str]) -> _Node | None:
-        """Return the node of a path, and add its parameters to `values`. None if there is none."""
+        """Return the node of a path, and add its parameters to `values`. None if no node matches."""
         for index, part in enumerate(parts):
             child = node.children.get(part)
             if child is not None and node.parameter is not None:

@@ -38,7 +38,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditAction(AuditEntry, frozen=True, kw_only=True):
-    """An audit entry as it is listed, with the outcome from the entry of its end, if there is one."""
+    """An audit entry for lists, with the outcome from the entry of its end, if that exists."""
 
     end: str | None
     ended_at: int | None

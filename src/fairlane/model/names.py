@@ -15,7 +15,7 @@ QUEUE_MODE = "__QUEUE_MODE__"
 STREAM_GROUPS = "streams."
 """Prefix of the groups of streams.
 
-A stream leaves messages that it will not handle yet to the end of the lease. So an expired lease is no failure for it.
+A stream leaves messages that it will not handle yet to the end of the lease, so an expired lease is not a failure.
 """
 COMMANDS = "__COMMANDS__"
 """Group that turns the messages of a queue into commands, in the broker or in workers."""

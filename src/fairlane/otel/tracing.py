@@ -55,7 +55,7 @@ def context_in(headers: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def context_of_request(headers: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Return the trace context of an HTTP request. Empty if there is none, or it is malformed."""
+    """Return the trace context of an HTTP request. Empty if the request has none, or a malformed one."""
     parent, state = headers.get(b"traceparent"), headers.get(b"tracestate")
     if parent is None or not _PARENT.fullmatch(parent):
         return {}
@@ -76,7 +76,7 @@ def add_context(items: Iterable[PushItem], context: Mapping[str, str]) -> None:
 
 
 def current_context() -> dict[str, str]:
-    """Return the trace context of the current span. Empty if there is none."""
+    """Return the trace context of the current span. Empty without a span."""
     found = spans()
     return {} if found is None else found.context()
 

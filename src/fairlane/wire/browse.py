@@ -64,7 +64,7 @@ class MessageHead(_MessageFields):
     """A stored message without its payload."""
 
     queue_status: str | None
-    """Status for the queue's own group. Null if there is none."""
+    """Status for the queue's own group. Null without such a group."""
     bus_status: BusStatus
     queue_priority: int
 
@@ -162,7 +162,7 @@ class MessageResult(Answer):
     consumer_group: str
     status: Status
     raw: msgspec.Raw = msgspec.field(name="result", default_factory=lambda: NULL)
-    """Result of the ack, as JSON. Null if there is none, or if the message is not completed."""
+    """Result of the ack, as JSON. Null without a result, or if the message is not completed."""
     error: str | None = None
     """Error of the last attempt, if the message was dead-lettered."""
     dead_letter_id: str | None = None

@@ -119,7 +119,7 @@ class SettledOperations(Answer):
 
 class SettledPage(SettledOperations):
     cursor: str | None = None
-    """Cursor to continue with. Null when there are no more."""
+    """Cursor to continue with. Null at the end."""
 
 
 class OperationCounts(Answer, rename=None):

@@ -45,7 +45,7 @@ class Pauses(Answer):
 
 
 class GlobalPausesBody(Body):
-    """Pauses to set (true) or clear (false). A verb that is left out stays as it is."""
+    """Pauses to set (true) or clear (false). Verbs that are left out do not change."""
 
     pops: bool | None = None
     pushes: bool | None = None

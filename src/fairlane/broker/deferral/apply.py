@@ -253,7 +253,7 @@ class PendingAcks:
             self._run = self.sequences, self._payloads
             return self.shrink_to_first()
         self._acker.answer(plan, result, self._outcomes)
-        # The rest is applied next. If there is none, the operation just ends.
+        # The rest is applied next. Without a rest, the operation ends.
         self._plan = self._acker.resolve(plan, result, self._items, self._outcomes)
         if ended and self._run is not None:
             self.sequences, self._payloads = self._run

@@ -205,7 +205,7 @@ class OperationDrain(Service):
     async def _give_back(self) -> None:
         """Release claimed backlogs after the store fell silent, so that they need not wait for the claim to expire.
 
-        Backlogs that were applied after all are no longer claimed.
+        A backlog that was applied after all is not claimed any more.
         """
         if self._token is not None:
             await self._store.operations.release(self._token)

@@ -25,7 +25,7 @@ _PAGE: Final = 100
 class Page(NamedTuple):
     operations: list[Operation]
     end: UUID | None
-    """Start of the next page. None if there is none."""
+    """Start of the next page. None on the last one."""
     complete: bool
     """True if the store answered as well."""
 
@@ -34,7 +34,7 @@ class Settled(NamedTuple):
     done: list[UUID]
     refused: list[tuple[UUID, FairlaneError]]
     end: UUID | None
-    """Id to continue after. None if there are no more."""
+    """Id to continue after. None at the end."""
 
 
 class Operations(Resource):

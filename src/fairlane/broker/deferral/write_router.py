@@ -176,7 +176,7 @@ class WriteRouter:
         return rest.outcomes
 
     async def _why(self, lost: Sequence[object]) -> OperationReason:
-        """Return the reason why these go to the journal. A locked lane is no sign of an unavailable store."""
+        """Return the reason why these go to the journal. A locked lane does not mean that the store is unavailable."""
         others = [outcome for outcome in lost if not isinstance(outcome, LaneLocked)]
         if not others:
             return "lane_locked"
@@ -281,7 +281,7 @@ class WriteRouter:
         return [next(appended if follows else settled) for follows in follow]
 
     async def stop(self) -> None:
-        """Stop. The journal stays as it is."""
+        """Stop without changing the journal."""
         await self.health.stop()
         await self.timeout.stop()
 

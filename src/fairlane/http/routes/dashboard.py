@@ -25,7 +25,7 @@ _TYPES = {"html": HTML, "css": CSS, "js": SCRIPT, "svg": "image/svg+xml"}
 
 
 class _File(NamedTuple):
-    """A file as it is served: plain, compressed, or as 304."""
+    """The responses with a file: plain, compressed, and 304."""
 
     plain: Response
     compressed: Response

@@ -12,7 +12,7 @@ END = b"\r\n\r\n"
 _KNOWN_MAX = 1000
 KNOWN_BYTES_MAX = 1024
 _FRAMING_BYTES_MAX = 16 * 1024
-"""Largest size of chunk headers, extensions and trailers, besides half of the content of the chunks.
+"""Largest size of chunk headers, extensions and trailers, in addition to half the size of the content.
 
 So chunks have about twelve bytes or more, because each costs as much as a header.
 """

@@ -53,7 +53,7 @@ class Notified(Answer):
 
 
 class SharedState(Answer):
-    """The report on state that brokers share besides their store. It is always empty."""
+    """The report on state that brokers share outside their store. It is always empty."""
 
     enabled: bool = False
     store: str
