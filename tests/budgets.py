@@ -69,7 +69,7 @@ class Budgets:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         directory = directory_of(item.nodeid)
-        if directory != self._directory:  # neighbours share a directory, and a look at all processes takes milliseconds
+        if directory != self._directory:  # neighbours share a directory, and reading all processes takes milliseconds
             self._switch_to(directory)
         self.tests[directory] += 1
         return (yield)

@@ -45,8 +45,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def only_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Polls of this process look again when they are told to, or when a lane is due, and never just in case: so a test
-    of that need not say how quick it is."""
+    """Disable the periodic repeats of long polls, so that only a wake-up or a due lane makes them pop again.
+
+    A test of wake-ups then needs no time limit.
+    """
     monkeypatch.setattr("fairlane.broker.pop.FLOOR_SECONDS", 3600.0)
     monkeypatch.setattr("fairlane.broker.pop_any.FLOOR_SECONDS", 3600.0)
 

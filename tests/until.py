@@ -1,4 +1,4 @@
-"""Waiting in tests, for what has no event to wait for."""
+"""A wait for conditions that have no event."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 SECONDS_MAX = 60.0
-"""Far more than it takes on a busy machine: a test that runs into it has failed."""
+"""Timeout, far above what a condition takes on a busy machine."""
 
 
 async def until(condition: Callable[[], Any], *, seconds: float = SECONDS_MAX) -> Any:
-    """Wait until `condition()`, which may be awaitable, is true; what it gave."""
+    """Wait until `condition()`, which may be awaitable, is true. Returns its value."""
     async with asyncio.timeout(seconds):
         while True:
             found = condition()

@@ -15,6 +15,6 @@ __all__ = ["broker", "client", "own_broker", "queue", "rogue"]
 
 @pytest.fixture
 async def rogue(broker: BrokerProcess) -> AsyncIterator[Rogue]:
-    """A proxy in front of the broker that forwards requests unless a test tells it otherwise."""
+    """A proxy in front of the broker that forwards requests unless a test sets another reaction."""
     async with Rogue(broker.url) as rogue:
         yield rogue

@@ -199,7 +199,7 @@ async def test_a_name_is_looked_up_once_and_a_later_answer_is_judged_again() -> 
 
 
 async def test_the_judged_address_is_called_by_its_name(serving: Serving, certificates: Certificates) -> None:
-    """Host header and SNI are those of the URL, and the certificate must be for that name."""
+    """Host header and SNI name the host of the URL, and the certificate must be for that name."""
 
     async def lookup(host: str) -> list[Address]:
         return [LOOPBACK]

@@ -1,12 +1,12 @@
-"""A broker in a process of its own, told what to do by its arguments and telling what it did line by line.
+"""A broker in a separate process, controlled by its arguments, that prints each step that it finished.
 
     push URL OPTIONS QUEUE NAME COUNT   push [NAME, n] to partition p<n % 3>, one at a time
     work URL OPTIONS QUEUE COUNT        pop and ack until COUNT messages of anybody are finished
     hold URL OPTIONS QUEUE SECONDS      pop one message and keep it
     crash URL OPTIONS QUEUE POINT       push [POINT, n] three times, to wait, and die where POINT says
 
-OPTIONS are those of the store, and `ahead`: by how many seconds the clock of this broker is later than the host's.
-Each line is JSON, written before the next step begins: what was read here was done.
+OPTIONS are the options of the store, and `ahead`: the seconds by which this broker's clock is ahead of the host's.
+Each line is JSON and is written before the next step begins, so a step whose line was read is finished.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ async def test_lanes_resumed_beside_a_pop_that_stops_one_can_be_resumed(harness:
 async def test_a_seek_beside_a_pop_leaves_nothing_of_it(
     harness: Harness, ordering: str, named: bool, to: str, before: str
 ) -> None:
-    """Neither the lease of the pop remains, nor the attempt that it charges for an earlier one."""
+    """The lease of the pop is gone, and so is the attempt that it charges for an earlier lease."""
     it = await scene(harness, ordering, retry_limit=2, lease_seconds=5)
     if before == "failed":
         await it.settle(await harness.pop(it.queue, it.group), nack=Nack(0, charge=True, error="boom"))

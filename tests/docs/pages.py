@@ -1,6 +1,6 @@
 """The pages as programs: every fenced block of a page is run in its order, in one folder, against one broker.
 
-What a block is run as is said by its language. A comment in front of it may say more:
+The language of a block says how it is run. A comment in front of it may add to that:
 
     <!-- file: shop.py -->     it is a file, which a later block uses
     <!-- until stopped -->     it is a process that runs on while the page does, and ends well when it is stopped
@@ -52,7 +52,7 @@ SECRET = "replace-by-that-of-the-sender"
 """Secrets of webhooks and calls, as pages set them."""
 LANGUAGES = {"bash", "fairlane", "json", "python", "sh", "sql", "text", "toml"}
 COMMANDS = re.compile(r"^(\$ |fairlane |curl |pip |make |await |import |from \w+ import)", re.MULTILINE)
-"""What begins such a line is no mere text."""
+"""Beginnings of lines that are commands or code. A block of plain text must not have any."""
 _BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _ADDRESS = re.compile(r" on (http://\S+:\d+), store ")
 _VARIES = re.compile(

@@ -1,8 +1,7 @@
-"""Calls that a push, a pop and an ack cost the broker: a guard against slow paths that no clock is asked about.
+"""The number of function calls for a push, a pop and an ack: a guard against slow paths that needs no clock.
 
-Counted are the calls of functions of the package and those that they make of others', from the bytes of a request to
-those of its answer, in all threads. The figures are those of CALLS; where one changes for a reason, write the new one
-there and say why."""
+All calls by functions of the package are counted, from the bytes of a request to the bytes of its answer, in all
+threads. CALLS has the expected numbers. If one changes for a good reason, update it there and give the reason."""
 
 from __future__ import annotations
 
@@ -93,7 +92,7 @@ async def test_a_message_costs_as_many_calls_as_it_did(backend: Backend, request
 
 
 async def measured(wire: Wire, counter: Counter) -> dict[str, int]:
-    queue, other = "calls", "calls.batches"  # plain names, like nearly all names
+    queue, other = "calls", "calls.batches"  # plain names, the usual case
     items = [{"queue": other, "partition": "lane", "payload": {"number": n}} for n in range(BATCH)]
     taken: list[dict[str, Any]] = []
 

@@ -1,4 +1,4 @@
-"""Every route with every kind of caller: who is admitted and who is refused. A route without a rule fails."""
+"""Every route with every kind of caller, admitted or refused. A route without a rule fails."""
 
 from __future__ import annotations
 

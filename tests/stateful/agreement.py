@@ -1,4 +1,4 @@
-"""What must hold after every step, whatever it was."""
+"""Invariants that hold after every step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.stateful.transactions import Transactions
 
 class Agreement(Transactions):
     tick = 0
-    """How far the clock moves after each step."""
+    """Microseconds that the clock moves after each step."""
 
     @invariant()
     def broker_and_model_agree(self) -> None:
@@ -36,7 +36,7 @@ class Agreement(Transactions):
         self.clock.at += self.tick
 
     async def _look(self) -> Iterator[Any]:
-        """Per queue: its depth, its dead letters, and the lanes of each of its groups."""
+        """Return for each queue its depth, its dead letters, and the lanes of each group."""
         calls = [
             asyncio.gather(
                 self.broker.queues.depth(name),
@@ -67,7 +67,10 @@ class Agreement(Transactions):
         )
 
     def _conserved(self, state: LaneState, lane: Lane) -> None:
-        """Stored = finished + dead + leased + waiting, the first two by the model, the others as told."""
+        """Check stored = finished + dead + leased + waiting.
+
+        The model has the first two, the broker reports the others.
+        """
         reach = max(state.committed, state.leased_until or 0)
         finished = lane.fates.count("acked") + lane.fates.count("skipped")
         leased, waiting = reach - state.committed, state.head - reach - state.skipped
@@ -75,7 +78,7 @@ class Agreement(Transactions):
         assert state.head - state.start == ended + leased + waiting
 
     def _one_holder(self, key: tuple[str, str, str], state: LaneState) -> None:
-        """Of the leases handed out and not given back, at most one lives: the one that the lane tells of."""
+        """Check that at most one of the unreturned leases is live, and that it is the lane's."""
         live = [ends_at for ends_at in self.leases.get(key, {}).values() if ends_at > self.now]
         assert live == ([] if state.lease_ends_at is None else [state.lease_ends_at])
 

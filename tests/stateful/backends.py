@@ -1,4 +1,4 @@
-"""Where a machine keeps its queues: somewhere empty for each example, cheaply."""
+"""Stores for the state machines: an empty one for each example, at little cost."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ WAITING = """
 SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
 """
 STORES = (PostgresStore, SqliteStore)
-"""Imported before a loop runs: on a busy machine that would block it for too long."""
+"""Imported before a loop runs, because importing it would block a busy loop for too long."""
 
 _numbers = itertools.count(1)
 
 
 class _HeldDatabase(Database):
-    """The same one, but what a pop writes is committed when `leave` is set."""
+    """The same database, except that the writes of a pop are committed when `leave` is set."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database._pool, database._clock)
@@ -50,7 +50,7 @@ class _HeldDatabase(Database):
 
 
 class BrokerLoop:
-    """A broker that is opened when first used, with an event loop and a clock of its own."""
+    """A broker that opens when first used, with its own event loop and clock."""
 
     def __init__(self, url: str, **options: Any) -> None:
         self.clock = ManualClock(0)
@@ -72,8 +72,11 @@ class BrokerLoop:
         return self._loop.run_until_complete(call)
 
     def meet(self, pop: Coroutine[Any, Any, T], act: Coroutine[Any, Any, U]) -> tuple[T, U]:
-        """Both at once. On PostgreSQL the pop has done its work and commits when the other waits for it or is through;
-        on SQLite there is one writer."""
+        """Run two calls concurrently.
+
+        On PostgreSQL the pop has done its work and commits when the other call waits for it or is done. On SQLite there
+        is one writer.
+        """
         return self.run(self._meet(pop, act))
 
     async def _meet(self, pop: Coroutine[Any, Any, T], act: Coroutine[Any, Any, U]) -> tuple[T, U]:
@@ -111,7 +114,7 @@ class BrokerLoop:
 
 
 class Backend:
-    """One example's, in a home that others use after it."""
+    """The store of one example. Later examples use its database again."""
 
     def __init__(self, broker_loop: BrokerLoop) -> None:
         self.broker_loop = broker_loop

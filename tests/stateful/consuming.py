@@ -1,4 +1,4 @@
-"""Popping and acking on both sides: batches handed out, what is said of them, and who holds which lane."""
+"""Popping and acking at broker and model: batches, verdicts, and holders of lanes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.stateful.model import DONE, NEVER, SECOND, Answer, Message, Order, Qu
 
 BATCHES_KEPT = 6
 NOBODY = "nobody"
-"""The lease of a pop whose answer was lost."""
+"""Lease id of a pop whose answer was lost."""
 
 
 class Batch(NamedTuple):
-    """What a pop handed out, and which life of its queue it belongs to."""
+    """A popped batch, and the incarnation of its queue."""
 
     queue: str
     group: str
@@ -35,7 +35,7 @@ class Consuming(Driver):
         super().__init__(backend)
         self.batches: list[Batch] = []
         self.leases: dict[tuple[str, str, str], dict[str, int]] = {}
-        """By queue, group and partition: each lease that was handed out and not given back, and its end."""
+        """Unreturned leases with their ends, by queue, group and partition."""
 
     def forget_leases(self, queue: str, group: str | None = None, partition: str | None = None) -> None:
         for key in [key for key in self.leases if key[0] == queue]:
@@ -43,7 +43,7 @@ class Consuming(Driver):
                 del self.leases[key]
 
     def drop_leases(self, batch: Batch) -> None:
-        """Forget those of a batch that the model says are over, after calls that do not tell."""
+        """Drop the leases of a batch that have ended in the model, after calls that do not report it."""
         lanes = self.models[batch.queue].groups.get(batch.group, {})
         for name, lane in lanes.items():
             if lane.lease is None:
@@ -55,7 +55,7 @@ class Consuming(Driver):
                 leases[lease] = max(leases[lease], ends_at)
 
     def subscription(self, queue: str, mode: str) -> Subscription:
-        """`time` means that of the newest message."""
+        """Return the subscription. `time` means the time of the newest message."""
         logs = self.models[queue].partitions.values()
         newest = max((message.created_at for log in logs for message in log), default=self.now)
         return Subscription("time", newest) if mode == "time" else Subscription("new" if mode == "new" else "all")
@@ -72,7 +72,7 @@ class Consuming(Driver):
         auto_ack: bool = False,
         mode: str = "all",
     ) -> Batch | None:
-        """Pop, and hold what came against the model's; None if there was nothing."""
+        """Pop and compare the result with the model. Returns None for an empty batch."""
         subscription = self.subscription(queue, mode)
         call = self.broker.pop(
             queue,
@@ -116,16 +116,16 @@ class Consuming(Driver):
             return None
 
     def _given_back(self, model: Queue) -> None:
-        """What a pop leased whose answer was lost: nobody has it, and no message pays for that."""
+        """Release what a pop with a lost answer had leased, without a charge for any message."""
         self.settle_down()
         for lane in model.held(NOBODY, self.now):
             lane.ended = lane.lease
             lane.rest(self.now)
 
     def _order(self, queue: str, group: str, seen: Sequence[str], only: str | None) -> Order:
-        """Longest ready first; the answer decides among lanes that became ready together.
+        """Sort lanes by the time since they are ready. The answer decides among equals.
 
-        A lane that gave up its last message has no part in the answer, but shows that the pop passed by.
+        A lane that gave up its last message is not in the answer, but shows that the pop passed it.
         """
         lanes = self.models[queue].groups[group]
         order = {name: seen.index(name) for name in seen}
@@ -139,14 +139,14 @@ class Consuming(Driver):
         )
 
     def supply(self, queue: str, group: str) -> None:
-        """See to it that most pops find something, whichever rules take part in a history."""
+        """Push messages, so that most pops find some whatever rules a history has."""
         model = self.models[queue]
         lanes = model.groups.get(group, {}).values()
         if not model.partitions or (lanes and all(lane.ready_at == NEVER for lane in lanes)):
             self.push_items([self.item(queue, partition) for partition in ("a", "a", "a", "b", "b")])
 
     def picked(self, pick: int) -> Batch | None:
-        """0: one whose lease lives, popped now if there is none; others are often stale."""
+        """Return a batch. 0 is one with a live lease, popped now if there is none; others are often stale."""
         live = [b for b in self.batches if b.lease is not None and self.models[b.queue].held(b.lease, self.now)]
         if pick > 0 and self.batches:
             return self.batches[pick % len(self.batches)]
@@ -173,7 +173,7 @@ class Consuming(Driver):
             self.compare_acks(batch, words, self.run(call), batch.group)
 
     def ack_words(self, batch: Batch, words: Sequence[Word], group: str | None = None) -> None:
-        """Ack by transactionId, unless it names more than one message or may be forgotten."""
+        """Ack by transactionId, unless it names several messages or may have expired."""
         ids = {delivery.partition: delivery.partition_id for delivery in batch.deliveries}
         if not words or any(self._doubtful(batch, word) for word in words):
             return
@@ -201,7 +201,7 @@ class Consuming(Driver):
         return len(known) > 1 or (old and not held)
 
     def compare_acks(self, batch: Batch, words: Sequence[Word], outcomes: Sequence[AckOutcome], group: str) -> None:
-        """The outcome of each word; of a queue that is gone only that nothing was done."""
+        """Compare the outcome of each ack. For a deleted queue, only check that nothing was done."""
         assert [outcome.transaction_id for outcome in outcomes] == [word.tx for word in words]
         if batch.life != self.lives[batch.queue]:
             assert all(not o.success and o.code in ("lease_lost", "unresolvable") for o in outcomes), outcomes

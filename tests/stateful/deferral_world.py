@@ -69,7 +69,7 @@ _process: contextvars.ContextVar[Any] = contextvars.ContextVar("process", defaul
 
 
 class FakeLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time passes only while nobody has anything to do."""
+    """An event loop whose time only passes while no callback is ready."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -137,11 +137,11 @@ class Log(Operations):
 
 
 Said = tuple[UUID, Literal["completed", "failed"], int]
-"""A verdict: under which lease, which, and on the message at which position."""
+"""A verdict of a consumer: its lease, its result, and the message at its position."""
 
 
 class Lane(Operations):
-    """A lane in the store: messages without end, a cursor, a lease, and what acks did."""
+    """A lane in the store: an endless log, a cursor, a lease, and the effects of acks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,9 +207,9 @@ class World:
         self.flags: set[str] = set()
         self.away = False
         self.lost = 0
-        """So many calls of the store are applied and not answered."""
+        """Number of store calls to apply without an answer."""
         self.sticking = 0
-        """So many pushes or acks get stuck in the store, behind a lock that somebody has, while others go on."""
+        """Number of pushes or acks to block in the store, as behind a foreign lock, while others continue."""
         self._unstuck = asyncio.Event()
         self._thawed = asyncio.Event()
         self._thawed.set()
@@ -227,8 +227,10 @@ class World:
         self._unstuck = asyncio.Event()
 
     async def call(self, apply: Callable[[], Any], *, changes: bool = True, sticks: bool = False) -> Any:
-        """A call of the store, which goes on when whoever made it is gone. Only what is stuck then ends: the server
-        sees that its client is gone."""
+        """Call the store. The call continues when its caller is gone.
+
+        A call that is blocked at that time ends, because the server notices that its client is gone.
+        """
         if self.away:
             raise StoreUnavailable("the store is away")
         process = _process.get()
@@ -270,7 +272,7 @@ class World:
         return process
 
     def crash(self, process: Process) -> None:
-        """All it had in memory is gone, its locks are free, and what it told the store goes on."""
+        """Crash: the memory is lost, the locks are free, and calls that reached the store continue."""
         self.processes.remove(process)
         self.abandoned.pop(process.member, None)
         if self.drainer == process.member:
@@ -298,7 +300,7 @@ class FakeStore:
         return []
 
     async def _result(self, *_: Any) -> None:
-        """Nothing is kept of an ack that is repeated."""
+        """Return the result of an ack. A repeated ack stores nothing."""
 
     async def check_health(self) -> None:
         await self._world.call(lambda: None, changes=False)
@@ -434,7 +436,10 @@ class FakeJournal:
         return entry.body
 
     async def _write(self, change: Callable[[], Any]) -> Any:
-        """A process that dies before the middle wrote nothing, and one that dies after it told nobody."""
+        """Write an entry.
+
+        A process that dies before the middle wrote nothing; one that dies after it answered nobody.
+        """
         await asyncio.sleep(CALL_SECONDS)
         answer = change()
         self._world.version += 1
@@ -516,7 +521,7 @@ class FakeCatalogue:
 
 
 class Process:
-    """A process of the broker: the real parts over what the world gives it."""
+    """A process of the broker: real components over the simulated world."""
 
     def __init__(self, world: World, member: int) -> None:
         self.world = world
@@ -526,7 +531,7 @@ class Process:
         _ = self.run(self._start())
 
     def run(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
-        """Let the process do this, until it crashes."""
+        """Run this in the process, until it crashes."""
         token = _process.set(self)
         try:
             return self.world.loop.create_task(work)  # type: ignore[arg-type]
@@ -584,7 +589,7 @@ class Process:
 
 
 def clocked(loop: FakeLoop) -> contextlib.ExitStack:
-    """Let the parts tell the time by the loop."""
+    """Make the components use the loop's time."""
     stack = contextlib.ExitStack()
     for module in (drain, journal_drain, store_health, store_timeout, write_router):
         stack.enter_context(mock.patch.object(module, "monotonic", loop.time))

@@ -1,4 +1,4 @@
-"""The steps of time, pauses and schedules: one queue, every answer and every fate held against the model."""
+"""Steps about time, pauses and schedules. Every answer and every message's fate is compared with the model."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ GROUPS = ("all", NEWEST)
 
 partitions = st.sampled_from(["a", "a", "b"])
 groups = st.sampled_from(GROUPS)
-# What may be stopped: one lane, a partition, a group, the queue.
+# Targets of a pause: one lane, a partition, a group, the queue.
 pauses = st.sampled_from([("all", "b"), (None, "b"), (None, "a"), (NEWEST, None), ("all", None), (None, None)])
 lanes = st.tuples(st.sampled_from(["all", "all", NEWEST]), st.none() | partitions)
 Act = tuple[str, str | None, str | None, Any]
-"""A verb, the group and partition it is about, None for all, and how."""
+"""A verb, its group and partition (None for all), and its options."""
 acts = st.one_of(
     st.builds(lambda scope: ("pause", *scope, None), pauses),
     st.builds(lambda scope, any_of_them: ("resume", *scope, any_of_them), pauses, st.booleans()),
@@ -70,7 +70,7 @@ class DeliveryMachine(Losing):
     @initialize(chosen=options)
     def begin(self, chosen: dict[str, int]) -> None:
         self.clock.at = max(self.clock.at, EPOCH)
-        # Nothing happens behind the machine's back: what is due is appended by its steps.
+        # Nothing happens in the background: due messages are appended by steps.
         self.run(self.broker._engine.scheduler_loop.stop())
         unordered = chosen["unordered"]
         delayed = {} if unordered else {name: chosen[name] for name in ("delay_seconds", "ttl_seconds")}
@@ -133,7 +133,7 @@ class DeliveryMachine(Losing):
 
     @rule(passed=st.sampled_from([5 * SECOND, 11 * SECOND, 1, SECOND // 2, SECOND, None]))
     def time_passes(self, passed: int | None) -> None:
-        """None: until the next message is due, to the microsecond."""
+        """Advance the clock. None stands for the time of the next due message, to the microsecond."""
         due = min((one.due_at for one in self.model.waiting), default=self.now)
         self.clock.at = max(self.now, due) if passed is None else self.now + passed
 
@@ -189,7 +189,7 @@ class DeliveryMachine(Losing):
 
     @rule(act=acts)
     def operate(self, act: Act) -> None:
-        """To resume something mostly means what is paused."""
+        """Run a verb of an operator. A resume mostly names a paused target."""
         if act[0] == "resume" and act[3] and self.model.paused:
             act = ("resume", *min(self.model.paused, key=str), True)
         if self.possible(act):
@@ -199,7 +199,10 @@ class DeliveryMachine(Losing):
 
     @rule(act=acts, group=groups, partition=partitions, batch=st.integers(1, 4))
     def operate_beside_a_pop(self, act: Act, group: str, partition: str, batch: int) -> None:
-        """Both at once: one comes wholly after the other. Or the pop finds its lane in other hands, and leaves it."""
+        """Run a verb concurrently with a pop.
+
+        One takes effect after the other, or the pop finds its lane leased and skips it.
+        """
         verb, at_group, at_partition, how = act
         group, partition = at_group or group, at_partition or partition
         self.push(partition, 2)
@@ -232,7 +235,7 @@ class DeliveryMachine(Losing):
         self.pop(group, partition, batch)
 
     def one_that_agrees(self, orders: Sequence[Sequence[Callable[[Queue], None]]], seen: Any) -> Queue:
-        """The model after those steps that lead to what is seen; AssertionError if none do."""
+        """Return the model after the steps that explain the observed state. Raises AssertionError if none do."""
         failed: list[AssertionError] = []
         for steps in orders:
             model = copy.deepcopy(self.model)
@@ -247,7 +250,7 @@ class DeliveryMachine(Losing):
         raise ExceptionGroup("in no order", failed)
 
     def possible(self, act: Act) -> bool:
-        """Whether what it is about is there."""
+        """Return True if the target of the verb exists."""
         verb, group, partition, _ = act
         if verb == "configure" and self.model.options["unordered"]:
             return False
@@ -271,7 +274,7 @@ class DeliveryMachine(Losing):
         return await store.browse.clear(self.queue_id, partition=named.id if named else None)
 
     def forget_lost_batches(self) -> None:
-        """Those whose lease an operator ended."""
+        """Drop batches whose lease an operator ended."""
         lanes = self.model.groups
         self.held = [one for one in self.held if one[2][0].lease in lanes[one[0]][one[1]].leased.values()]
 
@@ -319,7 +322,7 @@ def agrees(model: Queue, seen: Sequence[Any]) -> None:
 
 
 def act_on(model: Queue, act: Act) -> object:
-    """What an operator does, and is answered."""
+    """Run a verb of an operator. Returns its answer."""
     verb, group, partition, how = act
     if verb == "pause":
         model.pause(group, partition)

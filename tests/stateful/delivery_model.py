@@ -1,8 +1,8 @@
-"""What Fairlane promises of the time, the pauses and the fates of messages, in plain lists: no storage, no concurrency.
+"""A model of times, pauses and fates of messages in plain lists, without storage and concurrency.
 
-Written from the documents alone. Beside `model`, which is about leases, order and ids, this one knows queues without
-order, delays, expiry, retention, conflation, schedules, pauses and other verbs of operators. Leases do not run out
-here. Times are microseconds.
+It is written from the documentation alone. It covers unordered queues, delays, expiry, retention, conflation,
+schedules, pauses and other verbs of operators; `model` covers leases, order and ids. Leases do not expire here. Times
+are microseconds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Lane:
     leased: dict[int, str] = field(default_factory=dict)
     tries: dict[int, int] = field(default_factory=dict)
     dead: int = 0
-    """How many messages were given up so far; and `expired`. Those that a seek leads back to may be so again."""
+    """Number of messages given up so far, also of `expired` ones. After a seek back they may be given up again."""
     expired: int = 0
 
     def fate(self, at: int) -> str:
@@ -62,17 +62,17 @@ class Lane:
         self.expired += fate == "expired"
 
     def expire(self, options: dict[str, int], now: int) -> None:
-        """What is too old goes, as far as it stands first."""
+        """Expire old messages from the cursor on."""
         for at in self.too_old(options, now):
             self.end(at, "expired" if options["drop"] else "dead")
 
     def too_old(self, options: dict[str, int], now: int) -> list[int]:
-        """Open positions before the first that is not."""
+        """Return the expired positions before the first one that is not expired."""
         age = options["ttl_seconds"] * SECOND
         return list(itertools.takewhile(lambda at: age and now - self.log[at].created_at >= age, self.open()))
 
     def visible(self, options: dict[str, int], now: int) -> list[int]:
-        """Open positions that are old enough, up to the first that is not."""
+        """Return open positions that are old enough, up to the first that is not."""
         found = []
         for at in self.open():
             if now - self.log[at].created_at < options["delay_seconds"] * SECOND:
@@ -100,7 +100,7 @@ class Lane:
             del self.leased[at]
 
     def fail(self, at: int, options: dict[str, int]) -> bool:
-        """One of a lease; in order, the whole lease ends with it. Whether it is dead."""
+        """Fail one message of a lease. In an ordered lane this ends the lease. Returns True if the message is dead."""
         self.tries[at] = self.tries.get(at, 0) + 1
         if options["unordered"]:
             del self.leased[at]
@@ -117,7 +117,7 @@ class Lane:
                 self.leased.pop(at, None)
 
     def seek(self, to: int) -> None:
-        """What lies behind is open again, whatever became of it; leases and attempts are forgotten."""
+        """Move the cursor. All messages behind it are open again, and leases and attempts are dropped."""
         self.leased.clear()
         self.tries.clear()
         for at in range(len(self.log)):
@@ -152,7 +152,7 @@ class Queue:
         return len(log) - 1
 
     def append_due(self, now: int) -> int:
-        """What is due is appended in that order; how many."""
+        """Append due messages in order. Returns their number."""
         due = sorted(one for one in self.waiting if one.due_at <= now)
         for one in due:
             self.waiting.remove(one)
@@ -188,7 +188,7 @@ class Queue:
         self.paused.add((group, partition))
 
     def resume(self, group: str | None, partition: str | None) -> bool:
-        """Whether it was paused."""
+        """Resume a target. Returns True if it was paused."""
         was = (group, partition) in self.paused
         self.paused.discard((group, partition))
         return was
@@ -199,7 +199,10 @@ class Queue:
                 lane.seek(self.starts[name] if to == "beginning" else len(lane.log))
 
     def clear(self, partition: str | None) -> int:
-        """All messages of a partition or of all, also those that wait for their time; how many were in the log."""
+        """Delete all messages of a partition or of all, including scheduled ones.
+
+        Returns the number deleted from the log.
+        """
         names = [name for name in self.logs if partition in (None, name)]
         cleared = sum(len(self.logs[name]) - self.starts[name] for name in names)
         for name in names:
@@ -216,7 +219,7 @@ class Queue:
         return (lanes[partition] for lanes in self.groups.values() if partition in lanes)
 
     def may_go(self, partition: str, now: int) -> tuple[int, bool]:
-        """Below which position messages may go by their age, spared what is leased; whether that held it up."""
+        """Return the position below which messages may be deleted by age, and True if a lease limited it."""
         age = self.options["retention_seconds"] * SECOND
         old = sum(bool(age) and now - message.created_at >= age for message in self.logs[partition])
         held = [at for lane in self.lanes(partition) for at in lane.leased]
@@ -229,7 +232,7 @@ class Queue:
             lane.forget_below(start)
 
     def depth(self) -> int:
-        """Messages that some group has open; all that are kept while nobody reads."""
+        """Return the number of messages that some group has open, or of all messages if there is no group."""
         return sum(
             any(lane.fate(at) == OPEN for lane in self.lanes(name)) or not self.groups
             for name, log in self.logs.items()

@@ -1,4 +1,4 @@
-"""A broker and its model side by side: one clock, the same steps, every answer compared."""
+"""A broker and its model side by side, with one clock, the same steps, and every answer compared."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Driver(Losing):
         self.backend.leave()
 
     def make(self, queue: str, options: dict[str, int]) -> None:
-        """A new queue with these options; one of the same name that was there is gone."""
+        """Create a new queue with these options, and delete one with the same name."""
         self.configure(queue, options)
         self.models[queue] = Queue(dict(options))
         self.lives[queue] = self.lives.get(queue, 0) + 1
@@ -72,7 +72,7 @@ class Driver(Losing):
         return PushItem(queue=queue, partition=partition, transaction_id=tx, payload=b'{"n":%d}' % self.pushed)
 
     def push_items(self, items: Sequence[PushItem]) -> None:
-        """Where repeats are not known the broker must not make any, and says so: that is left out here."""
+        """Push items. Repeats are left out where the broker cannot recognize them."""
         for _ in self.calls():
             if not all(self.models[item.queue].options["dedup_seconds"] for item in items):
                 self.compare_pushes(items, self.run(self.broker.push_many(items)))
@@ -84,7 +84,10 @@ class Driver(Losing):
     def compare_pushes(
         self, items: Sequence[PushItem], outcomes: Sequence[PushOutcome], *, repeated: bool = False
     ) -> None:
-        """`repeated`: by the broker, which then does not know how full the queue was."""
+        """Compare outcomes with the model.
+
+        With `repeated`, the broker repeated the push and does not know the depth.
+        """
         for queue, model in self.models.items():
             mine = [(item, o) for item, o in zip(items, outcomes, strict=True) if item.queue == queue]
             before = model.depth()
@@ -99,13 +102,13 @@ class Driver(Losing):
         self.remember(outcome.transaction_id for outcome in outcomes)
 
     def _units(self, mine: list[Pushed]) -> list[list[Pushed]]:
-        """What was stored, then the partitions that were refused: none of them may fit behind it."""
+        """Yield what was stored, then the refused partitions, none of which may fit after it."""
         refused = dict.fromkeys(item.partition for item, outcome in mine if outcome.status == "refused")
         stored = [(item, outcome) for item, outcome in mine if item.partition not in refused]
         return [stored, *([pair for pair in mine if pair[0].partition == name] for name in refused)]
 
     def _compare_room(self, outcome: PushOutcome, before: int, after: int, limit: int) -> None:
-        """Depth is told as it was when the item was stored or refused: exactly, if its call touched one lane."""
+        """Compare the depth at the time of each item. It is exact if the call touched one lane."""
         if outcome.status == "queued":
             assert (outcome.capacity or 0) == limit
             assert outcome.depth in range(before + 1, after + 1) if limit else outcome.depth is None
@@ -115,7 +118,7 @@ class Driver(Losing):
             assert outcome.error.depth in range(before, after + 1)
 
     def remember(self, ids: Iterable[str]) -> None:
-        """To be used again."""
+        """Remember an item, to push it again later."""
         self.ids = [*dict.fromkeys(ids), *self.ids][:IDS_KEPT]
 
 

@@ -1,4 +1,4 @@
-"""Answers that are lost: the call was applied, nobody was told, and it is made again."""
+"""Lost answers: a call was applied, its caller got no answer, and the call is repeated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.stateful.backends import Backend
 
 
 class Lost:
-    """A call of the store whose answer did not arrive: what it was given, and what it answered."""
+    """A call of the store whose answer was lost, with its arguments and its result."""
 
     arguments: tuple[Any, ...] = ()
     answer: Any = None
@@ -35,7 +35,7 @@ class Losing(RuleBasedStateMachine):
         self._lost = itertools.cycle(lost)
 
     def calls(self) -> Iterator[None]:
-        """One call; a second one if the caller gets no answer to the first."""
+        """Make a call, and repeat it once if its answer is lost."""
         again = next(self._lost, False)
         yield
         if again:
@@ -43,7 +43,7 @@ class Losing(RuleBasedStateMachine):
 
     @contextlib.contextmanager
     def losing(self, family: str, verb: str) -> Iterator[Lost]:
-        """The broker may get no answer of the store to this verb."""
+        """Let the broker lose answers of the store to this verb."""
         lost = Lost()
         if not next(self._lost, False):
             yield lost
@@ -65,6 +65,6 @@ class Losing(RuleBasedStateMachine):
             yield lost
 
     def settle_down(self) -> None:
-        """Return when the broker has given back what it popped for nobody."""
+        """Wait until the broker has released what it popped without a caller."""
         loop = self.backend.broker_loop
         loop.run(loop.broker._engine.popper.background.finish())

@@ -15,12 +15,12 @@ from tests.stateful.agreement import Agreement
 from tests.stateful.driver import Choice
 from tests.stateful.model import NEVER, SECOND
 
-# About, long before and long after the times inside the ids that this process mints: they must not matter.
+# Around, long before and long after the times inside the ids of this process, which must not matter.
 EPOCHS = (1_800_000_000 * SECOND, 1_000_000_000 * SECOND, 4_000_000_000 * SECOND)
 
 GROUPS = (QUEUE_MODE, "audit")
 
-# What comes first is simplest, what comes often meets itself: most steps are about one lane of one queue.
+# The first values are the simplest, and frequent ones collide: most steps are about one lane of one queue.
 queues = st.sampled_from(["orders", "orders", "orders", "mail"])
 partitions = st.sampled_from(["a", "a", "b", "c"])
 groups = st.sampled_from([QUEUE_MODE, QUEUE_MODE, "audit"])
@@ -37,7 +37,7 @@ options = st.fixed_dictionaries(
         "dedup_seconds": st.sampled_from([86_400, 10, 0]),
     }
 )
-# No id, a word, one that was used before, or a UUIDv7 made this many milliseconds from now.
+# No id, a word, an id used before, or a UUIDv7 with a time this many milliseconds from now.
 transaction_ids = st.one_of(
     st.none(),
     st.sampled_from(["x", "y"]),
@@ -85,7 +85,7 @@ class QueueMachine(Agreement):
         mode: str,
         lease_seconds: int | None,
     ) -> None:
-        """A lease of no seconds stands for none: finished at delivery."""
+        """Pop messages. A lease of 0 seconds finishes them at delivery."""
         self.take(
             queue,
             group,
@@ -99,14 +99,14 @@ class QueueMachine(Agreement):
 
     @rule(queue=queues, group=groups, batch=st.integers(1, 5), lanes=st.integers(1, 3), verdicts=verdicts)
     def work(self, queue: str, group: str, batch: int, lanes: int, verdicts: list[str | None]) -> None:
-        """Pop, and speak of the messages at once."""
+        """Pop messages and settle them at once."""
         self.supply(queue, group)
         if taken := self.take(queue, group, batch=batch, lanes=lanes):
             self.ack_words(taken, self.words(taken, verdicts))
 
     @rule(queue=queues, group=groups, batch=st.integers(1, 3))
     def consumer_dies(self, queue: str, group: str, batch: int) -> None:
-        """Nobody ever speaks of the batch again; the lease runs out to the microsecond."""
+        """Lose the batch of a consumer, and let its lease expire to the microsecond."""
         self.supply(queue, group)
         lost = self.take(queue, group, batch=batch)
         if lost is not None and lost.lease is not None:
@@ -127,7 +127,7 @@ class QueueMachine(Agreement):
 
     @rule(pick=picks, status=statuses, what=st.sampled_from(["no lease", "newest", "nobody", "another group"]))
     def ack_amiss(self, pick: int, status: str, what: str) -> None:
-        """Without the lease; under it, but the newest message of the lane or none; or for another group."""
+        """Ack without the lease, with the wrong message of the lane or none, or for another group."""
         batch = self.picked(pick)
         if batch is None or batch.life != self.lives[batch.queue]:
             return
@@ -191,7 +191,7 @@ class QueueMachine(Agreement):
 
     @rule(passed=st.sampled_from([1, 1000, SECOND // 2, SECOND, 5 * SECOND, 11 * SECOND, 61 * SECOND, None]))
     def time_passes(self, passed: int | None) -> None:
-        """None stands for the next end of a lease or a sleep, to the microsecond."""
+        """Advance the clock. None stands for the next end of a lease or a sleep, to the microsecond."""
         groups = [lanes for model in self.models.values() for lanes in model.groups.values()]
         waking = [lane.ready_at for lanes in groups for lane in lanes.values()]
         due = min((at for at in waking if self.now < at < NEVER), default=self.now)
@@ -223,7 +223,7 @@ class QueueMachine(Agreement):
             self.forget_leases(queue, group)
 
     def delete_queue(self, queue: str, options: dict[str, int]) -> None:
-        """And make it anew."""
+        """Delete a queue and create it again."""
         self.run(self.broker.queues.delete(queue))
         self.forget_leases(queue)
         self.make(queue, options)

@@ -1,6 +1,6 @@
-"""What Fairlane promises of a queue, in plain lists and dictionaries: no storage, no batches, no concurrency.
+"""A model of a queue in plain lists and dictionaries, without storage, batches and concurrency.
 
-Written from the documents alone, so that a mistake of the code is not repeated here. Times are microseconds.
+It is written from the documentation alone, so that it does not repeat mistakes of the code. Times are microseconds.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Lane:  # one partition as one group sees it
     letters: dict[int, Letter] = field(default_factory=dict)
 
     def rest(self, ready_at: int) -> None:
-        """No lease; to be claimed from `ready_at` on, if there is anything to read."""
+        """End the lease. The lane is ready from `ready_at` on, if it has messages."""
         self.lease, self.upto, self.ends_at = None, 0, 0
         self.ready_at = ready_at if self.committed < len(self.log) else NEVER
 
@@ -71,7 +71,7 @@ class Lane:  # one partition as one group sees it
         self.committed = to
 
     def finish(self, at: int, fate: str) -> None:
-        """One message ended; the cursor passes all that did."""
+        """Finish one message, and move the cursor over all finished ones."""
         self.failures.pop(at, None)
         self.ahead[at] = fate
         self.step_over()
@@ -92,7 +92,7 @@ class Lane:  # one partition as one group sees it
         self.finish(at, "dead")
 
     def settle(self, words: Sequence[Word], options: dict[str, int], now: int) -> list[Answer]:
-        """All that one call says of this lane, under one lease or none."""
+        """Apply all acks of one call to this lane, with one lease or none."""
         lease, holder, held = words[0].lease, self.lease, self.ends_at > now
         before, end = self.committed, len(self.log)
         newest = {message.tx: at for at, message in enumerate(self.log)}
@@ -153,7 +153,7 @@ class Queue:
         return len(log) - 1
 
     def push(self, items: Sequence[Item], ids: Sequence[tuple[str, str]], now: int) -> list[tuple[str, str, int]]:
-        """(status, id, position) of each item; `ids` has the id and transactionId for each new one."""
+        """Return (status, id, position) of each item. `ids` has the id and transactionId of each new message."""
         trial, window, answers = copy.deepcopy(self), self.options["dedup_seconds"] * SECOND, []
         for (partition, tx, data), (id, given) in zip(items, ids, strict=True):
             log = trial.partitions.get(partition, [])
@@ -166,7 +166,7 @@ class Queue:
         return [answer if answer[1] in stored else ("refused", "", -1) for answer in answers]
 
     def pop(self, group: str, lease: str, batch: int, most: int, ends_at: int, now: int, order: Order) -> list[Taken]:
-        """Up to `batch` messages from up to `most` lanes; with `ends_at` 0 they are finished at once."""
+        """Return up to `batch` messages of up to `most` lanes. With `ends_at` 0 they are finished at once."""
         got, lanes, limit = list[Taken](), self.groups[group], self.options["retry_limit"]
         for name in order({name: lane.ready_at for name, lane in lanes.items() if lane.ready_at <= now}):
             lane, room = lanes[name], batch - len(got)
@@ -207,7 +207,7 @@ class Queue:
         return [lane.ends_at for lane in self.held(lease, now)]
 
     def seek(self, group: str, to: str, at: int, now: int, only: str | None = None) -> None:
-        """Also how a new group begins: `all` is the beginning, `new` the end."""
+        """Move a group, or create it: `all` is the beginning, `new` the end."""
         begun = {name: Lane(log) for name, log in self.partitions.items()}
         for name, lane in self.groups.setdefault(group, begun).items():
             if only in (None, name):

@@ -25,11 +25,11 @@ LONG = os.environ.get("FAIRLANE_STATEFUL") == "long"
 SEED = "FAIRLANE_STATEFUL_SEED"
 HEAL_SECONDS = 600.0
 SELDOM = st.sampled_from([False, False, True])
-"""Trouble that is mostly over soon, or nothing else would ever happen."""
+"""Faults that mostly end soon, so that there is progress."""
 
 
 class Producer:
-    """Pushes one message after another to one partition; the next when it was answered."""
+    """A producer that pushes messages to one partition, each after the answer to the one before."""
 
     def __init__(self, world: World, partition: str, *, careful: bool) -> None:
         self.world = world
@@ -37,7 +37,7 @@ class Producer:
         self.careful = careful
         self.sent = 0
         self.todo: list[tuple[int, bool]] = []
-        """Through which process, and whether admission made it an operation."""
+        """The process it uses, and True if admission made the push an operation."""
         self.accepted: list[str] = []
         self.task: asyncio.Task[None] | None = None
 
@@ -58,7 +58,7 @@ class Producer:
             self.sent += 1
             while not await self._accepted(number, id, payload, defer) and self.careful:
                 await asyncio.sleep(0.1)
-                number += 1  # as a client does, which asks the next server
+                number += 1  # as a client does, which then uses the next server
 
     async def _accepted(self, number: int, id: str | None, payload: int, defer: bool) -> bool:
         processes = self.world.processes
@@ -79,14 +79,16 @@ class Producer:
 
 
 class Consumer:
-    """Says of one message after another what became of it, three under one lease; a nack ends it too. Each verdict is
-    repeated until it is accepted, and the next lease is taken when this one has ended."""
+    """A consumer that acks three messages per lease, one by one; a nack also ends the lease.
+
+    Each verdict is repeated until it is accepted. The next lease is taken when this one has ended.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.said: list[Said] = []
         self.todo: list[tuple[int, bool, bool]] = []
-        """Through which process, whether the message failed, and whether admission made the ack an operation."""
+        """The process it uses, and True for a failed message and for an ack that became an operation."""
         self._lease: UUID | None = None
         self._next = 0
         self.task: asyncio.Task[None] | None = None
@@ -232,7 +234,7 @@ class DeferralMachine(RuleBasedStateMachine):
             asyncio.set_event_loop(None)
 
     def _heal(self) -> None:
-        """When all is well again, what was accepted is stored, in its order."""
+        """End all faults, and check that every accepted message is stored in order."""
         world = self.world
         world.away, world.lost = False, 0
         world.freeze(frozen=False)

@@ -1,4 +1,4 @@
-"""The model itself, on the cases that the documents spell out."""
+"""Tests of the model itself, on the cases of the documentation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPTIONS = {
 
 
 class Bench:
-    """One queue, one group that begins with everything, a clock that moves by hand."""
+    """One queue, one group that starts at the beginning, and a manual clock."""
 
     def __init__(self, *pushed: str, **options: int) -> None:
         self.queue, self.now, self.made = Queue({**OPTIONS, **options}), 1000 * SECOND, 0

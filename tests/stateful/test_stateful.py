@@ -1,4 +1,4 @@
-"""The machine on each store. `FAIRLANE_STATEFUL=long` searches for longer; a failure tells its seed."""
+"""The state machines on each store. `FAIRLANE_STATEFUL=long` searches longer; a failure prints its seed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.stateful.machine import QueueMachine
 LONG = os.environ.get("FAIRLANE_STATEFUL") == "long"
 SEED = "FAIRLANE_STATEFUL_SEED"
 
-# Shrinking what was found may take five minutes more.
+# Shrinking a failure may take five minutes more.
 pytestmark = pytest.mark.timeout(4 * 3600 if LONG else 900)
 
 

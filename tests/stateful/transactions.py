@@ -63,7 +63,7 @@ class Transactions(Consuming):
         outcomes: Sequence[Outcome],
         lost: Lost,
     ) -> list[int]:
-        """The steps for which it must be refused; none if it is to be as the outcomes say, where they are known."""
+        """Return the errors with which the transaction must be refused; none if it must succeed."""
         if words and batch.life != self.lives[batch.queue]:
             return list(range(len(words)))
         answers = self.models[batch.queue].ack(batch.group, words, self.now)
@@ -108,14 +108,14 @@ class Transactions(Consuming):
 
 
 def _sent_as(item: PushItem, lost: Lost) -> tuple[str, str]:
-    """The id and the transactionId of a message in a call whose answer was lost."""
+    """Return the id and transactionId of a message in a call whose answer was lost."""
     fragments = [fragment for part in lost.arguments[1] for fragment in part.fragments] if lost.happened else []
     mine = next((one for one in fragments if one.endswith(b":" + bytes(item.payload))), None)
     return ("new", str(item.transaction_id)) if mine is None else ids_of(mine)
 
 
 def _was_stored(lost: Lost) -> bool:
-    """What such a call pushes."""
+    """Return the messages that such a call pushes."""
     return lost.happened and all(isinstance(result, Stored) for result in lost.answer[1])
 
 

@@ -1,4 +1,4 @@
-"""Tokens made by hand: as an identity provider makes them, and as somebody makes them who wants in."""
+"""Tokens signed by hand: valid ones of an identity provider, and forged ones."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def jwk(kind: str, **more: Any) -> dict[str, Any]:
 
 
 def claims(**more: Any) -> dict[str, Any]:
-    """Those of a good token; a claim that is None is left out."""
+    """Return the claims of a valid token. A claim that is None is left out."""
     now = int(time.time())
     found = {"sub": "alice", "role": "read-write", "iat": now, "exp": now + 3600} | more
     return {name: value for name, value in found.items() if value is not None}
@@ -65,7 +65,7 @@ def encoded(data: bytes) -> bytes:
 
 
 def by_hand(header: bytes | dict[str, Any], payload: bytes | dict[str, Any], secret: bytes = SECRET.encode()) -> bytes:
-    """Signed with HMAC, whatever its header says and its payload is."""
+    """Sign any header and payload with HMAC."""
     parts = [part if isinstance(part, bytes) else json.dumps(part).encode() for part in (header, payload)]
     signed = b".".join(map(encoded, parts))
     return signed + b"." + encoded(hmac.new(secret, signed, hashlib.sha256).digest())

@@ -1,4 +1,4 @@
-"""Tokens over HTTP: who gets in, what is stamped on messages, and that a poll ends with its token."""
+"""Tokens over HTTP: access, the recorded subject, and polls that end when their token expires."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
 
 @asynccontextmanager
 async def tokens_at(store: Backend) -> AsyncIterator[Wire]:
-    """A broker over a store that asks for tokens."""
+    """A broker over a store that requires tokens."""
     async with serving(await store.open(None), tokens=Tokens([secret_key(SECRET)])) as wire:
         yield wire
 
@@ -79,7 +79,7 @@ async def test_a_login_by_token_ends_with_the_token_and_where_tokens_are_accepte
 
 
 async def logged_in(wire: Wire, **more: Any) -> dict[str, str]:
-    """The header that a browser sends after a login by a token with these claims."""
+    """Log in with a token of these claims. Returns the header that a browser then sends."""
     async with (
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
         session.post(f"{wire.base}/api/v1/login", json={"key": token(**more).decode()}) as answer,
@@ -102,7 +102,7 @@ async def test_a_role_is_enough_or_is_not(wire: Wire) -> None:
 
 
 async def test_messages_carry_the_subject_of_their_token(backend: Backend) -> None:  # noqa: F811
-    """Pushed, pushed in a transaction, popped, listed, looked at, and given up on."""
+    """The subject is visible when messages are pushed, popped, listed, shown and dead-lettered."""
     await backend.make()
     async with tokens_at(backend) as wire:
         queue = "stamped"
@@ -132,7 +132,7 @@ async def test_messages_carry_the_subject_of_their_token(backend: Backend) -> No
 
 async def test_a_poll_ends_with_its_token(wire: Wire) -> None:
     now = int(time.time())
-    ending = {"exp": now - 29}  # good for a second or less
+    ending = {"exp": now - 29}  # valid for at most a second
     (await ask(wire, "POST", "/api/v1/push", push_of("other"))).ok(201)
     answer = await ask(wire, "GET", "/api/v1/pop/queue/empty?wait=true&timeout=60000", **ending)
     answer.refused(401)

@@ -1,4 +1,4 @@
-"""Keys that an identity provider publishes: rotated, gone for a while, too many, and elsewhere."""
+"""Keys of an identity provider: rotated, temporarily unavailable, too many, or at another address."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_token_is_verified_by_the_key_that_it_names(serving: Serving) ->
     ):
         assert tokens.verify(signed("RS256", "one")).subject == "alice"
         assert tokens.verify(signed("EdDSA", "two")).subject == "alice"
-        assert tokens.verify(signed("EdDSA")).subject == "alice"  # without a kid all are tried
+        assert tokens.verify(signed("EdDSA")).subject == "alice"  # without a kid, all keys are tried
         for wrong in (signed("EdDSA", "one"), signed("RS256", "two"), signed("ES256")):
             with pytest.raises((Unauthenticated, Unavailable)):
                 tokens.verify(wrong)
@@ -64,7 +64,7 @@ async def test_an_unknown_key_is_asked_for_once_in_a_while(
         good = signed("RS256", "old")
         assert tokens.verify(good).subject == "alice"
         with pytest.raises(Unauthenticated, match="kid"):
-            tokens.verify(signed("EdDSA", "new"))  # they were read a moment ago
+            tokens.verify(signed("EdDSA", "new"))  # they were read recently
         assert len(provider.asked) == 1
         monkeypatch.setattr(jwks, "REFRESH_SECONDS_MIN", 0.0)
         with pytest.raises(Unavailable, match="try again"):
@@ -73,7 +73,7 @@ async def test_an_unknown_key_is_asked_for_once_in_a_while(
         assert tokens.verify(signed("EdDSA", "new")).subject == "alice"
         monkeypatch.undo()
         with pytest.raises(Unauthenticated):
-            tokens.verify(good)  # its key is gone, and what was known of it too
+            tokens.verify(good)  # its key is gone, and the cached copy too
 
 
 async def test_keys_go_on_while_they_cannot_be_read(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:  # noqa: F811

@@ -1,4 +1,4 @@
-"""Tokens: who gets in by one, and that nobody else does."""
+"""Token verification: valid tokens are accepted and all others refused."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_token_cannot_choose_its_algorithm(alg: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["RS256", "ES256", "EdDSA"])
 def test_a_public_key_is_no_secret(kind: str) -> None:
-    """The key confusion: HMAC over the public key, which everybody has."""
+    """The key confusion attack: an HMAC made with the public key, which everybody knows."""
     pem = public_pem(kind).encode()
     for secret in (pem, pem.strip(), pem.replace(b"\n", b"")):
         refused(by_hand({"alg": "HS256"}, claims(), secret), verifier(kind))
@@ -128,7 +128,7 @@ def test_times_are_compared_with_half_a_minute_to_spare() -> None:
 
 
 def test_half_a_minute_is_thirty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The edges, by a clock that stands still."""
+    """Test the exact limits with a frozen clock."""
     now = int(time.time())
 
     class Standing(datetime):
@@ -333,7 +333,7 @@ GOOD = {kind: token(kind) for kind in ("HS256", "ES256", "EdDSA")}
 
 @given(st.sampled_from(sorted(GOOD)), st.data())
 def test_no_changed_token_is_good(kind: str, data: st.DataObject) -> None:
-    """Bytes changed, taken out, put in, doubled, or parts of others put together."""
+    """Bytes are changed, removed, inserted or doubled, and parts of other tokens are combined."""
     good = GOOD[kind]
     tokens = verifier(*GOOD)
     at = data.draw(st.integers(0, len(good) - 1))

@@ -1,4 +1,4 @@
-"""Acks held as columns read like a list of acks."""
+"""Acks stored as columns behave like a list of acks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admission: a request waits, is kept as an operation, or is refused, in this order."""
+"""Admission: a request waits, becomes an operation, or is refused, in this order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def admission(broker: Broker) -> Admission:
 
 
 def let_wait(admission: Admission, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever comes would wait so long."""
+    """Make every request wait for this long."""
     for batcher in (admission.pushes, admission.acks):
         monkeypatch.setattr(batcher, "waiting", [None])
         monkeypatch.setattr(batcher, "wait_seconds", lambda: seconds)
@@ -143,7 +143,7 @@ async def test_what_is_on_its_way_to_be_an_operation_counts_but_few_callers_are_
 
 
 async def test_a_wait_is_what_waits_by_what_was_done_lately(broker: Broker, admission: Admission) -> None:
-    """The store takes a flush at a time; once one left others behind, it is known how long they wait."""
+    """The store takes one flush at a time. After a flush that left requests behind, their wait is known."""
     gate, second_gate, second_began = asyncio.Event(), asyncio.Event(), asyncio.Event()
     push, gates = broker._engine.store.messages.push, chain([gate], repeat(second_gate))
 
@@ -161,7 +161,7 @@ async def test_a_wait_is_what_waits_by_what_was_done_lately(broker: Broker, admi
     assert admission.wait_seconds("push") == 0, "a burst: nothing is known of the store"
     while admission._batchers["push"][0].items < len(pushes):  # noqa: ASYNC110
         await asyncio.sleep(0)
-    await asyncio.sleep(0.01)  # a flight that takes no time tells nothing of the store
+    await asyncio.sleep(0.01)  # a flight that takes no time says nothing about the store
     gate.set()
     await second_began.wait()
     behind = [asyncio.create_task(broker.push("q", number, partition="behind")) for number in range(10)]
@@ -177,7 +177,7 @@ async def test_a_wait_is_what_waits_by_what_was_done_lately(broker: Broker, admi
 
 
 async def with_an_operation(broker: Broker) -> asyncio.Event:
-    """Keep a push in q, and let the next that meets it wait for it until the event is set."""
+    """Enqueue a push as an operation, and let the next push wait for it until the event is set."""
     backlog, admission = broker._engine.open_operations, broker._engine.admission
     await broker._engine.operation_drain.stop()
     backlog.rate.resume(0.0)

@@ -1,4 +1,4 @@
-"""Backoff: delays double, are spread over their upper half, and have an end."""
+"""Backoff: delays double up to a maximum, with jitter in their upper half."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a batcher does with outcomes that nobody waits for, and what it says of its load."""
+"""The batcher: outcomes without a waiting caller, and its reported load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ async def test_a_caller_cancelled_between_its_outcome_and_its_turn_is_counted_as
     unwanted: list[tuple[str, str]] = []
 
     async def flush(ops: list[str]) -> list[str]:
-        # It has its outcome by then, and would learn of it in the same turn of the loop.
+        # Its outcome is already set, and it would get it in the same turn of the loop.
         asyncio.get_running_loop().call_soon(caller.cancel)
         return [op.upper() for op in ops]
 
@@ -46,7 +46,7 @@ async def test_a_caller_that_got_its_outcome_is_not_counted_as_gone() -> None:
 async def test_only_a_flush_that_left_others_behind_says_how_long_they_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A burst meets a batcher that flushed a single item at a time, each as long as a larger flush: it is no load."""
+    """A burst arrives at a batcher that flushed single items, each as slowly as a larger flush. That is not load."""
     now = 0.0
     monkeypatch.setattr("fairlane.runtime.batcher.perf_counter", lambda: now)
     turns: asyncio.Queue[None] = asyncio.Queue()

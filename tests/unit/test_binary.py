@@ -1,4 +1,4 @@
-"""Values that PostgreSQL sends are read as they were."""
+"""Values from PostgreSQL's binary protocol are decoded correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CountCache: fresh while it is cheap; otherwise shared, and made anew beside those who ask."""
+"""CountCache: counts are fresh while counting is cheap, and otherwise shared and refreshed in the background."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDE, SMALL, GONE = 1, 2, 3
 
 
 class Store:
-    """What queues hold, and who asked for which; `gate` holds counts of the wide queue up."""
+    """A store that records who asked for counts. `gate` blocks counts of the wide queue."""
 
     def __init__(self) -> None:
         self.holds = {WIDE: 100_000, SMALL: 1}
@@ -37,7 +37,7 @@ class Store:
 
 
 class Time:
-    """A clock on which a count of the wide queue takes a second, and on a busy machine any count."""
+    """A clock on which a count of the wide queue takes a second, or longer on a busy machine."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -99,7 +99,7 @@ async def test_a_dear_count_serves_and_is_made_anew_beside_those_who_ask(
     clock.passed += 5
     assert (await counted.of([WIDE]))[WIDE] == 100_000
     assert counted.age_seconds() == 6
-    clock.passed += 18  # it serves twenty times as long as it took, and a little longer while it is made anew
+    clock.passed += 18  # it is served for twenty times as long as it took, and slightly longer while it is refreshed
     assert (await counted.of([WIDE]))[WIDE] == 100_000
 
     async def anew() -> bool:

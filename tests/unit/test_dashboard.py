@@ -1,4 +1,4 @@
-"""The dashboard's files: short, light, and without a way from data to markup."""
+"""The dashboard's files: small, and without a way to turn data into markup."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILES = sorted(path for path in ROOT.rglob("*") if path.is_file())
 LINES_MAX = 300
 BYTES_MAX = 250_000
 MARKUP = r"\b(innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|srcdoc|eval\(|new Function)"
-"""Ways by which text could become markup or code."""
+"""Ways in which text could become markup or code."""
 
 
 def text(path: Path) -> str:
@@ -33,13 +33,13 @@ def test_all_of_it_is_light() -> None:
 
 
 def test_the_page_has_no_code_or_style_inside() -> None:
-    """The policy that it is served with would refuse them."""
+    """Its content security policy would refuse inline code."""
     page = text(ROOT / "index.html")
     assert re.findall(r"\sstyle=|\son\w+=|<style|<script(?![^>]*\ssrc=)", page) == []
 
 
 def test_what_is_named_is_there() -> None:
-    """Modules that import, pages of the routes, and what the page loads."""
+    """Check imports of modules, pages of the routes, and files that the page loads."""
     for path in FILES:
         if path.suffix == ".js":
             for name in re.findall(r"""from "(\.[^"]+)";""", text(path)):

@@ -1,4 +1,4 @@
-"""What a distributed PostgreSQL needs of the SQL, as far as reading it can tell: docs/architecture.md, "Cells"."""
+"""The SQL forms that a distributed PostgreSQL accepts, checked by reading the SQL: docs/architecture.md, "Cells"."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_schema_has_nothing_that_cannot_be_distributed(form: str) -> None:
 
 
 def statements() -> Iterator[tuple[str, str]]:
-    """(function, statement) of all functions."""
+    """Yield (function, statement) for all functions."""
     for source in (re.sub(r"--.*", "", source) for source in functions()):
         for name, body in re.findall(r"FUNCTION fairlane\.(\w+)\(.*?AS \$\$(.*?)\$\$;", source, re.DOTALL):
             begun = re.split(r"^BEGIN\n", body, maxsplit=1, flags=re.MULTILINE)[-1]
@@ -38,7 +38,7 @@ FORMS = {
     "an element of an array in SET": (SET + r"=\s*\w+\[", set()),
     "the time in a statement that writes": (r"^(?:WITH .*?)?(?:INSERT|UPDATE|DELETE)\b.*\bclock_timestamp\(\)", set()),
     "a subquery in VALUES": (r"\bVALUES \((?:(?!\)\s*ON CONFLICT).)*\bSELECT\b", set()),
-    # Those below are still there; none may be added.
+    # Existing exceptions. None may be added.
     "an INSERT in a CTE": (r"\bAS \(\s*INSERT\b", {"ack", "trim_log"}),
     "a function called for each row that is set": (
         SET + r"\bfairlane\.(?!never\(|at_us\(|add_to_history\()\w+\(",

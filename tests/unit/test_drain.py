@@ -1,4 +1,4 @@
-"""How fast something drains, and what a producer is told of it, by a clock of the test's own."""
+"""The measured drain rate, and the estimate given to producers, with a manual clock."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _found(directory: Path, what: bytes) -> list[str]:
 async def test_a_broker_with_a_key_that_never_saw_its_store_keeps_nothing_in_clear(
     tmp_path: Path, postgres18: PostgresServer, fresh_database: FreshDatabase
 ) -> None:
-    """Which queues are encrypted it cannot know, and a result of an ack tells as much as a message."""
+    """The broker cannot know which queues are encrypted, and a result may reveal as much as a message."""
     journal, key = tmp_path / "journal", os.urandom(32).hex()
     url = await fresh_database(postgres18)
     async with Broker.open(url, encryption_key=key) as broker:

@@ -30,7 +30,7 @@ ONE_SIDED = {
     "status.overview": "statistics.overview",
     "status.system": "of the process that answers",
 }
-"""Verbs of a client that a broker has under another name, or has no use for, each with the reason."""
+"""Verbs that only a client has, or that a broker names differently, each with the reason."""
 OTHERWISE = {
     "audit.page": "a broker takes the query of the API, and a tenant",
     "dead_letters.errors": "a broker takes the query of the API, and tells whether all were counted",
@@ -47,7 +47,7 @@ OTHERWISE = {
 
 
 def parameters(verb: Any) -> Signature:
-    """Names, kinds and defaults. Who calls is known of requests alone."""
+    """Return names, kinds and defaults of parameters, without the caller, which only requests have."""
     given = inspect.signature(verb).parameters.values()
     return [(one.name, one.kind, one.default) for one in given if one.name not in ("self", "caller")]
 
@@ -59,7 +59,7 @@ def verbs(owner: Any) -> Iterator[tuple[str, Any]]:
 
 
 def of_client(client: Client) -> Iterator[tuple[str, str, Any]]:
-    """Noun, verb and its function; those of messages have no noun."""
+    """Return (noun, verb, function). Message verbs have no noun."""
     for verb, found in verbs(client):
         yield "", verb, found
     for noun, part in vars(client).items():

@@ -1,4 +1,4 @@
-"""Small families are written once: what one dialect can be asked for, the other can."""
+"""Families are complete: both dialects have the same methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guards that all other tests rely on, themselves under test."""
+"""Tests of the guards that all other tests rely on."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_every_guard_fails_the_test_it_is_meant_for(pytester: pytest.Pytester) -
 
 
 def test_child_processes_can_be_interrupted_also_where_the_run_cannot() -> None:
-    """As of a run that a shell without job control started in the background: it ignores SIGINT."""
+    """A run that a shell without job control started in the background ignores SIGINT."""
     child = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
     run = (
         "import signal, subprocess, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); import tests.conftest; "

@@ -1,4 +1,4 @@
-"""Ids are made and read many at a time: what comes out is what one at a time would give."""
+"""Ids made and parsed in bulk equal those made and parsed one by one."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ async def test_the_log_is_written_back_beside_the_writer(tmp_path: Path, monkeyp
 
 
 async def test_a_disk_that_is_full_refuses_and_harms_nothing(tmp_path: Path) -> None:
-    """SQLite's own answer to a file that cannot grow."""
+    """SQLite's own error for a file that cannot grow."""
     async with opened(tmp_path) as journal:
         await journal.append([entry_of(A, 1, b"before")])
         pages = await journal._writer.run(lambda db, _: db.pragma("page_count"))

@@ -1,4 +1,4 @@
-"""One journal for several processes: one order, lanes that all of them see, and one of them that drains."""
+"""A journal shared by several processes: one order, lanes visible to all, and one process that drains it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ B = Backlog("push", "t", "q", "b")
 
 
 class Process:
-    """What a process has of a journal."""
+    """The journal as one process opens it."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal

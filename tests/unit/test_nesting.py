@@ -1,4 +1,4 @@
-"""How deep JSON is nested is found in one pass, in steps, with an end as soon as it is too deep."""
+"""The nesting depth of JSON is computed in one pass and in steps, and stops at the limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pops take what fits into the budget for clients, in turns where they may be large."""
+"""Pops take what fits into the memory budget for clients, one after another if they may be large."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_a_pop_takes_what_fits() -> None:
     budget = ByteBudget(8 * MESSAGE_BYTES_MAX)
     budget.used = MESSAGE_BYTES_MAX
     limiter = PopByteLimiter(budget)
-    free = 5 * MESSAGE_BYTES_MAX  # a quarter is left to bodies
+    free = 5 * MESSAGE_BYTES_MAX  # a quarter is reserved for bodies
     assert await limiter.claim(QUEUE, claims(2)) == (free, free // 2)
 
 
@@ -66,7 +66,7 @@ async def test_a_pop_waits_for_those_under_way() -> None:
 async def test_pops_of_a_queue_of_small_messages_need_no_turn() -> None:
     limiter = PopByteLimiter(ByteBudget(8 * MESSAGE_BYTES_MAX))
     limiter.learn(QUEUE, [[lane(1000)], []])
-    await limiter.claim(QUEUE + 1, claims())  # of a queue that nobody knows yet: it takes all there is
+    await limiter.claim(QUEUE + 1, claims())  # the size of an unknown queue counts as the whole budget
     assert await limiter.claim(QUEUE, claims()) == (0, MESSAGE_BYTES_MAX)
 
 

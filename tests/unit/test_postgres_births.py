@@ -20,13 +20,13 @@ from tests.postgres import PostgresServer
 MADE = 200
 THERE = 100_000
 TIMES_MAX = 3
-"""The indexes become a little deeper."""
+"""Tolerance for indexes that become slightly deeper."""
 
 
 async def test_partitions_cost_the_same_however_many_there_are(
     postgres18: PostgresServer, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the plans that a connection made when there were none."""
+    """Use the plans that a connection made when there were no partitions."""
     url = await fresh_database(postgres18)
     blocks: list[int] = []
     write = Database.write
@@ -81,7 +81,7 @@ async def test_many_new_names_of_one_request_are_made_in_one_statement(
 async def test_brokers_that_make_a_group_at_once_make_one(
     postgres18: PostgresServer, fresh_database: FreshDatabase
 ) -> None:
-    """Each must see the group that another committed while it waited for the queue, and keep that one's beginning."""
+    """Each must see the group that another committed meanwhile, and keep its starting point."""
     url = await fresh_database(postgres18)
     async with Broker.open(url) as one, Broker.open(url) as other:
         await one.push("q", 1)

@@ -1,4 +1,4 @@
-"""Operations are kept in time that grows with their number, not with its square."""
+"""The time to enqueue operations grows linearly with their number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.postgres import PostgresServer
 
 FEW, MANY, ROUNDS = 500, 8_000, 5
 TIMES_MAX = 4
-"""By operation. Of an array whose elements differ in length, a subscript walks all before: that was seven times."""
+"""Maximum cost per operation. Subscripts into an array of variable-length elements cost seven times as much."""
 
 
 async def test_many_operations_of_a_call_cost_as_much_each_as_few(
@@ -30,7 +30,7 @@ async def test_many_operations_of_a_call_cost_as_much_each_as_few(
         connection = await asyncpg.connect(url)
 
         async def cost(count: int) -> float:
-            """The server's time for one, in the fastest of some rounds."""
+            """Return the server's time per operation, in the fastest of several rounds."""
             taken: list[float] = []
 
             async def explained(sql: str, *values: Any) -> list[Any]:

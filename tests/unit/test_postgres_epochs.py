@@ -18,7 +18,7 @@ from tests.postgres import PostgresServer
 CYCLES = 100
 PARTITIONS = 20
 BLOCKS_MAX = PARTITIONS * 60
-"""Of one call, whose lanes' versions lie scattered over more blocks than that."""
+"""Maximum blocks read by one call. The versions of its lanes are spread over more blocks than that."""
 
 
 async def test_a_lane_costs_no_more_the_more_it_was_used_while_a_snapshot_is_pinned(
@@ -56,7 +56,7 @@ async def test_a_lane_costs_no_more_the_more_it_was_used_while_a_snapshot_is_pin
 async def test_what_a_lane_costs_does_not_begin_with_a_plan(
     postgres18: PostgresServer, fresh_database: FreshDatabase
 ) -> None:
-    """PostgreSQL would plan each call anew once it has counted the versions that a pinned snapshot keeps."""
+    """PostgreSQL would plan each call again after counting the versions that a pinned snapshot keeps."""
     url = await fresh_database(postgres18)
     async with Broker.open(url):
         connection = await asyncpg.connect(url)

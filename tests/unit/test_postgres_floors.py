@@ -26,8 +26,7 @@ async def url(postgres18: PostgresServer, fresh_database: FreshDatabase) -> str:
 
 @pytest.fixture
 async def broker(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
-    """Its scans of everything count as slow and those from the floor as quick, so that all but one in a while begin
-    there."""
+    """A broker whose full scans count as slow and scans from the floor as fast. Most scans then begin at the floor."""
     monkeypatch.setattr(pop, "_FULL_SCAN_SECONDS_MAX", BOUND_SECONDS)
     record_scan = pop.Floors.record_scan
 
@@ -48,7 +47,7 @@ async def test_a_lane_beneath_the_floor_comes_within_the_bound(broker: Broker, u
     connection = await asyncpg.connect(url)
     await broker.push("q", "above", partition="above")
     assert [delivery.data for delivery in await broker.pop("q", auto_ack=True)] == ["above"]
-    # As if a push had taken its time long before it committed.
+    # As if the push had taken its time long before its commit.
     await connection.execute(
         "UPDATE fairlane.cursors SET ready_at = clock_timestamp() - interval '1 hour', lease = NULL"
         " WHERE lease IS NOT NULL"

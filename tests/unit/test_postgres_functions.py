@@ -1,4 +1,4 @@
-"""Functions in the database are those of this code, whatever was there before."""
+"""The functions in the database are those of this version, whatever was there before."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_a_function_that_only_reads_is_not_volatile(
 async def test_the_first_pop_of_a_group_asks_the_database_once_more_than_others(
     postgres18: PostgresServer, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each statement is a round trip, and a client may allow a pop no more than a tenth of a second."""
+    """Each statement is a round trip, and a client may limit a pop to a tenth of a second."""
     statements: list[str] = []
     execute, fetch = asyncpg.Connection.execute, asyncpg.Connection.fetch
 
@@ -115,7 +115,7 @@ async def test_the_first_pop_of_a_group_asks_the_database_once_more_than_others(
         first = [await asked_by_pop(broker, group) for group in groups]
         await broker.push("q", 2)
         later = [await asked_by_pop(broker, group) for group in groups]
-    # The shortest of each: services of the broker may ask for something meanwhile.
+    # The minimum, because background services may send statements meanwhile.
     shortest = min(first, key=len)
     assert len(shortest) <= len(min(later, key=len)) + 1, shortest
 

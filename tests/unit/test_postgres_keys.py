@@ -1,4 +1,4 @@
-"""Whether an id was pushed before is a look at an index: it must not cost more the more ids a partition knows."""
+"""Known ids are found by an index lookup, whose cost does not grow with the number of ids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.postgres import PostgresServer
 
 KNOWN = 3_000
 BLOCKS_MAX = 500
-"""Of one call: less than one for each id that the partition knows."""
+"""Maximum cost of one call: less than one per id that the partition has."""
 
 
 @pytest.mark.parametrize("ids", [[str(uuid4())], [str(uuid4()), uuid7()]], ids=["no UUIDv7", "one of each"])

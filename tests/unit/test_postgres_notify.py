@@ -1,4 +1,4 @@
-"""Brokers on one PostgreSQL find each other, and one that is alone tells nobody anything."""
+"""Brokers on one PostgreSQL discover each other, and a single broker sends no notifications."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-# Imported here, for a broker imports them when it opens, on the event loop of the test.
+# Imported here, because a broker imports them when it opens, on the event loop of the test.
 import fairlane.store.postgres.store  # noqa: F401
 from fairlane.broker.broker import Broker
 from fairlane.store.postgres import notify

@@ -21,7 +21,7 @@ from tests.postgres import PostgresServer
 LANES = 20
 THERE = 50_000
 TIMES_MAX = 3
-"""The indexes become a little deeper."""
+"""Tolerance for indexes that become slightly deeper."""
 
 
 @pytest.mark.parametrize("pushed", [0, 64], ids=["new database", "pushed to before"])
@@ -38,7 +38,7 @@ async def test_the_verbs_of_a_consumer_cost_the_same_however_many_lanes_there_ar
     write = Database.write
 
     async def explained(database: Database, sql: str, *values: Any) -> Any:
-        """The call inside a plan that tells its blocks, undone, and then the call."""
+        """Explain a call with its blocks, roll it back, and then make the call."""
         for verb in ("push", "pop", "renew", "release", "ack", "ack_unordered"):
             if f"fairlane.{verb}(" in sql:
 

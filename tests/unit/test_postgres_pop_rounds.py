@@ -30,7 +30,7 @@ async def broker(postgres18: PostgresServer, fresh_database: FreshDatabase) -> A
 
 @pytest.fixture
 def fails(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`fails("pop", None, AWAY)`: of the next calls of a function the first goes through, and the second does not."""
+    """Make calls of a function fail: with `fails("pop", None, AWAY)` the second of the next calls fails."""
 
     def fails(function: str, *faults: FairlaneError | None) -> None:
         left, write = list(faults), Database.write
@@ -58,7 +58,7 @@ async def popped(broker: Broker, **options: Any) -> list[Message[Any]]:
 
 
 async def half_paused(broker: Broker) -> Callable[[], Awaitable[None]]:
-    """Lanes of a queue of which half are paused, so that a pop for more looks again; what resumes them."""
+    """Pause half the lanes of a queue, so that a large pop needs another call. Returns a function that resumes them."""
     await broker.push_many([PushItem(queue=QUEUE, payload=b"%d" % n, partition=f"p{n}") for n in range(PARTITIONS)])
     queue = await broker._engine.store.queues.ensure(DEFAULT_TENANT, QUEUE)
     partitions = await broker._engine.store.queues.ensure_partitions(

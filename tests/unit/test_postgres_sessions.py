@@ -1,4 +1,4 @@
-"""What the server knows of the sessions of a broker, so that it ends those of one that froze or is gone."""
+"""Session settings with which the server ends the sessions of a broker that froze or died."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-# Imported here, for a broker imports them when it opens, on the event loop of the test.
+# Imported here, because a broker imports them when it opens, on the event loop of the test.
 import fairlane.store.postgres.store  # noqa: F401
 from fairlane.broker.broker import Broker
 from fairlane.errors import OutcomeUnknown
@@ -93,7 +93,7 @@ async def test_whoever_waits_for_a_connection_gets_the_next_that_is_free(
 async def test_a_session_that_does_not_even_end_is_told_as_an_unknown_outcome(
     postgres18: PostgresServer, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of the driver comes out, though giving the connection back fails too."""
+    """No error of the driver may reach the caller, although returning the connection fails as well."""
     monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.5)
     database = await connection.open_database(
         await fresh_database(postgres18), connections=1, statement_cache=True, clock=None
@@ -131,7 +131,7 @@ async def test_the_server_is_asked_for_its_own_types_by_one_connection_only(
             assert [tuple(row) for row in await database.read(own, [4], [False])] == [([4, 3], [False])]
             await database.close()
     assert len(asked) == 1
-    # Somebody's own type may be another one tomorrow.
+    # A user-defined type may have another definition later.
     stranger: asyncpg.Connection[Any] = await asyncpg.connect(url)
     await stranger.execute("CREATE TYPE pair AS (a int, b int)")
     await stranger.close()
@@ -146,7 +146,7 @@ async def test_the_server_is_asked_for_its_own_types_by_one_connection_only(
 async def test_the_default_isolation_level_of_the_database_is_not_that_of_the_broker(
     postgres18: PostgresServer, fresh_database: FreshDatabase
 ) -> None:
-    """A statement must see what was committed while it waited for a lock, or it fails and is tried again."""
+    """A statement must see what was committed while it waited for a lock."""
     url = await fresh_database(postgres18)
     stranger: asyncpg.Connection[Any] = await asyncpg.connect(url)
     name = await stranger.fetchval("SELECT quote_ident(current_database())")
@@ -174,7 +174,7 @@ async def test_a_read_that_is_given_up_leaves_no_transaction_open(
     prepare = asyncpg.Connection._get_statement
 
     async def given_up(self: object, *arguments: Any, **more: Any) -> Any:
-        """Cancel the caller when the server has parsed the statement, and was not told to run it yet."""
+        """Cancel the caller after the server has parsed the statement and before it runs."""
         statement = await prepare(self, *arguments, **more)
         asyncio.current_task().cancel()  # type: ignore[union-attr]
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What other users of the machine can read of a broker: nothing that holds messages, keys or passwords."""
+"""Files of a broker that hold messages, keys or passwords are unreadable for other users of the machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlane.errors import InvalidRequest
 
 @pytest.fixture
 def open_umask() -> Iterator[None]:
-    """As most shells have it."""
+    """The usual umask of shells."""
     before = os.umask(0o022)
     yield
     os.umask(before)

@@ -1,4 +1,4 @@
-"""What strangers are told of errors, and what the log is."""
+"""Error responses: the text for clients, and the details that only the log gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a trusted proxy asks for, by X-Forwarded-For, whatever stands there."""
+"""The client address that a trusted proxy reports in X-Forwarded-For, for any content of the header."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_it_is_always_an_address_that_stands_there_or_the_proxy(forwarded: str) 
 
 @given(headers, st.ip_addresses().map(str).filter(lambda one: not PROXIES.trusts(one)))
 def test_what_a_client_sends_itself_makes_no_difference(forged: str, client: str) -> None:
-    """Its proxy puts the address that it sees behind whatever came."""
+    """The proxy appends the address that it sees to whatever the client sent."""
     seen = Proxies().client(client, b"")
     for behind in ("", f", {INNER}"):
         said = f"{forged}, {client}{behind}".encode("latin-1")

@@ -1,4 +1,4 @@
-"""Files around a release: the changelog knows the version, and workflows and hooks run what is there."""
+"""Release files: the changelog has the version, and workflows and hooks run existing targets."""
 
 from __future__ import annotations
 

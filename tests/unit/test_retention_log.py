@@ -1,4 +1,4 @@
-"""Retention says what it deleted, but not with every pass."""
+"""Retention logs what it deleted, but not after every pass."""
 
 from __future__ import annotations
 

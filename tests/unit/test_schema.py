@@ -1,4 +1,4 @@
-"""The schema of both dialects: what a new database gets, what an older one is brought to, and what is refused."""
+"""The schema of both dialects: creation, migration of older versions, and versions that are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.postgres import PostgresServer
 T = TypeVar("T")
 DIALECTS = ("sqlite", "postgres")
 RELEASED = Path(__file__).parent.parent / "released"
-"""The schema.sql of each release that has tables of its own, as <dialect>/<version>.sql."""
+"""The schema.sql of each release with its own tables, as <dialect>/<version>.sql."""
 
 
 class Sqlite:
@@ -85,7 +85,7 @@ def known(dialect: str) -> Schema:
 
 @pytest.fixture
 def make(dialect: str, tmp_path: Path, request: pytest.FixtureRequest) -> Make:
-    """Makes an empty database of the dialect."""
+    """A function that creates an empty database of the dialect."""
     if dialect == "sqlite":
         paths = (tmp_path / f"{n}.db" for n in range(10))
 
@@ -103,7 +103,7 @@ def make(dialect: str, tmp_path: Path, request: pytest.FixtureRequest) -> Make:
 
 
 def as_released(text: str, version: int) -> tuple[str, str]:
-    """What an earlier release did to make its tables."""
+    """Create the tables as an earlier release did."""
     return text, (
         "INSERT INTO fairlane.migrations (version, name, hash, applied_at)"
         f" VALUES ({version}, 'schema', '{Schema(text).hash}', '2026-01-01')"

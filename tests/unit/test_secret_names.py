@@ -1,4 +1,4 @@
-"""Which environment variables a spec may name: never one that is not meant for it."""
+"""Environment variables that a spec may name: never one that is not meant for specs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `fairlane serve` refuses before it begins, and what it says of itself."""
+"""Startup of `fairlane serve`: settings that it refuses, and its banner."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: 
 
 
 def test_the_limits_of_admission_are_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """From a flag, the environment and a file; what nobody sets is as documented."""
+    """Set limits by option, environment and file. Unset ones have the documented defaults."""
     assert limits(Settings()) == LIMITS
     config = tmp_path / "fairlane.toml"
     config.write_text("wait_seconds_max = 0.5\nack_operations_max = 7\n")

@@ -1,4 +1,4 @@
-"""A service goes on whatever happens to it, and says what did."""
+"""A background service continues after any error and logs it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlane.runtime.service import Service
 
 
 class Counting(Service):
-    """Fails in its first turns."""
+    """A service that fails in its first runs."""
 
     def __init__(self, failing: int) -> None:
         super().__init__("counting")
@@ -38,7 +38,7 @@ async def test_a_service_that_failed_begins_again_and_says_so(
         await counting.went_on.wait()
     assert caplog.text.count("unexpected error in counting; it starts again in") == 2
     assert "ZeroDivisionError" in caplog.text
-    await counting.stop()  # it went on, and its end is like any other
+    await counting.stop()  # it continued, and it stops like any other
 
 
 async def test_news_do_not_hurry_a_service_that_failed_but_a_stop_does(monkeypatch: pytest.MonkeyPatch) -> None:

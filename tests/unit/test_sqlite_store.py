@@ -1,4 +1,4 @@
-"""The file itself: who may open it, under which settings and schema, and what is found in it again."""
+"""The SQLite file: its permissions, settings and schema, and its content after a restart."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def slice_of(queue: Queue, partition: Partition, *payloads: bytes) -> Slice:
 
 
 async def stored(store: SqliteStore, *payloads: bytes) -> tuple[Queue, Partition]:
-    """A queue with one partition that holds these."""
+    """Push these messages to a queue with one partition."""
     queue = await store.queues.ensure("default", "mail")
     [partition] = await store.queues.ensure_partitions(queue.id, ["Default"])
     [result] = await store.messages.push([slice_of(queue, partition, *payloads)])

@@ -1,4 +1,4 @@
-"""The writer thread: what waits is committed together, what fails fails alone, what is lost is not done."""
+"""The writer thread: waiting jobs share a commit, a failed job fails alone, and a lost commit raises."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Refused(Exception):
 
 
 class Notes:
-    """A table to write to, through the writer."""
+    """A table that is written through the writer."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -53,7 +53,7 @@ class Notes:
         )
 
     async def busy(self, entered: asyncio.Event, leave: threading.Event) -> None:
-        """Keep the writer in a turn until told, so that calls meanwhile share the next one."""
+        """Block the writer until released, so that calls meanwhile share the next commit."""
         loop = asyncio.get_running_loop()
 
         def work(db: apsw.Connection, now: int) -> None:
@@ -63,7 +63,7 @@ class Notes:
         await self.database.write(work)
 
     async def together(self, *calls: Any) -> list[Any]:
-        """The answers of calls that fell into one turn."""
+        """Make calls that share one commit. Returns their answers."""
         entered, leave = asyncio.Event(), threading.Event()
         busy = asyncio.create_task(self.busy(entered, leave))
         await entered.wait()
@@ -84,7 +84,7 @@ async def notes(tmp_path: Path) -> AsyncIterator[Notes]:
 
 
 class FailingDisk(apsw.VFS):
-    """A file system whose log cannot be synced while `broken`."""
+    """A file system on which the log cannot be synced while `broken` is set."""
 
     def __init__(self) -> None:
         self.broken = False
@@ -129,7 +129,7 @@ async def test_a_call_that_fails_leaves_nothing_and_harms_no_other(notes: Notes)
 
 
 async def test_work_that_raises_stop_iteration_fails_like_any_other(notes: Notes) -> None:
-    """No future can hold it, so that its caller would wait for ever."""
+    """A future cannot hold StopIteration, so its caller would wait forever."""
     async with asyncio.timeout(30):
         with pytest.raises(RuntimeError, match="StopIteration"):
             await notes.add("a", error=StopIteration())

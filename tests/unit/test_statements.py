@@ -1,4 +1,4 @@
-"""Named SQL statements: each is there, is used, and has the same name in both dialects unless it is marked why not."""
+"""Named SQL statements: each exists, is used, and has the same name in both dialects unless marked with a reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def of_families(suffix: str) -> list[Path]:
 
 @cache
 def named(dialect: str) -> dict[str, dict[str, tuple[str, str]]]:
-    """{family: {statement: (mark, text)}}. The mark is what stands behind the dialect, if there is one."""
+    """Return {family: {statement: (mark, text)}}. The mark is the text after the dialect, if any."""
     found: dict[str, dict[str, tuple[str, str]]] = {}
     [other] = set(DIALECTS) - {dialect}
     for file in [*(STORE / dialect).glob("*.sql"), *of_families("sql")]:
@@ -45,7 +45,7 @@ def named(dialect: str) -> dict[str, dict[str, tuple[str, str]]]:
 
 
 class Module:
-    """What a module of a dialect calls the statements of each file."""
+    """Names that a module of a dialect uses for the statements of each file."""
 
     def __init__(self, dialect: str, name: str) -> None:
         self.tree = ast.parse((STORE / dialect / f"{name}.py").read_text(encoding="utf-8"))
@@ -62,7 +62,7 @@ class Module:
                     self.families[target.id] = ast.literal_eval(node.value.args[1]).removesuffix(".sql")
 
     def asked(self) -> Iterator[tuple[str, ast.expr]]:
-        """(family, key) of every look-up of a statement."""
+        """Return (family, key) of every statement lookup."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Subscript) and ast.unparse(node.value) in self.families:
                 yield self.families[ast.unparse(node.value)], node.slice
@@ -79,7 +79,7 @@ def modules(dialect: str) -> list[Module]:
 
 @cache
 def strings(dialect: str) -> set[str]:
-    """Every string in the dialect's Python, and in what both dialects share."""
+    """Return every string in the Python code of the dialect and of the shared code."""
     trees = [one.tree for one in modules(dialect)]
     trees += [
         ast.parse(file.read_text(encoding="utf-8"))
@@ -91,7 +91,7 @@ def strings(dialect: str) -> set[str]:
 
 
 def keys(dialect: str, key: ast.expr, among: set[str]) -> set[str]:
-    """The statements that a look-up may mean: by its name, by one with holes, or by any that is said somewhere."""
+    """Return the statements that a lookup may mean: by name, by a name with placeholders, or by any string."""
     if isinstance(key, ast.Constant):
         return {str(key.value)}
     if isinstance(key, ast.JoinedStr):
@@ -102,7 +102,7 @@ def keys(dialect: str, key: ast.expr, among: set[str]) -> set[str]:
 
 
 def asked_by(file: Path) -> set[str]:
-    """The statements that a family asks for by a name, in which a part may be in braces."""
+    """Return the statements that a family looks up by a name, parts of which may be placeholders."""
     return set(re.findall(r'"(\w+\.[\w{}]+)"', file.read_text(encoding="utf-8")))
 
 
@@ -130,7 +130,7 @@ def test_every_statement_is_used_and_every_one_used_is_there(dialect: str) -> No
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_statement_has_the_same_name_in_both_dialects_or_is_marked_why_not(dialect: str) -> None:
-    """The marks, behind a name: CONTRIBUTING.md."""
+    """CONTRIBUTING.md describes the marks behind a name."""
     [other] = set(DIALECTS) - {dialect}
     elsewhere = {name for names in named(other).values() for name in names}
     if other == "postgres":
@@ -164,7 +164,7 @@ NEWER = {
     "json_table": "17",
     "uuidv7": "18",
 }
-"""Forms that the oldest PostgreSQL which is supported, 15, does not have."""
+"""SQL forms that PostgreSQL 15, the oldest supported version, does not have."""
 
 
 def test_no_statement_needs_a_newer_postgresql_than_the_broker_accepts() -> None:

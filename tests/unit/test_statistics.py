@@ -1,4 +1,4 @@
-"""A count is remembered where it is dear; which queues there are and how they are set up never is."""
+"""Counts are cached where counting is expensive. The list of queues and their options never are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 @pytest.fixture(autouse=True)
 def dear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every count is worth remembering, for ten seconds."""
+    """Make every count expensive, so that it is cached for ten seconds."""
     monkeypatch.setattr(counts, "CHEAP_SECONDS", 0.0)
     monkeypatch.setattr(counts, "_SHARE", 1e9)
 

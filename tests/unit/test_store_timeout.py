@@ -1,5 +1,8 @@
-"""How long the store is waited for: one slow flush has the whole timeout. A silent store gets a health check after a
-quarter of it, and is waited for as long as it answers."""
+"""The timeout of the store.
+
+One slow flush may use the whole timeout. A silent store gets a health check after a quarter of it, and calls continue
+to wait while it answers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ BACKLOG = Backlog("push", "t", "q", "a")
 
 
 class Store:
-    """Answers the question whether it is there, unless it is `frozen` or `refuses`."""
+    """A store that answers health checks, unless it is `frozen` or `refuses`."""
 
     def __init__(self, *, frozen: bool = False, refuses: bool = False) -> None:
         self.asked = 0
@@ -37,13 +40,13 @@ def backlogs() -> frozenset[Backlog]:
 
 
 async def answers(store_timeout: StoreTimeout, *, times: int = 40) -> None:
-    """A store that was seen to be fast."""
+    """A store that was fast so far."""
     for _ in range(times):
         assert await store_timeout.wait_for(asyncio.sleep(0), may_abandon=lambda: True, backlogs=backlogs)
 
 
 async def waited(store_timeout: StoreTimeout, seconds: float, *, may_abandon: bool = True) -> tuple[bool, float]:
-    """Whether work of so many seconds was waited for, and how long."""
+    """Run work of this many seconds. Returns True if it was waited for, and the time waited."""
     began = monotonic()
     return (
         await store_timeout.wait_for(asyncio.sleep(seconds), may_abandon=lambda: may_abandon, backlogs=backlogs)

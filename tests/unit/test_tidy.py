@@ -1,4 +1,4 @@
-"""The ground plan holds: short files, routes that stop at the facade, no class that only hands calls on, one tree."""
+"""Code layout: short files, routes that only use the facade, no pure forwarding classes, one error tree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONE_WORD = {
     "QueuedPush": "the blocking client mirrors the asynchronous one",
     "Tenant": "a tenant, in the model and on the wire",
 }
-"""Other class names that are defined twice, with the one thing that each stands for."""
+"""Other class names that are defined twice, each with its single meaning."""
 OF_HTTP = {
     "bad_request",
     "body_too_large",
@@ -42,7 +42,7 @@ OF_HTTP = {
     "unsupported_media_type",
     "url_too_long",
 }
-"""Codes of answers that no verb gives: the request never became one."""
+"""Codes of answers to requests that never reached a verb."""
 FORWARDS_MIN = 3
 
 
@@ -65,7 +65,7 @@ def test_a_class_name_stands_for_one_thing() -> None:
                 defined.setdefault(node.name, []).append(name)
 
     def is_family(places: list[str]) -> bool:
-        """Return True if each layer has one class of the name at most, and each part of the store."""
+        """Return True if each layer, and each part of the store, has at most one class of the name."""
         parts = [place.split("/") for place in places]
         layers = ["/".join(part[:2]) if part[0] == "store" else part[0] for part in parts]
         return {part[0] for part in parts} <= LAYERS and len(set(layers)) == len(layers)
@@ -86,7 +86,7 @@ def test_no_function_has_a_coy_name() -> None:
 
 
 def test_no_route_reaches_past_the_facade() -> None:
-    """HTTP and commands ask a Broker and its parts by their public names, and nothing beneath."""
+    """HTTP and commands use the public names of a Broker and its resources only."""
     past = [
         f"{name}:{node.lineno} {ast.unparse(node)}"
         for name, tree in modules("http", "commands", "cli", "poller", "queen")
@@ -104,7 +104,7 @@ def test_no_class_only_hands_calls_on() -> None:
 
 
 def is_forwarder(node: ast.AST) -> bool:
-    """Whether most methods of a class call the method of the same name of one of its parts, and do nothing else."""
+    """Return True if most methods of a class only call the method of the same name of one attribute."""
     if not isinstance(node, ast.ClassDef):
         return False
     methods = [
@@ -146,7 +146,7 @@ def codes() -> set[str]:
 
 
 def test_codes_on_the_wire_are_those_of_the_error_tree() -> None:
-    """Or of HTTP itself. A code that a client is told can be looked up in one place."""
+    """Other codes belong to HTTP itself. Every code is therefore documented in one place."""
     said = {
         (name, literal.value)
         for name, tree in modules()
@@ -160,7 +160,7 @@ def test_codes_on_the_wire_are_those_of_the_error_tree() -> None:
 
 
 def _second(call: ast.Call) -> list[ast.expr]:
-    """The code of an answer that says what was wrong."""
+    """Return the code of an error response."""
     named = call.func.id if isinstance(call.func, ast.Name) else ""
     return call.args[1:2] if named == "error_response" else []
 

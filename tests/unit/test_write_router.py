@@ -1,4 +1,4 @@
-"""What a broker with a journal does with calls that its store does not take."""
+"""A broker with a journal, and calls that its store does not accept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUEUE = "orders"
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """Whose drain is at rest: what is in its journal stays there."""
+    """A broker whose drain is stopped, so that entries stay in its journal."""
     async with Broker.open("sqlite:///:memory:", journal=str(tmp_path)) as broker:
         assert broker._engine.journal_drain is not None
         await broker._engine.journal_drain.stop()
@@ -159,7 +159,7 @@ async def test_a_push_of_which_the_journal_refused_a_part_stores_nothing(tmp_pat
 async def test_a_push_that_is_cancelled_while_it_is_appended_is_not_overtaken(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it is in the journal is not known until the commit: until then what comes for its partition follows."""
+    """Before the commit it is unknown whether the journal has the push, so later pushes of its partition follow it."""
     assert broker._engine.journal is not None
     assert broker._engine.journal_drain is not None
     append, committing, commits = broker._engine.journal.append, asyncio.Event(), asyncio.Event()
@@ -197,7 +197,7 @@ async def test_a_push_that_is_cancelled_while_it_is_appended_is_not_overtaken(
 
 
 async def test_a_journal_that_only_grows_though_the_store_is_there_refuses_pushes_and_then_acks(broker: Broker) -> None:
-    """Else a store that is too slow for its producers is found out when the disk of the broker is full."""
+    """Otherwise a store slower than its producers would be noticed only when the broker's disk is full."""
     broker._engine.admission.limits = {"push": Limit(2.0, 5), "ack": Limit(2.0, 8)}
     await broker.push_many([PushItem(queue=QUEUE, payload=b"1") for _ in range(4)])
     batch = await broker.pop(QUEUE, batch=4)

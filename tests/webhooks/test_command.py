@@ -1,4 +1,4 @@
-"""`fairlane hook sign` makes what the verifier takes."""
+"""`fairlane hook sign` makes signatures that the verifier accepts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BODY = b'{"a": 1}\r\n\xff'
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """`fairlane hook ...` with the secret in the environment and a body on its input."""
+    """Run `fairlane hook ...` with the secret in the environment and a body on stdin."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PAGERDUTY_WEBHOOK_SECRET", SECRET)
     (tmp_path / "a.fairlane").write_text(INCIDENTS)

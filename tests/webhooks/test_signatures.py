@@ -1,4 +1,4 @@
-"""The formats of the senders, byte by byte, and the rules that every one of them is held to."""
+"""The signature formats of the senders, byte by byte, and rules that all of them follow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SLACK_BODY = (
     b"&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
 )
 
-# What senders document, or what was computed apart from this code: (preset, key, headers, body, time)
+# Documented examples of senders, or values computed by other code: (preset, key, headers, body, time)
 VECTORS: list[tuple[str, bytes, Headers, bytes, float]] = [
     (
         "github",
@@ -229,7 +229,7 @@ def test_an_old_or_early_timestamp_is_refused_and_the_edges_are_not(preset: str)
     [b"", b" 17", b"+17", b"-17", b"1_700", b"1e3", "\u0661\u0667".encode(), b"170000000000", b"17.0", b"17, 17"],
 )
 def test_a_timestamp_is_digits_and_nothing_that_python_takes_for_a_number(preset: str, timestamp: bytes) -> None:
-    """Signed just so, by somebody who has the secret."""
+    """The signature is valid, made by somebody who has the secret."""
     scheme = PRESETS[preset]
     plain = str(int(NOW)).encode()
     headers = {name: value.replace(plain, timestamp) for name, value in signed(scheme).items()}
@@ -237,7 +237,7 @@ def test_a_timestamp_is_digits_and_nothing_that_python_takes_for_a_number(preset
 
 
 def test_the_timestamp_is_signed_as_it_was_written() -> None:
-    """Leading zeros make the same number and another text."""
+    """Leading zeros make the same number but another text."""
     scheme = PRESETS["slack"]
     headers = signed(scheme)
     headers[b"x-slack-request-timestamp"] = b"0" + headers[b"x-slack-request-timestamp"]
@@ -253,7 +253,7 @@ def test_a_timestamp_that_is_there_twice_is_refused() -> None:
 
 @EVERY
 def test_a_signature_header_that_came_twice_is_refused(scheme: Scheme) -> None:
-    """The server joins headers of one name with a comma and a blank."""
+    """The server joins headers of one name with a comma and a space."""
     headers = signed(scheme)
     value = headers[scheme.signature_header]
     joined = headers | {scheme.signature_header: value + b", " + value}

@@ -1,4 +1,4 @@
-"""`fairlane hook test` shows the way of a webhook through a broker."""
+"""`fairlane hook test` shows what a broker does with a webhook."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Running = Callable[..., AbstractAsyncContextManager[Worker]]
 
 @pytest.fixture
 def running(broker: BrokerProcess) -> Running:
-    """`async with running(app):` a worker, stopped at the end of the block."""
+    """Run a worker of this app until the end of the block."""
 
     @contextlib.asynccontextmanager
     async def run(app: App, **options: Any) -> AsyncIterator[Worker]:
@@ -40,7 +40,7 @@ def running(broker: BrokerProcess) -> Running:
 
 
 async def until_drained(client: Client, queue: str, *, group: str = QUEUE_MODE) -> None:
-    """Return when the group has finished all there is."""
+    """Wait until the group has finished all messages."""
     async with asyncio.timeout(60):
         while {one.name: one.total_lag for one in await client.groups.all(queue)}.get(group) != 0:  # noqa: ASYNC110
             await asyncio.sleep(0.01)

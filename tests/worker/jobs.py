@@ -1,4 +1,4 @@
-"""An app for workers in processes of their own. What its handlers do is written to the file that JOURNAL names."""
+"""An app for worker processes. Its handlers write what they do to the file named by JOURNAL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Job(msgspec.Struct):
     id: int
     seconds: float = 0.0
     first_seconds: float | None = None
-    """Of the first attempt, if that takes another time."""
+    """Duration of the first attempt, if it differs from later ones."""
     poison: bool = False
 
     def takes(self, ctx: Context) -> float:
@@ -27,7 +27,7 @@ class Job(msgspec.Struct):
 
 
 def note(what: str, job: Job, ctx: Context) -> None:
-    """One line in one write, so that lines of many processes do not mix."""
+    """Write one line in one call, so that lines of several processes do not mix."""
     line = f"{what} {job.id} {ctx.attempt} {os.getpid()}\n".encode()
     file = os.open(os.environ["JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:

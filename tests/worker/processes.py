@@ -1,4 +1,4 @@
-"""Workers in processes of their own, and the journal of what their handlers did."""
+"""Worker processes, and the journal of what their handlers did."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Note(NamedTuple):
 
 
 class Workshop:
-    """Starts workers of `tests.worker.jobs` on one queue."""
+    """Starts worker processes of `tests.worker.jobs` on one queue."""
 
     def __init__(self, directory: Path, queue: str, server: str) -> None:
         self.queue = queue

@@ -1,4 +1,4 @@
-"""A small HTTP service that does what it is told to, and remembers what it was asked."""
+"""A small HTTP service that behaves as told and records its requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Asked(NamedTuple):
 
 
 class Service(SmallServer):
-    """`answer(asked)` gives status, further headers and body."""
+    """The service. `answer(asked)` returns status, further headers and body."""
 
     def __init__(self, answer: Callable[[Asked], tuple[int, str, bytes]]) -> None:
         self.asked: list[Asked] = []

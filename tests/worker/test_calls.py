@@ -1,4 +1,4 @@
-"""Calls of handlers to other services: safe to repeat, and patient."""
+"""Calls of handlers to other services: safe to repeat, and retried."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_a_repeated_attempt_gets_the_first_result_of_what_was_done_once(
 
 
 async def test_messages_that_say_the_same_are_each_worked_on_once(client: Client, queue: str, running: Running) -> None:
-    """Only who asks for the hash of the content has it done once for both."""
+    """The work runs once for both only if the handler uses the hash of the content as its key."""
     app = App()
     charged: list[str] = []
     greeted: list[str] = []

@@ -1,4 +1,4 @@
-"""Mistakes in the declaration of a handler, refused before anything is taken, and values that handlers return."""
+"""Mistakes in handler declarations, which are refused before the first pop, and return values of handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handlers are given, and what becomes of what they return."""
+"""Arguments of handlers, and the effect of their return values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Order(msgspec.Struct):
 
 
 class Clock:
-    """Something to provide."""
+    """An object that a provider creates."""
 
 
 def in_a_process(number: int) -> None:

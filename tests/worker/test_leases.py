@@ -1,4 +1,4 @@
-"""Leases of handlers: kept while they run, whatever they block; and the end of the handler when one is lost."""
+"""Leases of handlers: renewed while they run, even if they block; a lost lease ends its handler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.worker.conftest import Running, until_drained
 
 @pytest.mark.may_block_loop
 async def test_a_handler_that_blocks_its_loop_keeps_its_lease(client: Client, queue: str, running: Running) -> None:
-    """For more than twice as long as the lease."""
+    """The handler blocks for more than twice the length of the lease."""
     app = App()
     attempts: list[int] = []
 
@@ -36,7 +36,7 @@ async def test_a_handler_that_blocks_its_loop_keeps_its_lease(client: Client, qu
 async def test_a_queues_lease_time_rules_unless_a_handler_names_one(
     client: Client, queue: str, running: Running
 ) -> None:
-    """So that the lanes of a worker that was killed are free when the queue says. Renewals are for as long."""
+    """The lanes of a killed worker are then free when the queue says so. Renewals have the same length."""
     app = App()
     go_on = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What a worker logs when handlers fail: the names of what failed, no payload, no secret."""
+"""The log of a worker whose handlers fail: the name of what failed, no payload, no secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that specs map messages to: the name of the command is all that binds a function to a queue."""
+"""Commands that specs map messages to: only the command's name connects a function to a queue."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ app Shop {
 
 @pytest.fixture(scope="module", autouse=True)
 def parser() -> None:
-    """Built here, and not while a loop waits for it."""
+    """Build the parser in advance, because building it would block an event loop."""
     compiled(SHOP)
 
 
@@ -138,7 +138,7 @@ async def test_a_worker_goes_on_when_a_queue_is_not_mapped_any_more(monkeypatch:
 
 
 class Failing:
-    """Carries commands out in the broker, as far as the key; then it fails."""
+    """Runs a command in the broker up to its idempotency key, then fails."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []
@@ -171,7 +171,7 @@ async def test_a_worker_and_the_broker_send_one_idempotency_key(header: str | No
             await until(lambda: bool(failing.keys))
         finally:
             await runner.end(grace_seconds=10)
-        clock.advance(60)  # past the backoff
+        clock.advance(60)  # after the backoff
         await test.drain()
     assert keys == failing.keys
     assert header != "mine" or keys == ["mine"]

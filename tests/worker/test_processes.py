@@ -1,4 +1,4 @@
-"""Workers as users run them: many at once, killed, stopped, frozen, and cut off from their broker."""
+"""Worker processes as users run them: several at once, killed, stopped, frozen, and disconnected from their broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.until import until
 from tests.worker.conftest import until_drained
 from tests.worker.processes import Workshop, workshop
 
-# Starting processes and reading what they wrote holds up the loop for a moment.
+# Starting processes and reading their output blocks the loop for a moment.
 pytestmark = pytest.mark.may_block_loop
 
 
@@ -88,7 +88,7 @@ async def test_stopped_is_the_last_line_of_a_worker(client: Client, shop: Worksh
 async def test_a_worker_that_was_frozen_past_its_lease_cancels_its_handler_and_its_ack_is_refused(
     client: Client, shop: Workshop
 ) -> None:
-    """One handler can be cancelled; a plain one cannot, so that it is its ack that is refused."""
+    """A coroutine handler can be cancelled. A plain function cannot, so its ack is refused."""
     queues = (shop.queue, f"{shop.queue}.plain")
     for queue, seconds in zip(queues, (60, 0.5), strict=True):
         # A poll of the frozen worker may be given the message again before another's is.

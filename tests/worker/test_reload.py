@@ -11,7 +11,7 @@ import pytest
 
 from tests.until import until
 
-# Starting processes and reading what they wrote holds up the loop for a moment.
+# Starting processes and reading their output blocks the loop for a moment.
 pytestmark = pytest.mark.may_block_loop
 
 RELOADING = """

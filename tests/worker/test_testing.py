@@ -1,4 +1,4 @@
-"""What `fairlane.testing` gives to the tests of an app."""
+"""The test support of `fairlane.testing`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker has to tell the broker, and what goes without saying."""
+"""The acks that a worker must send, and those that it can leave out."""
 
 from __future__ import annotations
 

@@ -160,9 +160,10 @@ class Operations(Family, ABC):
         return int(value(await self._runner.read("operations.count_failed", tenant=tenant)))
 
     async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:
-        """Append a failed operation to the backlog that `anew` names, with its id and its time of acceptance.
+        """Append a failed operation to another backlog, with its id and its time of acceptance.
 
-        Returns None if it is not `failed`."""
+        Returns None if it is not `failed`.
+        """
         found = await self._get(tenant, id)
         if found is None or found.status != "failed":
             return None
