@@ -23,23 +23,13 @@ SET source_queue = :source_queue, sink_queue = :sink_queue, config_hash = :confi
 -- name: drop_state
 DELETE FROM fairlane.stream_state AS s WHERE s.query_id = :query_id
 
--- name: state (postgres)
+-- name: state
 SELECT s.key, s.value, s.updated_at FROM fairlane.stream_state s
 WHERE s.partition_id = :partition_id AND s.query_id = :query_id
   AND (:keys::text[] IS NULL OR s.key = ANY (:keys))
-  AND starts_with(s.key, :prefix) AND s.key > :after
+  AND substr(s.key, 1, length(:prefix)) = :prefix AND s.key > :after
   AND (:ripe_until::double precision IS NULL OR s.window_end <= :ripe_until)
 ORDER BY s.key LIMIT :limit
-
--- name: state (sqlite)
-select s.key, s.value, s.updated_at
-from stream_state s
-where s.partition_id = :partition_id and s.query_id = :query_id and s.key > :after
-    and (:keys is null or s.key in (select value from json_each(:keys)))
-    and (:prefix = '' or substr(s.key, 1, length(:prefix)) = :prefix)
-    and (:ripe_until is null or s.window_end <= :ripe_until)
-order by s.key
-limit :limit
 
 -- name: leased
 -- Whether a consumer of a group holds a partition.

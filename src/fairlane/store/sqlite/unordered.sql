@@ -129,37 +129,29 @@ union all
 select f.position, f.position + 1 from failures f join groups g on g.id = f.group_id
 where f.partition_id = ? and f.group_id <> ? and f.due_at is not null and g.counts
 
+-- part: partitions
+select p.id, p.queue_id, (select min(max(k.committed, k.claimed)) from counting k where k.partition_id = p.id) as front
+from partitions p
+
+-- part: open_below
 -- Below the front of every counting group: beyond it everything is open anyway.
+join (
+    select partition_id, group_id, first_pos, upto from claims
+    union all
+    select partition_id, group_id, position, position + 1 from failures where due_at is not null
+) c on c.partition_id = x.id and c.first_pos < x.front
+join groups g on g.id = c.group_id and g.counts
+order by x.id, c.first_pos
 
 -- name: open_of_queues (in in_flight)
 select x.queue_id, x.id, c.first_pos, min(c.upto, x.front)
-from (
-    select p.id, p.queue_id, (select min(max(k.committed, k.claimed)) from counting k where k.partition_id = p.id) as front
-    from partitions p
-    where p.queue_id in (select value from json_each(?1))
-) x
-join (
-    select partition_id, group_id, first_pos, upto from claims
-    union all
-    select partition_id, group_id, position, position + 1 from failures where due_at is not null
-) c on c.partition_id = x.id and c.first_pos < x.front
-join groups g on g.id = c.group_id and g.counts
-order by x.id, c.first_pos
+from ({partitions} where p.queue_id in (select value from json_each(?1))) x
+{open_below}
 
 -- name: open_of_partitions (in in_flight)
 select x.id, x.id, c.first_pos, min(c.upto, x.front)
-from (
-    select p.id, p.queue_id, (select min(max(k.committed, k.claimed)) from counting k where k.partition_id = p.id) as front
-    from partitions p
-    where p.id in (select value from json_each(?1))
-) x
-join (
-    select partition_id, group_id, first_pos, upto from claims
-    union all
-    select partition_id, group_id, position, position + 1 from failures where due_at is not null
-) c on c.partition_id = x.id and c.first_pos < x.front
-join groups g on g.id = c.group_id and g.counts
-order by x.id, c.first_pos
+from ({partitions} where p.id in (select value from json_each(?1))) x
+{open_below}
 
 -- name: holding (in release)
 select group_id, first_pos, upto, token, ends_at from claims where partition_id = ?1 and first_pos <= ?2 and upto > ?2

@@ -76,7 +76,10 @@ BEGIN
     -- The lane stays ready even if its batch was everything, because that batch is unread again.
     UPDATE fairlane.cursors k SET ready_at = t, lease = NULL, last_lease = k.lease
     WHERE k.group_id = p_group AND k.partition_id = ANY (v_ids);
-    IF v_ids IS NULL AND fairlane.lock_claimed_lanes(p_group, p_token, p_partition, t) > 0 THEN
+    IF v_ids IS NULL THEN
+        PERFORM 1 FROM fairlane.cursors k
+        WHERE k.partition_id = ANY (fairlane.claimed_lanes(p_group, p_token, p_partition, t)) AND k.group_id = p_group
+        ORDER BY k.partition_id FOR UPDATE;
         v_ids := fairlane.claimed_lanes(p_group, p_token, p_partition, t);
         FOR i IN 1 .. coalesce(cardinality(v_ids), 0) LOOP
             PERFORM fairlane.return_claims(v_ids[i], p_group, p_token, true, t);
@@ -96,18 +99,3 @@ RETURNS bigint[] LANGUAGE sql STABLE AS $$
         WHERE f.group_id = p_group AND f.due_at > t AND f.token = p_token) x
     WHERE p_partition IN (0, x.id);
 $$;
-
--- Locks the cursors of those lanes. Returns their number.
-CREATE OR REPLACE FUNCTION fairlane.lock_claimed_lanes(p_group bigint, p_token uuid, p_partition bigint, t timestamptz)
-RETURNS int LANGUAGE plpgsql AS $$
-#variable_conflict use_column
-DECLARE
-    v_ids bigint[] := fairlane.claimed_lanes(p_group, p_token, p_partition, t);
-BEGIN
-    IF v_ids IS NULL THEN
-        RETURN 0;
-    END IF;
-    PERFORM 1 FROM fairlane.cursors k WHERE k.partition_id = ANY (v_ids) AND k.group_id = p_group
-    ORDER BY k.partition_id FOR UPDATE;
-    RETURN coalesce(cardinality(fairlane.claimed_lanes(p_group, p_token, p_partition, t)), 0);
-END $$;
