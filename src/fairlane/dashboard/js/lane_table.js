@@ -26,8 +26,8 @@ export const laneTable = (ctx, { lanes: rows, next, complete }, { queue, group, 
     key: (one) => one.partition,
     href: (one) => link(["queues", queue, "partitions", one.partition], { group }),
     empty: complete === false
-      ? empty("None among those that were checked so far.", "Choose Next to check more. A search by the beginning of a name is fast.")
-      : empty((urgent && !chosen(ctx)) || (ctx.query.state === "unfinished" && !ctx.query.search) ? `${groupName(group)} has finished everything.` : ctx.query.state || ctx.query.search ? "No lane is like that." : "There are no partitions yet.", chosen(ctx) || urgent ? undefined : "The first push to a partition creates it."),
+      ? empty("No matches in the lanes checked so far.", "Choose Next to check more. A search by the beginning of a name is fast.")
+      : empty((urgent && !chosen(ctx)) || (ctx.query.state === "unfinished" && !ctx.query.search) ? `${groupName(group)} has finished everything.` : ctx.query.state || ctx.query.search ? "No matching lanes." : "There are no partitions yet.", chosen(ctx) || urgent ? undefined : "The first push to a partition creates it."),
     columns: [
       { title: "Partition", grow: true, cell: (one) => one.partition },
       { title: "State", cell: (one) => state(one.state) },

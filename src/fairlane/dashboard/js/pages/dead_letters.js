@@ -76,7 +76,7 @@ const byError = (ctx, { errors, complete }) => {
     ],
   },
   h("div.table-box", rows.length === 0
-    ? empty("There are no dead letters.", ctx.query.queue || ctx.query.error ? "None that match the filter below." : "A message becomes a dead letter when its last attempt fails. Its lane continues with the next message.")
+    ? empty("There are no dead letters.", ctx.query.queue || ctx.query.error ? "No dead letter matches the filter below." : "A message becomes a dead letter when its last attempt fails. Its lane continues with the next message.")
     : h("div.table-scroll", { tabindex: "0", role: "region", "aria-label": "Dead letters by error" }, h("table",
       h("thead", h("tr", ["Error", "Queue", "Group"].map((title) => h("th", { scope: "col" }, title)), ["Waiting", "Replayed"].map((title) => h("th.number", { scope: "col" }, title)), h("th", { scope: "col" }, "Last"), h("th", { scope: "col" }, h("span.hidden", "Actions")))),
       h("tbody", rows.map((one) => h("tr", { key: one.key },
@@ -88,7 +88,7 @@ const byError = (ctx, { errors, complete }) => {
         h("td", time(one.last)),
         h("td", h("span.buttons",
           button("Replay", { icon: "retry", disabled: busy || one.count === one.replayed, "aria-label": `Replay those of ${one.queue} with ${one.shape}`, onclick: () => replay(ctx, one.shape, [one]) }),
-          button("Purge", { icon: "trash", kind: "danger", "aria-label": `Purge those of ${one.queue} with ${one.shape}`, onclick: () => purge(ctx, one.queue, [one]) }))))))))));
+          button("Purge", { icon: "trash", kind: "danger", "aria-label": `Purge dead letters of ${one.queue} with ${one.shape}`, onclick: () => purge(ctx, one.queue, [one]) }))))))))));
 };
 
 const letters = (ctx, { messages, total }) =>

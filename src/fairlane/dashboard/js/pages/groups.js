@@ -38,7 +38,7 @@ export default {
           { title: "To read", sort: "lag", order: "desc", number: true, cell: (one) => count(one.totalLag) },
           { title: "Oldest waits", sort: "oldest", order: "desc", number: true, cell: (one) => (one.totalLag ? duration(one.maxTimeLag) : "–") },
           { title: "Partitions", number: true, cell: (one) => count(one.members) },
-          { title: "of them behind", number: true, cell: (one) => count(one.partitionsWithLag) },
+          { title: "Partitions behind", number: true, cell: (one) => count(one.partitionsWithLag) },
           { title: "State", cell: (one) => badge(...(one.look ? ["viewer", "muted"] : STATES[one.state] ?? [one.state, "neutral"])) },
           { title: "Began", cell: (one) => BEGINS[one.subscriptionMode] ?? one.subscriptionMode },
           { title: "Since", cell: (one) => time(one.subscriptionCreatedAt) },

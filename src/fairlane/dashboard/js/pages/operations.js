@@ -29,7 +29,7 @@ const settle = async (ctx, verb, queue) => {
   }, ({ done, refused }) => `${verb === "retry" ? "Retried" : "Discarded"} ${plural(done, "operation")}${refused ? `; ${count(refused)} could not be and ${refused === 1 ? "is" : "are"} as before` : ""}.`);
 };
 
-const one = (ctx, verb, id) => ctx.act(() => post(api`/api/v1/operations/${id}/${verb}`), verb === "retry" ? "It is at the end of its lane again." : "Discarded.");
+const one = (ctx, verb, id) => ctx.act(() => post(api`/api/v1/operations/${id}/${verb}`), verb === "retry" ? "Queued again at the end of its lane." : "Discarded.");
 
 const discard = async (ctx, id) => {
   const sure = await confirm({ title: "Discard this operation?", text: "Its messages or acks are lost for good, although their sender was told that they were accepted.", label: "Discard", kind: "danger" });

@@ -34,9 +34,9 @@ const worth = (ctx) => {
 };
 
 const deepest = (ctx) =>
-  card("Queues with most waiting", { more: h("a", { href: link(["queues"]) }, "All queues") },
+  card("Queues with the most waiting messages", { more: h("a", { href: link(["queues"]) }, "All queues") },
     ctx.part("queues", ({ queues }) => table(ctx, {
-      label: "Queues with most waiting",
+      label: "Queues with the most waiting messages",
       rows: queues,
       whole: true,
       key: (one) => one.name,
