@@ -1,7 +1,7 @@
 """Messages of many partitions in one order, newest first.
 
-The partitions are merged: of each a few messages are read at a time, more as they are used up, and none twice. What a
-caller reads costs about what it takes, however many partitions there are and however many messages they hold.
+The partitions are merged. A few messages of each are read at a time, more as they are used up, and none twice. So the
+cost depends on the number of messages that the caller takes, not on the number of partitions or stored messages.
 """
 
 from __future__ import annotations
