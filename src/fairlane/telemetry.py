@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping
 from itertools import islice
 from operator import sub
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from fairlane.latencies import VerbStats, percentile
 from fairlane.queue_counters import QueueCounters, QueueTotals
 from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.process import cpu_seconds, resident_bytes
@@ -22,7 +23,9 @@ from fairlane.runtime.process import cpu_seconds, resident_bytes
 T = TypeVar("T")
 KINDS: Final = ("push", "pop", "ack", "transaction", "renew_lease")
 MINUTES_MAX: Final = 24 * 60
-QUEUES_MAX: Final = 200  # queues counted one by one in each minute; the rest is only in the totals
+CLOSED_MAX: Final = 60
+"""Minutes with all their queues that wait for the recorder of the history."""
+QUEUES_MAX: Final = 200  # queues of each minute that are kept for a day; the rest is only in the totals
 SECONDS_MAX: Final = 300
 BIN_SECONDS: Final = 5
 BINS_MAX: Final = SECONDS_MAX // BIN_SECONDS
@@ -30,58 +33,8 @@ BIN_QUEUES_MAX: Final = 1000
 COUNTED: Final = ("pushed", "popped", "acks", "failed", "dead")
 CLOCKED: Final = ("push", "pop", "ack")
 _SHARES: Final = (0.5, 0.99)
-_STEPS: Final = 4  # buckets per doubling of the latency, so that a percentile is accurate within a fifth
-_OCTAVES: Final = 40
 _BIN: Final = BIN_SECONDS * 1_000_000
 _MINUTE: Final = 60_000_000
-
-
-class VerbStats(msgspec.Struct):
-    """Counts of one verb: calls, items and latencies. Errors are not part of the latencies."""
-
-    count: int = 0
-    items: int = 0
-    errors: int = 0
-    seconds: float = 0.0
-    buckets: list[int] = msgspec.field(default_factory=lambda: [0] * (_STEPS * _OCTAVES))
-
-    def record(self, seconds: float, items: int) -> None:
-        self.count += 1
-        self.items += items
-        self.seconds += seconds
-        micros = int(seconds * 1e6)
-        bits = micros.bit_length()
-        self.buckets[(bits - 2) * _STEPS + (micros >> bits - 3 & 3) if bits > 2 else micros] += 1
-
-    def mean_ms(self) -> float:
-        return self.seconds / self.count * 1e3 if self.count else 0.0
-
-    def percentile_ms(self, share: float) -> float:
-        """Return the latency that `share` of the calls did not exceed, within the accuracy of the buckets."""
-        return percentile(self.buckets, share) * 1e3
-
-    def histogram(self, first: int = 5, upto: int = 25) -> Iterator[tuple[float, int]]:
-        """Yield (seconds, number of calls that took at most this long), one per doubling. Default: 128 us to 67 s."""
-        seen = sum(self.buckets[: first * _STEPS])
-        for octave in range(first, upto):
-            seen += sum(self.buckets[octave * _STEPS : (octave + 1) * _STEPS])
-            yield upper_bound(octave * _STEPS + _STEPS - 1), seen
-
-
-def percentile(buckets: Sequence[int], share: float) -> float:
-    """Return the latency in seconds that `share` of the counted calls did not exceed. 0 if there are none."""
-    wanted, seen = share * sum(buckets), 0
-    for index, found in enumerate(buckets):
-        seen += found
-        if found and seen >= wanted:
-            return upper_bound(index)
-    return 0.0
-
-
-def upper_bound(bucket: int) -> float:
-    """Return the latency in seconds that all calls of a bucket stay below."""
-    octave, step = divmod(bucket, _STEPS)
-    return (bucket + 1 if octave == 0 else (_STEPS + step + 1) << octave - 1) / 1e6
 
 
 class CommandCounts(msgspec.Struct):
@@ -168,7 +121,6 @@ class Minute(msgspec.Struct):
     base: dict[str, Tally] = {}
     verbs: dict[str, Tally] = {}
     queues: dict[int, QueueCounts] = {}
-    lags: dict[int, int] = {}
     cpu_seconds: tuple[float, float] = (0.0, 0.0)
     resident_bytes: int = 0
     step: Step | None = None
@@ -218,6 +170,7 @@ class Telemetry:
         self._seconds: deque[Step] = deque(maxlen=SECONDS_MAX)
         self._bins: deque[Bin] = deque(maxlen=BINS_MAX)
         self._minutes: deque[Minute] = deque(maxlen=MINUTES_MAX)
+        self._closed: deque[Minute] = deque(maxlen=CLOSED_MAX)
         self._beyond = QueueCounts()
         self.counters = QueueCounters()
         self._counts = (0,) * len(COUNTED)
@@ -291,11 +244,21 @@ class Telemetry:
 
     def minutes(self, since: int, until: int) -> list[Minute]:
         """Return the minutes that began between `since` and `until`, oldest first. The last may be incomplete."""
+        running = self.running()
+        return [minute for minute in (*self._minutes, running) if since <= minute.at <= until]
+
+    def closed(self, since: int) -> list[Minute]:
+        """Return the recent minutes that are over and began at `since` or later, with up to 1,000 queues each."""
+        self._catch_up()
+        return [minute for minute in self._closed if minute.at >= since]
+
+    def running(self) -> Minute:
+        """Return a copy of the current minute."""
         self._catch_up()
         running = msgspec.structs.replace(self._minute, queues=dict(self._minute.queues), verbs={})
         self._fold(running, copied=True)
         self._close(running)
-        return [minute for minute in (*self._minutes, running) if since <= minute.at <= until]
+        return running
 
     def seconds(self) -> list[Step]:
         """Return the recent seconds with activity, oldest first, without the current one."""
@@ -322,7 +285,7 @@ class Telemetry:
         """Record the unfinished messages by queue. `whole` means that `depths` has all queues."""
         self._catch_up()
         if whole:
-            self._second.depth = self._minute_meter.depth = sum(depths.values())
+            self._second.depth = sum(depths.values())
         for queue_id, counts in self._queues.items():
             if whole or queue_id in depths:
                 counts.depth = depths.get(queue_id)
@@ -331,11 +294,10 @@ class Telemetry:
         """Record the unfinished messages by group."""
         self._catch_up()
         self._bin.lags.update(islice(lags, BIN_QUEUES_MAX))
-        self._minute.lags.update(islice(self._bin.lags.items(), QUEUES_MAX))
 
     def record_oldest(self, oldest_at: int | None) -> None:
         """Record the push time of the oldest unfinished message."""
-        self._second.oldest_at = self._minute_meter.oldest_at = oldest_at
+        self._second.oldest_at = oldest_at
 
     def counts(self) -> tuple[int, ...]:
         """Return the counts of all queues since the start, in the order of `COUNTED`."""
@@ -363,7 +325,9 @@ class Telemetry:
             self._bin = Bin(at - at % _BIN, self._queues, {})
         if at - at % _MINUTE != self._minute.at:
             self._close(self._minute)
-            self._minutes.append(self._minute)
+            self._closed.append(self._minute)
+            few = dict(islice(self._minute.queues.items(), QUEUES_MAX))
+            self._minutes.append(msgspec.structs.replace(self._minute, queues=few))
             self._minute = self._begin_minute(at)
         self._second = _Meter(self, at)
 
@@ -381,7 +345,7 @@ class Telemetry:
         for queue_id, counts in self._queues.items():
             found = minute.queues.get(queue_id)
             if found is None:
-                if len(minute.queues) >= QUEUES_MAX:
+                if len(minute.queues) >= BIN_QUEUES_MAX:
                     continue
                 found = QueueCounts()
             elif copied:

@@ -49,6 +49,7 @@ STORIES = {
         queue list
         queue show orders
         queue show nothing
+        queue history nothing
         queue leases
         queue leases invoices
         queue scheduled orders

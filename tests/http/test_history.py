@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from fairlane import Broker
+from fairlane.broker.services.history_recorder import HistoryRecorder
+from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.peer_processes import PeerProcesses
-from tests.conformance.backends import PostgresBackend
+from tests.conformance.backends import Backend, PostgresBackend, SqliteBackend
 from tests.conformance.configurations import Configuration
 from tests.http.test_webhooks import BODY, SECRET, Inbox, headers_of
 from tests.http.wire import Wire, serving
@@ -110,6 +113,70 @@ async def test_the_lag_of_a_group_is_told_over_time(wire: Wire) -> None:
     assert await lags(minutes=5) == []
     (await wire.get("/api/v1/history", queue=queue, group="none")).refused(404)
     (await wire.get("/api/v1/history", group="billing")).refused(400)
+
+
+def recorder_of(broker: Broker) -> HistoryRecorder:
+    [recorder] = [one for one in broker._engine.services if isinstance(one, HistoryRecorder)]
+    return recorder
+
+
+@pytest.fixture(params=["sqlite", "postgres18"])
+async def empty_store(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    """A database of its own, because the leader measures all queues of it."""
+    if request.param == "sqlite":
+        backend: Backend = SqliteBackend(tmp_path / "queue.db")
+    else:
+        backend = PostgresBackend(request.getfixturevalue("postgres18"), Configuration("history", postgres=18))
+    await backend.make()
+    return backend
+
+
+async def test_a_stuck_queue_has_a_history_though_nobody_looks_and_after_a_restart(
+    empty_store: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = wall_clock()
+    async with serving(await empty_store.open(None)) as wire:
+        await wire.push("stuck", 1, 2, 3)
+        await wire.ack(await wire.pop("stuck", consumerGroup="billing", batch=1))
+        recorder = recorder_of(wire.app.broker)
+        await recorder.record()  # it leads from now on
+        await recorder.record()
+    monkeypatch.setattr("fairlane.broker.history.wall_clock", lambda: began + 120_000_000)
+    async with serving(await empty_store.open(None)) as wire:
+        found = (await wire.get("/api/v1/history", queue="stuck", group="billing", minutes=60)).ok()
+        known = [index for index, depth in enumerate(found["depth"]) if depth is not None]
+        assert known, "measured by the leader, not by a reader"
+        assert {found["depth"][index] for index in known} == {2}
+        assert {found["lag"][index] for index in known} == {2}
+        assert all(found["oldestSeconds"][index] >= 0 for index in known)
+        assert round(sum(rate or 0 for rate in found["pushed"]) * 60) == 3
+        assert [len(found[name]) for name in ("pushed", "depth", "lag", "pushP99Ms")] == [60] * 4
+        everything = (await wire.get("/api/v1/history", minutes=60)).ok()
+        assert [depth for depth in everything["depth"] if depth is not None] == [2] * len(known)
+        assert any(everything["pushP99Ms"])
+        for minutes, width, points in ((1440, 60, 1440), (10_080, 600, 1008), (43_200, 3600, 720)):
+            found = (await wire.get("/api/v1/history", queue="stuck", minutes=minutes)).ok()
+            assert (found["stepSeconds"], len(found["depth"])) == (width, points)
+        (await wire.get("/api/v1/history", minutes=43_201)).refused(400)
+
+
+async def test_every_broker_shows_what_all_brokers_did(
+    postgres18: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = PostgresBackend(postgres18, Configuration("history", postgres=18))
+    await backend.make()
+    async with serving(await backend.open(None)) as first, serving(await backend.open(None)) as second:
+        await first.push("orders", 1, 2)
+        await second.push("orders", 3)
+        leaders = []
+        for wire in (first, second):
+            await recorder_of(wire.app.broker).record()
+            leaders.append(recorder_of(wire.app.broker)._token is not None)
+        assert leaders == [True, False], "one broker measures for all"
+    monkeypatch.setattr("fairlane.broker.history.wall_clock", lambda: wall_clock() + 120_000_000)
+    async with serving(await backend.open(None)) as wire:
+        found = (await wire.get("/api/v1/history", queue="orders", minutes=60)).ok()
+        assert round(sum(rate or 0 for rate in found["pushed"]) * 60) == 3
 
 
 async def test_stopped_lanes_are_counted_in_the_list(wire: Wire) -> None:

@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from fairlane import telemetry
-from fairlane.telemetry import QUEUES_MAX, Telemetry, VerbStats, upper_bound
+from fairlane.latencies import VerbStats, upper_bound
+from fairlane.telemetry import BIN_QUEUES_MAX, Telemetry
 
 
 def test_each_latency_falls_into_the_bucket_around_it() -> None:
@@ -68,7 +69,7 @@ def test_minutes_hold_what_happened_in_them(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_queues_beyond_a_number_share_one_count() -> None:
     counted = Telemetry()
-    for queue_id in range(QUEUES_MAX + 50):
+    for queue_id in range(BIN_QUEUES_MAX + 50):
         counted.queue(queue_id).pushed += 1
     [minute] = counted.minutes(0, 2**62)
-    assert len(minute.queues) == QUEUES_MAX
+    assert len(minute.queues) == BIN_QUEUES_MAX

@@ -34,6 +34,7 @@ from fairlane.broker.scheduled import Scheduler
 from fairlane.broker.schedules import Ticks
 from fairlane.broker.services.catalogue_watch import CatalogueWatch
 from fairlane.broker.services.forwarder import Forwarder
+from fairlane.broker.services.history_recorder import HistoryRecorder
 from fairlane.broker.services.scheduler_loop import SchedulerLoop
 from fairlane.broker.services.wake_repair import WakeRepair
 from fairlane.broker.statistics import Statistics
@@ -265,7 +266,10 @@ def build_engine(
     )
     catalogue_watch = CatalogueWatch(store, catalogue, tenants, all_specs, credentials, router.on_store_error)
     audit = AuditLog(store, audit_seconds)
-    services = [scheduler_loop, forwarder, drain, WakeRepair(store, announcer), catalogue_watch, audit]
+    statistics = Statistics(store, None, peer_stats)
+    history_recorder = HistoryRecorder(store, telemetry, statistics)
+    wake_repair = WakeRepair(store, announcer)
+    services = [scheduler_loop, forwarder, drain, wake_repair, catalogue_watch, audit, history_recorder]
     engine = Engine(
         store=store,
         journal=journal,
@@ -300,7 +304,7 @@ def build_engine(
         else JournalDrain(journal, router, store, enqueuer, open_operations, flags, all_specs, credentials),
         catalogue_watch=catalogue_watch,
         retention_service=RetentionService(store, telemetry),
-        statistics=Statistics(store, None, peer_stats),
+        statistics=statistics,
         services=services,
     )
     for service in services:

@@ -1,28 +1,32 @@
-"""History: the recent activity of this broker's processes, by second, and by minute for a day."""
+"""History: the last five minutes of this broker's processes, and thirty days of the whole store.
+
+The store has one sample per minute (`services/history_recorder.py`), which all brokers share.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
+from fairlane.broker import stored_history
 from fairlane.broker.resource import Resource
+from fairlane.broker.stored_history import LATENCIES
 from fairlane.errors import InvalidRequest
+from fairlane.model.history import EVERYTHING, KEEP_MINUTES, of_group, of_queue
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_TENANT, check_count, check_name
 from fairlane.runtime.clock import wall_clock
-from fairlane.telemetry import BIN_SECONDS, BINS_MAX, COUNTED, MINUTES_MAX, SECONDS_MAX, Bin, Minute, QueueCounts, Step
+from fairlane.telemetry import BIN_SECONDS, BINS_MAX, COUNTED, SECONDS_MAX, Bin, QueueCounts, Step
 from fairlane.wire.monitoring import History as HistoryAnswer
 from fairlane.wire.queues import Rates
 
 T = TypeVar("T")
 _SECOND: Final = 1_000_000
-_MINUTE_SECONDS: Final = 60
 _RATE_BINS: Final = 2
 """Number of bins for the rates of a queue, enough that one batch does not look like a flood."""
 _NOTHING: Final = (0,) * len(COUNTED)
 _NO_COUNTS: Final = QueueCounts()
-_LATENCIES: Final = ("push_p50_ms", "push_p99_ms", "pop_p50_ms", "pop_p99_ms", "ack_p50_ms", "ack_p99_ms")
-_NO_LATENCIES: Final = (None,) * len(_LATENCIES)
+_NO_LATENCIES: Final = (None,) * len(LATENCIES)
 _REMEMBERED_SECONDS: Final = 15
 """Time for which a count is reused, including the time since it was made."""
 
@@ -30,7 +34,7 @@ _REMEMBERED_SECONDS: Final = 15
 class History(Resource):
     async def show(self, queue: str | None = None, *, group: str | None = None, minutes: int = 60) -> HistoryAnswer:
         """Return the history of one queue or of all, with the lag of a group. Raises NotFound."""
-        check_count("minutes", minutes, least=1, most=MINUTES_MAX)
+        check_count("minutes", minutes, least=1, most=KEEP_MINUTES)
         group_id = 0
         ids: list[int] | None = None
         if queue is not None:
@@ -42,20 +46,26 @@ class History(Resource):
             raise InvalidRequest("`group` needs `queue`: each queue has groups of its own")
         elif self._tenant != DEFAULT_TENANT:  # the default tenant sees everything that the broker does
             ids = [one.id for one in await self._store.queues.all(self._tenant)]
-        seconds, since = minutes * 60, wall_clock() - (minutes + 1) * 60 * _SECOND
+        seconds = minutes * 60
         if seconds > SECONDS_MAX:
-            only = 0 if ids is None else ids[0] if len(ids) == 1 else None
-            found, width = (await self._engine.peer_stats.minutes(since, queue=only))[:-1], _MINUTE_SECONDS
-            if ids is None:
-                steps = [one.step for one in found if one.step is not None]
-            else:
-                steps = [_step(one, ids, group_id) for one in found]
-        elif ids is not None:
+            return await self._stored((queue, group), ids, group_id, minutes)
+        if ids is not None:
             bins, width = await self._engine.peer_stats.bins(queues=ids), BIN_SECONDS
             steps = [_step(one, ids, group_id) for one in bins]
         else:
             steps, width = await self._engine.peer_stats.seconds(), 1
         return self._columns((queue, group), steps, width, seconds // width)
+
+    async def _stored(
+        self, of: tuple[str | None, str | None], ids: list[int] | None, group_id: int, minutes: int
+    ) -> HistoryAnswer:
+        """Return the history that the store has."""
+        times = starts, _ = stored_history.time_range(minutes, wall_clock())
+        subjects = [EVERYTHING] if ids is None else [of_queue(id) for id in ids]
+        group = of_group(group_id) if group_id else None
+        wanted = {EVERYTHING, *subjects, *([group] if group is not None else [])}
+        found = await self._store.history.read(list(wanted), since=starts.start, until=starts.stop)
+        return stored_history.answer(of, times, found, subjects, group)
 
     def _columns(
         self, of: tuple[str | None, str | None], steps: Iterable[Step], seconds: int, points: int
@@ -70,7 +80,7 @@ class History(Resource):
         unknown = Step(0, (), _NO_LATENCIES, None, None)
         row = [found.get(at, silent if at > started_at else unknown) for at in range(since, until, width)]
         columns = [[_rate(one.counts, index, seconds) for one in row] for index in range(len(COUNTED))]
-        latencies = [[_ms(one.latencies[index]) for one in row] for index in range(len(_LATENCIES))]
+        latencies = [[_ms(one.latencies[index]) for one in row] for index in range(len(LATENCIES))]
         times = range(since, until, width)
         ages = [
             None if one.oldest_at is None else max(0.0, round((at - one.oldest_at) / 1e6, 1))
@@ -86,7 +96,7 @@ class History(Resource):
             depth=_carried([one.depth for one in row], filled),
             oldest_seconds=_carried(ages, filled),
             lag=_carried([one.lag for one in row], filled),
-            **dict(zip(_LATENCIES, latencies, strict=True)),
+            **dict(zip(LATENCIES, latencies, strict=True)),
         )
 
     async def rates(self) -> dict[int, Rates]:
@@ -120,7 +130,7 @@ class History(Resource):
         return now - now % width - count * width
 
 
-def _step(one: Bin | Minute, ids: Iterable[int], group_id: int) -> Step:
+def _step(one: Bin, ids: Iterable[int], group_id: int) -> Step:
     found = [one.queues.get(id, _NO_COUNTS) for id in ids]
     counted = tuple(sum(getattr(counts, name) for counts in found) for name in COUNTED)
     depths = [counts.depth for counts in found if counts.depth is not None]

@@ -106,7 +106,6 @@ def _minute(one: Minute, other: Minute) -> Minute:
         at=one.at,
         verbs={kind: Tally(*map(sum, zip(tally, other.verbs[kind], strict=True))) for kind, tally in one.verbs.items()},
         queues=_queues(one.queues, other.queues),
-        lags=one.lags | other.lags,
         cpu_seconds=(one.cpu_seconds[0] + other.cpu_seconds[0], one.cpu_seconds[1] + other.cpu_seconds[1]),
         resident_bytes=one.resident_bytes + other.resident_bytes,
         step=_step(one.step, other.step) if one.step and other.step else one.step or other.step,

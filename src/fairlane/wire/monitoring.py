@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from fairlane.model.history import KEEP_MINUTES
 from fairlane.model.moment import Moment
 from fairlane.wire.base import Answer, Body
 from fairlane.wire.status import JournalStatus
@@ -54,18 +55,20 @@ class HistoryQuery(Body):
     """Queue to report on. The default is all queues together."""
     group: str | None = None
     """Group of the queue whose lag is reported."""
-    minutes: Annotated[int, msgspec.Meta(ge=1, le=24 * 60)] = 60
-    """Length of the time range.
+    minutes: Annotated[int, msgspec.Meta(ge=1, le=KEEP_MINUTES)] = 60
+    """Length of the time range, up to 30 days.
 
-    Up to 5 minutes have one point per second, or per five seconds for one queue. Longer ranges have one per minute.
+    Up to 5 minutes have one point per second, or per five seconds for one queue. Up to a day have one per minute, up to
+    a week one per ten minutes, longer ranges one per hour.
     """
 
 
 class History(Answer):
     """A time series, oldest first, with one value per point in each column.
 
-    Rates are messages per second, and null where nothing is known, such as before the broker started. They are sums
-    over all processes of the broker that answers; latencies are from the slowest process.
+    Rates are messages per second, and null where nothing is known. Up to five minutes they are sums over all processes
+    of the broker that answers. Longer ranges are sums over all brokers, kept in the store for 30 days. Latencies are
+    from the slowest process. In points of several minutes, depth, age, lag and latencies are maxima.
     """
 
     queue: str | None
@@ -81,7 +84,7 @@ class History(Answer):
     depth: list[int | None]
     """Messages that some group has not finished, at the last count."""
     oldest_seconds: list[float | None]
-    """Age of the oldest of them over all queues."""
+    """Age of the oldest of them. Up to five minutes only for all queues together."""
     lag: list[int | None]
     """Messages that the group has not finished, at the last count."""
     push_p50_ms: list[float | None] = msgspec.field(name="pushP50Ms")

@@ -173,6 +173,27 @@ async def explain(
     return Output(explained, explained.sentence)
 
 
+@client_command(app)
+async def history(
+    client: Client,
+    queue: Annotated[str | None, arg("QUEUE", "Name of the queue; all queues together by default.")] = None,
+    group: Group = None,
+    minutes: Annotated[int, opt("Length of the time range, up to 43200 (30 days).")] = 60,
+) -> Output:
+    """Show messages per second, depth and age over time, the newest last."""
+    found = await client.history.show(queue, group=group, minutes=minutes)
+    times = [found.since + index * found.step_seconds * 1_000_000 for index in range(len(found.pushed))]
+    parts = (found.pushed, found.popped, found.acked, found.failed, found.dead, found.depth, found.oldest_seconds)
+    rows = [
+        (format_time(at), *["" if one is None else one for one in row])
+        for at, *row in zip(times, *parts, *([found.lag] if group else []), strict=True)
+        if row[0] is not None
+    ]
+    columns = ("from", "pushed/s", "popped/s", "acked/s", "failed/s", "dead/s", "waiting", "oldest s")
+    empty = "Nothing is known about this time yet."
+    return Output(found, lambda: print_table((*columns, *(["lag"] if group else [])), rows, empty=empty))
+
+
 @client_command(app, columns=_SCHEDULED, rows="messages", empty="There are no scheduled messages.")
 async def scheduled(client: Client, queue: QueueName) -> Any:
     """List scheduled messages, the next to be delivered first."""

@@ -1,7 +1,7 @@
 // Charts in SVG: sparklines, and areas and lines over time with an axis and values at the pointer.
 
 import { h } from "./dom.js";
-import { clock } from "./format.js";
+import { clock, day, stamp } from "./format.js";
 
 const known = (value) => value !== null && value !== undefined;
 
@@ -65,7 +65,8 @@ export const chart = ({ times, series, format = String, height = 160, label = ""
 
 const ticks = (times) => {
   const span = times[times.length - 1] - times[0];
-  return [0, 0.25, 0.5, 0.75, 1].map((share) => h("span", clock(times[0] + span * share, span < 600_000)));
+  const label = span > 2 * 86_400_000 ? day : (at) => clock(at, span < 600_000);
+  return [0, 0.25, 0.5, 0.75, 1].map((share) => h("span", label(times[0] + span * share)));
 };
 
 const point = (event, { times, series, format }) => {
@@ -84,7 +85,7 @@ const point = (event, { times, series, format }) => {
     line.append(Object.assign(document.createElement("i"), {}), `${one.name} `, Object.assign(document.createElement("b"), { textContent: known(one.points[i]) ? format(one.points[i]) : "–" }));
     return line;
   };
-  tip.replaceChildren(Object.assign(document.createElement("time"), { textContent: clock(times[i]) }), ...series.map(row));
+  tip.replaceChildren(Object.assign(document.createElement("time"), { textContent: times[times.length - 1] - times[0] > 86_400_000 ? stamp(times[i]) : clock(times[i]) }), ...series.map(row));
   figure.classList.add("is-pointed");
 };
 

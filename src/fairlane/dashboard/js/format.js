@@ -95,6 +95,12 @@ export const stamp = (value) => {
   return `${t.getFullYear()}-${pad(t.getMonth() + 1)}-${pad(t.getDate())} ${clock(at)}`;
 };
 
+/** A day like 11-17. */
+export const day = (at) => {
+  const t = new Date(at);
+  return `${pad(t.getMonth() + 1)}-${pad(t.getDate())}`;
+};
+
 export const clock = (at, seconds = true) => {
   const t = new Date(at);
   return `${pad(t.getHours())}:${pad(t.getMinutes())}${seconds ? `:${pad(t.getSeconds())}` : ""}`;

@@ -6,7 +6,7 @@ import { count, latency, millis, rate } from "./format.js";
 import { card, tabs } from "./components.js";
 import { here, link, where } from "./router.js";
 
-const SPANS = { 5: "5 min", 60: "1 h", 1440: "24 h" };
+const SPANS = { 5: "5 min", 60: "1 h", 1440: "24 h", 10080: "7 d", 43200: "30 d" };
 
 const minutes = (ctx) => (ctx.query.minutes in SPANS ? ctx.query.minutes : "5");
 
@@ -14,7 +14,7 @@ export const historyPath = (ctx, queue, group) => where("/api/v1/history", { que
 
 /** The choice of the time range. */
 export const spans = (ctx) =>
-  tabs(["5", "60", "1440"], minutes(ctx), (one) => link(here().path, { ...ctx.query, minutes: one === "5" ? "" : one }), SPANS, "Period");
+  tabs(Object.keys(SPANS), minutes(ctx), (one) => link(here().path, { ...ctx.query, minutes: one === "5" ? "" : one }), SPANS, "Period");
 
 const times = ({ from, stepSeconds, pushed }) => pushed.map((_, i) => millis(from) + i * stepSeconds * 1000);
 

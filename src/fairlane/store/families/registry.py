@@ -12,6 +12,7 @@ from fairlane.store.families.dead_letters import DeadLetters
 from fairlane.store.families.effects import Effects
 from fairlane.store.families.flags import Flags
 from fairlane.store.families.groups import Groups
+from fairlane.store.families.history import History
 from fairlane.store.families.leadership import Leadership
 from fairlane.store.families.pauses import Pauses
 from fairlane.store.families.query import Family, QueryRunner
@@ -38,6 +39,7 @@ class StoreFamilies:
         self.browse = Browse(runner, messages)
         self.retention = Retention(runner, self.browse)
         self.statistics = Statistics(runner)
+        self.history = History(runner)
         self.flags = Flags(runner)
         self.pauses = Pauses(runner)
         self.leadership = Leadership(runner)
