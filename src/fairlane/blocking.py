@@ -268,6 +268,7 @@ class Client:
     renew = _blocking(asynchronous.Client.renew)
     release = _blocking(asynchronous.Client.release)
     result = _blocking(asynchronous.Client.result)
+    cancel = _blocking(asynchronous.Client.cancel)
     transaction = _making(asynchronous.Client.transaction, Portal.within)
     consume = _blocking(asynchronous.Client.consume)
     consumer = _making(asynchronous.Client.consumer, Consumer)

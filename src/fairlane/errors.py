@@ -9,6 +9,7 @@
     |- NotFound             the queue, group, partition or message does not exist
     |- Conflict             the state does not allow it
     |   |- LeaseLost        the lease ended, or never belonged to this group
+    |   |- MessageCancelled the message was cancelled
     |   |- AlreadyExists
     |   |- OptionsChanged       the options of the queue were changed meanwhile
     |   |- ConfigMismatch       a stream of this name was registered with another configuration
@@ -117,6 +118,10 @@ class Conflict(FairlaneError):
 
 class LeaseLost(Conflict):
     code = "lease_lost"
+
+
+class MessageCancelled(Conflict):
+    code = "cancelled"
 
 
 class ConfigMismatch(Conflict):

@@ -83,6 +83,11 @@ STORIES = {
         message dead-letter 0-1 second --error 'a test'
         message result orders second --partition customer-7
         message delete 0-1 second
+        push orders '{"total": 44}' --partition customer-7 --id third
+        message cancel orders second --partition customer-7
+        message cancel orders third --partition customer-7
+        message cancel orders third --partition customer-7
+        message result orders third --partition customer-7
         message delete 0-1 second --yes
         message show 0-1 second
     """,

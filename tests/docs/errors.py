@@ -38,6 +38,7 @@ CODES: dict[str, tuple[str, str]] = {
         "the lease of an ack, renewal or commit expired, or belongs to another group",
         "stop: the message is delivered again. Use a longer lease, or renew it",
     ),
+    "cancelled": ("the message was cancelled", "stop: it is not delivered again, and its ack is ignored"),
     "already_exists": ("an object with this name exists", "change it instead, or choose another name"),
     "options_changed": ("the options of the queue were changed concurrently", "read them and retry"),
     "config_hash_mismatch": (

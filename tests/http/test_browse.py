@@ -310,5 +310,5 @@ async def test_a_message_is_moved_to_the_dead_letters_of_a_group(wire: Wire) -> 
 
 async def test_an_address_that_names_nothing_is_a_404(wire: Wire) -> None:
     for partition in ("x", "0-999999999999", "0-0", "-1", "99999999999999999999-1"):
-        for method, *rest in (("GET",), ("DELETE",), ("POST", "retry"), ("POST", "dlq")):
+        for method, *rest in (("GET",), ("DELETE",), ("POST", "retry"), ("POST", "dlq"), ("POST", "cancel")):
             (await wire.ask(method, "/api/v1/messages", partition, "some id", *rest)).refused(404, "not_found")

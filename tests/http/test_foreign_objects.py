@@ -185,6 +185,11 @@ class World:
             "DELETE /api/v1/messages/{partitionId}/{transactionId}": (one, NEW),
             "POST /api/v1/messages/{partitionId}/{transactionId}/retry": (f"{one}/retry", NEW),
             "POST /api/v1/messages/{partitionId}/{transactionId}/dlq": (f"{one}/dlq", {}),
+            "POST /api/v1/messages/{partitionId}/{transactionId}/cancel": (f"{one}/cancel", {}),
+            "POST /api/v1/queues/{queue}/cancellations/{transactionId}": (
+                f"/api/v1/queues/{mine}/cancellations/{held}",
+                {},
+            ),
             "GET /api/v1/dlq": (f"/api/v1/dlq?queue={mine}&ids={dead}", NEW),
             "POST /api/v1/dlq/replay": ("/api/v1/dlq/replay", ids),
             "DELETE /api/v1/dlq": (f"/api/v1/dlq?queue={mine}&ids={dead}", NEW),

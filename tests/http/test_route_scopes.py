@@ -70,6 +70,9 @@ WIDE = {
         POST /api/v1/sources/{name}/lease
         POST /api/v1/sources/{name}/release
     """,
+    "push replay": """
+        POST /api/v1/queues/{queue}/cancellations/{transactionId}
+    """,
     "replay": """
         POST /admin/queues/{queue}/dlq/{id}/replay
         POST /admin/queues/{queue}/dlq/replay
@@ -145,6 +148,7 @@ EACH = {
         POST /api/v1/ack/batch
         POST /api/v1/lease/{leaseId}/extend
         POST /api/v1/lease/{leaseId}/release
+        POST /api/v1/leases/cancelled
         POST /api/v1/workers/{id}
         DELETE /api/v1/workers/{id}
         GET /api/v1/effects/{key}
@@ -164,6 +168,9 @@ EACH = {
     """,
     "push pop": """
         POST /api/v1/transaction
+    """,
+    "push replay": """
+        POST /api/v1/messages/{partitionId}/{transactionId}/cancel
     """,
     "replay": """
         POST /api/v1/messages/{partitionId}/{transactionId}/retry

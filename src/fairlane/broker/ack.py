@@ -216,9 +216,8 @@ class Acker:
             (group_id, token), positions = known
             ack = LaneAck(partition=partition, group_id=group_id, token=token, unordered=found.unordered)
             if type(positions) is range:
-                ack.done = [
-                    (0 if items.verdict.cumulative and not found.unordered else positions.start, positions.stop)
-                ]
+                ack.cumulative = items.verdict.cumulative and not found.unordered
+                ack.done = [(0 if ack.cumulative else positions.start, positions.stop)]
             else:
                 add_verdicts(ack, items, indexes, positions)
             plans.append(Plan(ack, indexes, positions, found.queue_id, lease))
@@ -325,7 +324,7 @@ class Acker:
             self.released(plan)
             for outcome in plan.answered if acked.released else ():
                 outcome.lease_released = outcome.success and not outcome.noop
-        if acked.state != "ok" or acked.finished or acked.lost or acked.died or ack.dead_letters:
+        if acked.state != "ok" or acked.cancelled or acked.finished or acked.lost or acked.died or ack.dead_letters:
             return False
         if not ack.unordered:
             least, most = bounds(positions)

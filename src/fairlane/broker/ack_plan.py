@@ -23,6 +23,9 @@ UNRESOLVABLE = AckOutcome(
 NOT_DELIVERED = AckOutcome(
     False, "", code="not_delivered", error="this message was not delivered yet; ack only messages that a pop returned"
 )
+_CANCELLED = AckOutcome(
+    False, "", code="cancelled", error="this message was cancelled; it is not delivered again, and its ack is ignored"
+)
 _COMMITTED = AckOutcome(False, "", code="committed", error="too late: this message is already committed")
 _REDELIVERED = AckOutcome(
     False,
@@ -137,6 +140,7 @@ def add_verdicts(ack: LaneAck, items: Sequence[AckItem], indexes: Sequence[int],
     ack.done = ranges(position for position in done if position > through)
     if through >= 0:
         ack.done.insert(0, (0, through + 1))
+        ack.cumulative = True
 
 
 _NO_REASON = "no reason given"
@@ -167,7 +171,9 @@ def outcome_of(item: AckItem, position: int, ack: LaneAck, acked: AckResult) -> 
     else:
         lost = acked.state != "ok" and not (acked.repeated and finishes)
         over = acked.state != "ok" or position < acked.before or position in acked.finished
-    if lost:
+    if position in acked.cancelled:
+        outcome = _CANCELLED
+    elif lost:
         outcome = LOST
     elif over:
         outcome = AckOutcome(True, "", noop=True) if finishes else _COMMITTED

@@ -15,6 +15,7 @@ from fairlane import server_extra as _extra  # noqa: F401
 from fairlane.broker.ack import AckRequest
 from fairlane.broker.admission import PATIENT, Kind, Limit
 from fairlane.broker.audit import KEEP_SECONDS
+from fairlane.broker.cancellations import Cancellations
 from fairlane.broker.dead_letters import DeadLetters
 from fairlane.broker.deferral.drain import FAILED_SECONDS
 from fairlane.broker.deferral.operations import Operations
@@ -110,6 +111,8 @@ class Broker:
         self.schedules = Schedules(scope)
         self.sources = Sources(scope)
         self.results = Results(scope)
+        self.cancellations = Cancellations(scope)
+        self.cancel = self.cancellations.cancel
         self.operations = Operations(scope)
         self.pauses = Pauses(scope)
         self.specs = Specs(scope)

@@ -155,9 +155,13 @@ class Browse(Resource):
         for standing in await self._store.statistics.standings(partitions):
             standings[standing.partition].append(standing)
             groups.add(standing.group)
-        dead = await self._store.statistics.dead_among([head.at[1:] for head, _ in some])
+        places = [head.at[1:] for head, _ in some]
+        dead = await self._store.statistics.dead_among(places)
+        cancelled = await self._store.cancellations.among(places)
+        statuses = [status_of(at[1], standings[at[0]], at in dead, cancelled.get(at)) for at in places]
         return [
-            _head(head, by_id[id], name, standings[head.at.partition], head.at[1:] in dead) for head, (id, name) in some
+            _head(head, by_id[id], name, standings[head.at.partition], status)
+            for (head, (id, name)), status in zip(some, statuses, strict=True)
         ]
 
 
@@ -173,13 +177,22 @@ def _until(where: MessageQuery) -> int:
     return 2**53 if where.until is None else where.until
 
 
-def status_of(position: int, standings: Sequence[Standing], dead: bool) -> Status:
-    """Return the status: dead if any group dead-lettered it, else for the queue's own group or for all others."""
+def status_of(
+    position: int, standings: Sequence[Standing], dead: bool, cancelled: Collection[str] | None = None
+) -> Status:
+    """Return the status: dead if any group dead-lettered it, else for the queue's own group or for all others.
+
+    `cancelled` has the groups for which it was cancelled. It is `cancelled` if these are the last of those that count.
+    """
     if dead:
         return "dead_letter"
     own = [standing for standing in standings if standing.group == QUEUE_MODE] or list(standings)
-    if own and all(standing.has_finished(position) for standing in own):
-        return "completed"
+    gone = cancelled or ()
+    if all(standing.group in gone or standing.has_finished(position) for standing in own):
+        if any(standing.group in gone for standing in own) or (not own and cancelled):
+            return "cancelled"
+        if own:
+            return "completed"
     if any(standing.holds(position) for standing in own):
         return "processing"
     return "pending"
@@ -197,9 +210,8 @@ def lease_expiry(position: int, standings: list[Standing]) -> Moment | None:
     return moment_or_none(max(ends, default=None))
 
 
-def _head(head: StoredHead, queue: Queue, partition: str, standings: list[Standing], dead: bool) -> MessageHead:
+def _head(head: StoredHead, queue: Queue, partition: str, standings: list[Standing], status: Status) -> MessageHead:
     at, partition_id, position = head.at
-    status = status_of(position, standings, dead)
     passed = [one for one in standings if one.has_finished(position)]
     return MessageHead(
         id=head.id,

@@ -87,10 +87,12 @@ class Messages(Resource):
         options, position = queue.options, message.position
         standings = await self._store.statistics.standings([where.id])
         letters, attempts, error = await self._failures(queue, where.id, position)
+        cancelled = await self._cancelled(where.id, position)
         groups = [
             GroupView(
                 name=one.group,
-                consumed=one.has_finished(position),
+                consumed=one.has_finished(position) and one.group not in cancelled,
+                cancelled=one.group in cancelled,
                 lease_expires_at=moment_or_none(one.lease_ends_at if one.holds(position) else None),
             )
             for one in standings
@@ -116,7 +118,7 @@ class Messages(Resource):
             is_encrypted=sealed,
             type=message.type,
             headers=message.headers,
-            status=status_of(position, standings, bool(letters)),
+            status=status_of(position, standings, bool(letters), cancelled),
             error_message=error,
             retry_count=attempts,
             max_attempts=message.max_attempts or options.retry_limit + 1,
@@ -142,7 +144,7 @@ class Messages(Resource):
         self._engine.announcer.announce(queue.id, 1)
 
     async def retry(self, partition_id: str, transaction_id: str) -> str:
-        """Replay a dead letter, or push a copy of a finished message. Returns the id of the new message."""
+        """Replay a dead letter, or push a copy of a finished or cancelled message. Returns the id of the new one."""
         queue, where, message, _ = await self._find(partition_id, transaction_id)
         letters, *_ = await self._failures(queue, where.id, message.position)
         if letters:
@@ -150,7 +152,8 @@ class Messages(Resource):
                 return done[0][1]
             raise Conflict(f"the message was replayed before, as {letters[0].replayed_as}")
         standings = await self._store.statistics.standings([where.id])
-        if status_of(message.position, standings, dead=False) != "completed":
+        cancelled = await self._cancelled(where.id, message.position)
+        if status_of(message.position, standings, False, cancelled) not in ("completed", "cancelled"):
             raise Conflict("the message is not finished yet: it is delivered when its lane reaches it")
         again = PushRequest(self._tenant, [replayed(message, queue.name, where.name)])
         [outcome] = await self._scope.intake.push(again)
@@ -175,6 +178,10 @@ class Messages(Resource):
             raise Conflict("no group still has to handle this message, so none can dead-letter it")
         self._engine.announcer.announce(queue.id, 1)
         return dead
+
+    async def _cancelled(self, partition: PartitionId, position: int) -> set[str]:
+        """Return the groups for which a message was cancelled, with "" for groups to come."""
+        return (await self._store.cancellations.among([(partition, position)])).get((partition, position), set())
 
     async def _find(self, partition_id: str, transaction_id: str) -> tuple[Queue, Partition, Message[Any], bool]:
         """Return the message, its queue and partition, and whether it is stored sealed. Raises NotFound."""

@@ -96,11 +96,14 @@ class Results(Resource):
         self, queue_id: int, group: str, group_id: int, partition: PartitionId, transaction_id: str
     ) -> MessageResult | None:
         position = await self._store.messages.find(partition, transaction_id, deleted=True)
-        if position is None:
-            return None
         waiting = MessageResult(
             partition_id=str(partition), transaction_id=transaction_id, consumer_group=group, status="pending"
         )
+        if position is None:
+            cancelled = await self._store.cancellations.was_scheduled(partition, transaction_id)
+            return msgspec.structs.replace(waiting, status="cancelled") if cancelled else None
+        if not group_id and 0 in await self._store.cancellations.at(partition, position):
+            return msgspec.structs.replace(waiting, status="cancelled")
         while group_id and position is not None:
             found, replayed_as = await self._at(waiting, queue_id, group_id, position)
             if replayed_as is None:
@@ -126,6 +129,8 @@ class Results(Resource):
                 found, status="dead_letter", error=letter.error, dead_letter_id=letter.id
             )
             return given_up, letter.replayed_as
+        if group_id in await self._store.cancellations.at(partition, position):
+            return msgspec.structs.replace(found, status="cancelled"), None
         if any(one.has_finished(position) for one in standings):
             return msgspec.structs.replace(found, status="completed", raw=NULL), None
         leased = any(one.holds(position) for one in standings)

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 class WebhookResult(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a webhook."""
 
-    status: Literal["queued", "buffered", "duplicate", "processed", "replayed", "dead_letter", "ran", "ignored"]
+    status: Literal[
+        "queued", "buffered", "duplicate", "processed", "replayed", "dead_letter", "cancelled", "ran", "ignored"
+    ]
     key: str = ""
     message_id: str | None = None
     """Id of the stored message. After a replay, this is the id of the new message."""
@@ -120,4 +122,6 @@ class WebhookReceiver(Resource):
             return msgspec.structs.replace(known, status="processed", result=bytes(found.raw))
         if found.status == "dead_letter":
             return msgspec.structs.replace(known, status="dead_letter", error=found.error, replayed=False)
+        if found.status == "cancelled":
+            return msgspec.structs.replace(known, status="cancelled")
         return known

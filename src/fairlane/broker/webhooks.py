@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _RECENT: Final = 20
 _LATELY: Final = 300_000_000
 _TAKEN: Final = frozenset(
-    {"queued", "processed", "ran", "ignored", "duplicate", "challenge", "replayed", "dead_letter"}
+    {"queued", "processed", "ran", "ignored", "duplicate", "challenge", "replayed", "dead_letter", "cancelled"}
 )
 _UNSIGNED: Final[dict[str, str]] = {
     "missing": "the header of the signature is missing",

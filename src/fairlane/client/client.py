@@ -14,6 +14,7 @@ import msgspec
 from fairlane.client.acks import Acks
 from fairlane.client.audit import Audit
 from fairlane.client.buffer import Buffer
+from fairlane.client.cancellations import Cancellations
 from fairlane.client.consume import AnyHandler, ConsumeOptions, consumer_of
 from fairlane.client.credential import Credential
 from fairlane.client.dead_letters import DeadLetters
@@ -43,10 +44,11 @@ from fairlane.client.transactions import Transaction, outcomes_of
 from fairlane.client.transport import Transport, path_of
 from fairlane.client.webhooks import Webhooks
 from fairlane.client.workers import Effects, Workers
-from fairlane.errors import CommandFailed, FairlaneError, InvalidRequest, Unavailable
+from fairlane.errors import CommandFailed, FairlaneError, InvalidRequest, MessageCancelled, Unavailable
 from fairlane.model.batch import Batch, acks_of
 from fairlane.model.decoding import decoder_of
 from fairlane.model.group import Subscription
+from fairlane.model.ids import PartitionId
 from fairlane.model.lease import PopOptions, PopRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, RENEW_SECONDS
 from fairlane.model.message import SCHEDULED_OPTIONS, Message, PushItem, ScheduledPushOptions
@@ -64,6 +66,7 @@ from fairlane.model.outcome import (
 )
 from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.consumer import Consumer
+from fairlane.wire.cancellations import CancelledMessage
 from fairlane.wire.leases import ExtendBody, Released, Renewed
 from fairlane.wire.transactions import TransactionAnswer, TransactionBody
 
@@ -113,6 +116,7 @@ class Client(ClientResource):
         self.schedules = Schedules(transport)
         self.operations = Operations(transport)
         self.results = Results(transport)
+        self.cancellations = Cancellations(transport)
         self.retention = Retention(transport)
         self.tenants = Tenants(transport)
         self.specs = Specs(transport)
@@ -235,7 +239,8 @@ class Client(ClientResource):
             seconds = lease.lease_seconds if isinstance(lease, Batch) else RENEW_SECONDS
         check_count("seconds", seconds, least=1, most=LEASE_SECONDS_MAX)
         answer = await self._call(Renewed, "POST", *_lease_path(lease, "extend"), body=ExtendBody(seconds=seconds))
-        return RenewOutcome(answer.renewed, answer.new_expires_at)
+        cancelled = [(PartitionId.parse(one.partition_id), one.position) for one in answer.cancelled]
+        return RenewOutcome(answer.renewed, answer.new_expires_at, cancelled)
 
     async def release(self, lease: Leased) -> int:
         """End a lease at once without charging an attempt. Returns the number of lanes that it held."""
@@ -256,6 +261,17 @@ class Client(ClientResource):
             body = TransactionBody(transaction.steps, isolation=isolation)
             transaction.outcomes = outcomes_of(await self._call(TransactionAnswer, "POST", "transaction", body=body))
 
+    async def cancel(
+        self, queue: str, transaction_id: str, *, partition: str = DEFAULT_PARTITION, group: str | None = None
+    ) -> CancelledMessage:
+        """Cancel a message that is scheduled, waits or is being handled.
+
+        It is not delivered again and is no dead letter, and the other messages of its partition go on. The ack of a
+        worker that handles it is refused. By default it is cancelled for every group that has not finished it. A
+        repeated call is a no-op. Raises NotFound if there is no such message, and Conflict if it is finished.
+        """
+        return await self.cancellations.cancel(queue, transaction_id, partition=partition, group=group)
+
     async def result(
         self,
         queue: str,
@@ -268,8 +284,9 @@ class Client(ClientResource):
     ) -> Any:
         """Wait until a message is handled, and return what its handler returned, decoded as `type`.
 
-        Returns None if the handler returned nothing. Raises CommandFailed if the message was dead-lettered, Unavailable
-        if it is not handled within `timeout` seconds, and NotFound if the message does not exist.
+        Returns None if the handler returned nothing. Raises CommandFailed if the message was dead-lettered,
+        MessageCancelled if it was cancelled, Unavailable if it is not handled within `timeout` seconds, and NotFound if
+        the message does not exist.
         """
         decode, give_up_at = decoder_of(type), monotonic() + timeout
         while True:
@@ -280,6 +297,8 @@ class Client(ClientResource):
             await asyncio.sleep(_PAUSE_SECONDS)  # a broker that is stopping answers early
         if found.status == "dead_letter":
             raise CommandFailed(f"message {transaction_id!r:.80} is a dead letter: {found.error}")
+        if found.status == "cancelled":
+            raise MessageCancelled(f"message {transaction_id!r:.80} was cancelled")
         if not found.over:
             raise Unavailable(f"message {transaction_id!r:.80} is still {found.status} after {timeout:g} s")
         try:

@@ -107,6 +107,8 @@ class WorkerExecutor:
             raise CommandFailed(message, retryable=True)
         if found.status == "dead_letter":
             raise CommandFailed(f"it is a dead letter: {found.error}")
+        if found.status == "cancelled":
+            raise CommandFailed("its message was cancelled")
         return bytes(found.raw)
 
 

@@ -184,8 +184,8 @@ class AckOutcome(Deferral, gc=False, rename="camel"):
 
     Codes: `lease_lost`, `unresolvable` (no such message here), `committed` (a nack came too late), `redelivered` (an
     earlier message of the same call failed, so this one is delivered again), `not_delivered` (an ack without a lease of
-    a message that was never delivered). An ack that became an operation is applied soon. If its lease ends before that,
-    its messages are delivered again.
+    a message that was never delivered), `cancelled` (the message was cancelled). An ack that became an operation is
+    applied soon. If its lease ends before that, its messages are delivered again.
     """
 
     success: bool
@@ -310,6 +310,8 @@ class RenewOutcome(msgspec.Struct, frozen=True):
 
     renewed: int
     expires_at: int | None
+    cancelled: list[tuple[PartitionId, int]] = []
+    """Messages of the lease that were cancelled, by partition and position. The lease does not hold them anymore."""
 
 
 def check_isolation(level: object) -> None:

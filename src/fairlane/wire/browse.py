@@ -11,7 +11,7 @@ from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.wire.base import NULL, Answer, Body, Limit
 
-Status = Literal["pending", "processing", "completed", "dead_letter"]
+Status = Literal["pending", "processing", "completed", "dead_letter", "cancelled"]
 
 
 class MessageQuery(Body):
@@ -95,6 +95,7 @@ class GroupView(Answer):
     name: str
     consumed: bool
     lease_expires_at: Moment | None
+    cancelled: bool = False
 
 
 class ResultView(Answer):
@@ -179,7 +180,7 @@ class MessageResult(Answer):
 
     @property
     def over(self) -> bool:
-        return self.status in ("completed", "dead_letter")
+        return self.status in ("completed", "dead_letter", "cancelled")
 
 
 class _MessageChanged(Answer):

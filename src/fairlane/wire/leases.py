@@ -15,6 +15,11 @@ class ExtendBody(Body):
     seconds: int = 60
 
 
+class CancelledPosition(Answer):
+    partition_id: str
+    position: int
+
+
 class Renewed(Answer):
     lease_id: str
     success: bool
@@ -24,6 +29,8 @@ class Renewed(Answer):
     """End of the lease under another name, for published clients."""
     lease_expires_at: Moment | None = msgspec.field(name="lease_expires_at")
     error: str | msgspec.UnsetType = msgspec.UNSET
+    cancelled: list[CancelledPosition] = msgspec.field(default_factory=list)
+    """Messages of the lease that were cancelled. It does not hold them anymore."""
 
 
 class Released(Answer):

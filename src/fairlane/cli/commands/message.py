@@ -86,6 +86,22 @@ async def dead_letter(
 
 
 @client_command(app)
+async def cancel(
+    client: Client,
+    queue: QueueName,
+    id: Id,
+    partition: Partition = "Default",
+    group: Annotated[str | None, opt("Cancel it for this group only.")] = None,
+) -> Output:
+    """Cancel a message that is scheduled, waiting or being handled, for one group or all that have not completed it."""
+    found = await client.cancel(queue, id, partition=partition, group=group)
+    if found.before == "cancelled":
+        return Output(found, f"Message {id} was cancelled before.")
+    held = "; the ack of its worker will be refused" if found.before == "processing" else ""
+    return Output(found, f"Cancelled message {id}, which was {found.before}{held}.")
+
+
+@client_command(app)
 async def result(
     client: Client,
     queue: QueueName,
@@ -94,11 +110,13 @@ async def result(
     group: Group = None,
     wait: Annotated[float, opt("Seconds to wait for the result.")] = 0.0,
 ) -> Output:
-    """Print the result of a message's handler or command. Exits 75 if it is not finished, 2 if it is a dead letter."""
+    """Print the result of a handler. Exits 75 if it is not finished, 2 if it is a dead letter or was cancelled."""
     found = await client.results.get(queue, id, partition=partition, group=group, wait=wait)
     if found.status == "completed":
         return Output(found, lambda: sys.stdout.write(printable(bytes(found.raw).decode(errors="replace")) + "\n"))
     if found.status == "dead_letter":
         return Output(found, f"Group {found.consumer_group} dead-lettered the message: {found.error}", REFUSED)
+    if found.status == "cancelled":
+        return Output(found, f"The message was cancelled for group {found.consumer_group}.", REFUSED)
     state = "is processing the message" if found.status == "processing" else "has not started the message"
     return Output(found, f"Group {found.consumer_group} {state}; use --wait to wait for the result.", TRY_AGAIN)

@@ -9,7 +9,7 @@ from fairlane.http.auth import scopes
 from fairlane.http.router import Routes
 from fairlane.model.moment import moment_or_none
 from fairlane.model.principal import Principal
-from fairlane.wire.leases import ExtendBody, LeaseList, LeaseQuery, Released, Renewed, Utilisation
+from fairlane.wire.leases import CancelledPosition, ExtendBody, LeaseList, LeaseQuery, Released, Renewed, Utilisation
 
 routes = Routes("queues")
 _EXTEND = ExtendBody()
@@ -46,6 +46,7 @@ async def extend(broker: Broker, caller: Principal, leaseId: str, body: ExtendBo
         expires_at=ends_at,
         lease_expires_at=ends_at,
         error=msgspec.UNSET if outcome.renewed else "Lease not found or already expired",
+        cancelled=[CancelledPosition(partition_id=str(id), position=position) for id, position in outcome.cancelled],
     )
 
 

@@ -196,6 +196,8 @@ def _answer(result: WebhookResult) -> Response:
         return Response(200, b'{"processed":true,%b,"result":%b}' % (known, result.result))
     if result.status == "dead_letter":
         return Response(200, b'{"dead_letter":true,"replayed":false,"error":%b,%b}' % (_encode(result.error), known))
+    if result.status == "cancelled":
+        return Response(200, b'{"cancelled":true,%b}' % known)
     return Response(202, b'{"queued":true,%b}' % known)
 
 

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlane.store.contract.values import AckResult, LaneAck
+from fairlane.store.contract.values import AckResult, LaneAck, Span
+
+
+def doubtful(ack: LaneAck, acked: AckResult) -> list[Span]:
+    """Return the spans to look up, because some of their messages may have been cancelled. Nearly always empty."""
+    if acked.state == "lost" or acked.finished or acked.lost:
+        return _named(ack)
+    if acked.state != "ok" or ack.unordered:
+        return []
+    return [(first, min(upto, acked.before)) for first, upto in _named(ack) if first < acked.before]
 
 
 def in_force(ack: LaneAck, acked: AckResult) -> bool:
     """Return True if the whole ack took effect, now or, for finished messages, in an earlier attempt."""
+    if acked.cancelled:
+        return False
     late = {dead.position for dead in ack.dead_letters} | {nack.position for nack in ack.nacks}
     if ack.unordered:
         return acked.state == "ok" and not acked.lost and late.isdisjoint(acked.finished)
@@ -27,6 +38,8 @@ def only_repeats(acks: Sequence[LaneAck], acked: Sequence[AckResult]) -> bool:
 
 
 def _is_repeat(ack: LaneAck, acked: AckResult) -> bool:
+    if acked.cancelled:
+        return False
     if ack.nacks or ack.dead_letters or ack.release:
         return acked.repeated and not ack.unordered and acked.state != "ok"
     if ack.unordered:
@@ -35,3 +48,10 @@ def _is_repeat(ack: LaneAck, acked: AckResult) -> bool:
         return acked.repeated
     finished = set(acked.finished)
     return all(finished.issuperset(range(max(first, acked.before), upto)) for first, upto in ack.done)
+
+
+def _named(ack: LaneAck) -> list[Span]:
+    """Return the positions that the caller named, as spans."""
+    done = [(upto - 1, upto) for _, upto in ack.done[:1]] + ack.done[1:] if ack.cumulative else ack.done
+    others = [*(one.position for one in ack.nacks), *(one.position for one in ack.dead_letters)]
+    return [*done, *((position, position + 1) for position in others)]

@@ -230,16 +230,6 @@ class PopResult(msgspec.Struct):
     dead: int = 0
 
 
-class RepairedWakes(msgspec.Struct):
-    """One step of the walk over all lanes.
-
-    `lanes` counts woken lanes by queue. `after` is where the next step continues, None at the end.
-    """
-
-    lanes: dict[int, int]
-    after: PartitionId | None
-
-
 class Nack(msgspec.Struct, frozen=True):
     """A message that must be delivered again. In an ordered lane the cursor stops before it and the lease ends."""
 
@@ -285,6 +275,8 @@ class LaneAck(msgspec.Struct, kw_only=True):
     """Results of the acked positions; see `Groups.results`."""
     release: bool = False
     """True to release the rest of the lease in an unordered lane afterwards, without counting an attempt."""
+    cumulative: bool = False
+    """True if the first span begins at 0 for everything below its end, and only its last message was named."""
 
 
 class AckResult(msgspec.Struct, frozen=True):
@@ -314,6 +306,8 @@ class AckResult(msgspec.Struct, frozen=True):
     """Positions of an unordered lane that this lease does not hold. They are delivered again."""
     died: list[int] = []
     """Positions of an unordered lane that were dead-lettered."""
+    cancelled: list[int] = []
+    """Positions that the ack names and that were cancelled. Their verdicts were ignored."""
 
 
 class Renewal(msgspec.Struct, frozen=True):

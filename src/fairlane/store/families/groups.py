@@ -11,7 +11,7 @@ from fairlane.errors import NotFound
 from fairlane.model.group import Group, GroupResult, LaneState, Seek, Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import COMMANDS
-from fairlane.store.contract.values import RepairedWakes
+from fairlane.store.contract.wakes import RepairedWakes
 from fairlane.store.families.dialect import Dialect
 from fairlane.store.families.query import DatabaseTransaction, Family, Row, Value, struct, value
 from fairlane.store.families.queues import no_such_queue, recount

@@ -7,6 +7,7 @@ from typing import TypeVar
 from fairlane.store.families.api_keys import ApiKeys
 from fairlane.store.families.audit import Audit
 from fairlane.store.families.browse import Browse, MessageReader
+from fairlane.store.families.cancellations import Cancellations
 from fairlane.store.families.data_keys import DataKeys
 from fairlane.store.families.dead_letters import DeadLetters
 from fairlane.store.families.effects import Effects
@@ -37,6 +38,7 @@ class StoreFamilies:
         self.groups = Groups(runner)
         self.dead_letters = DeadLetters(runner, self.queues)
         self.browse = Browse(runner, messages)
+        self.cancellations = Cancellations(runner)
         self.retention = Retention(runner, self.browse)
         self.statistics = Statistics(runner)
         self.history = History(runner)

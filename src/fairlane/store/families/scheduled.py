@@ -38,6 +38,7 @@ from fairlane.store.contract.values import (
     Slice,
     Stored,
 )
+from fairlane.store.families.dialect import Dialect
 from fairlane.store.families.query import Family, Value
 from fairlane.wire.scheduled import ScheduledMessage
 
@@ -80,17 +81,8 @@ class ScheduledMessages(Family, ABC):
     async def _change(
         self, partition: PartitionId, transaction_id: str, *, move: bool, due_at: int | None = None, delay_ms: int = 0
     ) -> int | None:
-        key, id_ms = id_facts(transaction_id)
-        return await self._runner.writes.change_scheduled(
-            partition.id,
-            encode(transaction_id),
-            [key, id_key(transaction_id, salt=1)],
-            NO_ID_TIME if id_ms is None else id_ms,
-            UUID(uuid7()),
-            move=move,
-            due_at=due_at,
-            delay_ms=delay_ms,
-        )
+        writes = self._runner.writes
+        return await change(writes, partition, transaction_id, move=move, due_at=due_at, delay_ms=delay_ms)
 
     async def page(
         self, queue: Queue, *, after: tuple[int, str] | None = None, limit: int = 100
@@ -118,6 +110,29 @@ class ScheduledMessages(Family, ABC):
         none."""
         [[next_at, now]] = await self._runner.read("scheduled.next_at")
         return None if next_at is None else next_at - now
+
+
+async def change(
+    dialect: Dialect,
+    partition: PartitionId,
+    transaction_id: str,
+    *,
+    move: bool,
+    due_at: int | None = None,
+    delay_ms: int = 0,
+) -> int | None:
+    """Reschedule a message, or cancel it. Returns its time, or None if it is not scheduled."""
+    key, id_ms = id_facts(transaction_id)
+    return await dialect.change_scheduled(
+        partition.id,
+        encode(transaction_id),
+        [key, id_key(transaction_id, salt=1)],
+        NO_ID_TIME if id_ms is None else id_ms,
+        UUID(uuid7()),
+        move=move,
+        due_at=due_at,
+        delay_ms=delay_ms,
+    )
 
 
 class ScheduledSegment(msgspec.Struct):

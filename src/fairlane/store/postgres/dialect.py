@@ -36,6 +36,10 @@ class PostgresDialect(Dialect):
         found: str | None = value(await self._run("browse.dead_letter", error=error, **where))
         return found
 
+    async def cancel_message(self, partition_id: int, group_id: int, position: int) -> list[Row]:
+        where: dict[str, Value] = {"partition_id": partition_id, "group_id": group_id, "position": position}
+        return await self._run("cancellations.cancel", **where)
+
     async def trim(self, limit: int) -> bool:
         return bool(value(await self._run("browse.trim", limit=limit)))
 

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import asyncpg
+import msgspec
 
+from fairlane.errors import Unavailable, as_outcome_unknown
 from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
 from fairlane.model.segment import Segment, may_be_traced, traces_of, transaction_ids
-from fairlane.store.contract.ack_rules import in_force, only_repeats
+from fairlane.store.contract.ack_rules import doubtful, in_force, only_repeats
 from fairlane.store.contract.values import (
     AckResult,
     Gone,
@@ -129,7 +131,22 @@ class Messages:
 
     async def ack_on(self, run: Callable[..., Any], part: Sequence[LaneAck]) -> list[AckResult]:
         """Apply acks, sorted by lane, with `run`: by calls of its own or inside a transaction."""
+        acked = await self._apply(run, part)
+        spans = [
+            (index, ack.partition.id, ack.group_id, first, upto)
+            for index, (ack, result) in enumerate(zip(part, acked, strict=True))
+            for first, upto in doubtful(ack, result)
+        ]
+        if spans:
+            try:
+                found = await run(SQL["cancelled"], *map(list, zip(*spans, strict=True)))
+            except Unavailable as error:
+                raise as_outcome_unknown(error) from error  # the acks were applied
+            for index, positions in found:
+                acked[index] = msgspec.structs.replace(acked[index], cancelled=positions)
+        return acked
 
+    async def _apply(self, run: Callable[..., Any], part: Sequence[LaneAck]) -> list[AckResult]:
         async def ordered(some: list[LaneAck]) -> list[AckResult]:
             return ack.results(await run(SQL["ack"], *ack.arguments(some, self._database.time())), len(some))
 
@@ -147,7 +164,12 @@ class Messages:
             [renewal.seconds for renewal in renewals],
             self._database.time(),
         )
-        return [RenewOutcome(count, ends_at) for count, ends_at in rows]
+        return [
+            RenewOutcome(
+                count, ends_at, [(PartitionId.of(id), at) for id, at in zip(ids or (), at_ or (), strict=True)]
+            )
+            for count, ends_at, ids, at_ in rows
+        ]
 
     async def release(self, lease: LeaseId, *, partition: PartitionId | None = None) -> int:
         id = partition.id if partition else 0

@@ -18,6 +18,15 @@ WHERE greatest((q.options ->> 'ttl_seconds')::int, (q.options ->> 'max_wait_seco
 -- name: ack_unordered (steps)
 SELECT * FROM fairlane.ack_unordered($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
 
+-- name: cancelled (in within)
+-- By lane: a plan that was made for a nearly empty table would scan it.
+SELECT u.i, array_agg(DISTINCT c.position ORDER BY c.position)
+FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) u(i, partition_id, group_id, first, upto)
+CROSS JOIN LATERAL (
+    SELECT x.position FROM fairlane.cancellations x
+    WHERE x.partition_id = u.partition_id AND x.group_id = u.group_id AND x.position >= u.first AND x.position < u.upto) c
+GROUP BY u.i;
+
 -- name: renew
 SELECT * FROM fairlane.renew($1, $2, $3, $4);
 

@@ -203,6 +203,22 @@ CREATE TABLE fairlane.results (
     created_at timestamptz NOT NULL, result bytea NOT NULL, PRIMARY KEY (partition_id, group_id, position)
 );
 
+-- Cancelled messages, by group. Group 0 stands for groups that are created later.
+CREATE TABLE fairlane.cancellations (
+    partition_id bigint NOT NULL, group_id bigint NOT NULL, position bigint NOT NULL,
+    token uuid,  -- The lease that held the message.
+    cancelled_at timestamptz NOT NULL, PRIMARY KEY (partition_id, group_id, position)
+);
+-- renew, of_leases: the cancelled messages of a lease.
+CREATE INDEX cancellations_lease ON fairlane.cancellations (group_id, token) WHERE token IS NOT NULL;
+
+-- Ids of scheduled messages that were cancelled, for a while.
+CREATE TABLE fairlane.cancelled_ids (
+    partition_id bigint NOT NULL, transaction_id text COLLATE "C" NOT NULL, kept_until timestamptz NOT NULL,
+    PRIMARY KEY (partition_id, transaction_id)
+);
+CREATE INDEX cancelled_ids_kept ON fairlane.cancelled_ids (kept_until);  -- forget: those to delete.
+
 -- Scheduled messages: those of one call and partition form a segment, in the order of their times. They get their positions when
 -- they are due. One row per message would cost ten times as much.
 CREATE TABLE fairlane.scheduled_segments (

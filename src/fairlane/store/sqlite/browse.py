@@ -70,7 +70,13 @@ def delete(db: apsw.Connection, now: int, partition_id: int, position: int, tran
         unordered.withdraw(db, partition_id, position)
     elif options.max_size and position >= value(db, SQL["first_open"], partition_id):
         db.execute(ADD_DEPTH, (-1, queue_id))
-    for statement in ("delete_skips_at", "delete_letters_at", "delete_failures_at", "delete_results_at"):
+    for statement in (
+        "delete_skips_at",
+        "delete_letters_at",
+        "delete_failures_at",
+        "delete_results_at",
+        "delete_cancellations_at",
+    ):
         db.execute(SQL[statement], (partition_id, position))
     db.execute(SQL["insert_skip"], (partition_id, position, 0, now))
     db.execute(SQL["mark"], (partition_id, position))

@@ -36,6 +36,9 @@ delete from failures where partition_id = ? and position = ?
 -- name: delete_results_at (in delete_message)
 delete from results where partition_id = ? and position = ?
 
+-- name: delete_cancellations_at (in delete_message)
+delete from cancellations where partition_id = ? and position = ?
+
 -- name: forget_failure (in dead_letter_message)
 delete from failures where partition_id = ? and group_id = ? and position = ?
 

@@ -69,7 +69,7 @@ def trim_beside(db: apsw.Connection, partition_id: int, limit: int) -> int:
     """Remove results and marks without a message or an id. Returns the number of rows."""
     known_from = value(db, SQL["first_known"], partition_id)
     before = db.total_changes()
-    for statement in ("trim_results", "trim_skips"):
+    for statement in ("trim_results", "trim_cancellations", "trim_skips"):
         db.execute(SQL[statement], (partition_id, known_from, limit))
     return db.total_changes() - before
 

@@ -55,6 +55,10 @@ where p.id = ?
 -- name: trim_results (in trim_records)
 delete from results where rowid in (select rowid from results where partition_id = ?1 and position < ?2 limit ?3)
 
+-- name: trim_cancellations (in trim_records)
+delete from cancellations where (partition_id, group_id, position) in
+    (select partition_id, group_id, position from cancellations where partition_id = ?1 and position < ?2 limit ?3)
+
 -- name: trim_skips (in trim_records)
 delete from skips where (partition_id, position, group_id) in
     (select partition_id, position, group_id from skips where partition_id = ?1 and position < ?2 limit ?3)

@@ -12,7 +12,7 @@ from fairlane.model.group import Seek, Subscription
 from fairlane.model.retention import Expired
 from fairlane.store.families.dialect import Dialect
 from fairlane.store.families.query import Row
-from fairlane.store.sqlite import browse, groups, operations, queues, retention, scheduled
+from fairlane.store.sqlite import browse, cancellations, groups, operations, queues, retention, scheduled
 
 T = TypeVar("T")
 
@@ -43,6 +43,9 @@ class SqliteDialect(Dialect):
 
     async def dead_letter_message(self, partition_id: int, group_id: int, position: int, error: str) -> str | None:
         return await self._run(lambda db, now: browse.dead_letter(db, now, partition_id, group_id, position, error))
+
+    async def cancel_message(self, partition_id: int, group_id: int, position: int) -> list[Row]:
+        return await self._run(lambda db, now: cancellations.cancel(db, now, partition_id, group_id, position))
 
     async def trim(self, limit: int) -> bool:
         return await self._run(lambda db, now: browse.trim(db, now, limit))

@@ -85,6 +85,7 @@ def _insert_cursors(
             committed = first_at_or_after(db, id, start, head, from_at)
         cursors.append((id, group_id, committed, now if committed < head else None))
     db.executemany(SQL["insert_cursor"], cursors)
+    _skip_cancelled(db, now, [(id, group_id) for id, *_ in partitions])
 
 
 def seek(db: apsw.Connection, now: int, queue_id: int, group_id: int, partition_id: int, seek: Seek) -> int:
@@ -103,7 +104,16 @@ def seek(db: apsw.Connection, now: int, queue_id: int, group_id: int, partition_
     for forget in ("forget_failures", "forget_claims", "forget_skips"):
         db.executemany(SQL[forget], [(id, group_id) for _, _, id, _ in moves])
     db.executemany(SQL["seek_cursor"], moves)
+    _skip_cancelled(db, now, [(id, group_id) for _, _, id, _ in moves])
     return len(moves)
+
+
+def _skip_cancelled(db: apsw.Connection, now: int, lanes: Sequence[tuple[int, int]]) -> None:
+    """Leave cancelled messages out of lanes whose cursors were created or moved: (partition, group) of each."""
+    for lane in lanes if value(db, SQL["any_cancelled"]) else ():
+        db.execute(SQL["copy_cancellations"], lane)
+        db.execute(SQL["skip_cancelled"], (*lane, now))
+        db.execute(SQL["mark_skipping"], lane)
 
 
 def preview_seek(db: apsw.Connection, queue_id: int, group_id: int, seek: Seek, limit: int) -> list[Any]:

@@ -91,3 +91,23 @@ from (
 
 -- name: set_depth (in set_depth)
 update queues set depth = ? where id = ?
+
+-- name: any_cancelled (in skip_cancelled)
+select exists (select 1 from cancellations)
+
+-- name: copy_cancellations (in skip_cancelled)
+insert or ignore into cancellations (partition_id, group_id, position, cancelled_at)
+select c.partition_id, k.group_id, c.position, c.cancelled_at
+from cancellations c join cursors k on k.partition_id = c.partition_id and k.group_id = ?2
+where c.partition_id = ?1 and c.group_id = 0 and c.position >= max(k.committed, k.claimed)
+
+-- name: skip_cancelled (in skip_cancelled)
+insert or ignore into skips (partition_id, position, group_id, created_at)
+select c.partition_id, c.position, c.group_id, ?3
+from cancellations c join cursors k on k.partition_id = c.partition_id and k.group_id = c.group_id
+where c.partition_id = ?1 and c.group_id = ?2 and c.position >= max(k.committed, k.claimed)
+
+-- name: mark_skipping (in skip_cancelled)
+update cursors set failing = 1
+where partition_id = ?1 and group_id = ?2
+    and exists (select 1 from skips s where s.partition_id = ?1 and s.position >= cursors.committed and s.group_id = ?2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 import apsw
+import msgspec
 
 from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
@@ -22,7 +23,7 @@ from fairlane.store.contract.values import (
     Slice,
     Stored,
 )
-from fairlane.store.sqlite import deleted_ids, log, unordered
+from fairlane.store.sqlite import cancellations, deleted_ids, log, unordered
 from fairlane.store.sqlite.ack import ack_all
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dedup import FRESH_US, SLACK_US
@@ -58,11 +59,11 @@ class Messages:
     def ack(self, acks: Sequence[LaneAck]) -> Awaitable[list[AckResult]]:
         if [ack for ack in acks if ack.results]:
             return self._ack_sealed(acks)
-        return self._database.write(lambda db, now: ack_all(db, now, acks))
+        return self._database.write(lambda db, now: _ack(db, now, acks))
 
     async def _ack_sealed(self, acks: Sequence[LaneAck]) -> list[AckResult]:
         sealed = await self._database.codec.seal_acks(acks)
-        return await self._database.write(lambda db, now: ack_all(db, now, sealed))
+        return await self._database.write(lambda db, now: _ack(db, now, sealed))
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewOutcome]:
         return await self._database.write(lambda db, now: [_renew(db, now, each) for each in renewals])
@@ -101,6 +102,10 @@ class Messages:
         return await self._database.write(lambda db, now: transact(db, now, acks, slices))
 
 
+def _ack(db: apsw.Connection, now: int, acks: Sequence[LaneAck]) -> list[AckResult]:
+    return cancellations.noted(db, acks, ack_all(db, now, acks))
+
+
 def transact(
     db: apsw.Connection,
     now: int,
@@ -113,7 +118,7 @@ def transact(
     """Apply acks and slices in one transaction, with `begin` before and `also` after them."""
     db.execute("savepoint transact")
     begin()
-    acked = ack_all(db, now, acks)
+    acked = _ack(db, now, acks)
     pushed = push(db, now, slices)
     applied = all(map(in_force, acks, acked)) and all(isinstance(each, Stored) for each in pushed)
     again = only_repeats(acks, acked)
@@ -128,9 +133,9 @@ def transact(
 def _renew(db: apsw.Connection, now: int, renewal: Renewal) -> RenewOutcome:
     lease, until = renewal.lease, now + renewal.seconds * 1_000_000
     ends = rows(db, SQL["renew"], until, lease.group_id, now, lease.token.bytes)
-    if not ends:
-        return unordered.renew(db, now, renewal)
-    return RenewOutcome(len(ends), min((at for (at,) in ends), default=None))
+    outcome = RenewOutcome(len(ends), min([at for (at,) in ends])) if ends else unordered.renew(db, now, renewal)
+    cancelled = cancellations.of_lease(db, *lease)
+    return msgspec.structs.replace(outcome, cancelled=cancelled) if cancelled else outcome
 
 
 def find(db: apsw.Connection, partition_id: int, transaction_id: str, *, deleted: bool = False) -> int | None:

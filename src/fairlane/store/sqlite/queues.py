@@ -24,6 +24,8 @@ _KEYS: Final = {
     "skips": "partition_id, position, group_id",
     "dead_letters": "rowid",
     "results": "rowid",
+    "cancellations": "partition_id, group_id, position",
+    "cancelled_ids": "partition_id, transaction_id",
     "traced": "trace_id, partition_id, position",
     "traces": "rowid",
     "trace_names": "tenant_id, name, created_at, trace_id",

@@ -173,6 +173,22 @@ create table results (
     created_at integer not null, result blob not null, primary key (partition_id, group_id, position)
 ) strict;
 
+-- Cancelled messages, by group. Group 0 stands for groups that are created later.
+create table cancellations (
+    partition_id integer not null, group_id integer not null, position integer not null,
+    token blob,  -- The lease that held the message.
+    cancelled_at integer not null, primary key (partition_id, group_id, position)
+) strict, without rowid;
+-- renew, of_leases: the cancelled messages of a lease.
+create index cancellations_lease on cancellations (group_id, token) where token is not null;
+
+-- Ids of scheduled messages that were cancelled, for a while.
+create table cancelled_ids (
+    partition_id integer not null, transaction_id text not null, kept_until integer not null,
+    primary key (partition_id, transaction_id)
+) strict, without rowid;
+create index cancelled_ids_kept on cancelled_ids (kept_until);  -- forget: those to delete.
+
 -- Scheduled messages: those of one call and partition form a segment, in the order of their times. They get their positions when
 -- they are due. One row per message would cost ten times as much.
 create table scheduled_segments (

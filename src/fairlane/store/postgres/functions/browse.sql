@@ -64,6 +64,7 @@ BEGIN
     DELETE FROM fairlane.failures x WHERE x.partition_id = p_partition AND x.position = p_position;
     DELETE FROM fairlane.dead_letters x WHERE x.partition_id = p_partition AND x.position = p_position;
     DELETE FROM fairlane.results x WHERE x.partition_id = p_partition AND x.position = p_position;
+    DELETE FROM fairlane.cancellations x WHERE x.partition_id = p_partition AND x.position = p_position;
     DELETE FROM fairlane.traces x
     WHERE x.partition_id = p_partition AND x.transaction_id = p_transaction_id;
     DELETE FROM fairlane.trace_names x

@@ -36,6 +36,7 @@ BEGIN
                        WHERE y.partition_id = p.id AND y.group_id = p_group LIMIT 1) k ON true
     -- Under the locks of the partitions: a cursor is created only by a session that holds its partition, or has just created it.
     WHERE k.group_id IS NULL;
+    PERFORM fairlane.skip_cancelled(v_ids, p_group, t);
     RETURN CASE WHEN cardinality(v_ids) = p_limit THEN v_last END;
 END $$;
 
@@ -162,6 +163,7 @@ BEGIN
           FROM unnest(v_ids, v_at) i(id, at) JOIN fairlane.partitions p ON p.id = i.id) x
     WHERE k.partition_id = x.id AND k.group_id = p_group;
     GET DIAGNOSTICS v_moved = ROW_COUNT;
+    PERFORM fairlane.skip_cancelled(v_ids, p_group, t);
     RETURN v_moved;
 END $$;
 
@@ -183,6 +185,7 @@ BEGIN
     DELETE FROM fairlane.skips x WHERE x.partition_id = ANY (v_ids) AND x.group_id = p_group;
     DELETE FROM fairlane.dead_letters x WHERE x.partition_id = ANY (v_ids) AND x.group_id = p_group;
     DELETE FROM fairlane.results x WHERE x.partition_id = ANY (v_ids) AND x.group_id = p_group;
+    DELETE FROM fairlane.cancellations x WHERE x.partition_id = ANY (v_ids) AND x.group_id = p_group;
     DELETE FROM fairlane.cursors x WHERE x.partition_id = ANY (v_ids) AND x.group_id = p_group;
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     RETURN v_gone;

@@ -1,8 +1,8 @@
--- Live lanes of a lease: a lease id contains its group, and the index of ready lanes has the live leases of a group at its far
--- end.
+-- Renews live lanes of leases. A lease id contains its group, and the index of ready lanes has the live leases of a group at its
+-- far end. `partition_ids` and `positions` name the messages of the lease that were cancelled.
 CREATE OR REPLACE FUNCTION fairlane.renew(
     p_groups bigint[], p_tokens uuid[], p_seconds int[], p_now timestamptz
-) RETURNS TABLE (renewed bigint, expires_at timestamptz)
+) RETURNS TABLE (renewed bigint, expires_at timestamptz, partition_ids bigint[], positions bigint[])
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET lock_timeout = '500ms' AS $$
 #variable_conflict use_column
@@ -40,7 +40,9 @@ BEGIN
                 UPDATE fairlane.failures f SET due_at = greatest(f.due_at, t_end)
                 WHERE f.group_id = p_groups[i] AND f.due_at > t AND f.token = p_tokens[i]
                 RETURNING f.due_at)
-            SELECT v_lanes::bigint, least((SELECT min(c.ends_at) FROM claimed c), (SELECT min(f.due_at) FROM redelivered f));
+            SELECT v_lanes::bigint, least((SELECT min(c.ends_at) FROM claimed c), (SELECT min(f.due_at) FROM redelivered f)),
+                   x.partition_ids, x.positions
+            FROM fairlane.cancelled_of_lease(p_groups[i], p_tokens[i]) x;
             CONTINUE;
         END IF;
         RETURN QUERY
@@ -49,7 +51,9 @@ BEGIN
             WHERE k.group_id = p_groups[i] AND k.ready_at > t AND k.ready_at < fairlane.never()
               AND k.lease = p_tokens[i]
             RETURNING k.ready_at)
-        SELECT count(*), min(r.ready_at) FROM renewed r;
+        SELECT r.n, r.ready_at, x.partition_ids, x.positions
+        FROM (SELECT count(*) AS n, min(y.ready_at) AS ready_at FROM renewed y) r
+        CROSS JOIN fairlane.cancelled_of_lease(p_groups[i], p_tokens[i]) x;
     END LOOP;
 END $$;
 
@@ -98,4 +102,11 @@ RETURNS bigint[] LANGUAGE sql STABLE AS $$
         SELECT f.partition_id FROM fairlane.failures f
         WHERE f.group_id = p_group AND f.due_at > t AND f.token = p_token) x
     WHERE p_partition IN (0, x.id);
+$$;
+
+CREATE OR REPLACE FUNCTION fairlane.cancelled_of_lease(
+    p_group bigint, p_token uuid, OUT partition_ids bigint[], OUT positions bigint[]
+) LANGUAGE sql STABLE AS $$
+    SELECT array_agg(c.partition_id ORDER BY c.partition_id, c.position), array_agg(c.position ORDER BY c.partition_id, c.position)
+    FROM fairlane.cancellations c WHERE c.group_id = p_group AND c.token = p_token;
 $$;

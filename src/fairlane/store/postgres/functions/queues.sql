@@ -65,6 +65,8 @@ BEGIN
     DELETE FROM fairlane.skips x WHERE x.partition_id = ANY (v_ids);
     DELETE FROM fairlane.dead_letters x WHERE x.partition_id = ANY (v_ids);
     DELETE FROM fairlane.results x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.cancellations x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.cancelled_ids x WHERE x.partition_id = ANY (v_ids);
     DELETE FROM fairlane.traced x WHERE x.partition_id = ANY (v_ids);
     DELETE FROM fairlane.traces x WHERE x.partition_id = ANY (v_ids);
     DELETE FROM fairlane.trace_names x WHERE x.partition_id = ANY (v_ids);

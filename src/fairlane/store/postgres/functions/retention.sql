@@ -85,6 +85,8 @@ BEGIN
     DELETE FROM fairlane.failures x WHERE x.partition_id = p_partition;
     DELETE FROM fairlane.skips x WHERE x.partition_id = p_partition;
     DELETE FROM fairlane.results x WHERE x.partition_id = p_partition;
+    DELETE FROM fairlane.cancellations x WHERE x.partition_id = p_partition;
+    DELETE FROM fairlane.cancelled_ids x WHERE x.partition_id = p_partition;
     DELETE FROM fairlane.traced x WHERE x.partition_id = p_partition;
     DELETE FROM fairlane.traces x WHERE x.partition_id = p_partition;
     DELETE FROM fairlane.trace_names x WHERE x.partition_id = p_partition;
@@ -297,7 +299,7 @@ BEGIN
     RETURN v_segments + v_ids;
 END $$;
 
--- Removes results and marks of messages without a message or an id.
+-- Removes results, cancellations and marks of messages without a message or an id.
 CREATE OR REPLACE FUNCTION fairlane.trim_records(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
@@ -313,9 +315,12 @@ BEGIN
     FROM fairlane.partitions p
     WHERE p.id = ANY (p_ids)
       AND (EXISTS (SELECT 1 FROM fairlane.results r WHERE r.partition_id = p.id AND r.position < p.start)
+           OR EXISTS (SELECT 1 FROM fairlane.cancellations c WHERE c.partition_id = p.id AND c.position < p.start)
            OR EXISTS (SELECT 1 FROM fairlane.skips x WHERE x.partition_id = p.id AND x.position < p.start));
     DELETE FROM fairlane.results r USING unnest(v.ids, v.first) u(id, first)
     WHERE r.partition_id = u.id AND r.position < u.first;
+    DELETE FROM fairlane.cancellations c USING unnest(v.ids, v.first) u(id, first)
+    WHERE c.partition_id = u.id AND c.position < u.first;
     DELETE FROM fairlane.skips x USING unnest(v.ids, v.first) u(id, first)
     WHERE x.partition_id = u.id AND x.position < u.first;
 END $$;
