@@ -212,8 +212,12 @@ def letters_kept(history: History, rules: Rules) -> list[str]:
     found = []
     letters = Counter(letter.id for letter in history.dead)
     found += [f"{id} is {count} dead letters" for id, count in letters.items() if count > 1]
-    completed = {ack.id for ack in history.acks if ack.status == "completed" and ack.fate == "done"}
-    found += [f"{id} is a dead letter and completed" for id in letters if id in completed]
+    completed = {(ack.lane, ack.id) for ack in history.acks if ack.status == "completed" and ack.fate == "done"}
+    found += [
+        f"{letter.lane}: {letter.id} is a dead letter and completed"
+        for letter in history.dead
+        if (letter.lane, letter.id) in completed
+    ]
     for lane, ids in history.log.items():
         if lane.queue in rules.poisoned:
             found += [f"{id} is no dead letter" for id in ids if id.startswith("poison") and not letters[id]]

@@ -89,8 +89,11 @@ class Clients:
             self.history.odd_answers.append(f"{method} {path} was answered {status}: {text[:300]!r}")
         return answer
 
-    async def push(self, broker: int, lane: Lane, ids: Sequence[str], **options: Any) -> None:
-        """Push messages to one partition, again until all have a fate or the retries are used up."""
+    async def push(self, broker: int, lane: Lane, ids: Sequence[str], **options: Any) -> bool:
+        """Push messages to one partition, again until all have a fate or the retries are used up.
+
+        Returns True if all were accepted.
+        """
         fates: dict[str, tuple[Fate, float, int, bool]] = {}
         began, first = time.monotonic(), broker
         roamed = False
@@ -111,6 +114,7 @@ class Clients:
                 fates[id] = fate, answer.ended, broker, in_journal
         for id, (fate, ended, through, in_journal) in fates.items():
             self.history.pushes.append(Push(lane, id, began, ended, fate, through, in_journal, roamed))
+        return all(fate in ("done", "deferred") for fate, *_ in fates.values())
 
     def items(self, lane: Lane, ids: Sequence[str], options: dict[str, Any]) -> list[dict[str, Any]]:
         more = dict(options)

@@ -34,8 +34,8 @@ RULES = Rules(
     tokens=frozenset({"bank"}),
     poisoned=frozenset({"poison"}),
 )
-DRAIN_SECONDS_MAX = 150.0
-"""Far more than the longest lease and a backlog of a minute take on a busy machine."""
+STILL_SECONDS_MAX = 60.0
+"""Longest time of the drain in which nothing more is delivered or applied. Far above the longest lease and backoff."""
 
 
 class Workload:
@@ -100,8 +100,8 @@ class Workload:
                 options["deliverAt"] = due.isoformat()
             if lane.queue == "mixed":
                 options["any_priority"] = True
-            await self._clients.push(broker, lane, ids, **options)
-            if self._random.random() < 0.05:
+            accepted = await self._clients.push(broker, lane, ids, **options)
+            if accepted and self._random.random() < 0.05:
                 # Known ids store nothing. Another broker does not know those in the journal of this one.
                 body = {"items": self._clients.items(lane, ids, options)}
                 await self._clients.ask(broker, "POST", "/api/v1/push", body)
@@ -230,9 +230,11 @@ class Workload:
         await self._audit()
 
     async def _drained(self) -> None:
-        give_up_at = time.monotonic() + DRAIN_SECONDS_MAX
+        give_up_at, before = time.monotonic() + STILL_SECONDS_MAX, list[str]()
         while waiting := await self._waiting():
-            if time.monotonic() > give_up_at:
+            if waiting != before:
+                give_up_at, before = time.monotonic() + STILL_SECONDS_MAX, waiting
+            elif time.monotonic() > give_up_at:
                 self._clients.history.stuck += waiting
                 return
             print(f"waiting for {len(waiting)}, the first: {waiting[0]:.200}", flush=True)

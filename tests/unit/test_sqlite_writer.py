@@ -11,9 +11,10 @@ from typing import Any
 import apsw
 import pytest
 
-from fairlane.errors import OutcomeUnknown, ShuttingDown, StoreUnavailable
+from fairlane.errors import OutcomeUnknown, ShuttingDown, StoreFull, StoreUnavailable
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.sqlite.database import Database
+from fairlane.store.sqlite.error_mapping import translate
 
 
 class Refused(Exception):
@@ -224,3 +225,11 @@ async def test_after_a_failed_sync_nothing_is_answered_as_done(disk: FailingDisk
     kept = await again.all()
     assert kept in (["safe"], ["safe", "a", "b"]), "what was answered is there; what was unknown, wholly or not at all"
     await again.database.close()
+
+
+def test_a_commit_without_room_for_shared_memory_may_have_been_stored() -> None:
+    """SQLite extends the shared memory after it has written and synced the commit, which a restart would then find."""
+    error = apsw.IOError("disk I/O error")
+    vars(error)["extendedresult"] = apsw.SQLITE_IOERR_SHMSIZE
+    assert type(translate(error)) is StoreFull
+    assert type(translate(error, commit=True)) is OutcomeUnknown

@@ -245,3 +245,27 @@ async def test_an_ack_that_waits_in_the_journal_is_explained(broker: Broker) -> 
     found = await broker.pauses.explain(QUEUE, "Default")
     assert (found.reason, found.acks) == ("leased", 2)
     assert found.sentence.endswith("2 acks of it are accepted and wait to be applied.")
+
+
+async def test_a_push_that_may_become_an_operation_is_not_refused(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store enqueues the message, but too late, and the journal cannot take it meanwhile."""
+    router, operations = broker._engine.write_router, broker._engine.store.operations
+    enqueue, commits = operations.enqueue, asyncio.Event()
+    await broker._engine.operation_drain.stop()
+    [waiting] = await router.enqueue(None, requests(1))
+    assert isinstance(waiting, list)
+    assert waiting[0].durability == "store"
+
+    async def slow(new: Sequence[NewOperation]) -> list[EnqueueResult]:
+        await commits.wait()
+        return await enqueue(new)
+
+    monkeypatch.setattr(operations, "enqueue", slow)
+    router.timeout.seconds = 0.1
+    fails(broker._engine.journal, "append", JournalFull("the disk is full"))
+    item = PushItem(queue=QUEUE, payload=b"1", transaction_id="another id")
+    [answer] = await router.push(None, [PushRequest(DEFAULT_TENANT, [item], can_wait=False)])
+    commits.set()
+    assert isinstance(answer, OutcomeUnknown)

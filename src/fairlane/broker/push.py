@@ -175,9 +175,7 @@ class Pusher:
                 batches = list(flight.batches.values())
                 if not batches or flight.abandoned:
                     return flight.outcomes
-                flight.maybe_applied = True
                 await self._defer(flight, batches, "system_busy")
-                flight.maybe_applied = False
             flight.fail(StoreUnavailable("the queue kept changing during this push; try again"))
         except FairlaneError as error:
             flight.fail(error)
@@ -188,7 +186,10 @@ class Pusher:
     async def _defer(self, flight: PushFlight, batches: Sequence[PartitionBatch], reason: OperationReason) -> None:
         if flight.abandoned:  # it is in the journal: as another operation it could be stored twice
             return
-        for batch in await self._enqueuer.push(flight, batches, reason):
+        flight.maybe_applied = True
+        moved = await self._enqueuer.push(flight, batches, reason)
+        flight.maybe_applied = False
+        for batch in moved:
             await self.move(batch)
         flight.batches = {partition: batch for partition, batch in flight.batches.items() if batch.owners}
 

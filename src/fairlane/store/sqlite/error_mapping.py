@@ -23,10 +23,10 @@ def translate(error: Exception, *, commit: bool = False) -> FairlaneError:
     """Return the store's error. `commit` is True if COMMIT failed, which may still take effect after a disk error."""
     if isinstance(error, FairlaneError):
         return type(error)(str(error))
-    if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
-        return StoreFull(f"the disk is full: {error}")  # there is no space for the 32 KB that every open database needs
     if commit and isinstance(error, apsw.IOError):
         return OutcomeUnknown(f"the disk reported an error during the commit: {error}")
+    if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
+        return StoreFull(f"the disk is full: {error}")  # there is no space for the 32 KB that every open database needs
     for kind, meaning, sentence in _SENTENCES:
         if isinstance(error, kind):
             return meaning(f"{sentence}: {error}")
