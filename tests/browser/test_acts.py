@@ -218,3 +218,31 @@ async def test_a_push_is_on_the_page_within_a_second(page: Watched, wire: Wire) 
 async def _is(figure: Any, text: str) -> bool:
     await asyncio.sleep(0.01)
     return bool(await figure.inner_text() == text)
+
+
+async def test_the_traceback_of_an_attempt_is_folded_until_it_is_wanted(page: Watched, wire: Wire) -> None:
+    await wire.configure("failing", retryLimit=1)
+    await wire.push("failing", {"n": 1})
+
+    async def fail(line: int) -> str:
+        [message] = await wire.pop("failing")
+        where = {name: message[name] for name in ("transactionId", "partitionId", "leaseId")}
+        frames = f'Traceback (most recent call last):\n  File "shop.py", line {line}, in bill\nValueError'
+        body = {**where, "status": "failed", "error": "boom", "traceback": frames}
+        (await wire.post("/api/v1/ack", body=body)).ok()
+        return f"/messages/{message['partitionId']}/{message['transactionId']}"
+
+    await page.open(await fail(7))
+    folded = page.page.locator("details.frames")
+    await folded.wait_for()
+    assert not await folded.evaluate("one => one.open")
+    await folded.locator("summary").click()
+    assert await folded.evaluate("one => one.open")
+    await folded.get_by_text("line 7, in bill").wait_for()
+    await fail(8)
+    [letter] = await letters(wire, "failing")
+    assert [one["traceback"] for one in letter["errors"]] == [None, None]
+    await page.open(f"/dead-letters/failing/{letter['id']}")
+    await page.page.locator("details.frames summary").last.click()
+    await page.page.get_by_text("line 8, in bill").wait_for()
+    assert await page.page.locator("details.frames").count() == 2

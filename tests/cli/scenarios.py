@@ -120,6 +120,7 @@ STORIES = {
         dlq list orders
         dlq list orders --error card
         dlq show orders 0-1-1-0
+        dlq show orders 0-1-1-0 --trace
         dlq show orders nothing
         dlq errors
         dlq replay orders

@@ -7,19 +7,45 @@ import urllib.request
 
 import pytest
 
+from fairlane.blocking import Client
+from fairlane.model.outcome import AckItem
 from tests.broker_process import BrokerProcess
 from tests.cli.conftest import Command
 
 
 def dead_letter(fairlane: Command, queue: str, count: int) -> None:
     """Make dead letters by nacking messages of a queue without retries."""
-    from fairlane.blocking import Client
-
     with Client(fairlane.url) as client:
         client.queues.configure(queue, retry_limit=0)
         for n in range(count):
             client.push(queue, {"n": n})
             client.nack(client.pop(queue), error=f"broken {n}")
+
+
+def test_a_dead_letter_is_shown_with_the_place_where_its_handler_failed(fairlane: Command, queue: str) -> None:
+    frames = 'Traceback (most recent call last):\n  File "shop.py", line 12, in bill\n    charge(\x1b[2J)\nValueError'
+    with Client(fairlane.url) as client:
+        client.queues.configure(queue, retry_limit=1)
+        client.push(queue, 1)
+        for traceback in (None, frames):
+            [message] = client.pop(queue)
+            item = AckItem(transaction_id=message.transaction_id, partition=message.partition_id, lease=message.lease)
+            item.status, item.error, item.traceback = "failed", "no such card", traceback
+            client.ack_many([item])
+        [letter] = client.dead_letters.page(queue)
+    shown = fairlane("dlq", "show", queue, letter.id).out
+    assert [line.split(maxsplit=2)[2] for line in shown.splitlines() if line.startswith("failed in")] == [
+        'File "shop.py", line 12, in bill'
+    ]
+    assert "charge" not in shown
+    shown = fairlane("dlq", "show", queue, letter.id, "--trace").out
+    first, last = shown.split("\n\n")[1:]
+    assert first.startswith("Attempt 1, ")
+    assert first.splitlines()[1:] == ["The consumer sent no traceback."]
+    assert last.startswith("Attempt 2, ")
+    assert last.splitlines()[1:] == frames.replace("\x1b", "\\u001b").splitlines()
+    found = fairlane("dlq", "show", queue, letter.id, "--json").json["errors"]
+    assert [one["traceback"] for one in found] == [None, frames]
 
 
 def test_a_queue_is_created_shown_and_deleted(fairlane: Command, queue: str) -> None:
@@ -222,8 +248,6 @@ def test_retention_is_run_and_told_of(fairlane: Command, queue: str) -> None:
 
 
 def test_leases_are_listed(fairlane: Command, queue: str) -> None:
-    from fairlane.blocking import Client
-
     assert fairlane("queue", "leases", queue).err == "There are no leases.\n"
     with Client(fairlane.url) as client:
         client.push(queue, 1, partition="lane")
@@ -259,8 +283,6 @@ def _pause_pushes(fairlane: Command, paused: bool) -> None:
 
 def test_operations_are_listed_shown_tried_again_and_discarded(fairlane: Command, queue: str) -> None:
     """Make pushes fail when the journal is drained, by changing the ordering of their queue."""
-    from fairlane.blocking import Client
-
     with Client(fairlane.url) as client:
         _pause_pushes(fairlane, True)
         try:

@@ -11,7 +11,8 @@ from fairlane.errors import QueueFull
 from fairlane.model.message import PushItem
 from fairlane.model.queue import Queue
 from fairlane.model.segment import pack, unpack
-from fairlane.store.contract.values import DeadFilter, StoredLetter
+from fairlane.store.contract.failures import StoredLetter
+from fairlane.store.contract.values import DeadFilter
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import enqueue, no_operations, work_off
 

@@ -54,3 +54,7 @@ def work_plainly(job: Job, ctx: Context) -> None:
     note("began", job, ctx)
     time.sleep(job.takes(ctx))
     note("done", job, ctx)
+
+
+def refuse(data: dict[str, str]) -> None:
+    raise ValueError(f"the card {data['card']} was refused")

@@ -114,8 +114,9 @@ def add_verdicts(ack: LaneAck, items: Sequence[AckItem], indexes: Sequence[int],
             ack.done = ranges(positions)
             return
         if unordered and status != "dlq":
-            error, delay_ms = items.verdict.error or _NO_REASON, items.verdict.delay_ms
-            ack.nacks = [Nack(each, status == "failed", error, delay_ms) for each in sorted(set(positions))]
+            verdict = items.verdict
+            error, delay_ms, traceback = verdict.error or _NO_REASON, verdict.delay_ms, verdict.traceback
+            ack.nacks = [Nack(each, status == "failed", error, delay_ms, traceback) for each in sorted(set(positions))]
             return
     verdicts: Iterable[tuple[int, int]] = sorted(zip(positions, indexes, strict=True))
     if unordered:
@@ -124,12 +125,14 @@ def add_verdicts(ack: LaneAck, items: Sequence[AckItem], indexes: Sequence[int],
     for position, index in verdicts:
         item = items[index]
         if item.status in ("retry", "failed"):
-            ack.nacks.append(Nack(position, item.status == "failed", item.error or _NO_REASON, item.delay_ms))
+            error = item.error or _NO_REASON
+            ack.nacks.append(Nack(position, item.status == "failed", error, item.delay_ms, item.traceback))
             if unordered:
                 continue
             break
         if item.status == "dlq":
-            ack.dead_letters.append(ToDeadLetter(position, item.error or "dead-lettered by the consumer"))
+            error = item.error or "dead-lettered by the consumer"
+            ack.dead_letters.append(ToDeadLetter(position, error, item.traceback))
             if unordered:
                 continue
         done.append(position)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from msgspec.structs import replace
+
 from fairlane.broker.resource import Resource
 from fairlane.errors import InvalidRequest, NotFound, StoreCorrupt
 from fairlane.model.limits import COUNT_MAX, POP_BYTES_MAX
@@ -12,8 +14,9 @@ from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import check_count, check_name, name_or_none
 from fairlane.model.queue import Queue
 from fairlane.model.segment import unpack
+from fairlane.store.contract.failures import LockedLetter, StoredLetter
 from fairlane.store.contract.store import Store
-from fairlane.store.contract.values import DeadFilter, LockedLetter, StoredLetter
+from fairlane.store.contract.values import DeadFilter
 from fairlane.wire import dead_letters as wire
 from fairlane.wire.base import NULL, Pagination
 
@@ -42,7 +45,7 @@ class DeadLetters(Resource):
         letter = await self._store.dead_letters.get((await self._queue(queue)).id, check_name("id", id))
         if letter is None:
             raise self.missing(queue, id)
-        return _shown(letter)
+        return _shown(letter, tracebacks=True)
 
     def missing(self, queue: str, id: str) -> NotFound:
         return NotFound(f"queue {queue!r} has no dead letter {id!r:.80}")
@@ -57,9 +60,10 @@ class DeadLetters(Resource):
             if count := await self._store.dead_letters.count(queue.id, where):
                 total += count
                 lists.append(_Letters(self._store, queue, where))
-        letters = await _merged(lists, query.offset, query.limit)
+        letters = await _merged(lists, query.offset, query.limit, tracebacks=query.tracebacks)
+        shown = [_shown(one, tracebacks=query.tracebacks) for one in letters]
         pagination = Pagination(limit=query.limit, offset=query.offset)
-        return wire.DeadLetterList(messages=[_shown(one) for one in letters], total=total, pagination=pagination)
+        return wire.DeadLetterList(messages=shown, total=total, pagination=pagination)
 
     async def errors(self, query: wire.DlqErrorsQuery) -> wire.DeadLetterErrors:
         """Count dead letters of a queue, or of all queues, by error, most frequent first."""
@@ -164,7 +168,7 @@ class _Letters:
         self._page.popleft()
 
 
-async def _merged(lists: list[_Letters], offset: int, limit: int) -> list[StoredLetter]:
+async def _merged(lists: list[_Letters], offset: int, limit: int, *, tracebacks: bool) -> list[StoredLetter]:
     """Merge lists into a page. It ends early if its messages become too large for one answer."""
     found: list[StoredLetter] = []
     size = 0
@@ -179,10 +183,12 @@ async def _merged(lists: list[_Letters], offset: int, limit: int) -> list[Stored
         else:
             found.append(letter)
             size += len(letter.message)
+            if tracebacks:
+                size += sum(len(one.traceback or "") for one in letter.errors)
     return found
 
 
-def _shown(letter: StoredLetter) -> wire.DeadLetter:
+def _shown(letter: StoredLetter, *, tracebacks: bool = False) -> wire.DeadLetter:
     try:
         found = unpack(letter.message, position=letter.position, created_at=letter.message_created_at, locked=True)
     except StoreCorrupt:  # its bytes are corrupt; the letter is shown without its message
@@ -205,7 +211,7 @@ def _shown(letter: StoredLetter) -> wire.DeadLetter:
         created_at=Moment(letter.message_created_at),
         first_failed_at=Moment(letter.first_failed_at),
         failed_at=Moment(letter.failed_at),
-        errors=letter.errors,
+        errors=letter.errors if tracebacks else [replace(one, traceback=None) for one in letter.errors],
         replayed_at=moment_or_none(letter.replayed_at),
         replayed_as=letter.replayed_as,
     )

@@ -19,7 +19,8 @@ from fairlane.model.moment import Moment, When, micros_of, moment_or_none
 from fairlane.model.names import check_count, check_name, storable
 from fairlane.model.queue import Partition, Queue
 from fairlane.model.segment import Opened, messages
-from fairlane.store.contract.values import DeadFilter, StoredLetter
+from fairlane.store.contract.failures import StoredFailure, StoredLetter
+from fairlane.store.contract.values import DeadFilter
 from fairlane.wire.browse import (
     BrowsedMessage,
     DetailMode,
@@ -86,7 +87,7 @@ class Messages(Resource):
         queue, where, message, sealed = await self._find(partition_id, transaction_id)
         options, position = queue.options, message.position
         standings = await self._store.statistics.standings([where.id])
-        letters, attempts, error = await self._failures(queue, where.id, position)
+        letters, failed = await self._failures(queue, where.id, position)
         cancelled = await self._cancelled(where.id, position)
         groups = [
             GroupView(
@@ -119,8 +120,9 @@ class Messages(Resource):
             type=message.type,
             headers=message.headers,
             status=status_of(position, standings, bool(letters), cancelled),
-            error_message=error,
-            retry_count=attempts,
+            error_message=failed.error if failed and failed.attempts else None,
+            retry_count=failed.attempts if failed else 0,
+            errors=failed.errors if failed and failed.attempts else [],
             max_attempts=message.max_attempts or options.retry_limit + 1,
             queue_config=QueueConfig(
                 lease_time=options.lease_seconds,
@@ -146,7 +148,7 @@ class Messages(Resource):
     async def retry(self, partition_id: str, transaction_id: str) -> str:
         """Replay a dead letter, or push a copy of a finished or cancelled message. Returns the id of the new one."""
         queue, where, message, _ = await self._find(partition_id, transaction_id)
-        letters, *_ = await self._failures(queue, where.id, message.position)
+        letters, _ = await self._failures(queue, where.id, message.position)
         if letters:
             if done := await self._dead_letters.replay(queue.name, DeadFilter(ids=[letters[0].id])):
                 return done[0][1]
@@ -199,19 +201,13 @@ class Messages(Resource):
 
     async def _failures(
         self, queue: Queue, partition: PartitionId, position: int
-    ) -> tuple[list[StoredLetter], int, str | None]:
-        """Return the dead letters of a message, and the failed attempts and last error of the group with the most."""
-        letters, attempts, error = [], 0, None
-        for group in await self._store.groups.all(queue.id):
-            letter = await self._store.dead_letters.get(queue.id, f"{partition}-{group.id}-{position}")
-            if letter is not None:
-                letters.append(letter)
-                if letter.attempts > attempts:
-                    attempts, error = letter.attempts, letter.error
-            for lane in await self._store.groups.lanes(group.id, partition=partition):
-                if lane.committed == position and lane.attempts > attempts:
-                    attempts, error = lane.attempts, lane.error
-        return letters, attempts, error
+    ) -> tuple[list[StoredLetter], StoredLetter | StoredFailure | None]:
+        """Return the dead letters of a message, and its failures in the group with the most."""
+        groups = [group.id for group in await self._store.groups.all(queue.id)]
+        found = [await self._store.dead_letters.get(queue.id, f"{partition}-{id}-{position}") for id in groups]
+        letters = [letter for letter in found if letter is not None]
+        failures = [*letters, await self._store.groups.failed(partition, position, groups)]
+        return letters, max((one for one in failures if one), key=lambda one: one.attempts, default=None)
 
 
 def message_at(partition_id: str, transaction_id: str) -> tuple[PartitionId, str]:

@@ -44,7 +44,7 @@ class _AckCall(msgspec.Struct):
 
     @property
     def size(self) -> int:
-        return _ACK_BYTES * len(self.acks)
+        return _ACK_BYTES * len(self.acks) + sum(len(ack.traceback) for ack in self.acks if ack.traceback)
 
 
 class Acks:
@@ -184,6 +184,7 @@ def _ack(item: AckItem) -> Ack:
         msgspec.UNSET if item.result is None else msgspec.Raw(item.result),
         item.cumulative or None,
         item.position,
+        traceback=item.traceback,
     )
 
 

@@ -34,13 +34,13 @@ class DeadLetterFilters(TypedDict, total=False):
 
 class DeadLetters(ClientResource):
     async def page(self, queue: str, *, limit: int = 100, **filters: Unpack[DeadLetterFilters]) -> list[DeadLetter]:
-        """Return dead letters, latest failure first."""
+        """Return dead letters without tracebacks, latest failure first."""
         query = _where(queue, **filters) | {"limit": check_count("limit", limit, least=1, most=BATCH_ITEMS_MAX)}
         return (await self._call(DeadLetterList, "GET", "dlq", query=query)).messages
 
     async def get(self, queue: str, id: str) -> DeadLetter:
-        """Return one dead letter with its payload. Raises NotFound."""
-        query = {"queue": check_name("queue", queue), "ids": check_name("id", id)}
+        """Return one dead letter with its payload and the tracebacks of its errors. Raises NotFound."""
+        query = {"queue": check_name("queue", queue), "ids": check_name("id", id), "tracebacks": "true"}
         found = (await self._call(DeadLetterList, "GET", "dlq", query=query)).messages
         if not found:
             raise NotFound(f"queue {queue!r:.80} has no dead letter {id!r:.80}")

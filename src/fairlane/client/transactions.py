@@ -51,6 +51,7 @@ class Transaction:
                 status=item.status,
                 lease_id=item.lease,
                 error=item.error,
+                traceback=item.traceback,
                 delay_ms=item.delay_ms,
                 result=msgspec.UNSET if item.result is None else msgspec.Raw(item.result),
                 position=item.position,

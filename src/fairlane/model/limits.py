@@ -6,6 +6,7 @@ NAME_CHARS_MAX = 255  # queue, partition, group, transactionId: fits an index en
 TYPE_CHARS_MAX = 255
 HEADERS_MAX = 64
 HEADER_CHARS_MAX = 4096  # names and values of all headers of one message together
+TRACEBACK_BYTES_MAX = 8192  # of each kept error; the oldest frames are cut
 ERROR_CHARS_MAX = 4096  # error texts are stored with their message; longer ones are cut
 MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 BATCH_ITEMS_MAX = 10_000

@@ -82,6 +82,12 @@ def storable(text: str, *, chars_max: int) -> str:
     return text[:chars_max].replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
+def storable_end(text: str, *, bytes_max: int) -> str:
+    """Return the end of `text` in a form that every store can hold."""
+    replaced = text[-bytes_max:].replace("\0", "\ufffd").encode(errors="replace")
+    return replaced[-bytes_max:].decode(errors="ignore")
+
+
 def check_count(what: str, value: object, *, least: int, most: int) -> int:
     """Return `value`. Raises InvalidRequest unless it is a whole number within bounds."""
     if isinstance(value, bool) or not isinstance(value, int):

@@ -11,9 +11,16 @@ import msgspec
 
 from fairlane.errors import FairlaneError, InvalidRequest, LeaseLost
 from fairlane.model.ids import PartitionId
-from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, ERROR_CHARS_MAX, RESULT_BYTES_MAX, SECONDS_MAX
+from fairlane.model.limits import (
+    BATCH_ITEMS_MAX,
+    COUNT_MAX,
+    ERROR_CHARS_MAX,
+    RESULT_BYTES_MAX,
+    SECONDS_MAX,
+    TRACEBACK_BYTES_MAX,
+)
 from fairlane.model.message import check_json
-from fairlane.model.names import check_count, check_name, is_plain, storable
+from fairlane.model.names import check_count, check_name, is_plain, storable, storable_end
 
 AckStatus = Literal["completed", "success", "failed", "retry", "dlq"]
 _STATUSES: tuple[str, ...] = get_args(AckStatus)
@@ -78,6 +85,8 @@ class AckItem(msgspec.Struct, kw_only=True, gc=False):
     status: AckStatus = "completed"
     lease: str | None = None
     error: str | None = None
+    traceback: str | None = None
+    """Frames of the failed handler, newest last, which are kept with the error. Only the end is kept if it is long."""
     delay_ms: int | None = None
     """With `failed` and `retry`: milliseconds to wait instead of the queue's backoff."""
     result: bytes | None = None
@@ -107,6 +116,10 @@ class AckItem(msgspec.Struct, kw_only=True, gc=False):
             if not isinstance(self.error, str):
                 raise InvalidRequest(f"error must be a string, not {type(self.error).__name__}")
             self.error = storable(self.error, chars_max=ERROR_CHARS_MAX)
+        if self.traceback is not None:
+            if not isinstance(self.traceback, str):
+                raise InvalidRequest(f"traceback must be a string, not {type(self.traceback).__name__}")
+            self.traceback = storable_end(self.traceback, bytes_max=TRACEBACK_BYTES_MAX)
 
 
 COMPLETED = AckItem(transaction_id="any", partition=PartitionId(0, 0))

@@ -10,6 +10,7 @@ from fairlane.model.limits import RESULT_BYTES_MAX
 from fairlane.model.message import Message
 from fairlane.model.outcome import AckItem, AckStatus
 from fairlane.model.payload import json_of
+from fairlane.model.tracebacks import frames_of
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -30,6 +31,8 @@ class Fail(msgspec.Struct, frozen=True):
     error: str
     after: float | None = None
     """Seconds until the retry, instead of the queue's backoff."""
+    traceback: str | None = None
+    """Frames that are kept with the error: `tracebacks.frames_of(exception)`."""
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -43,6 +46,7 @@ class Dead(msgspec.Struct, frozen=True):
     """The message becomes a dead letter at once."""
 
     error: str
+    traceback: str | None = None
 
 
 Verdict = Done | Fail | Retry | Dead
@@ -51,7 +55,7 @@ Verdict = Done | Fail | Retry | Dead
 def failure(error: BaseException) -> Fail:
     """Return the verdict for a handler that raised."""
     text = str(error)
-    return Fail(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+    return Fail(f"{type(error).__name__}: {text}" if text else type(error).__name__, traceback=frames_of(error))
 
 
 def ack_item(
@@ -85,10 +89,12 @@ def ack_for(message: Message[Any], verdict: object) -> AckItem:
                 item.result = json_of("the result", {"omitted": text})
         case Fail(error, after):
             item = ack_item(message, "failed", str(error), _milliseconds(after))
+            item.traceback = verdict.traceback
         case Retry(after, error):
             item = ack_item(message, "retry", error, _milliseconds(after))
         case Dead(error):
             item = ack_item(message, "dlq", str(error))
+            item.traceback = verdict.traceback
         case _:
             return ack_item(message)  # the common case: nothing needs a check
     item.check()

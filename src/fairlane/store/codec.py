@@ -27,8 +27,9 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.operation import Operation
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import SEALED, Opened, Segment, checksum, ids_only, may_be_sealed, split_data
+from fairlane.store.contract.failures import LockedLetter, StoredLetter
 from fairlane.store.contract.operations import Application, ClaimedBacklog, NewOperation
-from fairlane.store.contract.values import LaneAck, LockedLetter, PopResult, ScheduledSlice, Slice, StoredLetter
+from fairlane.store.contract.values import LaneAck, PopResult, ScheduledSlice, Slice
 from fairlane.store.families.data_keys import DataKeys, WrappedKey
 from fairlane.store.keyring import KEY_BYTES, Cipher, Keyring
 
@@ -363,8 +364,7 @@ class Codec:
             [part] = await self.seal_slices([work.slice])
             return msgspec.structs.replace(work, slice=part)
         if work.ack is not None and work.ack.results:
-            [ack] = await self.seal_acks([work.ack])
-            return msgspec.structs.replace(work, ack=ack)
+            return msgspec.structs.replace(work, ack=(await self.seal_acks([work.ack]))[0])
         return work
 
     async def open_operation(self, operation: Operation) -> Operation:

@@ -20,7 +20,8 @@ from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.queue import Queue, QueueOptions
 from fairlane.model.segment import pack, unpack
 from fairlane.store.codec import Codec, key_of
-from fairlane.store.contract.values import Slice, StoredLetter
+from fairlane.store.contract.failures import StoredLetter
+from fairlane.store.contract.values import Slice
 from fairlane.store.families.queues import Queues
 
 AGAIN_SECONDS = 1

@@ -27,6 +27,8 @@ class Ack(msgspec.Struct, rename="camel", gc=False, omit_defaults=True, forbid_u
     """Position of the message, from its pop. With it, the id is not looked up."""
     count: Annotated[int, msgspec.Meta(ge=1, le=BATCH_ITEMS_MAX)] | None = None
     """Number of consecutive messages to complete, from `position` on, whatever their ids. Only in a batch."""
+    traceback: str | None = None
+    """Frames of the failed handler, newest last, kept with the error. Only the last 8 KB are kept."""
 
 
 class UniformAckBody(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):

@@ -10,6 +10,7 @@ from fairlane.model.limits import WAIT_SECONDS_MAX
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.wire.base import NULL, Answer, Body, Limit
+from fairlane.wire.dead_letters import FailedAttempt
 
 Status = Literal["pending", "processing", "completed", "dead_letter", "cancelled"]
 
@@ -124,6 +125,8 @@ class BrowsedMessage(_MessageFields):
     headers: dict[str, str] | None
     error_message: str | None
     """Error of the last failed attempt."""
+    errors: list[FailedAttempt]
+    """Errors of the last ten failed attempts, oldest first, in the group with the most."""
     retry_count: int
     max_attempts: int
     """Limit of the message itself, or of its queue."""

@@ -27,6 +27,8 @@ class DeadLetterChoice(Body):
 class DlqQuery(DeadLetterChoice):
     ids: str | None = None
     """Ids, separated by commas."""
+    tracebacks: bool = False
+    """True for the tracebacks of all kept errors, which makes each letter up to 80 KB larger."""
     limit: Limit = 100
     offset: Offset = 0
 
@@ -53,6 +55,8 @@ class PurgeQuery(DeadLetterChoice):
 class FailedAttempt(Answer):
     at: Moment
     error: str
+    traceback: str | None = None
+    """Frames of the failed handler, newest last. Null if its consumer sent none, or if the query did not ask."""
 
 
 class DeadLetter(Answer):

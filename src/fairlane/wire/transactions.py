@@ -22,6 +22,7 @@ class TransactionStep(Item, rename="camel", kw_only=True, omit_defaults=True, fo
     consumer_group: str | None = None
     lease_id: str | None = None
     error: str | None = None
+    traceback: str | None = None
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     position: int | None = None
 

@@ -122,11 +122,11 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
         `otherwise` is the backoff in seconds if the handler has none; None means the queue's backoff.
         """
         if self.max_attempts is not None and attempt >= self.max_attempts:
-            return Dead(failed.error)
+            return Dead(failed.error, failed.traceback)
         first = otherwise if self.backoff is None else self.backoff
         if failed.after is not None or first is None:
             return failed
-        return Fail(failed.error, min(self.backoff_max, first * 2.0 ** min(attempt - 1, 40)))
+        return Fail(failed.error, min(self.backoff_max, first * 2.0 ** min(attempt - 1, 40)), failed.traceback)
 
 
 class Every(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ import msgspec
 from fairlane.client.client import Client
 from fairlane.errors import FairlaneError, NotFound
 from fairlane.model.ids import PartitionId
+from fairlane.model.tracebacks import call_with_frames
 from fairlane.otel import tracing
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.threads import call_on, ended
@@ -207,6 +208,8 @@ class HandlerExecutor:
         if self._traced and key is not None:  # a thread starts with an empty context
             function = partial(copy_context().run, function)
         try:
+            if key is None:
+                return await pool.call(call_with_frames, function, *arguments)
             return await pool.call(function, *arguments)
         except asyncio.CancelledError:
             if key is not None and pool.stuck:

@@ -39,7 +39,7 @@ class _Unfit(Dead, frozen=True):
     Its error may quote the payload, so the log gets `reason` instead.
     """
 
-    reason: str
+    reason: str = ""
 
 
 class Handlers(Handling):
@@ -197,7 +197,7 @@ class Handlers(Handling):
 
 def _unfit(binding: Binding, error: Exception) -> _Unfit:
     reason = f"the data does not fit {binding.handler.name}"
-    return _Unfit(f"{reason}: {error}", reason)
+    return _Unfit(f"{reason}: {error}", reason=reason)
 
 
 def _around(middleware: Any, context: Context, call: Next) -> Next:

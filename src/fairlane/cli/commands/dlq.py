@@ -17,9 +17,11 @@ from fairlane.cli.toolkit.command import (
     client_command,
     columns_of,
     opt,
+    print_fields,
     print_rows,
 )
-from fairlane.cli.toolkit.output import confirm, plural
+from fairlane.cli.toolkit.output import confirm, format_time, plural, print_lines
+from fairlane.client import DeadLetter
 from fairlane.errors import InvalidRequest
 
 app = CommandGroup("dlq")
@@ -34,7 +36,8 @@ _LETTERS = columns_of(
     data=lambda letter: _cut(bytes(letter.raw).decode(errors="replace")),
 )
 _FIELDS = columns_of(
-    "id transaction_id partition group failed=failed_at attempts error replayed_as locked data",
+    "id transaction_id partition group failed=failed_at attempts error failed_in replayed_as locked data",
+    failed_in=lambda letter: _newest_frame(letter),
     data=lambda letter: bytes(letter.raw).decode(errors="replace"),
 )
 _ERRORS = columns_of("queue group error count replayed last=last_failed_at")
@@ -54,10 +57,16 @@ async def list_letters(
     return Output(letters, lambda: print_rows(_LETTERS, letters, empty=f"Queue {queue} has no dead letters."))
 
 
-@client_command(app, fields=_FIELDS)
-async def show(client: Client, queue: QueueName, id: Annotated[str, arg("ID", "Id of the dead letter.")]) -> Any:
+@client_command(app)
+async def show(
+    client: Client,
+    queue: QueueName,
+    id: Annotated[str, arg("ID", "Id of the dead letter.")],
+    trace: Annotated[bool, opt("Show all kept errors, each with its traceback.", "--trace")] = False,
+) -> Output:
     """Show a dead letter with its payload and last error."""
-    return await client.dead_letters.get(queue, id)
+    letter = await client.dead_letters.get(queue, id)
+    return Output(letter, lambda: _print_letter(letter, trace=trace))
 
 
 @client_command(app)
@@ -106,6 +115,19 @@ async def errors(
 ) -> Any:
     """Count dead letters by error, the most frequent first."""
     return await client.dead_letters.errors(queue)
+
+
+def _print_letter(letter: DeadLetter, *, trace: bool) -> None:
+    print_fields(_FIELDS, letter)
+    for number, one in enumerate(letter.errors if trace else (), letter.attempts - len(letter.errors) + 1):
+        print_lines(f"\nAttempt {number}, {format_time(one.at)}: {one.error}")
+        print_lines(one.traceback or "The consumer sent no traceback.")
+
+
+def _newest_frame(letter: DeadLetter) -> str | None:
+    """Return the place where the last attempt failed. None if its traceback is not known."""
+    lines = (letter.errors[-1].traceback or "").splitlines() if letter.errors else []
+    return next((line.strip() for line in reversed(lines) if line.startswith('  File "')), None)
 
 
 def _json(text: str) -> msgspec.Raw:

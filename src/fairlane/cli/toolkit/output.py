@@ -62,6 +62,11 @@ def print_message(line: MessageLine, *, json: bool) -> None:
     sys.stdout.flush()
 
 
+def print_lines(text: str) -> None:
+    """Print lines of text. Control characters inside a line are escaped."""
+    sys.stdout.write("".join(f"{printable(line)}\n" for line in text.split("\n")))
+
+
 def echo(text: str) -> None:
     """Print a line to stderr, where it does not mix with the output for programs."""
     sys.stderr.write(f"{text}\n")

@@ -52,6 +52,9 @@ export const failed = (problem, again) =>
   h("div.failed", { role: "alert" }, icon("alert"), h("p", problem.message),
     problem.code && h("p.muted", `${problem.status || ""} ${problem.code}`.trim()), again && button("Try again", { onclick: again }));
 
+/** The frames of a failed handler, folded. Null if there are none. */
+export const traceback = (frames) => (frames ? h("details.frames", h("summary", "Traceback"), h("pre.code", { tabindex: "0" }, frames)) : null);
+
 export const waiting = () => h("div.waiting", { role: "status", "aria-busy": "true", "aria-label": "Loading" }, h("i"), h("i"), h("i"));
 
 /** A text that is copied by a click. */

@@ -208,6 +208,7 @@ def ack_items(bodies: list[Ack]) -> list[AckItem]:
                 status=body.status or "completed",  # type: ignore[arg-type]
                 lease=body.lease_id or None,
                 error=body.error,
+                traceback=body.traceback,
                 delay_ms=body.delay_ms,
                 position=body.position,
                 cumulative=body.cumulative or False,

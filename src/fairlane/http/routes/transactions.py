@@ -104,6 +104,7 @@ def _ack(step: TransactionStep, lent: str | None) -> AckStep:
         status=step.status,
         lease_id=step.lease_id or lent,
         error=step.error,
+        traceback=step.traceback,
         delay_ms=step.delay_ms,
         result=step.result,
         position=step.position,

@@ -12,11 +12,9 @@ from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.limits import COUNT_MAX, ERROR_CHARS_MAX, POP_BYTES_MAX
-from fairlane.model.moment import Moment
 from fairlane.model.names import check_count, check_flag, check_name
 from fairlane.model.queue import QueueOptions
 from fairlane.model.segment import Segment
-from fairlane.wire.dead_letters import FailedAttempt
 
 NOT_DUE = -1
 """Position of a scheduled message that is not due yet."""
@@ -240,6 +238,7 @@ class Nack(msgspec.Struct, frozen=True):
     delay_ms: int | None = None
     """Delay of the lane, or of the message in an unordered one. None for the backoff if an attempt is counted, else 0.
     """
+    traceback: str | None = None
 
 
 class ToDeadLetter(msgspec.Struct, frozen=True):
@@ -247,6 +246,7 @@ class ToDeadLetter(msgspec.Struct, frozen=True):
 
     position: int
     error: str
+    traceback: str | None = None
 
 
 Span = tuple[int, int]
@@ -323,42 +323,6 @@ class Leased(msgspec.Struct, frozen=True):
     upto: int
     committed: int
     ends_at: int
-
-
-class StoredLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A dead letter in stored form. `message` is the complete stored message (see `model.segment`)."""
-
-    partition: PartitionId
-    group_id: int
-    position: int
-    queue: str
-    partition_name: str
-    group: str
-    message: bytes
-    message_created_at: int
-    error: str
-    attempts: int
-    first_failed_at: int
-    failed_at: int
-    replayed_at: int | None
-    replayed_as: str | None
-    history: list[FailedAttempt] = []
-    """Failures before the last one, oldest first. Only the latest nine are kept."""
-
-    @property
-    def id(self) -> str:
-        return f"{self.partition}-{self.group_id}-{self.position}"
-
-    @property
-    def errors(self) -> list[FailedAttempt]:
-        """Return all these failures, with the last one."""
-        return [*self.history, FailedAttempt(at=Moment(self.failed_at), error=self.error)]
-
-
-class LockedLetter(StoredLetter, frozen=True, kw_only=True):
-    """A stored letter whose message is not shown, with the reason."""
-
-    locked: str
 
 
 class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,18 +19,9 @@ from fairlane.model.operation import push_payload
 from fairlane.model.queue import Queue, QueueOptions
 from fairlane.model.segment import pack, unpack
 from fairlane.store.codec import Codec
+from fairlane.store.contract.failures import StoredLetter
 from fairlane.store.contract.operations import EnqueueResult, NewOperation
-from fairlane.store.contract.values import (
-    Appended,
-    DeadFilter,
-    Full,
-    Gone,
-    OperationsAhead,
-    PushResult,
-    Slice,
-    Stored,
-    StoredLetter,
-)
+from fairlane.store.contract.values import Appended, DeadFilter, Full, Gone, OperationsAhead, PushResult, Slice, Stored
 from fairlane.store.families.query import DatabaseTransaction, Family, QueryRunner, Row, Value, struct, value
 from fairlane.store.families.queues import Queues
 from fairlane.store.forwarding import AGAIN_SECONDS, Forwarding, prepare

@@ -1,6 +1,6 @@
 -- part: letter
 d.partition_id, d.group_id, d.position, q.name, p.name::text, g.name, d.message, d.message_created_at, d.error,
-       d.attempts, d.first_failed_at, d.failed_at, d.replayed_at, d.replayed_as, d.history
+       d.attempts, d.first_failed_at, d.failed_at, d.replayed_at, d.replayed_as, d.history, d.traceback
 
 -- part: id
 (d.partition_id >> 45)::text COLLATE "C" || '-' || (d.partition_id & 35184372088831) || '-' || d.group_id || '-' || d.position

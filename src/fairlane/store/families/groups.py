@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -11,9 +12,10 @@ from fairlane.errors import NotFound
 from fairlane.model.group import Group, GroupResult, LaneState, Seek, Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.names import COMMANDS
+from fairlane.store.contract.failures import StoredFailure
 from fairlane.store.contract.wakes import RepairedWakes
 from fairlane.store.families.dialect import Dialect
-from fairlane.store.families.query import DatabaseTransaction, Family, Row, Value, struct, value
+from fairlane.store.families.query import DatabaseTransaction, Family, Row, Value, one, struct, value
 from fairlane.store.families.queues import no_such_queue, recount
 
 SEED_PARTITIONS: Final = 5000
@@ -182,6 +184,11 @@ class Groups(Family):
         found = [struct(GroupResult, row) for row in await self._runner.read("groups.results", **where)]
         open = self._runner.codec.open
         return [replace(one, result=await open(partition, one.result, f"result {position}")) for one in found]
+
+    async def failed(self, partition: PartitionId, position: int, group_ids: Sequence[int]) -> StoredFailure | None:
+        """Return the failures of a message in the group with the most failed attempts. None if none counts any."""
+        where: dict[str, Any] = {"partition_id": partition.id, "position": position, "group_ids": list(group_ids)}
+        return one(StoredFailure, await self._runner.read("groups.failed", **where))
 
     async def repair_wakes(self, after: PartitionId | None, *, limit: int) -> RepairedWakes:
         """Wake lanes, in up to `limit` partitions after `after`, that sleep although they have work.

@@ -184,6 +184,11 @@ JOIN fairlane.groups g ON g.queue_id = p.queue_id
 JOIN fairlane.results r ON r.partition_id = p.id AND r.group_id = g.id AND r.position = :position
 WHERE p.id = :partition_id ORDER BY g.name COLLATE "C"
 
+-- name: failed
+SELECT f.attempts, f.error, f.failed_at, f.history, f.traceback FROM fairlane.failures f
+WHERE f.partition_id = :partition_id AND f.group_id = ANY (:group_ids) AND f.position = :position AND f.attempts > 0
+ORDER BY f.attempts DESC LIMIT 1
+
 -- name: asleep (postgres)
 -- One snapshot. A push moves the head and wakes the lane in one commit, so a sleeping lane with messages was missed.
 SELECT max(x.id),

@@ -33,9 +33,11 @@ def arguments(acks: Sequence[LaneAck], now: int | None) -> tuple[object, ...]:
         [nack.charge for nack in nacks],
         [_delay_ms(nack) for nack in nacks],
         [nack.error for nack in nacks],
+        _tracebacks([nack.traceback for nack in nacks]),
         [lane for lane, _ in dead_letters],
         [dead.position for _, dead in dead_letters],
         [dead.error for _, dead in dead_letters],
+        [dead.traceback for _, dead in dead_letters],
         [lane for lane, _, _ in ahead],
         [first for _, first, _ in ahead],
         [upto for _, _, upto in ahead],
@@ -60,6 +62,7 @@ def unordered_arguments(acks: Sequence[LaneAck], now: int | None) -> tuple[objec
         [ack.token for ack in acks],
         [ack.release for ack in acks],
         *([item[column] for item in items] for column in range(6)),
+        _tracebacks([item[6] for item in items]),
         *_results(acks),
         now,
     )
@@ -80,13 +83,19 @@ def unordered_results(rows: Sequence[asyncpg.Record], count: int) -> list[AckRes
     return found
 
 
-def _items(lane: int, ack: LaneAck) -> Iterator[tuple[int, Verdict, int, int, int, str]]:
+def _items(lane: int, ack: LaneAck) -> Iterator[tuple[int, Verdict, int, int, int, str, str | None]]:
     for first, upto in ack.done:
-        yield lane, "done", first, upto, -1, ""
+        yield lane, "done", first, upto, -1, "", None
     for nack in ack.nacks:
-        yield lane, "failed" if nack.charge else "retry", nack.position, nack.position + 1, _delay_ms(nack), nack.error
+        verdict: Verdict = "failed" if nack.charge else "retry"
+        yield lane, verdict, nack.position, nack.position + 1, _delay_ms(nack), nack.error, nack.traceback
     for dead in ack.dead_letters:
-        yield lane, "dead_letter", dead.position, dead.position + 1, -1, dead.error
+        yield lane, "dead_letter", dead.position, dead.position + 1, -1, dead.error, dead.traceback
+
+
+def _tracebacks(found: list[str | None]) -> list[str | None]:
+    """Return the tracebacks as an argument, which is empty in the common case that there are none."""
+    return found if any(found) else []
 
 
 def _delay_ms(nack: Nack) -> int:

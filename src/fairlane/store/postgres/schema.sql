@@ -174,7 +174,8 @@ CREATE TABLE fairlane.failures (
     -- lost batch, and is delivered alone, to isolate a poison message.
     due_at timestamptz, token uuid, alone boolean NOT NULL DEFAULT false,
     error text NOT NULL,
-    -- Earlier failures, oldest first, as [{"at": microseconds, "error": text}]. The last one has its own columns.
+    traceback text,
+    -- Earlier failures, oldest first, as [{"at": microseconds, "error": text, "traceback": text or null}]. The last one has its own columns.
     history jsonb NOT NULL DEFAULT '[]', PRIMARY KEY (partition_id, group_id, position)
 );
 CREATE INDEX failures_due ON fairlane.failures (group_id, due_at) WHERE due_at IS NOT NULL;  -- pop: messages that are due.
@@ -189,6 +190,7 @@ CREATE TABLE fairlane.dead_letters (
     -- When to forward the letter to the queue that its queue names. NULL if it was forwarded, or none is named.
     forward_at timestamptz,
     error text NOT NULL,
+    traceback text,
     history jsonb NOT NULL DEFAULT '[]',  -- Same format as in `failures`.
     message bytea NOT NULL, PRIMARY KEY (partition_id, group_id, position)
 );

@@ -182,13 +182,15 @@ class _LaneAcking(msgspec.Struct):
     def _dead_letter(self, ack: LaneAck, before: int, stop: int) -> None:
         for item in ack.dead_letters:
             if before <= item.position < stop and next_skip(self.db, self.lane, item.position) != item.position:
-                dead_letter(self.db, self.lane, item.position, self.now, error=item.error, charge=1)
+                dead_letter(
+                    self.db, self.lane, item.position, self.now, error=item.error, charge=1, traceback=item.traceback
+                )
 
     def _nack(self, nack: Nack) -> bool:
         """End the lease. Returns True if the message was dead-lettered."""
         lane, attempts, limit = self.lane, 0, None
         if nack.charge:
-            attempts, limit = fail(self.db, lane, nack.position, nack.error, self.now)
+            attempts, limit = fail(self.db, lane, nack.position, nack.error, self.now, nack.traceback)
         if attempts > (self.options.retry_limit if limit is None else limit):
             attempts = 0
             # If earlier messages are open, it is dead-lettered when the cursor reaches it.
@@ -197,7 +199,7 @@ class _LaneAcking(msgspec.Struct):
                     lane.parked |= self.options.on_exhausted == "park"
                     lane.free(NEVER_AT)
                     return False
-                dead_letter(self.db, lane, nack.position, self.now, error=nack.error)
+                dead_letter(self.db, lane, nack.position, self.now, error=nack.error, traceback=nack.traceback)
                 advance(self.db, lane, nack.position + 1, self.options)
                 lane.make_ready(self.now)
                 return True
@@ -315,15 +317,19 @@ class _UnorderedAcking(msgspec.Struct):
         if delay_ms is None:
             delay_ms = backoff_ms(self.options, attempts) if nack.charge else 0
         due_at = self.now + delay_ms * 1000
-        limit = self.claims.put_back(nack.position, charge=nack.charge, error=nack.error, due_at=due_at)
+        limit = self.claims.put_back(
+            nack.position, charge=nack.charge, error=nack.error, due_at=due_at, traceback=nack.traceback
+        )
         if nack.charge and attempts > (self.options.retry_limit if limit is None else limit):
-            self._dead_letter(ToDeadLetter(nack.position, nack.error), charge=0)
+            self._dead_letter(ToDeadLetter(nack.position, nack.error, nack.traceback), charge=0)
             return False
         return True
 
     def _dead_letter(self, dead: ToDeadLetter, *, charge: int) -> None:
         self.claims.finish_redelivery(dead.position)
-        dead_letter(self.db, self.lane, dead.position, self.now, error=dead.error, charge=charge)
+        dead_letter(
+            self.db, self.lane, dead.position, self.now, error=dead.error, charge=charge, traceback=dead.traceback
+        )
         self.lane.over.append((dead.position, dead.position + 1))
         self.died.append(dead.position)
 

@@ -135,29 +135,39 @@ def past_skips(db: apsw.Connection, lane: LaneRow) -> int:
     return upto
 
 
-def fail(db: apsw.Connection, lane: LaneRow, position: int, error: str, now: int) -> tuple[int, int | None]:
+def fail(
+    db: apsw.Connection, lane: LaneRow, position: int, error: str, now: int, traceback: str | None = None
+) -> tuple[int, int | None]:
     """Charge one failed attempt. Returns the failed attempts of the message, and its own retry limit or None."""
     lane.failing = 1
     key, own = (lane.partition_id, lane.group_id, position), own_retry_limit(db, lane.partition_id, position)
-    found: tuple[int, int | None] = first(db, SQL["fail"], *key, error[:ERROR_CHARS_MAX], now, own)
+    found: tuple[int, int | None] = first(db, SQL["fail"], *key, error[:ERROR_CHARS_MAX], traceback, now, own)
     return found
 
 
 def dead_letter(
-    db: apsw.Connection, lane: LaneRow, position: int, now: int, *, error: str | None, charge: int | None = 0
+    db: apsw.Connection,
+    lane: LaneRow,
+    position: int,
+    now: int,
+    *,
+    error: str | None,
+    charge: int | None = 0,
+    traceback: str | None = None,
 ) -> None:
     """Dead-letter a message. The caller moves the cursor past it.
 
     `charge` counts this delivery as failed, too. None means that it may never have been delivered. Without an error,
-    the error of its last failure is kept. Corrupt bytes are kept, and the error says so, because a lane must not stop
-    forever before them.
+    the letter gets the error and the traceback of the last failure. Corrupt bytes are kept, and the error says so,
+    because a lane must not stop forever before them.
     """
     segment = segment_at(db, lane.partition_id, position)
     failure = first(db, SQL["failure"], lane.partition_id, lane.group_id, position)
-    attempts, last, first_failed_at, failed_at, history, _ = failure or (0, "", now, now, "[]", None)
+    attempts, last, first_failed_at, failed_at, history, _, frames = failure or (0, "", now, now, "[]", None, None)
     if attempts and error is not None and failed_at < now:
-        history = value(db, SQL["with_earlier"], history, failed_at, last)
-    error = last if error is None else error
+        history = value(db, SQL["with_earlier"], history, failed_at, last, frames)
+    if error is None:
+        error, traceback = last, frames
     if checksum(segment.body) != segment.checksum:
         error = f"{error[: ERROR_CHARS_MAX // 2]} (its segment does not match its checksum)"
     attempts = attempts if charge is None else max(1, attempts + charge)
@@ -175,6 +185,7 @@ def dead_letter(
             error[:ERROR_CHARS_MAX],
             fragment_at(segment, position),
             history,
+            traceback,
         ),
     )
     lane.dead += 1

@@ -146,7 +146,7 @@ select min(committed) from counting where partition_id = ? and group_id <> ?
 select counts from groups where id = ?
 
 -- name: failure (in pop)
-select attempts, error, first_failed_at, failed_at, history, retry_limit
+select attempts, error, first_failed_at, failed_at, history, retry_limit, traceback
 from failures
 where partition_id = ? and group_id = ? and position = ?
 
@@ -160,11 +160,12 @@ select last_at from partitions where id = ?
 select min(position) from failures where partition_id = ? and group_id = ? and position > ? and attempts > coalesce(retry_limit, ?)
 
 -- name: fail (in pop)
-insert into failures (partition_id, group_id, position, attempts, error, first_failed_at, failed_at, retry_limit)
-values (?1, ?2, ?3, 1, ?4, ?5, ?5, ?6)
-on conflict do update set attempts = attempts + 1, error = excluded.error, failed_at = excluded.failed_at,
+insert into failures (partition_id, group_id, position, attempts, error, traceback, first_failed_at, failed_at, retry_limit)
+values (?1, ?2, ?3, 1, ?4, ?5, ?6, ?6, ?7)
+on conflict do update set attempts = attempts + 1, error = excluded.error, traceback = excluded.traceback,
+    failed_at = excluded.failed_at,
     history = json_insert(iif(json_array_length(history) >= 9, json_remove(history, '$[0]'), history), '$[#]',
-        json_object('at', failed_at, 'error', error))
+        json_object('at', failed_at, 'error', error, 'traceback', traceback))
 returning attempts, retry_limit
 
 -- name: drop_failures (in ack)
@@ -203,12 +204,12 @@ select exists (select 1 from partitions where id = ?1 and start <= ?2 and head >
 
 -- name: with_earlier (in add_to_history)
 select json_insert(iif(json_array_length(?1) >= 9, json_remove(?1, '$[0]'), ?1), '$[#]',
-    json_object('at', ?2, 'error', ?3))
+    json_object('at', ?2, 'error', ?3, 'traceback', ?4))
 
 -- name: insert_dead_letter (in dead_letter)
 insert or replace into dead_letters (partition_id, group_id, position, queue_id, message_created_at, attempts,
-    first_failed_at, failed_at, error, message, history, forward_at)
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,
+    first_failed_at, failed_at, error, message, history, traceback, forward_at)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,
     (select ?8 from queues where id = ?4 and json_type(options, '$.dead_letter_queue') = 'text'))
 
 -- name: insert_result (in ack)

@@ -144,7 +144,8 @@ create table failures (
     -- lost batch, and is delivered alone, to isolate a poison message.
     due_at integer, token blob, alone integer not null default 0,
     error text not null,
-    -- Earlier failures, oldest first, as [{"at": microseconds, "error": text}]. The last one has its own columns.
+    traceback text,
+    -- Earlier failures, oldest first, as [{"at": microseconds, "error": text, "traceback": text or null}]. The last one has its own columns.
     history text not null default '[]', primary key (partition_id, group_id, position)
 ) strict;
 -- pop: finds lanes with due messages without checking each lane.
@@ -160,6 +161,7 @@ create table dead_letters (
     -- When to forward the letter to the queue that its queue names. Null if it was forwarded, or none is named.
     forward_at integer,
     error text not null,
+    traceback text,
     history text not null default '[]',  -- Same format as in `failures`.
     message blob not null, primary key (partition_id, group_id, position)
 ) strict;

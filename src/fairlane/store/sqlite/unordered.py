@@ -28,8 +28,9 @@ from fairlane.store.sqlite.rows import first, rows, value
 SQL = statements.load("fairlane.store.sqlite", "unordered.sql")
 LaneKey = tuple[int, int]
 """The key of a lane: its partition and its group."""
-Again = tuple[int, int, str, int, int | None]
-"""A message to deliver again: position, 1 if an attempt is charged, error, due time, and its own retry limit or None.
+Again = tuple[int, int, str, str | None, int, int | None]
+"""A message to deliver again: position, 1 if an attempt is charged, error, traceback or None, due time, and its own
+retry limit or None.
 """
 
 
@@ -98,7 +99,7 @@ def take_back(db: apsw.Connection, lane: UnorderedLane, now: int, *, forgiving: 
             charge = not forgiving and token not in charged
             charged.add(token)
             limit = own_retry_limit(db, lane.partition_id, position) if charge else None
-            again.append((position, int(charge), LEASE_EXPIRED, now, limit))
+            again.append((position, int(charge), LEASE_EXPIRED, None, now, limit))
     if again:
         put_back(db, key, now, again, alone=not forgiving)
         db.execute(SQL["drop_ran_out"], (*key, now))
@@ -137,7 +138,7 @@ def release(db: apsw.Connection, now: int, group_id: int, token: UUID, only: int
     released = [one for one in leased(db, now, group_id, token) if only is None or one.partition.id == only]
     for one in released:
         key = (one.partition.id, group_id)
-        put_back(db, key, now, [(position, 0, "released", now, None) for position in range(one.first, one.upto)])
+        put_back(db, key, now, [(position, 0, "released", None, now, None) for position in range(one.first, one.upto)])
         unclaim(db, key, [one.first])
     return len({one.partition for one in released})
 
@@ -247,12 +248,14 @@ class Claims:
         """Return the number of failed attempts of a message."""
         return self._attempts.get(position, 0)
 
-    def put_back(self, position: int, *, charge: bool, error: str, due_at: int) -> int | None:
+    def put_back(
+        self, position: int, *, charge: bool, error: str, due_at: int, traceback: str | None = None
+    ) -> int | None:
         """Put a taken message back. Returns its own retry limit if it is charged, else None."""
         if position in self._again:
             self._write_back()
         limit = own_retry_limit(self._db, self._key[0], position) if charge else None
-        self._again[position] = position, int(charge), error[:ERROR_CHARS_MAX], due_at, limit
+        self._again[position] = position, int(charge), error[:ERROR_CHARS_MAX], traceback, due_at, limit
         self._attempts[position] = self.attempts(position) + charge
         self._redeliveries[position] = None, due_at
         self._over.discard(position)

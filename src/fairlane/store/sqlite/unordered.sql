@@ -63,13 +63,15 @@ order by 2
 delete from claims where group_id = ?2 and ends_at <= ?3 and partition_id = ?1
 
 -- name: put_back (in return_claims)
-insert into failures (partition_id, group_id, position, attempts, error, first_failed_at, failed_at, due_at, alone, retry_limit)
-select ?1, ?2, value ->> 0, value ->> 1, value ->> 2, ?3, ?3, value ->> 3, ?4, value ->> 4 from json_each(?5) where true
-on conflict do update set attempts = attempts + excluded.attempts, error = excluded.error,
+insert into failures (partition_id, group_id, position, attempts, error, traceback, first_failed_at, failed_at, due_at, alone,
+    retry_limit)
+select ?1, ?2, value ->> 0, value ->> 1, value ->> 2, value ->> 3, ?3, ?3, value ->> 4, ?4, value ->> 5
+from json_each(?5) where true
+on conflict do update set attempts = attempts + excluded.attempts, error = excluded.error, traceback = excluded.traceback,
     first_failed_at = iif(attempts = 0, excluded.first_failed_at, first_failed_at), failed_at = excluded.failed_at,
     due_at = excluded.due_at, token = null, alone = excluded.alone, retry_limit = coalesce(excluded.retry_limit, retry_limit),
     history = iif(attempts > 0, json_insert(iif(json_array_length(history) >= 9, json_remove(history, '$[0]'), history), '$[#]',
-        json_object('at', failed_at, 'error', error)), history)
+        json_object('at', failed_at, 'error', error, 'traceback', traceback)), history)
 
 -- name: due (in pop_unordered)
 select position, attempts, alone, retry_limit from failures

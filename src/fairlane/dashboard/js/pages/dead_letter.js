@@ -6,10 +6,10 @@ import { h } from "../dom.js";
 import { count, plural, time } from "../format.js";
 import { jsonTree, parse } from "../json.js";
 import { groupName, laneLink, queueLink } from "../names.js";
-import { badge, button, card, copyable, empty, facts, split } from "../components.js";
+import { badge, button, card, copyable, empty, facts, split, traceback } from "../components.js";
 import { go, link, where } from "../router.js";
 
-const path = ({ queue, id }) => where("/api/v1/dlq", { queue, ids: id, limit: 1 });
+const path = ({ queue, id }) => where("/api/v1/dlq", { queue, ids: id, tracebacks: "true", limit: 1 });
 const found = (ctx) => ctx.data.letter?.messages[0];
 
 const again = async (ctx, data) => {
@@ -61,7 +61,7 @@ const attempts = ({ errors, retryCount }) => {
   return card("Attempts", { note: plural(retryCount, "failed attempt") },
     h("ol.tries",
       hidden > 0 && h("li", { key: "hidden" }, h("span.muted", `${plural(hidden, "earlier attempt")} not shown`)),
-      errors.map((one, i) => h("li.is-critical", { key: i }, h("b", `Attempt ${count(hidden + i + 1)}`), " ", time(one.at), h("p", one.error)))));
+      errors.map((one, i) => h("li.is-critical", { key: i }, h("b", `Attempt ${count(hidden + i + 1)}`), " ", time(one.at), h("p", one.error), traceback(one.traceback)))));
 };
 
 export default {

@@ -7,7 +7,7 @@ import { bytes, count, duration, exact, latency, millis, plural, stamp, time } f
 import { Exact, jsonTree, parse } from "../json.js";
 import { groupName } from "../lane_format.js";
 import { statusOf } from "../messages.js";
-import { badge, button, card, copyable, empty, facts, split, state } from "../components.js";
+import { badge, button, card, copyable, empty, facts, split, state, traceback } from "../components.js";
 import { api, go, link, where } from "../router.js";
 
 const path = ({ params }) => api`/api/v1/messages/${params.partitionId}/${params.transactionId}`;
@@ -76,17 +76,22 @@ const results = (ctx) => {
 const story = (ctx) => {
   const one = ctx.data.message;
   const letters = (ctx.data.dead?.messages ?? []).filter((letter) => letter.transactionId === one.transactionId);
+  // Lists of dead letters have no tracebacks. Those of this message come with the message, by the time of the failure.
+  const frames = new Map((one.errors ?? []).map((each) => [each.at, each.traceback]));
   const events = [
     { at: one.createdAt, kind: "accent", text: "Pushed", more: `position ${exact(one.position)} of ${one.partition}` },
     ...letters.flatMap((letter) => [
-      ...(letter.errors ?? []).map((each, i) => ({ at: each.at, kind: "warning", text: `Attempt ${i + 1} of ${groupName(letter.consumerGroup)} failed`, more: each.error })),
+      ...(letter.errors ?? []).map((each, i) => ({ at: each.at, kind: "warning", text: `Attempt ${i + 1} of ${groupName(letter.consumerGroup)} failed`, more: each.error, frames: frames.get(each.at) })),
       { at: letter.failedAt, kind: "critical", text: `Dead letter of ${groupName(letter.consumerGroup)}`, more: letter.errorMessage },
       letter.replayedAt && { at: letter.replayedAt, kind: "good", text: "Replayed", more: letter.replayedAs && `as ${letter.replayedAs}` },
     ]),
     ...(ctx.data.notes?.traces ?? []).map((note) => ({ at: note.created_at, kind: note.event_type === "error" ? "critical" : "info", text: note.event_type, more: groupName(note.consumer_group), data: note.data, id: note.id })),
     ...Object.entries(one.results ?? {}).map(([group, each]) => ({ at: each.createdAt, kind: "good", text: `Finished by ${groupName(group)} with a result` })),
   ].filter(Boolean);
-  if (one.retryCount > 0 && !letters.length) events.push({ at: null, kind: "warning", text: `${plural(one.retryCount, "attempt")} failed so far`, more: one.errorMessage });
+  if (!letters.length) {
+    const hidden = one.retryCount - (one.errors ?? []).length;
+    events.push(...(one.errors ?? []).map((each, i) => ({ at: each.at, kind: "warning", text: `Attempt ${exact(hidden + i + 1)} failed`, more: each.error, frames: each.traceback })));
+  }
   return events.sort((a, b) => (millis(a.at) ?? Infinity) - (millis(b.at) ?? Infinity));
 };
 
@@ -94,7 +99,7 @@ const timeline = (ctx) =>
   card("Attempts and notes", {}, ctx.part("message", () =>
     h("ol.timeline", story(ctx).map((one, i) =>
       h("li", { key: `${one.at} ${i}`, class: `is-${one.kind}` },
-        h("div", h("p", h("b", one.text), one.at && [" ", h("span.note", { title: stamp(one.at) }, time(one.at))]), one.more && h("p.note", one.more),
+        h("div", h("p", h("b", one.text), one.at && [" ", h("span.note", { title: stamp(one.at) }, time(one.at))]), one.more && h("p.note", one.more), traceback(one.frames),
           one.data !== undefined && one.data !== null && jsonTree(one.data, one.id)))))));
 
 // From the first push of the trace to shortly after the last. An unfinished message extends to the end.

@@ -15,9 +15,11 @@ CREATE OR REPLACE FUNCTION fairlane.ack(
     p_charge boolean[],
     p_delay_ms bigint[],       -- -1: the queue's backoff
     p_errors text[],
+    p_tracebacks text[],       -- empty if no nack has one
     p_dead_lane int[],         -- messages to dead-letter: index of the lane, position, error
     p_dead_at bigint[],
     p_dead_error text[],
+    p_dead_traceback text[],
     p_ahead_lane int[],        -- ranges after p_upto
     p_ahead_first bigint[],
     p_ahead_upto bigint[],
@@ -169,7 +171,8 @@ BEGIN
         FOR b IN 1 .. cardinality(p_dead_lane) LOOP
             CONTINUE WHEN p_dead_lane[b] <> i OR p_dead_at[b] < c.committed OR p_dead_at[b] >= v_stop
                           OR fairlane.next_skip(c.partition_id, c.group_id, p_dead_at[b]) = p_dead_at[b];
-            PERFORM fairlane.dead_letter(c.queue_id, c.partition_id, c.group_id, p_dead_at[b], p_dead_error[b], t, 1);
+            PERFORM fairlane.dead_letter(c.queue_id, c.partition_id, c.group_id, p_dead_at[b], p_dead_error[b], t, 1,
+                                         p_dead_traceback[b]);
             v_dead_letters := v_dead_letters + 1;
         END LOOP;
         IF p_first[i] > c.committed OR i = ANY (p_ahead_lane) THEN
@@ -193,12 +196,12 @@ BEGIN
         v_nack := p_nack[i] >= v_upto AND p_nack[i] < v_limit AND p_nack[i] <> ALL (v_finished);
         IF v_nack AND p_charge[i] THEN
             INSERT INTO fairlane.failures AS f
-                   (partition_id, group_id, position, attempts, error, first_failed_at, failed_at, retry_limit)
-            VALUES (c.partition_id, c.group_id, p_nack[i], 1, p_errors[i], t, t,
+                   (partition_id, group_id, position, attempts, error, traceback, first_failed_at, failed_at, retry_limit)
+            VALUES (c.partition_id, c.group_id, p_nack[i], 1, p_errors[i], p_tracebacks[i], t, t,
                     fairlane.own_retry_limit(c.partition_id, p_nack[i]))
             ON CONFLICT (partition_id, group_id, position) DO UPDATE
-            SET attempts = f.attempts + 1, error = excluded.error, failed_at = excluded.failed_at,
-                history = fairlane.add_to_history(f.history, f.error, f.failed_at)
+            SET attempts = f.attempts + 1, error = excluded.error, traceback = excluded.traceback, failed_at = excluded.failed_at,
+                history = fairlane.add_to_history(f.history, f.error, f.traceback, f.failed_at)
             RETURNING f.attempts, f.attempts > coalesce(f.retry_limit, (o ->> 'retry_limit')::int) INTO v_attempts, v_dead;
             IF v_dead AND (p_nack[i] > v_upto
                            OR fairlane.next_skip(c.partition_id, c.group_id, p_nack[i]) = p_nack[i]) THEN
@@ -208,7 +211,7 @@ BEGIN
                 v_dead := false;
                 v_blocked := true;
             ELSIF v_dead THEN
-                PERFORM fairlane.dead_letter(c.queue_id, c.partition_id, c.group_id, p_nack[i], p_errors[i], t);
+                PERFORM fairlane.dead_letter(c.queue_id, c.partition_id, c.group_id, p_nack[i], p_errors[i], t, 0, p_tracebacks[i]);
                 v_upto := p_nack[i] + 1;
                 v_dead_letters := v_dead_letters + 1;
             ELSE

@@ -10,17 +10,18 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- The earlier failures of a message, with one more. Only the latest are kept.
-CREATE OR REPLACE FUNCTION fairlane.add_to_history(p_history jsonb, p_error text, p_at timestamptz) RETURNS jsonb
+CREATE OR REPLACE FUNCTION fairlane.add_to_history(p_history jsonb, p_error text, p_traceback text, p_at timestamptz) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN jsonb_array_length(p_history) >= 9 THEN p_history - 0 ELSE p_history END
-        || jsonb_build_array(jsonb_build_object('at', (extract(epoch FROM p_at) * 1000000)::bigint, 'error', p_error));
+        || jsonb_build_array(jsonb_build_object('at', (extract(epoch FROM p_at) * 1000000)::bigint, 'error', p_error, 'traceback', p_traceback));
 $$;
 
 -- Stores a dead letter with the complete message. A message that failed again after a seek replaces its letter. Without p_error
 -- the error of its last failure is kept.
 CREATE OR REPLACE FUNCTION fairlane.dead_letter(
     p_queue bigint, p_partition bigint, p_group bigint, p_position bigint, p_error text, p_now timestamptz,
-    p_charge int DEFAULT 0  -- 1: this delivery failed too, and was not counted yet; NULL: it may never have been delivered
+    p_charge int DEFAULT 0,  -- 1: this delivery failed too, and was not counted yet; NULL: it may never have been delivered
+    p_traceback text DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -29,7 +30,7 @@ DECLARE
     lo int;
     v_forward_at timestamptz;
 BEGIN
-    SELECT x.attempts, x.first_failed_at, x.failed_at, x.error, x.history INTO f FROM fairlane.failures x
+    SELECT x.attempts, x.first_failed_at, x.failed_at, x.error, x.traceback, x.history INTO f FROM fairlane.failures x
     WHERE x.partition_id = p_partition AND x.group_id = p_group AND x.position = p_position;
     SELECT x.first_pos, x.created_at, x.ends, x.body INTO s FROM fairlane.segments x
     WHERE x.partition_id = p_partition AND x.first_pos <= p_position
@@ -39,16 +40,18 @@ BEGIN
     WHERE q.id = p_queue AND jsonb_typeof(q.options -> 'dead_letter_queue') = 'string';
     INSERT INTO fairlane.dead_letters AS d
            (partition_id, group_id, position, queue_id, message, message_created_at, error, attempts,
-            first_failed_at, failed_at, history, forward_at)
+            first_failed_at, failed_at, traceback, history, forward_at)
     VALUES (p_partition, p_group, p_position, p_queue,
             substring(s.body FROM lo + 1 FOR s.ends[p_position - s.first_pos + 1] - lo), s.created_at, coalesce(p_error, f.error),
             CASE WHEN p_charge IS NULL THEN coalesce(f.attempts, 0) ELSE greatest(f.attempts + p_charge, 1) END, least(f.first_failed_at, p_now), p_now,
+            CASE WHEN p_error IS NULL THEN f.traceback ELSE p_traceback END,
             CASE WHEN f.attempts > 0 AND p_error IS NOT NULL AND f.failed_at < p_now
-                 THEN fairlane.add_to_history(f.history, f.error, f.failed_at) ELSE coalesce(f.history, '[]') END,
+                 THEN fairlane.add_to_history(f.history, f.error, f.traceback, f.failed_at) ELSE coalesce(f.history, '[]') END,
             v_forward_at)
     ON CONFLICT (partition_id, group_id, position) DO UPDATE
     SET error = excluded.error, attempts = excluded.attempts, first_failed_at = excluded.first_failed_at,
-        failed_at = excluded.failed_at, history = excluded.history, forward_at = excluded.forward_at,
+        failed_at = excluded.failed_at, traceback = excluded.traceback, history = excluded.history,
+        forward_at = excluded.forward_at,
         replayed_at = NULL, replayed_as = NULL;
     DELETE FROM fairlane.failures x
     WHERE x.partition_id = p_partition AND x.group_id = p_group AND x.position = p_position;
@@ -77,7 +80,7 @@ BEGIN
                      WHERE k.partition_id = p_partition AND k.group_id = p_group) THEN
         RETURN (SELECT CASE WHEN s.died = '{}' THEN 'finished' ELSE 'dead' END
                 FROM fairlane.ack_unordered(ARRAY[p_partition], ARRAY[p_group], ARRAY[NULL]::uuid[], ARRAY[false], ARRAY[1],
-                                     ARRAY['dead_letter'], ARRAY[p_position], ARRAY[p_position + 1], ARRAY[-1]::bigint[], ARRAY[p_error],
+                                     ARRAY['dead_letter'], ARRAY[p_position], ARRAY[p_position + 1], ARRAY[-1]::bigint[], ARRAY[p_error], '{}',
                                      '{}', '{}', '{}', t) s);
     END IF;
     PERFORM fairlane.dead_letter(v_queue, p_partition, p_group, p_position, p_error, t);

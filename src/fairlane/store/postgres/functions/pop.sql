@@ -188,8 +188,8 @@ BEGIN
                 VALUES (c.partition_id, p_group, v_first, 1, 'Partition lease expired', t, t,
                         fairlane.own_retry_limit(c.partition_id, v_first))
                 ON CONFLICT (partition_id, group_id, position) DO UPDATE
-                SET attempts = f.attempts + 1, error = excluded.error, failed_at = excluded.failed_at,
-                    history = fairlane.add_to_history(f.history, f.error, f.failed_at);
+                SET attempts = f.attempts + 1, error = excluded.error, traceback = NULL, failed_at = excluded.failed_at,
+                    history = fairlane.add_to_history(f.history, f.error, f.traceback, f.failed_at);
             END IF;
             IF v_conflating AND v_batch > 0 AND v_first < c.head - 1 AND NOT c.parked AND c.paused_at IS NULL THEN
                 -- Only the newest deliverable message counts.

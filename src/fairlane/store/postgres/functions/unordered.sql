@@ -122,10 +122,10 @@ BEGIN
     v_limits := ARRAY(SELECT fairlane.own_retry_limit(p_partition, x.pos)
                       FROM unnest(v_first) WITH ORDINALITY x(pos, i) ORDER BY x.i);
     UPDATE fairlane.failures f
-    SET attempts = f.attempts + (f.position = ANY (v_first))::int, error = v_error, failed_at = t, due_at = t, token = NULL,
+    SET attempts = f.attempts + (f.position = ANY (v_first))::int, error = v_error, traceback = NULL, failed_at = t, due_at = t, token = NULL,
         first_failed_at = CASE WHEN f.attempts = 0 THEN t ELSE f.first_failed_at END, alone = NOT p_forgiving,
         retry_limit = CASE WHEN f.position = ANY (v_first) THEN v_limits[array_position(v_first, f.position)] ELSE f.retry_limit END,
-        history = CASE WHEN f.attempts > 0 THEN fairlane.add_to_history(f.history, f.error, f.failed_at) ELSE f.history END
+        history = CASE WHEN f.attempts > 0 THEN fairlane.add_to_history(f.history, f.error, f.traceback, f.failed_at) ELSE f.history END
     WHERE f.partition_id = p_partition AND f.group_id = p_group AND f.token = ANY (v_tokens);
     INSERT INTO fairlane.failures (partition_id, group_id, position, attempts, error, first_failed_at, failed_at, due_at, alone,
                                    retry_limit)

@@ -13,6 +13,7 @@ CREATE OR REPLACE FUNCTION fairlane.ack_unordered(
     p_upto bigint[],
     p_delay_ms bigint[],       -- -1: the queue's backoff
     p_errors text[],
+    p_tracebacks text[],       -- empty if no item has one
     p_result_lane int[],
     p_result_at bigint[],
     p_results bytea[],
@@ -179,18 +180,18 @@ BEGIN
                 END IF;
             END IF;
             INSERT INTO fairlane.failures AS f
-                   (partition_id, group_id, position, attempts, error, first_failed_at, failed_at, due_at, retry_limit)
-            VALUES (c.partition_id, c.group_id, p_first[i], v_attempts, p_errors[i], t, t,
+                   (partition_id, group_id, position, attempts, error, traceback, first_failed_at, failed_at, due_at, retry_limit)
+            VALUES (c.partition_id, c.group_id, p_first[i], v_attempts, p_errors[i], p_tracebacks[i], t, t,
                     t + make_interval(secs => v_sleep / 1000.0), v_limit)
             ON CONFLICT (partition_id, group_id, position) DO UPDATE
-            SET attempts = excluded.attempts, error = excluded.error, failed_at = excluded.failed_at,
+            SET attempts = excluded.attempts, error = excluded.error, traceback = excluded.traceback, failed_at = excluded.failed_at,
                 first_failed_at = CASE WHEN f.attempts = 0 THEN excluded.failed_at ELSE f.first_failed_at END,
                 due_at = excluded.due_at, token = NULL, alone = false, retry_limit = coalesce(excluded.retry_limit, f.retry_limit),
-                history = CASE WHEN f.attempts > 0 THEN fairlane.add_to_history(f.history, f.error, f.failed_at) ELSE f.history END;
+                history = CASE WHEN f.attempts > 0 THEN fairlane.add_to_history(f.history, f.error, f.traceback, f.failed_at) ELSE f.history END;
         END IF;
         IF p_verdicts[i] = 'dead_letter' OR p_verdicts[i] = 'failed' AND v_attempts > coalesce(v_limit, (c.o ->> 'retry_limit')::int) THEN
             PERFORM fairlane.dead_letter(c.queue_id, c.partition_id, c.group_id, p_first[i], p_errors[i], t,
-                                  (p_verdicts[i] = 'dead_letter')::int);
+                                  (p_verdicts[i] = 'dead_letter')::int, p_tracebacks[i]);
             f_lane := f_lane || v_lane;
             f_first := f_first || p_first[i];
             f_upto := f_upto || p_first[i] + 1;
