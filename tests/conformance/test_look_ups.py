@@ -152,3 +152,34 @@ async def test_a_deleted_queue_leaves_nothing_of_its_messages(harness: Harness) 
     partition = await furnished(harness, broker, queue)
     await harness.store.queues.delete(queue.tenant, queue.name)
     assert set((await rows_of(harness, partition)).values()) == {0}
+
+
+async def test_partitions_are_found_by_the_beginning_of_their_names(harness: Harness) -> None:
+    orders, bills, other = [await harness.queue(name) for name in ("orders", "bills", "other")]
+    for queue in (orders, bills, other):
+        for name in ("customer-7", "customer-70", "Customer-7", "xcustomer-7", "customer_7", "customer-é"):
+            await harness.partition(queue, name)
+    ids = [orders.id, bills.id]
+
+    async def found(prefix: str, limit: int = 100) -> list[str]:
+        rows = await harness.store.browse.named_like(ids, prefix, limit=limit)
+        assert {row.queue_id for row in rows} <= set(ids)
+        return [row.name for row in rows]
+
+    assert await found("customer-7") == ["customer-7", "customer-7", "customer-70", "customer-70"]
+    assert await found("customer-7", limit=1) == ["customer-7"]
+    assert sorted(set(await found("customer-"))) == ["customer-7", "customer-70", "customer-é"]
+    assert await found("%") == await found("customer-8") == []
+
+
+@pytest.mark.parametrize("id", ["order-1001", "0198a3f0-0000-7000-8000-000000000001"])
+async def test_a_search_for_an_id_can_be_limited_to_some_partitions(harness: Harness, id: str) -> None:
+    queue = await harness.queue()
+    here, there = [await harness.partition(queue, name) for name in ("here", "there")]
+    for partition in (here, there):
+        await harness.push(queue, [1], partition=partition.name, ids=[id])
+    found = await harness.store.browse.with_id([queue.id], id)
+    assert {one.name for one in found} == {"here", "there"}
+    found = await harness.store.browse.with_id([queue.id], id, among=[there.id])
+    assert {one.name for one in found} == {"there"}
+    assert await harness.store.browse.with_id([queue.id], id, among=[]) == []

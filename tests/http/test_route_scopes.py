@@ -216,6 +216,9 @@ EACH = {
         GET /docs/style.css
         GET /docs/script.js
     """,
+    "status browse": """
+        GET /api/v1/search
+    """,
     "status push pop": """
         GET /api/v1/operations/{operationId}
     """,

@@ -37,6 +37,7 @@ from fairlane.broker.results import Results
 from fairlane.broker.retention import Retention
 from fairlane.broker.scheduled import ScheduledMessages
 from fairlane.broker.schedules import Schedules
+from fairlane.broker.search import Search
 from fairlane.broker.sources import Sources
 from fairlane.broker.specs import Specs
 from fairlane.broker.status import Status
@@ -114,6 +115,7 @@ class Broker:
         self.cancellations = Cancellations(scope)
         self.cancel = self.cancellations.cancel
         self.operations = Operations(scope)
+        self.search = Search(scope, self.messages.browse, self.operations)
         self.pauses = Pauses(scope)
         self.specs = Specs(scope)
         self.webhooks = Webhooks(scope, WebhookReceiver(scope, self.results, self.dead_letters))

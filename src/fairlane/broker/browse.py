@@ -89,7 +89,7 @@ class Browse(Resource):
         """Return a page of these queues. Messages before its `offset` are read and skipped."""
         before = ListPosition.parse(query.before) if query.before else None
         if query.transaction_id is not None or query.trace_id is not None:
-            return await self._find_by_id(queues, query, before)
+            return await self.find_by_id(queues, query, before)
         newest = Newest(
             self._store,
             [queue.id for queue in queues],
@@ -123,11 +123,21 @@ class Browse(Resource):
                     return found
         return found
 
-    async def _find_by_id(self, queues: list[Queue], where: MessageQuery, before: ListPosition | None) -> Found:
-        """Return messages found by an id, without reading others."""
+    async def find_by_id(
+        self,
+        queues: list[Queue],
+        where: MessageQuery,
+        before: ListPosition | None = None,
+        *,
+        among: Sequence[PartitionId] | None = None,
+    ) -> Found:
+        """Return messages found by their transactionId or traceId, without reading others.
+
+        `among` limits the search for a transactionId to some partitions.
+        """
         ids = [queue.id for queue in queues]
         if where.transaction_id is not None:
-            candidates = await self._store.browse.with_id(ids, where.transaction_id)
+            candidates = await self._store.browse.with_id(ids, where.transaction_id, among=among)
         else:
             candidates = await self._store.browse.traced(ids, where.trace_id or "", limit=SCAN_MAX)
         partitions = {

@@ -1,9 +1,10 @@
-// Keyboard shortcuts: / searches, g and a letter open a page, j and k move through rows, ? shows the list.
+// Keyboard shortcuts: Ctrl-K searches everything, / searches the page, g and a letter open a page, j and k move through rows, ? shows the list.
 
 import { h } from "./dom.js";
 import { showMessage } from "./dialog.js";
 import { nav } from "./routes.js";
 import { go } from "./router.js";
+import { searchEverything } from "./search.js";
 
 const PATIENCE = 1500;
 let waitsForLetter = 0;
@@ -13,7 +14,7 @@ const help = () => {
   return showMessage({
     title: "Keyboard",
     text: [
-      h("dl.keys", row(["/"], "Search this page"), row(["j", "k"], "Next and previous row"), row(["Enter"], "Open the row"), row(["Esc"], "Leave a field or dialog"),
+      h("dl.keys", row(["Ctrl", "K"], "Search everything"), row(["/"], "Search this page"), row(["j", "k"], "Next and previous row"), row(["Enter"], "Open the row"), row(["Esc"], "Leave a field or dialog"),
         nav.flatMap((one) => one.items).map((one) => row(["g", one.key], one.label)), row(["?"], "This list")),
     ],
   });
@@ -28,6 +29,11 @@ const walk = (step) => {
 
 export const keys = () =>
   document.addEventListener("keydown", (event) => {
+    if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey) {
+      event.preventDefault();
+      searchEverything();
+      return;
+    }
     const field = event.target.closest("input, textarea, select, [contenteditable]");
     if (event.key === "Escape" && field && !event.target.closest("dialog")) return field.blur();
     if (field || event.metaKey || event.ctrlKey || event.altKey || document.querySelector("dialog[open]")) return;

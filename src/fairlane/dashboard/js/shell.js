@@ -7,6 +7,7 @@ import { help } from "./keys.js";
 import { connection } from "./live.js";
 import { logout } from "./login.js";
 import { nav } from "./routes.js";
+import { searchEverything } from "./search.js";
 
 const side = document.getElementById("side");
 const THEMES = ["auto", "light", "dark"];
@@ -42,7 +43,9 @@ export const shell = (section, shared) => {
   draw(side,
     h("div.side-head",
       h("a.brand", { href: "#/" }, mark(), h("span", "Fairlane")),
+      h("button.icon-button.nav-button.nav-search", { type: "button", "aria-label": "Search everything", onclick: searchEverything }, icon("search")),
       h("button.icon-button.nav-button", { type: "button", "aria-label": "Menu", "aria-expanded": String(document.body.classList.contains("nav-open")), onclick: () => open() }, icon("menu"))),
+    h("button.find", { type: "button", onclick: searchEverything }, icon("search"), h("span", "Search"), h("kbd", "Ctrl K")),
     h("nav.nav", { "aria-label": "Pages" },
       nav.map((group, i) => h("div.nav-group", { key: i }, group.label && h("span.nav-label", group.label),
         group.items.map((one) => h("a", { key: one.path, href: `#${one.path}`, "aria-current": section === one.path ? "page" : undefined, title: `g ${one.key}` },

@@ -77,15 +77,26 @@ class Browse(Family):
         what: dict[str, Value] = {"queue_ids": queue_ids, "trace_id": str(UUID(trace_id)), "limit": limit}
         return [struct(FoundMessage, row) for row in await self._runner.read("browse.traced", **what)]
 
-    async def with_id(self, queue_ids: Sequence[int], transaction_id: str) -> list[FoundMessage]:
+    async def named_like(self, queue_ids: Sequence[int], prefix: str, *, limit: int) -> list[ActivePartition]:
+        """Return partitions of these queues whose names begin with `prefix`, by name."""
+        where: dict[str, Value] = {"queue_ids": queue_ids, "prefix": prefix, "upto": f"{prefix}\U0010ffff"}
+        return [
+            struct(ActivePartition, row) for row in await self._runner.read("browse.named_like", limit=limit, **where)
+        ]
+
+    async def with_id(
+        self, queue_ids: Sequence[int], transaction_id: str, *, among: Sequence[PartitionId] | None = None
+    ) -> list[FoundMessage]:
         """Return places in these queues where a message with this transactionId may be, in no order.
 
-        Uses the remembered ids and the time inside a UUIDv7. The caller compares the messages."""
+        Uses the remembered ids and the time inside a UUIDv7. The caller compares the messages. `among` limits the
+        search to some partitions."""
         made_at = uuid7_ms(transaction_id)
         since = made_at * 1000 - 1_000_000 if made_at is not None and made_at < 2**43 else None
         until = None if since is None else since + 62_000_000
         keys = [id_key(transaction_id), id_key(transaction_id, salt=1)]
-        rows = await self._runner.reads.messages_with_id(queue_ids, transaction_id, keys, since, until)
+        partitions = None if among is None else [one.id for one in among]
+        rows = await self._runner.reads.messages_with_id(queue_ids, partitions, transaction_id, keys, since, until)
         return [struct(FoundMessage, row) for row in rows]
 
     async def delete(self, partition: PartitionId, position: int) -> bool:

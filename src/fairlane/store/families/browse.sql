@@ -5,6 +5,12 @@ WHERE p.queue_id = ANY (:queue_ids) AND p.head > p.start AND p.last_at >= :since
   AND (:before_at::timestamptz IS NULL OR (p.last_at, p.id) < (:before_at, :before_id::bigint))
 ORDER BY p.last_at DESC, p.id DESC LIMIT :limit
 
+-- name: named_like
+-- The names have byte order, so the names with a prefix are a range of the index.
+SELECT p.id, p.queue_id, p.name::text, p.last_at FROM fairlane.partitions p
+WHERE p.queue_id = ANY (:queue_ids) AND p.name >= :prefix::text AND p.name < :upto::text
+ORDER BY p.name, p.id LIMIT :limit
+
 -- name: newest (postgres, steps)
 SELECT b.item, b.pos, b.at, b.head FROM fairlane.newest_messages(:ids, :until, :below, :since, :limit, :bytes) b
 
@@ -67,6 +73,7 @@ CROSS JOIN LATERAL (SELECT m.position FROM fairlane.message_keys m
                     WHERE m.partition_id = p.id AND m.key = ANY (:keys)
                       AND m.transaction_id = :transaction_id) k
 WHERE p.queue_id = ANY (:queue_ids) AND k.position >= p.start
+  AND (:partition_ids::bigint[] IS NULL OR p.id = ANY (:partition_ids))
 UNION ALL
 SELECT p.id, s.first_pos + u.ord - 1, p.queue_id, p.name::text FROM fairlane.partitions p
 CROSS JOIN LATERAL (SELECT x.first_pos, x.keys FROM fairlane.segments x
@@ -76,6 +83,7 @@ CROSS JOIN LATERAL (SELECT x.first_pos, x.keys FROM fairlane.segments x
 CROSS JOIN LATERAL unnest(s.keys) WITH ORDINALITY u(key, ord)
 WHERE p.queue_id = ANY (:queue_ids) AND p.last_at >= :since AND p.created_at <= :until
   AND u.key = ANY (:keys) AND s.first_pos + u.ord > p.start
+  AND (:partition_ids::bigint[] IS NULL OR p.id = ANY (:partition_ids))
 
 -- name: trim (postgres, steps)
 SELECT fairlane.trim(:limit, :now)

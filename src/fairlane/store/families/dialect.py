@@ -22,7 +22,13 @@ class Dialect(Protocol):
     ) -> list[Row]: ...
 
     async def messages_with_id(
-        self, queue_ids: Sequence[int], transaction_id: str, keys: Sequence[int], since: int | None, until: int | None
+        self,
+        queue_ids: Sequence[int],
+        partition_ids: Sequence[int] | None,
+        transaction_id: str,
+        keys: Sequence[int],
+        since: int | None,
+        until: int | None,
     ) -> list[Row]: ...
 
     async def delete_message(self, partition_id: int, position: int, transaction_id: str) -> bool: ...

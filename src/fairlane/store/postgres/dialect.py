@@ -22,9 +22,16 @@ class PostgresDialect(Dialect):
         return await self._run("browse.newest", limit=limit, bytes=bytes, **bounds)
 
     async def messages_with_id(
-        self, queue_ids: Sequence[int], transaction_id: str, keys: Sequence[int], since: int | None, until: int | None
+        self,
+        queue_ids: Sequence[int],
+        partition_ids: Sequence[int] | None,
+        transaction_id: str,
+        keys: Sequence[int],
+        since: int | None,
+        until: int | None,
     ) -> list[Row]:
-        where: dict[str, Value] = {"queue_ids": queue_ids, "keys": keys, "since": since, "until": until}
+        where: dict[str, Value] = {"queue_ids": queue_ids, "partition_ids": partition_ids, "keys": keys}
+        where |= {"since": since, "until": until}
         return await self._run("browse.with_id", transaction_id=transaction_id, **where)
 
     async def delete_message(self, partition_id: int, position: int, transaction_id: str) -> bool:

@@ -53,9 +53,17 @@ def _newest(db: apsw.Connection, partition_id: int, until: int, upto: int, *, si
     return found
 
 
-def with_id(db: apsw.Connection, queue_ids: Sequence[int], transaction_id: str, since: int | None) -> Rows:
+def with_id(
+    db: apsw.Connection,
+    queue_ids: Sequence[int],
+    partition_ids: Sequence[int] | None,
+    transaction_id: str,
+    since: int | None,
+) -> Rows:
     found = []
-    for id, queue_id, name in rows(db, SQL["partitions_since"], msgspec.json.encode(queue_ids).decode(), since or 0):
+    queues = msgspec.json.encode(queue_ids).decode()
+    among = None if partition_ids is None else msgspec.json.encode(partition_ids).decode()
+    for id, queue_id, name in rows(db, SQL["partitions_since"], queues, since or 0, among):
         if (position := find(db, id, transaction_id)) is not None:
             found.append((id, position, queue_id, name))
     return found

@@ -45,6 +45,7 @@ delete from failures where partition_id = ? and group_id = ? and position = ?
 -- name: partitions_since (in with_id)
 select id, queue_id, name from partitions
 where queue_id in (select value from json_each(?1)) and last_at >= ?2 and head > start
+  and (?3 is null or id in (select value from json_each(?3)))
 
 -- name: trims (in trim)
 select t.partition_id, p.start, t.cleared from trims t left join partitions p on p.id = t.partition_id limit 1

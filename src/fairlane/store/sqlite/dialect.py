@@ -34,9 +34,15 @@ class SqliteDialect(Dialect):
         return await self._run(lambda db, now: browse.newest(db, bounds, since=since, limit=limit, bytes=bytes))
 
     async def messages_with_id(
-        self, queue_ids: Sequence[int], transaction_id: str, keys: Sequence[int], since: int | None, until: int | None
+        self,
+        queue_ids: Sequence[int],
+        partition_ids: Sequence[int] | None,
+        transaction_id: str,
+        keys: Sequence[int],
+        since: int | None,
+        until: int | None,
     ) -> list[Row]:
-        return await self._run(lambda db, now: browse.with_id(db, queue_ids, transaction_id, since))
+        return await self._run(lambda db, now: browse.with_id(db, queue_ids, partition_ids, transaction_id, since))
 
     async def delete_message(self, partition_id: int, position: int, transaction_id: str) -> bool:
         return await self._run(lambda db, now: browse.delete(db, now, partition_id, position, transaction_id))
