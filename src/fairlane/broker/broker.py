@@ -123,7 +123,9 @@ class Broker:
         self.effects = Effects(scope)
         self.retention = Retention(scope)
         self.status = Status(scope)
-        self.findings = Findings(scope, self.status, self.queues, self.dead_letters, self.schedules, self.webhooks)
+        self.findings = Findings(
+            scope, self.status, self.queues, self.dead_letters, self.schedules, self.webhooks, self.workers
+        )
 
     def of(self, tenant: str) -> Self:
         """Return this broker scoped to another tenant. Both share the engine; stopping either stops both."""

@@ -30,12 +30,15 @@ if TYPE_CHECKING:
     from fairlane.broker.schedules import Schedules
     from fairlane.broker.status import Status
     from fairlane.broker.webhooks import Webhooks
+    from fairlane.broker.workers import LostApp, Workers
 
 _ANSWER_SECONDS: Final = 3.0
 _LANES_MAX: Final = 5000
 _UNREAD_SECONDS: Final = 300
 """Age of the oldest message after which a group that pops nothing counts as stopped."""
 _STUCK_SECONDS: Final = 60
+_LOST_SECONDS: Final = 60
+"""Time without a live worker after which an app counts as lost. A deployment replaces killed workers sooner."""
 _LATE_SECONDS: Final = 60
 _LATELY_SECONDS: Final = 300
 _ERRORS_MAX: Final = 1000
@@ -47,7 +50,7 @@ _SHOWN_MAX: Final = 10
 """Largest number of findings of one kind. The rest is only counted."""
 _RESUME_PUSHES: Final = {"pushes": False}
 _WORST: Final = ("critical", "warning", "notice")
-_CRITICAL: Final = ("lanes_stopped", "operations_failed", "disk_full", "hook_unavailable", "store_away")
+_CRITICAL: Final = ("lanes_stopped", "app_lost", "operations_failed", "disk_full", "hook_unavailable", "store_away")
 _SEVERITIES: Final[dict[str, Severity]] = {**dict.fromkeys(_CRITICAL, "critical"), "bloat": "notice"}
 """Severity by the kind of finding. The default is warning."""
 
@@ -61,6 +64,7 @@ class Findings(Resource):
         dead_letters: DeadLetters,
         schedules: Schedules,
         webhooks: Webhooks,
+        workers: Workers,
     ) -> None:
         super().__init__(scope)
         self._status = status
@@ -68,6 +72,7 @@ class Findings(Resource):
         self._all_dead_letters = dead_letters
         self._all_schedules = schedules
         self._all_webhooks = webhooks
+        self._all_workers = workers
         self._report: dict[str, Any] = {}
         self._report_until = 0.0
         self._counted: list[Finding] = []
@@ -89,7 +94,7 @@ class Findings(Resource):
             self._lanes,
             self._dead_letters,
             self._operations,
-            self._groups,
+            self._workers_and_groups,
             self._unread,
             self._leases,
             self._schedules,
@@ -180,6 +185,18 @@ class Findings(Resource):
             sentence = f"{_wait(waiting, 'operation')}, and {_many(stuck, 'backlog')} did not move for a minute."
             found.append(_finding("operations_stuck", sentence, _page("operations"), count=waiting))
         return found
+
+    async def _workers_and_groups(self) -> list[Finding]:
+        """Return apps that lost all their workers, and groups that stopped for another reason."""
+        now = await self._store.now()
+        lost = [
+            one
+            for one in await self._all_workers.lost_apps()
+            if now - one.workers[0].seen_at > _LOST_SECONDS * 1_000_000
+        ]
+        theirs = {pair for one in lost for pair in one.groups}
+        stopped = [one for one in await self._groups() if (one.queue, one.group) not in theirs]
+        return [_app_lost(one, now) for one in lost[:_SHOWN_MAX]] + stopped
 
     async def _groups(self) -> list[Finding]:
         """Return groups with old messages that are not popped."""
@@ -318,6 +335,17 @@ class Findings(Resource):
 
 def _store_away(sentence: str, since: int | None = None) -> Finding:
     return _finding("store_away", sentence, _page("system"), since=moment_or_none(since))
+
+
+def _app_lost(app: LostApp, now: int) -> Finding:
+    last, count = app.workers[0], len(app.workers)
+    ago = _span((now - last.seen_at) / 1e6)
+    held = f" They held {_many(app.in_hand, 'message')}." if app.in_hand else ""
+    sentence = (
+        f"The app {app.name!r} lost {'its only worker' if count == 1 else f'all its {count} workers'}: "
+        f"process {last.pid} on {last.hostname!r} was the last, and reported {ago} ago.{held}"
+    )
+    return _finding("app_lost", sentence, _page("workers"), app=app.name, count=count, since=last.seen_at)
 
 
 def _finding(kind: str, sentence: str, page: str, **more: Any) -> Finding:

@@ -15,6 +15,10 @@ class Workers(ClientResource):
         """Return the live workers: those with a recent heartbeat."""
         return (await self._call(Listed, "GET", "workers")).workers
 
+    async def lost(self) -> list[LiveWorker]:
+        """Return workers that stopped reporting without leaving, latest first."""
+        return (await self._call(Listed, "GET", "workers")).lost
+
     async def report(self, id: str, report: WorkerReport) -> None:
         """Send the heartbeat of a worker, with its current state."""
         await self._transport.request("POST", path_of("workers", check_name("id", id)), body=encode(report))

@@ -28,15 +28,16 @@ class Finding(Answer):
     kind: str
     """Kind of the problem.
 
-    One of lanes_stopped, leases_lost, dead_letters_growing, operations_failed, operations_stuck, journal_waiting,
-    group_stopped, queue_unread, schedule_late, hook_refused, hook_unavailable, snapshot_pinned, bloat, store_slow,
-    store_away and disk_full.
+    One of lanes_stopped, app_lost, leases_lost, dead_letters_growing, operations_failed, operations_stuck,
+    journal_waiting, group_stopped, queue_unread, schedule_late, hook_refused, hook_unavailable, snapshot_pinned, bloat,
+    store_slow, store_away and disk_full.
     """
     severity: Severity
     sentence: str
     queue: str | None = None
     group: str | None = None
     partition: str | None = None
+    app: str | None = None
     count: int | None = None
     since: Moment | None = None
     page: str | None = None

@@ -39,10 +39,12 @@ class WorkerReport(Body):
 
 
 class LiveWorker(WorkerReport, forbid_unknown_fields=False):
-    """A live worker."""
+    """A worker with its latest report."""
 
     id: str
     seen_at: Moment
+    lost: bool = False
+    """True if it stopped reporting without leaving, for example because it was killed."""
 
 
 class WorkerListQuery(ListQuery):
@@ -53,6 +55,11 @@ class WorkerListQuery(ListQuery):
 
 class Workers(Answer):
     workers: list[LiveWorker]
+    lost: list[LiveWorker] = msgspec.field(default_factory=list)
+    """Workers that stopped reporting without leaving, latest first.
+
+    They are listed for a day, or for an hour if their app has a live worker.
+    """
     total: int = 0
     """Number of workers on all pages. The following fields count all live workers."""
     machines: int = 0

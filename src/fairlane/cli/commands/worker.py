@@ -88,19 +88,32 @@ def run(
 
 @client_command(app, "list")
 async def list_workers(client: Client) -> Output:
-    """List live workers and their queues."""
-    workers = await client.workers.all()
-    columns = ("app", "host", "process", "queue", "group", "in hand", "handled", "failed", "ms", "seen")
+    """List live and lost workers and their queues.
+
+    A lost worker stopped reporting without leaving, for example because it was killed.
+    """
+    workers = [*await client.workers.all(), *await client.workers.lost()]
+    columns = ("app", "host", "process", "state", "queue", "group", "in hand", "handled", "failed", "ms", "seen")
     rows = [
         (
-            *(one.app, one.hostname, one.pid, part.queue, part.group, part.in_hand, part.handled, part.failed),
+            *(
+                one.app,
+                one.hostname,
+                one.pid,
+                "LOST" if one.lost else "live",
+                part.queue,
+                part.group,
+                part.in_hand,
+                part.handled,
+                part.failed,
+            ),
             round(part.mean_ms, 1),
             format_time(one.seen_at),
         )
         for one in workers
         for part in one.queues
     ]
-    return Output(workers, lambda: print_table(columns, rows, empty="There are no live workers."))
+    return Output(workers, lambda: print_table(columns, rows, empty="There are no workers."))
 
 
 def _child_arguments(arguments: list[str]) -> list[str]:

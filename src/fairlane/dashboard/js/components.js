@@ -45,8 +45,8 @@ export const meter = (share, label, kind = share > 0.9 ? "critical" : share > 0.
     h("span", { style: { "inline-size": `${Math.max(0, Math.min(1, share)) * 100}%` } }));
 
 /** The empty state of a table or list: what it means, and what to do. */
-export const empty = (sentence, hint, action) =>
-  h("div.empty", icon("check"), h("p", sentence), hint && h("p.muted", hint), action);
+export const empty = (sentence, hint, action, kind = "check") =>
+  h("div.empty", { class: `is-${kind}` }, icon(kind), h("p", sentence), hint && h("p.muted", hint), action);
 
 export const failed = (problem, again) =>
   h("div.failed", { role: "alert" }, icon("alert"), h("p", problem.message),

@@ -151,6 +151,9 @@ class StoreMetrics:
         label = capped(dict.fromkeys(one.app for one in workers), self._series_max)
         apps = Counter(label[one.app] for one in workers)
         out.gauge("workers", "Live workers.", [({"app": name}, count) for name, count in apps.items()])
+        lost = [({"app": one.name}, len(one.workers)) for one in await self._broker.workers.lost_apps()]
+        help = "Workers that stopped reporting without leaving, of apps without a live worker. Listed for a day."
+        out.gauge("workers_lost", help, lost[: self._series_max])
         parts: list[tuple[Labels, Any]] = [
             ({"app": one.app, "host": one.hostname, "pid": str(one.pid), "queue": own.queue, "group": own.group}, own)
             for one in workers

@@ -22,7 +22,7 @@ effects = Routes("effects")
 
 @routes.get("/api/v1/workers", needs="status", live=True)
 async def list_workers(broker: Broker, query: WorkerListQuery) -> Workers:
-    """List live workers with their queues and current work: all by id, or a page of matches."""
+    """List live workers with their queues and current work: all by id, or a page of matches. Also lists lost ones."""
     return await broker.workers.page(query)
 
 

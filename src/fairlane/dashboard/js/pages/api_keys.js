@@ -74,5 +74,5 @@ export default {
     ? h("div.table-scroll", { tabindex: "0", role: "region", "aria-label": "API keys" }, h("table",
       h("thead", h("tr", ["Name", "State"].map((title) => h("th", { scope: "col" }, title)), h("th.grow", { scope: "col" }, "May"), ["Last used", "Valid until", "Created"].map((title) => h("th", { scope: "col" }, title)), h("td"))),
       h("tbody", [...keys].sort((a, b) => (a.status === "revoked") - (b.status === "revoked")).map((one) => line(ctx, one)))))
-    : empty("There is no key, so the broker requires none.", "The first key makes the broker require keys, also on this machine."))),
+    : empty("There is no key, so the broker requires none.", "The first key makes the broker require keys, also on this machine.", undefined, "info"))),
 };

@@ -48,12 +48,22 @@ const worker = (one, rateOf) => {
     : h("p.muted", "Idle."));
 };
 
+/** Workers that stopped reporting without leaving. */
+const lostWorkers = (lost) =>
+  card("Lost workers", { key: "lost", note: "They stopped reporting without leaving: killed, crashed or cut off. Their messages are delivered again when the leases end." },
+    h("div.table-scroll.flush", { tabindex: "0", role: "region", "aria-label": "Lost workers" }, h("table",
+      h("thead", h("tr", h("th.grow", { scope: "col" }, "App"), h("th", { scope: "col" }, "Host"), h("th.number", { scope: "col" }, "Process"), h("th", { scope: "col" }, "Queues"), h("th.number", { scope: "col" }, "Held"), h("th", { scope: "col" }, "Last heartbeat"))),
+      h("tbody", lost.map((one) => h("tr", { key: one.id },
+        h("th.grow", { scope: "row" }, badge("lost", "critical"), " ", one.app), h("td", one.hostname), h("td.number", one.pid),
+        h("td", one.queues.map((row, i) => [i > 0 && ", ", queueLink(row.queue)])), h("td.number", count(sum(one.queues, (row) => row.inHand))), h("td", time(one.seenAt))))))));
+
 export default {
   title: () => "Workers",
   watch: (ctx) => ({ workers: paged("/api/v1/workers", ctx, { limit: LIMIT }) }),
-  view: (ctx) => ctx.part("workers", ({ workers, total, machines, inHand, concurrency, failed }) => {
+  view: (ctx) => ctx.part("workers", ({ workers, lost = [], total, machines, inHand, concurrency, failed }) => {
     const { search } = ctx.query;
-    if (!total && !search) return h("section.card", empty("There are no live workers.", "A running worker reports every few seconds: fairlane worker run my_module:app. Consumers that pop on their own are not listed."));
+    if (!total && !search && lost.length) return [h("section.card", { key: "none" }, empty("There are no live workers.", "All workers that were here are lost. Start them again.", undefined, "alert")), lostWorkers(lost)];
+    if (!total && !search) return h("section.card", empty("There are no live workers.", "A running worker reports every few seconds: fairlane worker run my_module:app. Consumers that pop on their own are not listed.", undefined, "info"));
     const rateOf = rates(ctx, workers);
     const shown = sum(workers, (one) => sum(one.queues, (row) => rateOf(one, row) ?? 0));
     return [
@@ -64,6 +74,7 @@ export default {
         stat("Failed", count(failed), { kind: failed ? "warning" : "", note: "since they started" })),
       (total > 5 || search) && h("div", { key: "search" }, searchBox(ctx, "Search apps, machines and queues")),
       !total && h("section.card", { key: "none" }, empty("No worker matches.")),
+      lost.length > 0 && lostWorkers(lost),
       ...workers.map((one) => worker(one, rateOf)),
       pager(ctx, { rows: workers, total, limit: LIMIT }),
     ];
