@@ -1,10 +1,13 @@
 // The lanes of a group of one queue, filtered, searched and paged by the broker.
 
+import { get, post } from "./api.js";
+import { each } from "./bulk.js";
+import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
-import { age, count, time } from "./format.js";
+import { age, count, plural, time } from "./format.js";
 import { groupName, laneBar } from "./lane_format.js";
-import { empty, state, tabs } from "./components.js";
-import { api, link } from "./router.js";
+import { button, empty, state, tabs } from "./components.js";
+import { api, link, where } from "./router.js";
 import { paged, table } from "./table.js";
 
 const STATES = ["", "unfinished", "blocked", "parked", "failed", "leased", "paused", "delayed", "waiting", "finished"];
@@ -13,6 +16,34 @@ const chosen = ({ query }) => query.state || query.search || query.after;
 
 export const lanesPath = (ctx, queue, group, { urgent } = {}) =>
   paged(api`/api/v1/queues/${queue}/lanes`, ctx, { group, ...(urgent && !chosen(ctx) ? { sort: "urgent" } : { state: ctx.query.state === "all" ? "" : ctx.query.state }) });
+
+const STOPPED = new Set(["blocked", "parked", "paused"]);
+const key = (one) => one.partition;
+
+const resume = (ctx, rows, { queue, group }) =>
+  each(ctx, rows, ({ partition }) => post(api`/api/v1/queues/${queue}/resume`, { group, partition }), { done: "Resumed", of: "lane", key });
+
+const skip = async (ctx, rows, { queue, group }) => {
+  const text = `The next message of ${rows.length === 1 ? "the lane" : "each lane"} becomes a dead letter of ${groupName(group)}, and can be replayed. The lanes continue with the message after it.`;
+  if (!(await confirm({ title: `Skip ${plural(rows.length, "message")}?`, text, label: "Skip" }))) return;
+  await each(ctx, rows, async ({ partition, committed }) => {
+    const { messages: [next] } = await get(where("/api/v1/messages", { queue, partition, position: String(committed), limit: 1 }));
+    if (next?.position !== committed) throw new Error(`${partition} has moved on.`);
+    await post(api`/api/v1/messages/${next.partitionId}/${next.transactionId}/dlq`, { consumerGroup: group, error: "skipped by hand" });
+  }, { done: "Skipped the message of", of: "lane", key });
+};
+
+const bulk = (ctx, of) => ({
+  of: "lane", name: key,
+  actions: (rows) => {
+    const stopped = rows.filter((one) => STOPPED.has(one.state));
+    const failing = rows.filter((one) => one.failures > 0 || one.state === "blocked" || one.state === "parked");
+    return [
+      button(`Resume ${count(stopped.length)}`, { icon: "play", disabled: !stopped.length, title: "Blocked, parked and paused lanes", onclick: () => resume(ctx, stopped, of) }),
+      button(`Skip the next message of ${count(failing.length)}`, { icon: "skip", disabled: !failing.length, title: "Lanes whose next message has failed", onclick: () => skip(ctx, failing, of) }),
+    ];
+  },
+});
 
 /**
  * The body of a page of lanes as a table; `here` has the parts of the page's address, `tools` the controls before the
@@ -23,7 +54,7 @@ export const laneTable = (ctx, { lanes: rows, next, complete }, { queue, group, 
   table(ctx, {
     label: "Lanes", rows, next, part: complete === false, search: "Search partitions",
     tools: [tools, tabs(urgent ? ["", "all", ...STATES.slice(1)] : STATES, ctx.query.state ?? "", (one) => link(here, { ...ctx.query, state: one, after: "" }), { "": urgent ? "most urgent" : "all" }, "States")],
-    key: (one) => one.partition,
+    key, bulk: bulk(ctx, { queue, group }),
     href: (one) => link(["queues", queue, "partitions", one.partition], { group }),
     empty: complete === false
       ? empty("No matches in the lanes checked so far.", "Choose Next to check more. A search by the beginning of a name is fast.")

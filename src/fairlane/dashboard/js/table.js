@@ -3,6 +3,7 @@
 //   watch: (ctx) => ({ queues: paged("/api/v1/resources/queues", ctx, { sort: "name" }) })
 //   view:  (ctx) => table(ctx, { name: "queues", columns, rows, total, empty, search: "Search queues" })
 
+import { bulkBar, check, checkAll, selected } from "./bulk.js";
 import { h } from "./dom.js";
 import { count } from "./format.js";
 import { icon } from "./icons.js";
@@ -19,19 +20,22 @@ export const paged = (path, { query }, { limit = LIMIT, ...others } = {}) => {
 /**
  * columns: [{ title, cell: (row) => tree, sort?: "name", order?: "desc" first, number?: true, grow?: true (takes the remaining width), clip?: true (truncates), hide?: "narrow" }]
  * rows, key: (row) => text, href: (row) => address; total, next (a cursor), more (another page follows), whole (these are all), or part (there are more, but no further page)
+ * bulk: { of: "lane", name: (row) => text, actions: (selected rows) => buttons } for checkboxes, see bulk.js
  * search: placeholder; tools: controls to its right; empty: tree; sorted: default { sort, order }
  */
-export const table = (ctx, { columns, rows, key, href, total, next, more, whole, part, limit = LIMIT, search, tools, empty, sorted = {}, label }) =>
+export const table = (ctx, { columns, rows, key, href, total, next, more, whole, part, limit = LIMIT, search, tools, empty, sorted = {}, label, bulk }) =>
   h("div.table-box",
     (search || tools) && h("div.table-tools", search && searchBox(ctx, search), tools),
+    bulk && bulkBar(ctx, bulk, selected(ctx, bulk, rows, key)),
     rows.length === 0 && (whole || !ctx.query.offset) ? empty : h("div.table-scroll", { tabindex: "0", role: "region", "aria-label": label ?? "Table" },
       h("table",
-        h("thead", h("tr", columns.map((one) => head(ctx, one, sorted)))),
-        h("tbody", rows.map((row) => line(columns, row, key?.(row), href?.(row)))))),
+        h("thead", h("tr", bulk && h("td.check", checkAll(ctx, bulk, rows, key)), columns.map((one) => head(ctx, one, sorted)))),
+        h("tbody", rows.map((row) => line(columns, row, key?.(row), href?.(row), bulk && h("td.check", check(ctx, bulk, row, key(row)))))))),
     !whole && pager(ctx, { rows, total, next, more, part, limit }));
 
-const line = (columns, row, key, href) =>
+const line = (columns, row, key, href, box) =>
   h("tr", { key, class: href ? "is-link" : "", onclick: href && ((event) => follow(event, href)) },
+    box,
     columns.map((one, i) =>
       h(i === 0 && href ? "th" : "td", { scope: i === 0 && href ? "row" : undefined, class: cellClass(one) },
         i === 0 && href ? h("a.row-link", { href }, one.cell(row)) : one.cell(row))));

@@ -1,6 +1,7 @@
 // Dead letters, grouped by error and one by one, to replay, edit or purge.
 
-import { del } from "../api.js";
+import { del, post } from "../api.js";
+import { each } from "../bulk.js";
 import { confirm, confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
 import { count, plural, time } from "../format.js";
@@ -91,12 +92,35 @@ const byError = (ctx, { errors, complete }) => {
           button("Purge", { icon: "trash", kind: "danger", "aria-label": `Purge dead letters of ${one.queue} with ${one.shape}`, onclick: () => purge(ctx, one.queue, [one]) }))))))))));
 };
 
+const key = (one) => one.id;
+
+const replayChosen = async (ctx, rows) => {
+  const sure = await confirm({ title: `Replay ${plural(rows.length, "dead letter")}?`, text: "Each is pushed again to the end of its partition as a new message.", label: "Replay" });
+  if (sure) await each(ctx, rows, ({ queue, id }) => post("/api/v1/dlq/replay", { queue, ids: [id] }), { done: "Replayed", of: "dead letter", key });
+};
+
+const purgeChosen = async (ctx, rows) => {
+  const sure = await confirm({ title: `Purge ${plural(rows.length, "dead letter")}?`, text: "They are deleted for good. This cannot be undone.", label: "Purge", kind: "danger" });
+  if (sure) await each(ctx, rows, ({ queue, id }) => del(where("/api/v1/dlq", { queue, ids: id })), { done: "Purged", of: "dead letter", key });
+};
+
+const bulk = (ctx) => ({
+  of: "dead letter", name: (one) => one.transactionId,
+  actions: (rows) => {
+    const open = rows.filter((one) => !one.replayedAt && !one.locked);
+    return [
+      button(`Replay ${count(open.length)}`, { icon: "retry", disabled: !open.length, onclick: () => replayChosen(ctx, open) }),
+      button(`Purge ${count(rows.length)} …`, { icon: "trash", kind: "danger", onclick: () => purgeChosen(ctx, rows) }),
+    ];
+  },
+});
+
 const letters = (ctx, { messages, total }) =>
   card("Messages", { note: total ? plural(total, "dead letter") : undefined },
     table(ctx, {
       label: "Dead letters",
       rows: messages, total, limit: LIMIT,
-      key: (one) => one.id,
+      key, bulk: bulk(ctx),
       href: (one) => link(["dead-letters", one.queue, one.id]),
       tools: [
         searchBox(ctx, "Error contains", "error"),

@@ -1,6 +1,7 @@
 // Operations: accepted pushes and acks that are applied later, failed ones, and the journal.
 
 import { post } from "../api.js";
+import { each } from "../bulk.js";
 import { confirm, confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
 import { bytes, count, duration, latency, plural, rate, short, time } from "../format.js";
@@ -41,6 +42,26 @@ const discardAll = async (ctx, queue) => {
   if (sure) await settle(ctx, "discard", queue);
 };
 
+const key = (row) => row.id;
+const call = (verb) => ({ id }) => post(api`/api/v1/operations/${id}/${verb}`);
+
+const discardChosen = async (ctx, rows) => {
+  const sure = await confirm({ title: `Discard ${plural(rows.length, "operation")}?`, text: "Their messages and acks are lost for good, although their senders were told that they were accepted.", label: "Discard", kind: "danger" });
+  if (sure) await each(ctx, rows, call("discard"), { done: "Discarded", of: "operation", key });
+};
+
+const bulk = (ctx) => ({
+  of: "operation", name: key,
+  actions: (rows) => {
+    const retried = rows.filter((row) => row.status === "failed");
+    const open = rows.filter((row) => ["failed", "pending"].includes(row.status));
+    return [
+      button(`Retry ${count(retried.length)}`, { icon: "retry", disabled: !retried.length, title: "Failed operations", onclick: () => each(ctx, retried, call("retry"), { done: "Retried", of: "operation", key }) }),
+      button(`Discard ${count(open.length)} …`, { icon: "trash", kind: "danger", disabled: !open.length, title: "Failed and pending operations", onclick: () => discardChosen(ctx, open) }),
+    ];
+  },
+});
+
 const total = (stats, ...statuses) => stats.filter((row) => statuses.includes(row.status)).reduce((sum, row) => sum + row.count, 0);
 
 const figures = (stats, { journal, dbHealthy }) =>
@@ -75,7 +96,7 @@ const backlogs = (lanes) =>
 const list = (ctx, { operations, cursor, complete }) =>
   card("Operations", { note: complete ? undefined : "only this broker's journal: the store does not answer" },
     table(ctx, {
-      label: "Operations", rows: operations, next: cursor, limit: LIMIT, key: (row) => row.id,
+      label: "Operations", rows: operations, next: cursor, limit: LIMIT, key, bulk: bulk(ctx),
       tools: [
         searchBox(ctx, "Queue (full name)", "queue"),
         tabs(STATUSES, ctx.query.status || "all", (name) => link(["operations"], { queue: ctx.query.queue, status: name === "all" ? "" : name })),

@@ -1,12 +1,13 @@
 // All queues, searched, sorted and paged by the broker.
 
 import { post } from "../api.js";
+import { each } from "../bulk.js";
 import { spark } from "../chart.js";
 import { ask } from "../dialog.js";
 import { h } from "../dom.js";
 import { age, count, rate } from "../format.js";
 import { badge, button, card, empty } from "../components.js";
-import { go, link } from "../router.js";
+import { api, go, link } from "../router.js";
 import { paged, table } from "../table.js";
 
 const columns = [
@@ -38,6 +39,17 @@ const make = async (ctx) => {
   if (made) go(link(["queues", given.queue]));
 };
 
+const key = (one) => one.name;
+
+const bulk = (ctx) => ({
+  of: "queue", name: key,
+  actions: (rows) => ["pause", "resume"].map((verb) => {
+    const chosen = rows.filter((one) => one.paused === (verb === "resume"));
+    const [label, done] = verb === "pause" ? ["Pause", "Paused"] : ["Resume", "Resumed"];
+    return button(`${label} ${count(chosen.length)}`, { icon: verb === "pause" ? "pause" : "play", disabled: !chosen.length, onclick: () => each(ctx, chosen, ({ name }) => post(`${api`/api/v1/queues/${name}`}/${verb}`), { done, of: "queue", key }) });
+  }),
+});
+
 export default {
   title: () => "Queues",
   watch: (ctx) => ({ queues: paged("/api/v1/resources/queues", ctx, { sort: "name", order: ctx.query.sort ? undefined : "asc" }) }),
@@ -46,7 +58,7 @@ export default {
     card(null, {}, ctx.part("queues", ({ queues, total }) =>
       table(ctx, {
         label: "Queues", columns, rows: queues, total, sorted: { sort: "name", order: "asc" }, search: "Search queues",
-        key: (one) => one.name,
+        key, bulk: bulk(ctx),
         href: (one) => link(["queues", one.name]),
         empty: ctx.query.search
           ? empty(`No queue has “${ctx.query.search}” in its name.`)
