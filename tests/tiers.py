@@ -57,6 +57,7 @@ DIRECTORIES = {
     "pooler": Directory(rest=15),
     "queen": Directory(rest=180),
     "spec": Directory(quick=30),
+    "staged": Directory(quick=70),
     "stateful": Directory(rest=150),
     "tokens": Directory(quick=15),
     "unit": Directory(quick=100, rest=15),

@@ -13,6 +13,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from fairlane import sql
 from fairlane.broker.broker import Broker
 from tests.conftest import FreshDatabase
 from tests.pooler.pgbouncer import PORT, pgbouncer, pooled
@@ -112,3 +113,29 @@ async def test_a_pooler_that_refuses_settings_of_sessions_gets_them_with_each_tr
     assert await database.transact(work) == "5s"
     assert [row[0] for row in await database.read("SELECT current_setting($1)", name)] == ["0"], "nobody else's"
     await brokers[0]._engine.store.check_health()
+
+
+async def test_messages_are_enqueued_and_completed_through_a_pooler(
+    brokers: list[Broker], pooler: Path, fresh_database: FreshDatabase
+) -> None:
+    """Each transaction of the application gets another connection, and so does each move."""
+    [[database]] = await brokers[0]._engine.store._database.read("SELECT current_database()")  # type: ignore[attr-defined]
+    pool = asyncpg.create_pool(
+        f"postgresql://postgres@/{database}?host={pooler}&port={PORT}", min_size=2, max_size=4, statement_cache_size=0
+    )
+    async with pool:
+
+        async def produce(lane: str) -> None:
+            for n in range(30):
+                async with pool.acquire() as connection, connection.transaction():
+                    await sql.enqueue(connection, "orders", n, partition=lane)
+
+        await asyncio.gather(*map(produce, "abc"))
+        found: dict[str, list[int]] = {lane: [] for lane in "abc"}
+        while sum(map(len, found.values())) < 90:
+            batch = await brokers[1].pop("orders", batch=10, wait=30)
+            for message in batch:
+                async with pool.acquire() as connection, connection.transaction():
+                    await sql.complete(connection, message)
+                found[message.partition].append(message.data)
+    assert found == {lane: list(range(30)) for lane in "abc"}

@@ -53,7 +53,7 @@ async def test_every_function_calls_what_there_is(postgres18: PostgresServer, fr
 
 WRITES = re.compile(
     r"\b(INSERT|UPDATE|DELETE|TRUNCATE|LOCK|NOTIFY|EXECUTE|FOR SHARE|FOR KEY SHARE)\b"
-    r"|\b(pg_notify|pg_advisory\w*|nextval|setval|set_config|clock_timestamp|random|gen_random_uuid)\("
+    r"|\b(pg_notify|pg_(?:try_)?advisory\w*|nextval|setval|set_config|clock_timestamp|random|gen_random_uuid)\("
 )
 """Statements and calls that make a function VOLATILE: writes, locks, and values that differ between calls."""
 

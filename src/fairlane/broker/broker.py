@@ -40,6 +40,7 @@ from fairlane.broker.schedules import Schedules
 from fairlane.broker.search import Search
 from fairlane.broker.sources import Sources
 from fairlane.broker.specs import Specs
+from fairlane.broker.staged import Staged
 from fairlane.broker.status import Status
 from fairlane.broker.transact import AckStep, Commit, Outcome, Step
 from fairlane.broker.transaction import Transaction, item_of
@@ -110,6 +111,7 @@ class Broker:
         self.messages = Messages(scope, self.dead_letters)
         self.scheduled = ScheduledMessages(scope)
         self.schedules = Schedules(scope)
+        self.staged = Staged(scope)
         self.sources = Sources(scope)
         self.results = Results(scope)
         self.cancellations = Cancellations(scope)

@@ -35,8 +35,10 @@ from fairlane.broker.schedules import Ticks
 from fairlane.broker.services.catalogue_watch import CatalogueWatch
 from fairlane.broker.services.forwarder import Forwarder
 from fairlane.broker.services.history_recorder import HistoryRecorder
+from fairlane.broker.services.mover import Mover
 from fairlane.broker.services.scheduler_loop import SchedulerLoop
 from fairlane.broker.services.wake_repair import WakeRepair
+from fairlane.broker.staged_move import MoveParts
 from fairlane.broker.statistics import Statistics
 from fairlane.broker.tenants import TenantQuota, Tenants
 from fairlane.broker.transact import Transactor
@@ -269,7 +271,9 @@ def build_engine(
     statistics = Statistics(store, None, peer_stats)
     history_recorder = HistoryRecorder(store, telemetry, statistics)
     wake_repair = WakeRepair(store, announcer)
-    services = [scheduler_loop, forwarder, drain, wake_repair, catalogue_watch, audit, history_recorder]
+    priorities = Priorities(store, catalogue)
+    mover = Mover(MoveParts(store, catalogue, tenants, all_specs, priorities, pusher, scheduler), announcer)
+    services = [mover, scheduler_loop, forwarder, drain, wake_repair, catalogue_watch, audit, history_recorder]
     engine = Engine(
         store=store,
         journal=journal,
@@ -285,7 +289,7 @@ def build_engine(
         waiters=waiters,
         result_waiters=result_waiters,
         announcer=announcer,
-        priorities=Priorities(store, catalogue),
+        priorities=priorities,
         open_operations=open_operations,
         operation_drain=drain,
         pusher=pusher,

@@ -74,10 +74,10 @@ class Announcer:
             if not self._store.sole_broker:
                 self._store.hint(queue_id)
 
-    def appended(self, queue_id: int, count: int) -> None:
-        """Count and announce messages that were pushed earlier and stored now: scheduled ones, or operations."""
+    def appended(self, queue_id: int, count: int, *, lanes: int = 1) -> None:
+        """Count and announce messages that came earlier and are stored now: scheduled or staged ones, or operations."""
         self._telemetry.queue(queue_id).pushed += count
-        self.announce(queue_id, 1)
+        self.announce(queue_id, lanes)
 
     def announce(self, queue_id: int, lanes: int) -> None:
         """Announce lanes of a queue that became ready for any reason."""
@@ -268,7 +268,7 @@ class Pusher:
         deferred: list[PartitionBatch] = []
         for batch, result in others:
             if isinstance(result, Duplicates):
-                _duplicates(flight, batch, result)
+                settle_duplicates(flight, batch, result)
             elif isinstance(result, Full):
                 full[batch.slice.queue_id].append((batch, result))
             elif isinstance(result, OperationsAhead):
@@ -307,7 +307,7 @@ def _refuse(flight: PushFlight, number: int, request: PushRequest, refused: Refu
     return error is not None
 
 
-def _duplicates(flight: PushFlight, batch: PartitionBatch, result: Duplicates) -> None:
+def settle_duplicates(flight: PushFlight, batch: PartitionBatch, result: Duplicates) -> None:
     """Answer and remove stored messages.
 
     A message whose key belongs to another id gets its next key.

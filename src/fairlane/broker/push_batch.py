@@ -66,9 +66,9 @@ class PartitionBatch(msgspec.Struct, eq=False):
         indexes: dict[int, list[int]] = {}
         for index, (request, _) in enumerate(self.owners):
             indexes.setdefault(request, []).append(index)
-        return [self._part(some) for some in indexes.values()]
+        return [self.pick(some) for some in indexes.values()]
 
-    def _part(self, indexes: list[int]) -> PartitionBatch:
+    def pick(self, indexes: list[int]) -> PartitionBatch:
         part = self.slice
         names = ("fragments", "transaction_ids", "keys", "id_times", "given")
         columns = {name: [getattr(part, name)[index] for index in indexes] for name in names}

@@ -50,12 +50,16 @@ class Scheduler:
             return delay_ms > 0
         return deliver_at is not None and deliver_at > self._store.id_time() * 1000
 
+    def wake(self) -> None:
+        """Wake the scheduler loop, because messages were scheduled."""
+        self._loop.wake()
+
     async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
         """Schedule the items of all requests, in one call of the store; one outcome per item."""
         flight = PushFlight(requests)
         await self._pusher.pack(flight)
         await self._add_all(flight)
-        self._loop.wake()
+        self.wake()
         return flight.outcomes
 
     async def _add_all(self, flight: PushFlight) -> None:
@@ -65,7 +69,7 @@ class Scheduler:
                 if not (batches := list(flight.batches.values())):
                     break
                 try:
-                    results = await self._store.scheduled.add([_scheduled(batch, flight) for batch in batches])
+                    results = await self._store.scheduled.add([scheduled_slice(batch, flight) for batch in batches])
                 except OutcomeUnknown:
                     flight.maybe_applied = True
                     pause = next(pauses, None)
@@ -107,7 +111,7 @@ class Scheduler:
             for one in sorted(
                 result.found, key=lambda one: one.index, reverse=True
             ):  # from the end, so that the positions of the others stay valid
-                _known(flight, batch, one)
+                settle_scheduled(flight, batch, one)
             if not batch.owners:
                 del flight.batches[batch.partition]
 
@@ -168,7 +172,8 @@ def _after(page: str) -> tuple[int, str] | None:
     return int(match[1]), match[2]
 
 
-def _known(flight: PushFlight, batch: PartitionBatch, found: Duplicate) -> None:
+def settle_scheduled(flight: PushFlight, batch: PartitionBatch, found: Duplicate) -> None:
+    """Answer and remove a message that is stored. If its key belongs to another id, it gets its next key."""
     index, transaction_id = found.index, batch.slice.transaction_ids[found.index]
     if found.transaction_id != transaction_id:
         batch.slice.keys[index] = id_key(transaction_id, salt=1)
@@ -181,7 +186,8 @@ def _known(flight: PushFlight, batch: PartitionBatch, found: Duplicate) -> None:
     flight.settle(batch, batch.drop(index), outcome)
 
 
-def _scheduled(batch: PartitionBatch, flight: PushFlight) -> ScheduledSlice:
+def scheduled_slice(batch: PartitionBatch, flight: PushFlight) -> ScheduledSlice:
+    """Return the slice of a batch with the times of its messages."""
     some = [flight.requests[request].items[index] for request, index in batch.owners]
     dues = [item.due for item in some]
     times = [None if at is None else int(at) for at, _ in dues]  # also converts moments

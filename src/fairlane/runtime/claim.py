@@ -41,6 +41,8 @@ class Claim:
         self.unacked = 0
         """Reports that are not acked at the broker yet."""
         self.unstarted = 0
+        self.exact = False
+        """True if a handler finished a message itself, so that an ack must not cover others with it."""
         """Messages that no handler was called for. They are released at the end."""
         self.unhandled = 0
         """Messages without a verdict. They are delivered again."""
@@ -130,6 +132,8 @@ class Report(NamedTuple):
     items: Sequence[AckItem] = ()
     pushed: Sequence[Any] = ()
     unstarted: int = 0
+    completed: int = 0
+    """Messages that the handler finished in its own transaction."""
     known: asyncio.Future[bool] | None = None
     """Future on the handlers' loop. Its result is True if the transaction was committed."""
 

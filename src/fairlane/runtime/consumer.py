@@ -316,7 +316,7 @@ class Consumer:
             finished += take_rest_of_lane(part, lane)
         pushed = done.pushed if any(item.status == "completed" for item in done.items) else ()
         known = asyncio.get_running_loop().create_future() if pushed else None
-        self._report(Report(claim, finished, some, done.items, pushed, done.unstarted, known))
+        self._report(Report(claim, finished, some, done.items, pushed, done.unstarted, done.completed, known))
         if self.handling.exits:
             self.stop()
         # The ack of the next message would ack this one too, so its transaction must be finished first.
@@ -342,8 +342,9 @@ class Consumer:
         claim = report.claim
         claim.open -= report.finished
         claim.unstarted += report.unstarted
-        claim.unhandled += report.finished - len(report.items)
-        self.handled += len(report.items)
+        handled = len(report.items) + report.completed
+        claim.unhandled += report.finished - handled
+        self.handled += handled
         self.failed += sum([item.status in ("failed", "dlq") for item in report.items])
         if claim.slot_each:
             self._free(report.finished)

@@ -38,6 +38,8 @@ class Handled(NamedTuple):
     """Messages to push in the transaction that acks these."""
     unstarted: int = 0
     """Messages to release."""
+    completed: int = 0
+    """Messages that the handler finished in its own transaction. If it was rolled back, their lease just ends."""
 
 
 class Handling:

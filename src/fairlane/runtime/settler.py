@@ -143,7 +143,7 @@ def merged(reports: list[Report]) -> tuple[list[AckItem], list[Claim]]:
         for item in report.items:
             lane = item.lease, item.partition
             before = last.pop(lane, None)
-            if report.claim.ordered and item.status == "completed" and item.result is None:
+            if report.claim.ordered and not report.claim.exact and item.status == "completed" and item.result is None:
                 if before is not None:
                     items[before] = msgspec.structs.replace(item, cumulative=True)
                     last[lane] = before

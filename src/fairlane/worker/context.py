@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 import msgspec
 
 from fairlane.client.pushes import item_of
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.decoding import decoder_of
 from fairlane.model.idempotency import idempotency_key
 from fairlane.model.message import Message, PushOptions
@@ -22,6 +22,7 @@ from fairlane.otel import tracing
 from fairlane.outbound.reply import Reply
 from fairlane.runtime.claim import Claim
 from fairlane.runtime.threads import call_in, outcome
+from fairlane.sql import complete
 from fairlane.wire.push import Item
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Context:
         self.messages = messages
         self.message = messages[0]
         self.pushed: list[Item] = []
+        self.completed = False
+        """True if the handler finished the messages in its own transaction."""
         self.overdue = False
         """True if the handler has exceeded its time limit."""
         self._executor = executor
@@ -90,10 +93,27 @@ class Context:
 
         Nothing is pushed if the handler fails or asks for a retry. The new message continues the trace.
         """
+        if self.completed:
+            raise InvalidRequest(
+                "complete() finished this message, so nothing can be pushed with its ack; use enqueue()"
+            )
         options.setdefault("trace_id", self.message.trace_id)
         item = item_of(queue, data, options)
         tracing.add_context([item], tracing.context_for_next(self.message.headers))
         self.pushed.append(item)
+
+    def complete(self, connection: Any) -> Any:
+        """Finish the message in the transaction of a connection, as `fairlane.sql.complete` does.
+
+        Await it if the connection is asynchronous. The worker then sends no ack for success. If the transaction is
+        rolled back and the handler raises, the attempt failed as usual.
+        """
+        if self.pushed:
+            raise InvalidRequest("push() needs the ack of the worker; use enqueue() in the transaction of complete()")
+        self.completed = True
+        if self._claim is not None:
+            self._claim.exact = True
+        return complete(connection, self.messages)
 
     @property
     def http(self) -> HttpCalls:

@@ -91,6 +91,8 @@ class Handlers(Handling):
             verdict = await self._verdict(binding, context)
         except BaseException as error:  # any failure of the handler becomes a verdict
             verdict = self.on_error(claim.failure(error), messages)
+        if context.completed and _is_done(verdict):
+            return Handled([], completed=1)
         return Handled([self._settled(claim, binding, message, verdict)], context.pushed)
 
     def _settled(self, claim: Claim, binding: Binding, message: Any, verdict: object) -> AckItem:
@@ -143,10 +145,11 @@ class Handlers(Handling):
                 returned = await self._called(binding, list(data.values()), context)
                 answers = [self.accepted(one, binding.handler.function) for one in one_each(returned, len(data))]
                 verdicts |= zip(data, answers, strict=True)
-            items = [settle(message, verdicts[index]) for index, message in enumerate(messages)]
+            over = {index for index in data if context.completed and _is_done(verdicts[index])}
+            items = [settle(one, verdicts[index]) for index, one in enumerate(messages) if index not in over]
         except BaseException as error:  # any failure of the handler becomes a verdict
             return charged(messages, self.on_error(claim.failure(error), messages), unfit, settle)
-        return Handled(items, context.pushed)
+        return Handled(items, context.pushed, completed=len(over))
 
     async def _called(self, binding: Binding, data: Any, context: Context) -> Any:
         """Call the handler inside the middleware, within its time limit."""
@@ -193,6 +196,10 @@ class Handlers(Handling):
     def lost(self, claim: Claim) -> None:
         """Cancel the handlers of a claim whose lease is lost."""
         self._executor.loop.call_soon_threadsafe(claim.cancel)
+
+
+def _is_done(verdict: object) -> bool:
+    return verdict is None or isinstance(verdict, Done) or not isinstance(verdict, Verdict)
 
 
 def _unfit(binding: Binding, error: Exception) -> _Unfit:

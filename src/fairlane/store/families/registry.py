@@ -23,6 +23,7 @@ from fairlane.store.families.schedules import Schedules
 from fairlane.store.families.sessions import Sessions
 from fairlane.store.families.sources import Sources
 from fairlane.store.families.specs import Specs
+from fairlane.store.families.staged import Staged
 from fairlane.store.families.statistics import Statistics
 from fairlane.store.families.tenants import Tenants
 from fairlane.store.families.workers import Workers
@@ -53,6 +54,7 @@ class StoreFamilies:
         self.workers = Workers(runner)
         self.sources = Sources(runner)
         self.effects = Effects(runner)
+        self.staged = Staged(runner)
         self.specs = Specs(runner, self.queues, self.groups)
 
     def family(self, kind: type[F]) -> F:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -51,10 +51,29 @@ class ScheduledMessages(scheduled.ScheduledMessages):
         self._messages = messages
 
     async def add(self, parts: Sequence[ScheduledSlice]) -> list[Added | Duplicates | Gone]:
+        return await self._add_unrepeated(parts, self._add)
+
+    async def add_on(
+        self, connection: asyncpg.Connection[Any], parts: Sequence[ScheduledSlice]
+    ) -> list[Added | Duplicates | Gone]:
+        """Add scheduled messages inside a transaction that holds their partitions."""
+
+        async def add(some: list[ScheduledSlice]) -> list[Added | Duplicates | Gone]:
+            arguments, orders = _arguments(some, self._database.time())
+            return _results(await connection.fetch(SQL["add"], *arguments), some, orders)
+
+        return await self._add_unrepeated(parts, add)
+
+    async def _add_unrepeated(
+        self,
+        parts: Sequence[ScheduledSlice],
+        add: Callable[[list[ScheduledSlice]], Awaitable[list[Added | Duplicates | Gone]]],
+    ) -> list[Added | Duplicates | Gone]:
+        """Add the parts that do not repeat an id in themselves."""
         parts = await self._database.codec.seal_scheduled(parts)
         found = [repeated_ids(part.slice) for part in parts]
         alone = [part for part, repeated in zip(parts, found, strict=True) if not repeated]
-        added = iter(await in_lock_order(alone, _partition, self._add))
+        added = iter(await in_lock_order(alone, _partition, add))
         return [Duplicates(repeated) if repeated else next(added) for repeated in found]
 
     async def _add(self, parts: list[ScheduledSlice]) -> list[Added | Duplicates | Gone]:

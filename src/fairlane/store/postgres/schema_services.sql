@@ -90,3 +90,24 @@ CREATE TABLE fairlane.flags (name text PRIMARY KEY, enabled boolean NOT NULL, ch
 CREATE TABLE fairlane.leadership (
     name text PRIMARY KEY, token bigint NOT NULL, leads_until timestamptz NOT NULL, rests_until timestamptz NOT NULL
 );
+
+-- Staged messages: enqueued by other programs in their own transactions, until a broker moves them to their partitions. Rows are
+-- inserted and deleted, never updated. A bucket holds some partitions of a queue, and is moved in the order of the ids.
+CREATE TABLE fairlane.staged (
+    tenant_id bigint NOT NULL, queue text COLLATE "C" NOT NULL, bucket smallint NOT NULL,
+    id bigint GENERATED ALWAYS AS IDENTITY, created_at timestamptz NOT NULL,
+    partition_name text NOT NULL, transaction_id text NOT NULL,
+    given boolean NOT NULL,  -- Whether the program named the transactionId, so that it may be a duplicate.
+    type text, headers text, deliver_at timestamptz, priority int, max_attempts int, payload text NOT NULL,
+    PRIMARY KEY (tenant_id, queue, bucket, id)
+) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE fairlane.staged ALTER payload SET STORAGE EXTERNAL;
+
+-- Roles that may enqueue and complete messages in their own transactions, by queue. An empty queue stands for all of the tenant.
+CREATE TABLE fairlane.enqueue_grants (
+    role_name text COLLATE "C" NOT NULL, tenant_id bigint NOT NULL, queue text COLLATE "C" NOT NULL,
+    PRIMARY KEY (role_name, tenant_id, queue)
+);
+
+-- Patterns of the queues that the brokers always encrypt, as regular expressions.
+CREATE TABLE fairlane.sealed_queues (pattern text PRIMARY KEY);

@@ -30,6 +30,7 @@ from fairlane.store.postgres.notify import Notifier
 from fairlane.store.postgres.operations import Operations
 from fairlane.store.postgres.query import QueryRunner
 from fairlane.store.postgres.scheduled import ScheduledMessages
+from fairlane.store.postgres.staged import Staged
 from fairlane.store.statements import load
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}", re.ASCII)
@@ -53,6 +54,7 @@ class PostgresStore(Store):
         self.operations = Operations(runner, database, self.messages)
         self.codec = database.codec = Codec(self.data_keys, self.queues, self.id_time)
         self.scheduled = ScheduledMessages(runner, database, self.messages)
+        self.staged = Staged(runner, database, self.messages, self.scheduled)
 
     @classmethod
     async def open(

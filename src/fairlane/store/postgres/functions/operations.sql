@@ -1,6 +1,6 @@
 -- Appends operations to their backlogs. Returns one row for each: enqueued, full or gone. Locks are taken in the order of a push:
 -- limited queues, partitions, then dependent rows.
-CREATE OR REPLACE FUNCTION fairlane.enqueue(
+CREATE OR REPLACE FUNCTION fairlane.enqueue_operations(
     p_limited bigint[],            -- queues that the caller knows to have a max_size
     p_ids uuid[],
     p_types text[],

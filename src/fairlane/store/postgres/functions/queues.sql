@@ -34,6 +34,8 @@ CREATE OR REPLACE FUNCTION fairlane.drop_queue(p_queue bigint) RETURNS void LANG
 DECLARE
     t timestamptz := clock_timestamp();
 BEGIN
+    -- A message that is enqueued by name after this belongs to the next queue of the name.
+    DELETE FROM fairlane.staged s USING fairlane.queues q WHERE q.id = p_queue AND s.tenant_id = q.tenant_id AND s.queue = q.name;
     DELETE FROM fairlane.queues q WHERE q.id = p_queue;
     DELETE FROM fairlane.groups g WHERE g.queue_id = p_queue;
     DELETE FROM fairlane.data_keys k WHERE k.queue_id = p_queue;

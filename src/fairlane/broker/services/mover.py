@@ -1,0 +1,107 @@
+"""The mover: pushes staged messages, which programs enqueued in their own transactions. Every broker runs it.
+
+Each step is one transaction that pushes messages and deletes them from the staged ones. Brokers share the work by
+buckets: the transaction that reads a bucket holds it until it ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection
+
+from fairlane.broker.push import Announcer
+from fairlane.broker.staged_move import MoveParts, StagedMove
+from fairlane.errors import FairlaneError, ShuttingDown
+from fairlane.runtime.service import Service
+from fairlane.store.families.staged import Move, StagedBucket, StagedMessage, Waiting
+
+_STEP = 2000
+"""Messages moved in one transaction."""
+_BUSY_SECONDS = 0.02
+"""Pause between checks while messages were staged lately."""
+_IDLE_SECONDS = 0.1
+_LATELY_SECONDS = 60.0
+_WAIT_SECONDS = 0.5
+"""Time after which a queue or partition that took nothing is tried again."""
+_AWAY_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class Mover(Service):
+    def __init__(self, parts: MoveParts, announcer: Announcer) -> None:
+        super().__init__("mover")
+        self.moved = 0
+        self._parts = parts
+        self._store = parts.store
+        self._announcer = announcer
+        self._after = StagedBucket()
+        self._waiting: dict[Waiting, float] = {}
+        self._warned: dict[Waiting, str] = {}
+        self._moved_at = -_LATELY_SECONDS
+        self._blocked = False
+        self._sealed: tuple[str, ...] | None = None
+
+    async def _run(self) -> None:
+        away = False
+        while not self._stopping and self._store.staged.supported:
+            try:
+                await self._publish_sealed()
+                while not self._stopping and await self.move():
+                    pass
+                away = False
+            except ShuttingDown:
+                return
+            except FairlaneError as error:
+                if not away:
+                    log.warning("cannot move staged messages, retrying: %(error)s", {"error": error})
+                away = True
+            lately = not self._blocked and time.monotonic() - self._moved_at < _LATELY_SECONDS
+            await self._rest(_AWAY_SECONDS if away else _BUSY_SECONDS if lately else _IDLE_SECONDS)
+
+    async def move(self) -> bool:
+        """Move some messages. Returns True if there may be more to do at once."""
+        now = time.monotonic()
+        self._waiting = {what: until for what, until in self._waiting.items() if until > now}
+        if not await self._store.staged.exists():
+            return False
+        step: StagedMove | None = None
+
+        async def work(move: Move) -> Collection[StagedMessage]:
+            nonlocal step
+            step = StagedMove(self._parts, move)
+            self._after = move.messages[-1].whole_bucket
+            return await step.run()
+
+        waiting = list(self._waiting)
+        moved = await self._store.staged.move(work, after=self._after, waiting=waiting, limit=_STEP)
+        self._blocked = step is None
+        if step is None:  # all of them wait, or another broker moves them
+            return False
+        self._announce(step, moved)
+        return bool(moved or step.waiting)
+
+    def _announce(self, step: StagedMove, moved: int) -> None:
+        """Wake polls for the moved messages, and note which queues and partitions must wait."""
+        self.moved += moved
+        if moved:
+            self._moved_at = time.monotonic()
+        for queue_id, lanes in step.stored.items():
+            self._announcer.appended(queue_id, sum(lanes), lanes=len(lanes))
+        if step.has_scheduled:
+            self._parts.scheduler.wake()
+        until = time.monotonic() + _WAIT_SECONDS
+        for what, why in step.waiting.items():
+            self._waiting[what] = until
+            if self._warned.get(what) != why.partition(":")[0]:
+                if len(self._warned) > 1000:
+                    self._warned.clear()
+                self._warned[what] = why.partition(":")[0]
+                log.warning("staged messages of queue %(queue)r wait: %(error)s", {"queue": what.queue, "error": why})
+
+    async def _publish_sealed(self) -> None:
+        """Store the patterns of queues that are always encrypted, so that nothing is staged for them."""
+        if self._sealed != self._store.codec.always:
+            await self._store.staged.publish_sealed(self._store.codec.always)
+            self._sealed = self._store.codec.always
