@@ -52,6 +52,7 @@ DIRECTORIES = {
     "history": Directory(rest=100),
     "webhooks": Directory(quick=15),
     "http": Directory(quick=150, rest=150, stores=frozenset({"sqlite"})),
+    "moving": Directory(quick=60, rest=60),
     "packaging": Directory(rest=100),
     "poller": Directory(quick=20),
     "pooler": Directory(rest=15),

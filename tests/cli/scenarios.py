@@ -35,6 +35,19 @@ STORIES = {
         top
         completion bash
     """,
+    "backup": """
+        push orders '{"total": 42}'
+        backup moved.db --store queue.db --data-dir .
+        backup moved.db --store queue.db --data-dir .
+        backup moved.db --check
+        backup orders.jsonl --check
+        backup more.db --store nothing.db
+        backup more.db --store postgresql://db/queues
+        restore moved.db --store queue.db
+        restore moved.db --store queue.db --data-dir elsewhere --overwrite
+        restore moved.db --store other.db --data-dir elsewhere
+        restore moved.db --store other.db --data-dir elsewhere --overwrite
+    """,
     "queue": """
         queue list
         queue create orders --lease-seconds 60 --retry-limit 2 --max-size 1000 --set retry_jitter=false

@@ -17,7 +17,18 @@ from tests.cli.conftest import in_process
 
 COMMANDS = commands()
 RUN_ON = {"serve", "poll", "worker run"}
-NOT_ASKED = {"doctor", "completion", "hook sign", "spec check", "spec compile", "spec try", "spec schema", "spec fmt"}
+NOT_ASKED = {
+    "backup",
+    "restore",
+    "doctor",
+    "completion",
+    "hook sign",
+    "spec check",
+    "spec compile",
+    "spec try",
+    "spec schema",
+    "spec fmt",
+}
 NUMBERS = ("x", "", "nan", "1e400", "0x10", "1 2")
 TEXTS = ("nothing", "", "-", "a/b", "ü\u202e", "x" * 300, "\x1b[31m", "%s{}", "0-1", "[1", "9" * 30, "\udcff")
 ROUNDS = 4

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,7 @@ async def administrate(server: PostgresServer, sql: str) -> None:
 
 
 async def run(line: str, folder: Path) -> None:
-    environment = os.environ | {"PATH": f"{binaries(18)}:{os.environ['PATH']}"}
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{binaries(18)}:{os.environ['PATH']}"}
     shell = partial(subprocess.run, ["sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True)
     done = await asyncio.to_thread(shell)
     assert done.returncode == 0, done.stderr
@@ -110,8 +111,10 @@ BackUp = Callable[[], Awaitable[str]]
 
 async def test_a_backup_of_a_file_under_load_is_one_moment_and_is_gone_on_from(tmp_path: Path) -> None:
     async def back_up() -> str:
-        await run(shown("sh", "VACUUM INTO"), tmp_path)
-        return f"sqlite:///{tmp_path}/backup.db"
+        await run(shown("sh", "fairlane backup"), tmp_path)
+        restore = shown("sh", "fairlane restore").strip()
+        await run(f"{restore} --store restored.db --data-dir restored", tmp_path)
+        return f"sqlite:///{tmp_path}/restored.db"
 
     await under_load(f"sqlite:///{tmp_path}/fairlane.db", back_up)
 

@@ -26,6 +26,8 @@ COMMANDS = {
     "status": "status",
     "top": "status",
     "doctor": "doctor",
+    "backup": "backup",
+    "restore": "backup",
     "completion": "completion",
 }
 """Modules of the commands that belong to no group."""
