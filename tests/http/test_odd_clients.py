@@ -195,6 +195,22 @@ async def test_nothing_is_left_of_a_client_that_hung_up(how: str) -> None:
         assert not server.connections
 
 
+async def test_nothing_is_left_of_a_client_that_was_too_slow() -> None:
+    async with serving(FAST) as (server, _, port):
+        with no_collector():
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            async with asyncio.timeout(SECONDS_MAX):
+                while not server.connections:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+                [known] = map(weakref.ref, server.connections)
+                writer.write(HANGS_UP["in a header"])
+                assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+                writer.close()
+                await writer.wait_closed()
+                while known() is not None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+
+
 async def test_as_many_connections_may_wait_as_the_socket_was_opened_with() -> None:
     sockets = open_sockets("127.0.0.1", 0)
     server = Server(Service())

@@ -130,9 +130,12 @@ class Server:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(0.5)
-            now = self.loop.time()
-            for connection in list(self.connections):
-                connection.check_deadlines(now)
+            self._check_deadlines()
+
+    def _check_deadlines(self) -> None:
+        now = self.loop.time()
+        for connection in list(self.connections):
+            connection.check_deadlines(now)
 
     def stop_listening(self) -> None:
         """Accept no new connections, and close idle ones."""
