@@ -226,7 +226,7 @@ def test_strangers_that_do_not_read_what_they_popped(broker: BrokerProcess) -> N
         assert ask(broker, "POST", "/api/v1/push", body)[0] == 201
     with unharmed(broker, mib_max=4 * BUDGET / MIB), strangers(broker, 30) as found:
         for number, stranger in enumerate(found):
-            path = f"/api/v1/pop/queue/large?batch=100&consumerGroup=g{number}"
+            path = f"/api/v1/pop/queue/large?batch=100&consumerGroup=g{number}&wait=true&timeout=30000"
             stranger.say(f"GET {path} HTTP/1.1\nhost: localhost\n\n")
         assert {stranger.status() for stranger in found} <= {200, 429}
 
