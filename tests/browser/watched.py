@@ -98,14 +98,18 @@ class Watched:
             for node in rule["nodes"][:3]
         ]
 
+    def screen(self, name: str) -> Path:
+        """Return the file for a screenshot."""
+        SCREENS.mkdir(parents=True, exist_ok=True)
+        return SCREENS / f"{name}.png"
+
     async def photograph(self, name: str) -> None:
         """Save screenshots as `NAME-light.png`, `NAME-dark.png` and `NAME-phone.png`."""
-        SCREENS.mkdir(parents=True, exist_ok=True)
         for suffix, size, scheme in (("light", "wide", "light"), ("dark", "wide", "dark"), ("phone", "phone", "light")):
             width, height = SIZES[size]
             await self.page.set_viewport_size({"width": width, "height": height})
             await self.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-            await self.page.screenshot(path=SCREENS / f"{name}-{suffix}.png")
+            await self.page.screenshot(path=self.screen(f"{name}-{suffix}"))
         await self.page.set_viewport_size({"width": SIZES["wide"][0], "height": SIZES["wide"][1]})
         await self.page.emulate_media(color_scheme="light")
 

@@ -28,6 +28,7 @@ import { toast } from "./dialog.js";
 import { draw, h } from "./dom.js";
 import { shell } from "./shell.js";
 import { keys } from "./keys.js";
+import { labelCells } from "./labels.js";
 import { connection, watch } from "./live.js";
 import { login } from "./login.js";
 import { failed, waiting } from "./components.js";
@@ -69,6 +70,7 @@ const drawPage = ({ page, ctx, hash, awaited }) => {
         h("h1", title, ...(page.badges?.(ctx) ?? []))),
       page.actions && h("div.actions", ...page.actions(ctx))),
     h("div.page", { key: now.route.path }, body));
+  labelCells(main);
   main.setAttribute("aria-busy", String(awaited.size > 0));
   if (!awaited.size) main.dataset.shown = hash; // the address that is shown completely
 };
