@@ -100,6 +100,24 @@ async def test_a_purge_asks_for_the_name_and_can_be_left(page: Watched, wire: Wi
     assert await letters(wire, "purged") == []
 
 
+async def test_a_held_message_is_cancelled_on_its_page_and_on_that_of_its_lane(page: Watched, wire: Wire) -> None:
+    [first, _] = await wire.push("cancelled", 1, 2, ids=["one", "two"])
+    held = await wire.pop("cancelled", batch=1)
+    await page.open(f"/messages/{first['partition_id']}/one")
+    await page.click("Cancel the message")
+    await page.click("Cancel the message", inside="dialog")
+    await page.shows("It is cancelled.", inside="#toasts")
+    await page.page.get_by_role("heading", name="Message 0").get_by_text("cancelled").wait_for()
+    [acked] = await wire.ack(held)
+    assert acked["code"] == "cancelled"
+    await wire.pop("cancelled")
+    await page.open("/queues/cancelled/partitions/Default")
+    await page.click("Cancel the message")
+    await page.click("Cancel the message", inside="dialog")
+    await page.shows("There is nothing to read.")
+    assert (await wire.get("/api/v1/queues/cancelled/results/two")).ok()["status"] == "cancelled"
+
+
 async def test_a_group_is_paused_by_click_and_resumed_by_keyboard(page: Watched, wire: Wire) -> None:
     await wire.push("paused", 1)
     await wire.ack(await wire.pop("paused", consumerGroup="billing"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from pathlib import Path
 
 import msgspec
 
@@ -58,3 +59,11 @@ def work_plainly(job: Job, ctx: Context) -> None:
 
 def refuse(data: dict[str, str]) -> None:
     raise ValueError(f"the card {data['card']} was refused")
+
+
+def note_and_wait(data: dict[str, str]) -> None:
+    """Write the process id to a file, and return when another file exists."""
+    began, go_on = Path(data["began"]), Path(data["go_on"])
+    began.write_text(str(os.getpid()))
+    while not go_on.exists():
+        time.sleep(0.01)

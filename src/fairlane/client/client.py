@@ -266,9 +266,10 @@ class Client(ClientResource):
     ) -> CancelledMessage:
         """Cancel a message that is scheduled, waits or is being handled.
 
-        It is not delivered again and is no dead letter, and the other messages of its partition go on. The ack of a
-        worker that handles it is refused. By default it is cancelled for every group that has not finished it. A
-        repeated call is a no-op. Raises NotFound if there is no such message, and Conflict if it is finished.
+        It is not delivered again and is no dead letter, and the other messages of its partition go on. A worker that
+        handles it stops within a second, and its ack is refused. By default it is cancelled for every group that has
+        not finished it. A repeated call is a no-op. Raises NotFound if there is no such message, and Conflict if it is
+        finished.
         """
         return await self.cancellations.cancel(queue, transaction_id, partition=partition, group=group)
 

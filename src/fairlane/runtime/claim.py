@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
 from fairlane.errors import FairlaneError
@@ -18,6 +19,7 @@ PARTS_AT_ONCE = 32
 """Parts that one task handles before it yields to other tasks."""
 _NEVER = float("inf")
 OnUnstarted = Callable[[int], None]
+MessagePosition = tuple[PartitionId, int]
 
 
 class Claim:
@@ -35,17 +37,23 @@ class Claim:
         self.slot_each = slot_each
         """True if each message takes a slot of the consumer, False if the claim takes one."""
         self.lost = False
+        self.began_at = monotonic()
         self._cancelled = False
         self.open = len(batch)
         """Messages that the handlers have not reported yet."""
         self.unacked = 0
         """Reports that are not acked at the broker yet."""
         self.unstarted = 0
+        """Messages that no handler was called for. They are released at the end."""
         self.exact = False
         """True if a handler finished a message itself, so that an ack must not cover others with it."""
-        """Messages that no handler was called for. They are released at the end."""
         self.unhandled = 0
         """Messages without a verdict. They are delivered again."""
+        self.cancelled_messages: set[MessagePosition] = set()
+        """Messages that were cancelled at the broker."""
+        self._calls: dict[asyncio.Task[Any], Sequence[Any]] = {}
+        """The messages of each running handler call, by its task."""
+        self._cancelled_calls: set[asyncio.Task[Any]] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.parts: deque[deque[Any]] = deque()
         """Parts that no task has taken yet. Messages of a part are handled one after another."""
@@ -64,7 +72,9 @@ class Claim:
 
     def failure(self, error: BaseException) -> BaseException:
         """Return the exception of a handler. Raises it if the handler was cancelled or closed from outside."""
-        if isinstance(error, asyncio.CancelledError) and self.cancelled:
+        if isinstance(error, asyncio.CancelledError) and (
+            self.cancelled or asyncio.current_task() in self._cancelled_calls
+        ):
             raise error
         if isinstance(error, GeneratorExit) and not self._runs():
             raise error
@@ -116,6 +126,46 @@ class Claim:
             if done % PARTS_AT_ONCE == 0:
                 await asyncio.sleep(0)  # yields to other tasks
 
+    def has_cancelled(self, message: Any) -> bool:
+        """Return True if the message was cancelled at the broker."""
+        return (message.partition_id, message.position) in self.cancelled_messages
+
+    def cancel_messages(self, cancelled: Iterable[MessagePosition]) -> None:
+        """Cancel the handler calls whose messages were all cancelled. Messages without a call get none."""
+        self.cancelled_messages.update(cancelled)
+        for task, messages in self._calls.items():
+            if task not in self._cancelled_calls and all(map(self.has_cancelled, messages)):
+                self._cancelled_calls.add(task)
+                task.cancel()
+
+    def drop_cancelled(self, part: deque[Any]) -> int:
+        """Remove cancelled messages from a part. Returns their number."""
+        before = len(part)
+        if self.cancelled_messages:
+            kept = self.without_cancelled(part)
+            part.clear()
+            part.extend(kept)
+        return before - len(part)
+
+    def without_cancelled(self, messages: Sequence[Any]) -> Sequence[Any]:
+        if not self.cancelled_messages:
+            return messages
+        return [message for message in messages if not self.has_cancelled(message)]
+
+    @contextlib.contextmanager
+    def calling(self, messages: Sequence[Any]) -> Iterator[None]:
+        """Allow `cancel_messages` to cancel the current task while a handler runs in it."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls[task] = messages
+        try:
+            yield
+        finally:
+            del self._calls[task]
+            if task in self._cancelled_calls:
+                self._cancelled_calls.remove(task)
+                task.uncancel()
+
     def cancel(self) -> None:
         """Cancel the running handlers. A plain function cannot be cancelled, but can check `cancelled`."""
         self._cancelled = True
@@ -160,16 +210,27 @@ class Renews(Protocol):
     async def renew(self, lease: str, seconds: int) -> RenewOutcome: ...
 
 
+OnCancelled = Callable[[Claim, Sequence[MessagePosition]], None]
+
+
 class Renewer:
     """Renews all leases of a consumer. Each is renewed well before half its time has passed.
 
     `lost` is called with a claim whose lease is lost.
     """
 
-    def __init__(self, verbs: Renews, claims: set[Claim], lost: Callable[[Claim], None], log: logging.Logger) -> None:
+    def __init__(
+        self,
+        verbs: Renews,
+        claims: set[Claim],
+        lost: Callable[[Claim], None],
+        cancelled: OnCancelled,
+        log: logging.Logger,
+    ) -> None:
         self._verbs = verbs
         self._claims = claims
         self._lost = lost
+        self._cancelled = cancelled
         self._log = log
         self._wakes_at = _NEVER
         self._rescheduled = asyncio.Event()
@@ -208,8 +269,13 @@ class Renewer:
             return
         if claim.renew_at == _NEVER:
             return  # its messages were finished meanwhile
+        new = set(outcome.cancelled) - claim.cancelled_messages
+        if new:
+            self._cancelled(claim, outcome.cancelled)
         if outcome.renewed:
             self.schedule(claim)
+        elif claim.open <= len(new):
+            self.schedule(claim, beats=1)  # the lease ended with its last messages, which end soon
         else:
             self.unschedule(claim)
             self._lost(claim)

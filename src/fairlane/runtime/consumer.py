@@ -18,8 +18,9 @@ from fairlane.model.limits import COUNT_MAX
 from fairlane.model.verdict import is_redelivered
 from fairlane.otel import tracing
 from fairlane.runtime.backoff import backoff
+from fairlane.runtime.cancel_watch import CancelWatch
 from fairlane.runtime.claim import Claim, Renewer, Report, take_rest_of_lane
-from fairlane.runtime.handling import Handling, Verbs, charged
+from fairlane.runtime.handling import Handling, Verbs, call_handler
 from fairlane.runtime.settler import Settler
 
 POLL_SECONDS = 30.0
@@ -68,7 +69,8 @@ class Consumer:
         self._auto_renew = auto_renew
         self._idle_seconds = idle_seconds
         self._remaining = COUNT_MAX if limit is None else limit
-        self._renewer = Renewer(verbs, self.claims, self.lose_lease, handling.log)
+        self._watch = CancelWatch(self)
+        self._renewer = Renewer(verbs, self.claims, self.lose_lease, self._watch.apply, handling.log)
         self.settler = Settler(self)
         self._reported: deque[Report] = deque()
         self._notified = self._began = False
@@ -96,7 +98,7 @@ class Consumer:
             raise InvalidRequest("a consumer runs only once; create another")
         self._loop, self._began, self._running = asyncio.get_running_loop(), True, asyncio.current_task()
         self._last_message_at = self._loop.time()
-        renewing = asyncio.create_task(self._renewer.run())
+        background = [asyncio.create_task(self._renewer.run()), asyncio.create_task(self._watch.run())]
         failed: FairlaneError | None = None
         try:
             try:
@@ -110,7 +112,8 @@ class Consumer:
             await self._abort()
             raise
         finally:
-            renewing.cancel()
+            for task in background:
+                task.cancel()
             self.handling.close()
         if failed is not None:
             raise failed
@@ -160,7 +163,7 @@ class Consumer:
     async def _abort(self) -> None:
         """Cancel the handlers, and release all remaining leases."""
         for claim in self.claims:
-            self._on_handler_loop(claim.cancel)
+            self.on_handler_loop(claim.cancel)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CANCEL_SECONDS):
                 await self._wait_until_idle()
@@ -185,11 +188,7 @@ class Consumer:
             pass
 
     async def _fetch(self, *, long: bool) -> bool:
-        """Pop once and start the handlers.
-
-        Returns False if there was no free slot. A pop that does not wait (`long=False`) also returns False if there are
-        no more messages.
-        """
+        """Pop once and start the handlers. Returns False if no slot is free, or if not `long` and nothing is left."""
         messages, lanes = self.handling.next_pop_size(self) if self.free_slots > 0 else (0, 0)
         messages = min(messages, self._remaining)
         if not messages:
@@ -276,11 +275,12 @@ class Consumer:
         self.claims.add(claim)
         self._last_message_at = self._loop.time()
         self._idle.clear()
+        self._watch.wake()
         if self._auto_renew:
             self._renewer.schedule(claim)
-        self._on_handler_loop(self._start_claim, claim)
+        self.on_handler_loop(self._start_claim, claim)
 
-    def _on_handler_loop(self, call: Callable[..., None], *arguments: Any) -> None:
+    def on_handler_loop(self, call: Callable[..., None], *arguments: Any) -> None:
         if self.handling.loop is None:
             call(*arguments)
         else:
@@ -301,12 +301,11 @@ class Consumer:
 
     async def _handle_next(self, claim: Claim, part: deque[Any]) -> None:
         """Handle the first message of a part, or the whole part, and report the verdicts."""
-        some = list(part) if self.handling.whole_batches else [part[0]]
-        began = perf_counter()
-        try:
-            done = await self._handle(claim, some)
-        except BaseException as error:  # the handler's boundary: its failure is a verdict
-            done = charged(some, self.handling.on_error(claim.failure(error), some))
+        if dropped := claim.drop_cancelled(part):
+            self._report(Report(claim, dropped))
+            return
+        some, began = list(part) if self.handling.whole_batches else [part[0]], perf_counter()
+        done = await call_handler(self.handling, self._handle, claim, some)
         took = (perf_counter() - began) / len(some)
         self.seconds = self.seconds * 0.9 + took * 0.1 if self.seconds else took
         for _ in some:
@@ -316,7 +315,8 @@ class Consumer:
             finished += take_rest_of_lane(part, lane)
         pushed = done.pushed if any(item.status == "completed" for item in done.items) else ()
         known = asyncio.get_running_loop().create_future() if pushed else None
-        self._report(Report(claim, finished, some, done.items, pushed, done.unstarted, done.completed, known))
+        kept = claim.without_cancelled(some)
+        self._report(Report(claim, finished, kept, done.items, pushed, done.unstarted, done.completed, known))
         if self.handling.exits:
             self.stop()
         # The ack of the next message would ack this one too, so its transaction must be finished first.

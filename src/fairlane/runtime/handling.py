@@ -26,6 +26,8 @@ class Verbs(Protocol):
     def pop(self) -> Callable[..., Awaitable[Any]]: ...
     @property
     def ack_many(self) -> Callable[..., Awaitable[Sequence[AckOutcome]]]: ...
+    @property
+    def cancellations(self) -> Any: ...
     async def renew(self, lease: str, seconds: int) -> RenewOutcome: ...
     async def release(self, lease: str) -> int: ...
 
@@ -160,3 +162,24 @@ def charged(
             failed.add(message.partition_id)
             items.append(settle(message, verdict))
     return Handled(items, unstarted=len(messages) - len(items))
+
+
+async def call_handler(
+    handling: Handling, handle: Callable[[Claim, list[Any]], Awaitable[Handled]], claim: Claim, messages: list[Any]
+) -> Handled:
+    """Handle messages, and turn a failure into verdicts. There are none for messages that were cancelled meanwhile."""
+    try:
+        with claim.calling(messages):
+            done = await handle(claim, messages)
+    except BaseException as error:  # the handler's boundary: its failure is a verdict
+        if (
+            isinstance(error, asyncio.CancelledError)
+            and not claim.cancelled
+            and all(map(claim.has_cancelled, messages))
+        ):
+            return Handled([])
+        done = charged(messages, handling.on_error(claim.failure(error), messages))
+    if claim.cancelled_messages:
+        kept = [one for one in done.items if (one.partition, one.position) not in claim.cancelled_messages]
+        done = done._replace(items=kept)
+    return done

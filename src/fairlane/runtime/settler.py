@@ -89,6 +89,9 @@ class Settler:
             if outcome.code == "lease_lost":
                 self.refused(outcome.transaction_id)
                 consumer.lose_lease(claim)
+            elif outcome.code == "cancelled":
+                fields = {**consumer.names, "transaction_id": outcome.transaction_id}
+                consumer.handling.log.info("%(transaction_id)s of queue %(queue)r was cancelled", fields)
 
     async def _back_off(self, error: FairlaneError, failures: int, claims: list[Claim]) -> bool:
         """Wait before a retry. Returns False if a retry is pointless."""

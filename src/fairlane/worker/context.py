@@ -51,11 +51,12 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """True if the lease is lost or the time limit is over, so the result will be ignored.
+        """True if the result will be ignored: the message was cancelled, the lease is lost or the time limit is over.
 
         Coroutines are cancelled; a plain function can check this property.
         """
-        return self.overdue or (self._claim is not None and self._claim.cancelled)
+        claim = self._claim
+        return self.overdue or (claim is not None and (claim.cancelled or all(map(claim.has_cancelled, self.messages))))
 
     @property
     def attempt(self) -> int:

@@ -85,9 +85,9 @@ THREADS_LOST_MAX: Final = 32
 
 
 class HandlerPool:
-    """Threads or processes that run plain functions.
+    """Threads that run plain functions.
 
-    A pool with an abandoned call takes no new calls: the thread or process of that call may never be free again.
+    A pool with an abandoned call takes no new calls: the thread of that call may never be free again.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -117,11 +117,45 @@ class HandlerPool:
                 self.close()
 
     def close(self) -> None:
-        """Shut the pool down. Kills stuck processes; stuck threads cannot be ended."""
-        processes = list((getattr(self._executor, "_processes", None) or {}).values()) if self.stuck else []
+        """Shut the pool down. Threads that still run a call cannot be ended."""
         self._executor.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            process.kill()
+
+
+class ProcessPool:
+    """Processes that run plain functions. Each has one call at a time, so that killing it ends no other call."""
+
+    stuck = 0
+    """No call is left running: the process of an abandoned one is killed."""
+    abandoned: frozenset[Future[Any]] = frozenset()
+
+    def __init__(self, processes: int) -> None:
+        self._free: list[ProcessPoolExecutor] = []
+        self._slots = asyncio.Semaphore(processes)
+
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        async with self._slots:
+            context = multiprocessing.get_context("spawn")
+            executor = self._free.pop() if self._free else ProcessPoolExecutor(1, context)
+            running = executor.submit(function, *arguments)
+            try:
+                await ended(running)
+                return running.result()
+            finally:
+                if running.done() and (running.cancelled() or not isinstance(running.exception(), BrokenProcessPool)):
+                    self._free.append(executor)
+                else:
+                    _kill(executor)
+
+    def close(self) -> None:
+        while self._free:
+            self._free.pop().shutdown(wait=False, cancel_futures=True)
+
+
+def _kill(executor: ProcessPoolExecutor) -> None:
+    processes = list((getattr(executor, "_processes", None) or {}).values())
+    executor.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.kill()
 
 
 class HandlerExecutor:
@@ -144,9 +178,9 @@ class HandlerExecutor:
         self._own_loop = own_loop
         self._stack = AsyncExitStack()
         self._thread: threading.Thread | None = None
-        self._pools: dict[Binding | None, HandlerPool] = {}
+        self._pools: dict[Binding | None, HandlerPool | ProcessPool] = {}
         """Thread pools by handler. The key None is the process pool, which all handlers share."""
-        self._all: list[HandlerPool] = []
+        self._all: list[HandlerPool | ProcessPool] = []
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -184,7 +218,7 @@ class HandlerExecutor:
     async def call(self, binding: Binding, arguments: Sequence[Any], threads: int) -> Any:
         """Call a handler and return its result.
 
-        On cancellation the thread or process keeps running in the background.
+        On cancellation a thread keeps running in the background, and a process is killed.
         """
         function = binding.handler.function
         if binding.is_async:
@@ -200,10 +234,10 @@ class HandlerExecutor:
         pool = self._pools.get(key)
         if pool is None or pool.abandoned:
             if key is None:
-                executor: Executor = ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn"))
+                pool = ProcessPool(os.cpu_count() or 1)
             else:
-                executor = ThreadPoolExecutor(threads, "fairlane-handler")
-            pool = self._pools[key] = HandlerPool(executor)
+                pool = HandlerPool(ThreadPoolExecutor(threads, "fairlane-handler"))
+            self._pools[key] = pool
             self._all = [*(one for one in self._all if one.stuck or not one.abandoned), pool]
         if self._traced and key is not None:  # a thread starts with an empty context
             function = partial(copy_context().run, function)
@@ -214,10 +248,6 @@ class HandlerExecutor:
         except asyncio.CancelledError:
             if key is not None and pool.stuck:
                 self._on_lost_thread(binding.handler.name)
-            raise
-        except BrokenProcessPool:
-            if self._pools.get(key) is pool:
-                del self._pools[key]  # the next call starts new processes
             raise
 
     def _on_lost_thread(self, handler: str) -> None:

@@ -97,7 +97,7 @@ async def cancel(
     found = await client.cancel(queue, id, partition=partition, group=group)
     if found.before == "cancelled":
         return Output(found, f"Message {id} was cancelled before.")
-    held = "; the ack of its worker will be refused" if found.before == "processing" else ""
+    held = "; its worker stops within a second" if found.before == "processing" else ""
     return Output(found, f"Cancelled message {id}, which was {found.before}{held}.")
 
 

@@ -25,7 +25,7 @@ export const badge = (text, kind = "neutral", title) => h("span.badge", { class:
 
 const STATES = {
   finished: "good", leased: "info", waiting: "neutral", ready: "neutral", delayed: "muted", failed: "warning", blocked: "critical", parked: "critical",
-  paused: "warning", dead: "critical", idle: "muted", completed: "good", processing: "info", pending: "neutral", retried: "warning",
+  paused: "warning", dead: "critical", idle: "muted", completed: "good", cancelled: "muted", processing: "info", pending: "neutral", retried: "warning",
 };
 /** The state of a lane, message or operation, with its colour and its name. */
 export const state = (name) => (name ? badge(name, STATES[name] ?? "neutral") : NONE);

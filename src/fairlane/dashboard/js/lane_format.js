@@ -63,6 +63,7 @@ export const laneLegend = (lane, { scheduled = 0, dead = 0 } = {}) => {
 /** The state of one message of a lane, by position. */
 export const stateOf = (lane, message) => {
   if (message.status === "dead_letter") return "dead";
+  if (message.status === "cancelled") return "finished";
   const found = spans(lane).find(([, from, to]) => message.position >= from && message.position < to);
   return found?.[0] ?? (message.position < lane.committed ? "finished" : "waiting");
 };

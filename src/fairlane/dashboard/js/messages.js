@@ -6,7 +6,7 @@ import { empty, state } from "./components.js";
 import { link } from "./router.js";
 import { chooser, table } from "./table.js";
 
-const STATUS = { pending: "waiting", processing: "leased", completed: "finished", dead_letter: "dead" };
+const STATUS = { pending: "waiting", processing: "leased", completed: "finished", dead_letter: "dead", cancelled: "cancelled" };
 
 /** The status of a message, in the words for lanes. */
 export const statusOf = (status) => STATUS[status] ?? status;

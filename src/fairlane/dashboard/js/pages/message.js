@@ -16,6 +16,10 @@ const again = async (ctx) => {
   const text = "A copy with a new id is pushed to the end of the partition. The message itself is not changed.";
   if (await confirm({ title: "Push the message again", text, label: "Push again" })) ctx.act(() => post(`${path(ctx)}/retry`), ({ messageId }) => `Pushed as ${messageId}.`);
 };
+const cancel = async (ctx) => {
+  const text = "It is not delivered again to any group that has not finished it, and is no dead letter. A worker that handles it stops within a second.";
+  if (await confirm({ title: "Cancel the message", text, label: "Cancel the message", kind: "danger" })) ctx.act(() => post(`${path(ctx)}/cancel`), "It is cancelled.");
+};
 const bury = async (ctx) => {
   const text = "It becomes a dead letter of every group that has not finished it. Dead letters can be replayed.";
   if (await confirm({ title: "Dead-letter the message", text, label: "Dead-letter", kind: "danger" })) ctx.act(() => post(`${path(ctx)}/dlq`, { error: "dead-lettered by hand" }), "It is now a dead letter.");
@@ -26,6 +30,8 @@ const remove = async (ctx) => {
   const { queue, partition } = ctx.data.message;
   if (await ctx.act(() => del(path(ctx)), "Message deleted.")) go(link(["queues", queue, "partitions", partition]));
 };
+
+const over = (one) => ["completed", "dead_letter", "cancelled"].includes(one.status);
 
 const pretty = (value) => JSON.stringify(value, (_, one) => (one instanceof Exact ? one.toJSON() : one), 2);
 
@@ -61,7 +67,7 @@ const groups = (ctx) =>
     if (!one.consumerGroups?.length) return h("p.muted", "No group reads this queue yet.");
     return facts(one.consumerGroups.map((each) => [
       h("a", { href: link(["queues", one.queue, "partitions", one.partition], { group: each.name }) }, groupName(each.name)),
-      h("span", state(dead.has(each.name) ? "dead" : each.consumed ? "finished" : each.leaseExpiresAt ? "leased" : "waiting"), each.leaseExpiresAt && [" lease ends ", time(each.leaseExpiresAt)]),
+      h("span", state(dead.has(each.name) ? "dead" : each.cancelled ? "cancelled" : each.consumed ? "finished" : each.leaseExpiresAt ? "leased" : "waiting"), each.leaseExpiresAt && [" lease ends ", time(each.leaseExpiresAt)]),
     ]));
   }));
 
@@ -109,11 +115,10 @@ const waterfall = (ctx) => {
     const rows = [...messages].sort((a, b) => millis(a.createdAt) - millis(b.createdAt));
     if (!rows.length) return empty("No message of this trace is stored anymore.");
     const begin = millis(rows[0].createdAt);
-    const open = (one) => !["completed", "dead_letter"].includes(one.status);
     const end = begin + Math.max(10, (millis(rows.at(-1).createdAt) - begin) * 1.15);
     const share = (at) => `${((at - begin) / (end - begin)) * 100}%`;
     return h("div.waterfall", rows.map((one) => {
-      const [from, to] = [millis(one.createdAt), open(one) ? end : millis(one.createdAt)];
+      const [from, to] = [millis(one.createdAt), !over(one) ? end : millis(one.createdAt)];
       const kind = { completed: "good", dead_letter: "critical", processing: "info" }[one.status] ?? "accent";
       return h("a.fall", { key: one.id, class: one.transactionId === ctx.params.transactionId ? "is-here" : "", href: link(["messages", one.partitionId, one.transactionId]) },
         h("span.name", `${one.queue} / ${one.partition}`),
@@ -142,7 +147,8 @@ export default {
   },
   actions: (ctx) => (ctx.data.message ? [
     button("Push again", { icon: "retry", onclick: () => again(ctx) }),
-    !["completed", "dead_letter"].includes(ctx.data.message.status) && button("Dead-letter", { kind: "danger", onclick: () => bury(ctx) }),
+    !over(ctx.data.message) && button("Cancel the message", { kind: "danger", onclick: () => cancel(ctx) }),
+    !over(ctx.data.message) && button("Dead-letter", { kind: "danger", onclick: () => bury(ctx) }),
     button("Delete", { icon: "trash", kind: "danger", onclick: () => remove(ctx) }),
   ] : []),
   view: (ctx) => {

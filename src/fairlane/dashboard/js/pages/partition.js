@@ -40,6 +40,11 @@ const acts = (ctx) => {
       if (!(await confirm({ title: "Skip the message", text, label: "Skip it" }))) return;
       ctx.act(() => post(api`/api/v1/messages/${message.partitionId}/${message.transactionId}/dlq`, { consumerGroup: group(ctx), error: "skipped by hand" }), "It is now a dead letter.");
     },
+    cancel: async (message) => {
+      const text = `Message ${message.position} is not delivered again to any group that has not finished it. Other messages of the lane go on.`;
+      if (!(await confirm({ title: "Cancel the message", text, label: "Cancel the message", kind: "danger" }))) return;
+      ctx.act(() => post(api`/api/v1/messages/${message.partitionId}/${message.transactionId}/cancel`), "It is cancelled.");
+    },
     clear: async () => {
       const text = "All messages of this partition are deleted, for every group. Dead letters are kept. This cannot be undone.";
       if (await confirmByName({ title: "Clear the partition", text, name: partition, label: "Clear the partition" })) ctx.act(() => del(where(api`/api/v1/queues/${queue}/clear`, { partition })), `${partition} is empty.`);
@@ -60,6 +65,7 @@ const explanation = (ctx) =>
       h("span.buttons",
         stopped && button(reason === "blocked" ? "Try again" : "Resume", { icon: "retry", kind: "primary", onclick: wide ? act.resume : reason === "paused" ? act.resumeAll : act.resume }),
         (stopped || reason === "backing_off") && message && button("Skip the message", { icon: "skip", onclick: () => act.skip(message) }),
+        reason === "leased" && message && button("Cancel the message", { kind: "danger", onclick: () => act.cancel(message) }),
         reason === "leased" && lease && button("Release the lease", { icon: "release", onclick: () => act.release(lease.leaseId) })));
   });
 
