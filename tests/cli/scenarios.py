@@ -75,6 +75,19 @@ STORIES = {
         queue resume orders --partition customer-7
         queue resume orders --partition customer-7
         queue resume orders --lanes
+        queue create stuck --retry-limit 0 --set on_exhausted=block
+        push stuck 1 --partition 'customer 1' --id poison
+        push stuck 2 --partition 'customer 1' --id next
+        push stuck 3 --partition well
+        pop stuck --partition 'customer 1' --no-ack --json
+        | ack --status failed --error 'no such card'
+        queue lanes stuck
+        queue lanes stuck --state blocked
+        queue lanes stuck --state parked
+        queue explain stuck 'customer 1'
+        queue resume stuck --skip
+        queue resume stuck --skip --partition well
+        queue explain stuck 'customer 1'
         queue clear orders
         queue clear orders --yes
         queue delete invoices
@@ -138,8 +151,11 @@ STORIES = {
         dlq errors
         dlq replay orders
         dlq replay orders 0-1-1-9
+        dlq replay orders 0-1-1-9 --rate 50/s
+        dlq replay orders --all --rate fast
         dlq replay orders 0-1-1-0 --payload '{"total": 3}'
         dlq list orders
+        dlq replay orders --all --error 'no such' --rate 6000/m
         dlq purge orders --all
         dlq purge orders --all --yes
     """,

@@ -33,11 +33,13 @@ ONE_SIDED = {
 """Verbs that only a client has, or that a broker names differently, each with the reason."""
 OTHERWISE = {
     "audit.page": "a broker takes the query of the API, and a tenant",
+    "dead_letters.count": "as page",
     "dead_letters.errors": "a broker takes the query of the API, and tells whether all were counted",
     "dead_letters.page": "a broker takes a filter and a cursor",
     "dead_letters.purge": "as page",
     "dead_letters.replay": "as page; its payload is bytes",
     "groups.all": "a broker lists the groups of one queue; summaries are those of all",
+    "pauses.lanes": "a broker takes the query of the API, and returns a page",
     "release": "a broker may give one partition of a lease back",
     "queues.all": "a broker lists all queues as they are set up; page takes the query of the API",
     "retention.history": "a broker takes the query of the API",

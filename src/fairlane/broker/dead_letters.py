@@ -86,6 +86,12 @@ class DeadLetters(Resource):
         named = [queue for queue in queues if name in (None, queue.name)]
         return [(queue, where) for queue in named if (where := await self._filter(queue, query)) is not None]
 
+    async def count(self, queue: str, where: Where = _ANY) -> int:
+        """Return the number of dead letters that match."""
+        found = await self._queue(queue)
+        chosen = await self._filter(found, where)
+        return 0 if chosen is None else await self._store.dead_letters.count(found.id, chosen)
+
     async def replay(
         self, queue: str, where: Where = _ANY, *, payload: bytes | None = None, limit: int | None = None
     ) -> list[tuple[str, str]]:

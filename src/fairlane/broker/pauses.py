@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
+
 from fairlane.broker.flags import POPS_PAUSED, PUSHES_PAUSED
 from fairlane.broker.lane_diagnosis import explain, shown
+from fairlane.broker.messages import BY_HAND
 from fairlane.broker.resource import Resource
 from fairlane.errors import InvalidRequest, NotAvailable, NotFound
 from fairlane.model.group import LaneState
@@ -13,6 +16,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.queue import Paused, Queue
+from fairlane.model.segment import messages
 from fairlane.store.contract.journal import Backlog
 from fairlane.wire.pauses import Explained, GlobalPauses, LaneDetail, LanePage, LanesQuery
 from fairlane.wire.pauses import Pauses as PauseList
@@ -74,6 +78,34 @@ class Pauses(Resource):
         self._engine.announcer.announce(found.id, _MANY)
         return resumed
 
+    async def skip(self, queue: str, group: str = QUEUE_MODE, *, partition: str | None = None) -> int:
+        """Dead-letter the message that stops each blocked or parked lane, and resume these lanes.
+
+        With `partition`, only of that lane. Returns the number of messages. Lanes that an operator parked have none.
+        """
+        found, group_id, partition_id = await self._find(queue, group, partition)
+        assert group_id is not None, "a named group exists"
+        skipped, done = 0, set[PartitionId]()  # a lane that its next message stops meanwhile is left alone
+        while True:
+            if partition_id is None:
+                some = await self._store.groups.urgent(group_id, limit=_LANES_AT_ONCE)
+            else:
+                some = await self._store.groups.lanes(group_id, partition=partition_id, limit=1)
+            stopped = [
+                lane
+                for lane in some
+                if lane.stopped in ("blocked", "parked") and lane.attempts and lane.partition not in done
+            ]
+            done |= {lane.partition for lane in stopped}
+            for lane in stopped:
+                died = await self._store.browse.dead_letter(lane.partition, group_id, lane.committed, BY_HAND)
+                skipped += died == "dead"
+                await self._store.pauses.resume(found.id, group_id=group_id, partition=lane.partition)
+            if partition_id is not None or not stopped:
+                break
+        self._engine.announcer.announce(found.id, _MANY)
+        return skipped
+
     async def everywhere(self) -> GlobalPauses:
         """Return the verbs that are paused for all queues of all tenants."""
         flags = self._engine.flags
@@ -95,7 +127,15 @@ class Pauses(Resource):
         found, lane, paused = await self._lane(queue, partition, group)
         acks = await self._waiting_acks(lane.partition, found, group)
         now = await self._store.now()
-        return explain(lane, found, paused, group=group, now=now, acks=acks, seals=self._store.seals)
+        explained = explain(lane, found, paused, group=group, now=now, acks=acks, seals=self._store.seals)
+        id = await self._transaction_id(lane) if lane.attempts else None
+        return msgspec.structs.replace(explained, partition_id=str(lane.partition), transaction_id=id)
+
+    async def _transaction_id(self, lane: LaneState) -> str | None:
+        """Return the transactionId of the first message of a lane. None if it was deleted."""
+        segments = await self._store.messages.read(lane.partition, lane.committed, lane.committed + 1)
+        first = next(messages(segments, lane.committed, lane.committed + 1), None)
+        return None if first is None else first.transaction_id
 
     async def _waiting_acks(self, partition: PartitionId, queue: Queue, group: str) -> int:
         """Count the acks of a lane that were accepted and are not applied yet, in the store and in this journal."""
@@ -135,6 +175,13 @@ class Pauses(Resource):
             urgent = await self._store.groups.urgent(group_id, limit=query.limit)
             first = [shown(lane, found, paused, group=group, now=now) for lane in urgent]
             return LanePage(queue=queue, group=group, lanes=first, next=None, complete=len(first) < query.limit)
+        if query.state in ("blocked", "parked") and not search and not after:  # an index has them, up to a limit
+            urgent = await self._store.groups.urgent(group_id, limit=_LANES_AT_ONCE)
+            stopped = [shown(lane, found, paused, group=group, now=now) for lane in urgent if lane.stopped]
+            if len(stopped) < len(urgent) or len(urgent) < _LANES_AT_ONCE:
+                some = sorted([one for one in stopped if one.state == query.state], key=lambda one: one.partition)
+                if len(some) <= query.limit:
+                    return LanePage(queue=queue, group=group, lanes=some, next=None, complete=True)
         matching: list[LaneDetail] = []
         answer = partial(LanePage, queue=queue, group=group, lanes=matching)
 

@@ -66,6 +66,10 @@ class Workers(Resource):
         ]
         return live, sorted(lost, key=lambda one: (-one.seen_at, one.id))[:LOST_MAX]
 
+    async def lost(self) -> list[LiveWorker]:
+        """Return workers that stopped reporting without leaving, latest first."""
+        return (await self.seen())[1]
+
     async def lost_apps(self) -> list[LostApp]:
         """Return the apps that have no live worker and have lost one, the latest loss first."""
         live, lost = await self.seen()

@@ -46,6 +46,11 @@ class DeadLetters(ClientResource):
             raise NotFound(f"queue {queue!r:.80} has no dead letter {id!r:.80}")
         return found[0]
 
+    async def count(self, queue: str, **filters: Unpack[DeadLetterFilters]) -> int:
+        """Return the number of dead letters that were not replayed, all or those that match."""
+        query = _where(queue, **filters) | {"limit": 1, "replayed": "false"}
+        return (await self._call(DeadLetterList, "GET", "dlq", query=query)).total
+
     async def replay(
         self,
         queue: str,

@@ -20,6 +20,8 @@ class PauseBody(Body):
 class ResumeBody(PauseBody):
     lanes: bool = False
     """True for all blocked and parked lanes of the group instead of the group itself."""
+    skip: bool = False
+    """True to dead-letter the message that blocked or parked each lane, before the lane is resumed."""
 
 
 class PausedThing(Answer):
@@ -32,6 +34,8 @@ class PausedThing(Answer):
 class Resumed(PausedThing):
     resumed: int
     """Number of pauses or lanes that were resumed. 0 if none was paused."""
+    skipped: int = 0
+    """Messages that were dead-lettered, with `skip`."""
 
 
 class Pauses(Answer):
@@ -82,6 +86,9 @@ class Explained(Answer):
     waiting: int
     position: int
     """Position of the first unfinished message."""
+    transaction_id: str | None = None
+    """TransactionId of that message, if it failed."""
+    partition_id: str | None = None
     head: int
     attempts: int
     attempts_max: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Annotated, Any
 
 import msgspec
@@ -20,8 +22,9 @@ from fairlane.cli.toolkit.command import (
     print_fields,
     print_rows,
 )
-from fairlane.cli.toolkit.output import confirm, format_time, plural, print_lines
+from fairlane.cli.toolkit.output import confirm, echo, format_time, plural, print_lines
 from fairlane.client import DeadLetter
+from fairlane.client.dead_letters import DeadLetterFilters
 from fairlane.errors import InvalidRequest
 
 app = CommandGroup("dlq")
@@ -40,6 +43,8 @@ _FIELDS = columns_of(
     failed_in=lambda letter: _newest_frame(letter),
     data=lambda letter: bytes(letter.raw).decode(errors="replace"),
 )
+_STEP_SECONDS = 0.5
+_STEP_MAX = 500
 _ERRORS = columns_of("queue group error count replayed last=last_failed_at")
 
 
@@ -79,9 +84,18 @@ async def replay(
     partition: Partition = None,
     error: Error = None,
     payload: Annotated[str | None, opt("JSON to push in place of the original payload; needs exactly one ID.")] = None,
+    rate: Annotated[
+        str | None,
+        opt("Replay at most this many, for example 50/s or 600/m. Ctrl-C stops between two steps.", metavar="N/s"),
+    ] = None,
 ) -> Output:
     """Replay dead letters: push their messages to the queue again."""
     _check_selection(ids, every)
+    if rate is not None:
+        if ids or payload is not None:
+            raise InvalidRequest("--rate is for --all, so leave out ids and --payload")
+        where = DeadLetterFilters(group=group, partition=partition, error=error)
+        return await _replay_slowly(client, queue, where, parse_rate(rate))
     data = msgspec.UNSET if payload is None else _json(payload)
     replayed = await client.dead_letters.replay(
         queue, group=group, partition=partition, error=error, ids=ids or None, data=data
@@ -115,6 +129,34 @@ async def errors(
 ) -> Any:
     """Count dead letters by error, the most frequent first."""
     return await client.dead_letters.errors(queue)
+
+
+async def _replay_slowly(client: Client, queue: str, where: DeadLetterFilters, per_second: float) -> Output:
+    """Replay in small steps, with progress on stderr. What was replayed stays replayed when it is interrupted."""
+    total, shown = await client.dead_letters.count(queue, **where), list[dict[str, str]]()
+    step = max(1, min(_STEP_MAX, int(per_second * _STEP_SECONDS)))
+    due = time.monotonic()
+    try:
+        while some := await client.dead_letters.replay(queue, limit=step, **where):
+            shown += [{"id": id, "messageId": message} for id, message in some]
+            echo(f"Replayed {len(shown)} of {max(total, len(shown))} dead letters of {queue}.")
+            if len(shown) >= total:  # letters that come meanwhile are for the next replay
+                break
+            due = max(due + len(some) / per_second, time.monotonic())
+            await asyncio.sleep(due - time.monotonic())
+    except asyncio.CancelledError:
+        echo(f"Stopped: {plural(len(shown), 'dead letter')} of {queue} replayed, the others are unchanged.")
+        raise
+    return Output(shown, f"Replayed {plural(len(shown), 'dead letter')} of {queue}.")
+
+
+def parse_rate(text: str) -> float:
+    """Parse a rate such as `50/s`, `600/m` or `50`, which is per second. Raises InvalidRequest."""
+    number, _, unit = text.partition("/")
+    seconds = {"": 1, "s": 1, "m": 60, "h": 3600}.get(unit)
+    if seconds is None or not number.isdecimal() or not int(number):
+        raise InvalidRequest(f"--rate is {text!r:.40}; write a number per second, minute or hour, like 50/s or 600/m")
+    return int(number) / seconds
 
 
 def _print_letter(letter: DeadLetter, *, trace: bool) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -26,6 +27,7 @@ from fairlane.model.queue import QueueOptions
 
 if TYPE_CHECKING:
     from fairlane.client import Counts, QueueDetail
+    from fairlane.wire.pauses import Explained
 
 app = CommandGroup("queue")
 
@@ -37,6 +39,9 @@ _LEASES = columns_of(
     done=lambda one: f"{one.completed}/{one.messages}",
     held=lambda one: f"{one.seconds_held:.0f} s",
     left=lambda one: f"{one.seconds_remaining:.0f} s",
+)
+_LANES = columns_of(
+    "partition state waiting failures oldest=oldest_at next_try=next_try_at error",
 )
 _SCHEDULED = columns_of("due=deliver_at partition id=transaction_id")
 
@@ -147,11 +152,20 @@ async def resume(
     group: Group = None,
     partition: Partition = None,
     lanes: Annotated[bool, opt("Resume all blocked and parked lanes of the group.", "--lanes")] = False,
+    skip: Annotated[
+        bool,
+        opt("Dead-letter the message that stops a lane before resuming it; all lanes without --partition.", "--skip"),
+    ] = False,
 ) -> Output:
     """Resume the delivery of a queue, or of one group or partition of it.
 
     With --group and --partition, or with --lanes, also resumes blocked and parked lanes.
     """
+    if skip:
+        skipped = await client.pauses.skip(queue, group or QUEUE_MODE, partition=partition)
+        rest = "its lane goes on" if skipped == 1 else "their lanes go on"
+        text = f"{plural(skipped, 'message')} of {queue} skipped: {rest}."
+        return Output({"queue": queue, "group": group, "partition": partition, "skipped": skipped}, text)
     if lanes:
         resumed = await client.pauses.resume_lanes(queue, group or QUEUE_MODE)
         text = f"{plural(resumed, 'lane')} of {queue} resumed."
@@ -168,9 +182,27 @@ async def explain(
     partition: Annotated[str, arg("PARTITION", "Name of the partition.")],
     group: Group = None,
 ) -> Output:
-    """Explain why a partition is not being delivered."""
+    """Explain why a partition is not being delivered, and print the commands that help."""
     explained = await client.pauses.explain(queue, partition, group or QUEUE_MODE)
-    return Output(explained, explained.sentence)
+    lines = [explained.sentence, *(f"  {command}" for command in _remedies(explained))]
+    return Output(explained, "\n".join(lines))
+
+
+@client_command(app, columns=_LANES, empty="No lane matches.")
+async def lanes(
+    client: Client,
+    queue: QueueName,
+    group: Group = None,
+    state: Annotated[
+        Literal["finished", "leased", "waiting", "delayed", "failed", "blocked", "parked", "paused", "unfinished"]
+        | None,
+        opt("Only lanes in this state; unfinished is every state except finished."),
+    ] = None,
+    search: Annotated[str | None, opt("Only partitions whose name contains this text.")] = None,
+    limit: Limit = 100,
+) -> Any:
+    """List the lanes of a group: its partitions with their state and their next message."""
+    return await client.pauses.lanes(queue, group or QUEUE_MODE, state=state, search=search, limit=limit)
 
 
 @client_command(app)
@@ -221,6 +253,29 @@ async def delete(client: Client, queue: QueueName, yes: Yes = False) -> Output:
     if not await client.queues.delete(queue):
         raise NotFound(f"queue {queue!r} does not exist")
     return Output({"queue": queue, "deleted": True}, f"Deleted queue {queue}.")
+
+
+def _remedies(explained: Explained) -> list[str]:
+    """Return commands that may get a lane moving, ready to copy."""
+    lane = [explained.queue, "--partition", explained.partition]
+    own = [] if explained.group == QUEUE_MODE else ["--group", explained.group]
+    found: list[list[str]] = []
+    if explained.reason in ("blocked", "parked"):
+        found.append(["queue", "resume", *lane, "--group", explained.group])
+    if explained.reason in ("blocked", "parked") and explained.attempts:
+        found.append(["queue", "resume", *lane, *own, "--skip"])
+    if explained.transaction_id and explained.partition_id:
+        found.append(["message", "show", explained.partition_id, explained.transaction_id])
+    if explained.reason == "paused":
+        found += [["queue", "resume", *rest] for rest in _paused(explained)]
+    return [shlex.join(["fairlane", *command]) for command in found]
+
+
+def _paused(explained: Explained) -> list[list[str]]:
+    """Return the arguments that name the paused thing. The sentence begins with its kind."""
+    lane, kind = ["--partition", explained.partition], explained.sentence.split(" ", 2)[1]
+    more = {"queue": [], "group": ["--group", explained.group], "partition": lane}.get(kind)
+    return [] if more is None else [[explained.queue, *more]]
 
 
 def _part(queue: str, group: str | None, partition: str | None) -> str:

@@ -8,22 +8,26 @@ import { icon } from "./icons.js";
 import { button } from "./components.js";
 
 const STEP = 50;
+const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
 /** The current or last replay: { label, total, done, running, stopped, problem }. */
 export const current = { run: null };
 
-/** Replay the dead letters of `targets` ({ queue, consumerGroup, error }). Calls `changed` after each step. */
-export const replayAll = async (label, targets, total, changed) => {
+/** Replay the dead letters of `targets` ({ queue, consumerGroup, error }), at most `rate` per second. Calls `changed` after each step. */
+export const replayAll = async (label, targets, total, changed, rate) => {
+  const step = rate ? Math.max(1, Math.min(STEP, Math.floor(rate / 2))) : STEP;
   const run = { label, total, done: 0, running: true, stopped: false, problem: null };
   current.run = run;
   changed();
   try {
     for (const target of targets) {
-      let some = STEP;
-      while (some === STEP && !run.stopped) {
-        some = (await post("/api/v1/dlq/replay", { ...target, limit: STEP })).replayed.length;
+      let some = step;
+      while (some === step && !run.stopped) {
+        const began = Date.now();
+        some = (await post("/api/v1/dlq/replay", { ...target, limit: step })).replayed.length;
         run.done += some;
         changed();
+        if (rate && run.done < total) await sleep(Math.max(0, began + (some / rate) * 1000 - Date.now()));
       }
     }
   } catch (error) {

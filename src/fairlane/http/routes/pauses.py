@@ -24,13 +24,20 @@ async def pause(broker: Broker, queue: str, body: wire.PauseBody = _QUEUE) -> wi
 @routes.post("/api/v1/queues/{queue}/resume", needs="configure")
 async def resume(broker: Broker, queue: str, body: wire.ResumeBody = _RESUMED_QUEUE) -> wire.Resumed:
     """Resume a queue, a group, a partition or a lane that is paused, blocked or parked."""
+    skipped = 0
+    if body.skip:
+        if not body.lanes and body.partition is None:
+            raise InvalidRequest("`skip` needs a partition or `lanes`: it dead-letters the message that stops a lane")
+        skipped = await broker.pauses.skip(queue, body.group or QUEUE_MODE, partition=body.partition)
     if not body.lanes:
         resumed = int(await broker.pauses.resume(queue, group=body.group, partition=body.partition))
     elif body.partition is None:
         resumed = await broker.pauses.resume_lanes(queue, body.group or QUEUE_MODE)
     else:
         raise InvalidRequest("`lanes` resumes all lanes of a group; leave it out to resume one partition")
-    return wire.Resumed(queue=queue, group=body.group, partition=body.partition, paused=False, resumed=resumed)
+    return wire.Resumed(
+        queue=queue, group=body.group, partition=body.partition, paused=False, resumed=resumed, skipped=skipped
+    )
 
 
 @routes.get("/api/v1/queues/{queue}/pauses", needs="status", live=True)

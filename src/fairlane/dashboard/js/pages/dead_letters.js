@@ -2,7 +2,7 @@
 
 import { del, post } from "../api.js";
 import { each } from "../bulk.js";
-import { confirm, confirmByName } from "../dialog.js";
+import { ask, confirm, confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
 import { count, plural, time } from "../format.js";
 import { glimpse, groupName, laneLink, queueLink } from "../names.js";
@@ -39,12 +39,13 @@ const targetsOf = (one) => one.errors.map((error) => ({ queue: one.queue, consum
 
 const replay = async (ctx, label, rows) => {
   const total = waits(rows);
-  const sure = await confirm({
+  const values = await ask({
     title: `Replay ${plural(total, "dead letter")}?`,
     text: ["Each is pushed again to the end of its partition as a new message. A dead letter can be replayed only once."],
+    fields: [{ name: "rate", label: "Messages per second", type: "number", hint: "Leave it empty to replay as fast as possible. A replay continues while this page is open, and can be stopped." }],
     label: "Replay",
   });
-  if (sure) replayAll(label, rows.flatMap(targetsOf), total, () => ctx.set({}));
+  if (values) replayAll(label, rows.flatMap(targetsOf), total, () => ctx.set({}), Number(values.rate) > 0 ? Number(values.rate) : undefined);
 };
 
 const purge = async (ctx, queue, rows) => {
