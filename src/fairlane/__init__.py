@@ -79,6 +79,11 @@ _MODULES = {
 }
 
 
+def __dir__() -> list[str]:
+    """Return all public names, also those that are not imported yet."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Import a name when it is first used, because the broker needs the `server` extra."""
     module = _MODULES.get(name)

@@ -28,7 +28,7 @@ from fairlane.client.resource import ClientResource
 from fairlane.errors import InvalidRequest
 from fairlane.model.outcome import PushOutcome
 
-__all__ = ["Buffer", "Client", "Consumer", "QueuedPush"]
+__all__ = ["Buffer", "Client", "Consumer", "PushHandle", "QueuedPush"]
 
 CLEAN_UP_SECONDS = 10.0  # after an interrupt: a consumer releases its messages
 
@@ -132,10 +132,10 @@ def _blocking(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Ca
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         portal: Portal = self._portal
         answer: Any = portal.call(verb(self._asynchronous, *args, **kwargs))
-        if isinstance(answer, asynchronous.QueuedPush):
-            answer = QueuedPush.of(answer, portal)
+        if isinstance(answer, asynchronous.PushHandle):
+            answer = PushHandle.of(answer, portal)
         elif isinstance(answer, list) and any(isinstance(one, asynchronous.QueuedPush) for one in answer):
-            answer = [QueuedPush.of(one, portal) for one in answer]
+            answer = [PushHandle.of(one, portal) for one in answer]
         found: R = answer
         return found
 
@@ -151,20 +151,36 @@ def _making(make: Callable[Concatenate[Any, P], X], wrap: Callable[[Portal, X], 
     return wraps(make)(call)
 
 
-class QueuedPush(PushOutcome, kw_only=True, gc=True):
-    """A push that is durable but not yet in the store. `wait` returns when it is stored."""
+class PushHandle(PushOutcome, kw_only=True, gc=True):
+    """The outcome of a push, through which the caller can wait for the result of its handler."""
 
-    wait_stored: Callable[[PushOutcome, float], PushOutcome]
+    result_of: Callable[..., Any]
 
     @staticmethod
     def of(outcome: PushOutcome, portal: Portal) -> PushOutcome:
-        if not isinstance(outcome, asynchronous.QueuedPush):
+        """Return an outcome whose methods block."""
+        if not isinstance(outcome, asynchronous.PushHandle):
             return outcome
+        fields = msgspec.structs.asdict(outcome)
+        fields["result_of"] = lambda **options: portal.call(outcome.result(**options))
+        if not isinstance(outcome, asynchronous.QueuedPush):
+            return PushHandle(**fields)
         wait_stored: Any = outcome.wait_stored
-        fields = msgspec.structs.asdict(outcome) | {
-            "wait_stored": lambda one, seconds: portal.call(wait_stored(one, seconds))
-        }
+        fields["wait_stored"] = lambda one, seconds: portal.call(wait_stored(one, seconds))
         return QueuedPush(**fields)
+
+    def result(self, *, type: Any = Any, group: str | None = None, timeout: float = WAIT_SECONDS) -> Any:
+        """Wait until the message is handled, and return what its handler returned."""
+        return self.result_of(type=type, group=group, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"<push {self.transaction_id}: {self.status}>"
+
+
+class QueuedPush(PushHandle, kw_only=True, gc=True):
+    """A push that is durable but not yet in the store. `wait` returns when it is stored."""
+
+    wait_stored: Callable[[PushOutcome, float], PushOutcome]
 
     def wait(self, seconds: float = WAIT_SECONDS) -> PushOutcome:
         return self.wait_stored(self, seconds)

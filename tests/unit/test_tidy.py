@@ -22,6 +22,7 @@ ONE_WORD = {
     "Client": "the blocking client mirrors the asynchronous one",
     "Consumer": "the blocking client mirrors the asynchronous one",
     "Counts": "the counts of a queue, in the model and on the wire",
+    "PushHandle": "the blocking client mirrors the asynchronous one",
     "QueuedPush": "the blocking client mirrors the asynchronous one",
     "Tenant": "a tenant, in the model and on the wire",
 }

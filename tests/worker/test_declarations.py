@@ -146,8 +146,8 @@ async def test_a_value_that_is_not_kept_is_warned_of_once(
     told = [one.getMessage() for one in caplog.records if "returned" in one.getMessage()]
     assert sorted(told) == sorted(
         [
-            f"{handle.__qualname__} returned dict, which is not kept; return Done(value) to keep it, or else None",
-            f"{many.__qualname__} returned str, which is not kept; return Done(value) to keep it, or else None",
+            f"{handle.__qualname__} returned dict, which is not stored; return Done(value) to store it, or else None",
+            f"{many.__qualname__} returned str, which is not stored; return Done(value) to store it, or else None",
         ]
     )
 
@@ -163,5 +163,5 @@ async def test_a_consumer_warns_of_a_value_that_is_not_kept(
     await client.consume(queue, handle, limit=3)
     told = [one.getMessage() for one in caplog.records if "returned" in one.getMessage()]
     assert told == [
-        f"{handle.__qualname__} returned str, which is not kept; return Done(value) to keep it, or else None"
+        f"{handle.__qualname__} returned str, which is not stored; return Done(value) to store it, or else None"
     ]

@@ -3,7 +3,7 @@
 from fairlane.client.buffer import Buffer
 from fairlane.client.client import Client
 from fairlane.client.consume import Batched
-from fairlane.client.operations import QueuedPush
+from fairlane.client.operations import PushHandle, QueuedPush
 from fairlane.client.transactions import Transaction
 from fairlane.model.batch import Batch
 from fairlane.model.message import Message
@@ -35,6 +35,7 @@ __all__ = [
     "MessagePage",
     "OperationState",
     "PartitionDetail",
+    "PushHandle",
     "QueueDetail",
     "QueueSummary",
     "QueuedPush",

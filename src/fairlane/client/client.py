@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from time import monotonic
 from typing import Any, TypeVar, Unpack, overload
 
@@ -22,7 +23,7 @@ from fairlane.client.groups import Groups
 from fairlane.client.keys import Keys
 from fairlane.client.messages import Messages
 from fairlane.client.monitoring import Findings, History, Status
-from fairlane.client.operations import Operations, QueuedPushes
+from fairlane.client.operations import Operations, PushHandle, QueuedPushes
 from fairlane.client.options import ClientOptions
 from fairlane.client.pauses import Pauses
 from fairlane.client.pops import affinity, batch_of, query_of
@@ -44,7 +45,7 @@ from fairlane.client.transactions import Transaction, outcomes_of
 from fairlane.client.transport import Transport, path_of
 from fairlane.client.webhooks import Webhooks
 from fairlane.client.workers import Effects, Workers
-from fairlane.errors import CommandFailed, FairlaneError, InvalidRequest, MessageCancelled, Unavailable
+from fairlane.errors import CommandFailed, FairlaneError, InvalidRequest, MessageCancelled, NotFound, Unavailable
 from fairlane.model.batch import Batch, acks_of
 from fairlane.model.decoding import decoder_of
 from fairlane.model.group import Subscription
@@ -139,7 +140,7 @@ class Client(ClientResource):
         )
         self._acks = Acks(transport, batching=batching)
 
-    async def push(self, queue: str, data: Any, **options: Unpack[ScheduledPushOptions]) -> PushOutcome:
+    async def push(self, queue: str, data: Any, **options: Unpack[ScheduledPushOptions]) -> PushHandle:
         """Push one message and return when it is durable. Creates the queue and the partition if necessary.
 
         With `deliver_at` (a datetime with a time zone, a text, or microseconds since 1970) or `delay_ms` (or a
@@ -151,7 +152,12 @@ class Client(ClientResource):
         OutcomeUnknown if no answer came: pushing again with the same transaction_id stores the message at most once.
         """
         item = item_of(queue, data, options, SCHEDULED_OPTIONS)
-        return await self._pushes.one(item, own=options.get("transaction_id") is None)
+        outcome = await self._pushes.one(item, own=options.get("transaction_id") is None)
+        handle = outcome if isinstance(outcome, PushHandle) else PushHandle(**msgspec.structs.asdict(outcome))
+        handle.result_of = partial(
+            self._result_of, queue, outcome.transaction_id, item.partition or DEFAULT_PARTITION, outcome.status
+        )
+        return handle
 
     async def push_many(self, items: Sequence[PushItem]) -> list[PushOutcome]:
         """Store many messages and return one outcome per item.
@@ -308,6 +314,32 @@ class Client(ClientResource):
             raise FairlaneError(
                 f"the result of message {transaction_id!r:.80} does not match the requested type: {error}"
             ) from None
+
+    async def _result_of(
+        self,
+        queue: str,
+        transaction_id: str,
+        partition: str,
+        status: str,
+        *,
+        type: Any,
+        group: str | None,
+        timeout: float,  # noqa: ASYNC109  # of the broker, over several requests
+    ) -> Any:
+        """Return the result of a message that this client pushed, and that may not be stored yet."""
+        give_up_at = monotonic() + timeout
+        while True:
+            left = max(0.0, give_up_at - monotonic())
+            try:
+                return await self.result(
+                    queue, transaction_id, type=type, partition=partition, group=group, timeout=left
+                )
+            except NotFound:
+                if status not in ("scheduled", "buffered"):
+                    raise
+                if not left:
+                    raise Unavailable(f"message {transaction_id!r:.80} is still {status} after {timeout:g} s") from None
+            await asyncio.sleep(min(left, _PAUSE_SECONDS))
 
     @overload
     async def consume(

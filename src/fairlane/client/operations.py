@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,7 +23,28 @@ _FIRST_POLL_SECONDS, _POLL_SECONDS_MAX = 0.1, 1.0
 _PAGE = 100
 
 
-class QueuedPush(PushOutcome, kw_only=True, gc=True):
+ResultOf = Callable[..., Awaitable[Any]]
+
+
+class PushHandle(PushOutcome, kw_only=True, gc=True):
+    """The outcome of a push, through which the caller can wait for the result of its handler."""
+
+    result_of: ResultOf | None = None
+
+    async def result(self, *, type: Any = Any, group: str | None = None, timeout: float = WAIT_SECONDS) -> Any:  # noqa: ASYNC109
+        """Wait until the message is handled, and return what its handler returned, as `Client.result` does.
+
+        It also waits for a message that is scheduled or not stored yet.
+        """
+        if self.result_of is None:
+            raise InvalidRequest("only a push with `push` has a result; use client.result(queue, transaction_id)")
+        return await self.result_of(type=type, group=group, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"<push {self.transaction_id}: {self.status}>"
+
+
+class QueuedPush(PushHandle, kw_only=True, gc=True):
     """A push that is durable but not stored yet. `wait` returns when it is stored."""
 
     wait_stored: Callable[[PushOutcome, float], Awaitable[PushOutcome]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack
 
@@ -10,7 +11,7 @@ import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, SECONDS_MAX
-from fairlane.model.names import QUEUE_MODE, check_count, check_name, count_or_none, name_or_none
+from fairlane.model.names import QUEUE_MODE, check_count, check_flag, check_name, count_or_none, name_or_none
 from fairlane.model.queue import queue_options
 from fairlane.model.verdict import Dead, Fail, Verdict
 from fairlane.runtime.clock import wall_clock
@@ -23,6 +24,7 @@ CONCURRENCY = 10
 BACKOFF_SECONDS_MAX = 60.0
 
 F = TypeVar("F", bound=Callable[..., Any])
+Exceptions = type[Exception] | tuple[type[Exception], ...]
 Kind = Literal["message", "batch", "command"]
 Next = Callable[[], Awaitable[Any]]
 Middleware = Callable[[Context, Next], Awaitable[Any]]
@@ -44,6 +46,12 @@ class HandlerOptions(TypedDict, total=False):
     """Seconds to wait after the first failed attempt, doubled after each further one. Overrides the queue's backoff."""
     backoff_max: float
     """Upper limit of the backoff in seconds, 60 by default."""
+    jitter: bool
+    """Wait for a random time between half of the backoff and all of it."""
+    retry_on: Exceptions
+    """Exceptions after which a message is retried. After any other, it becomes a dead letter at once."""
+    dead_on: Exceptions
+    """Exceptions after which a message becomes a dead letter at once."""
     options: dict[str, Any]
     """Options of the queue, as `Client.configure` takes them. `--plan` shows what would change, `--apply` sets them."""
 
@@ -71,6 +79,9 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     backoff: float | None = None
     """First backoff in seconds. None means the queue's backoff, or the worker's default if the queue has none."""
     backoff_max: float = BACKOFF_SECONDS_MAX
+    jitter: bool = False
+    retry_on: Exceptions = Exception
+    dead_on: Exceptions = ()
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def check(self) -> Handler:
@@ -93,6 +104,9 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidRequest(f"{name} must be a number of seconds, not {type(seconds).__name__}")
             if not least <= seconds <= SECONDS_MAX:
                 raise InvalidRequest(f"{name} is {seconds}; it must be between {least:g} and {SECONDS_MAX} seconds")
+        check_flag("jitter", self.jitter)
+        for name in ("retry_on", "dead_on"):
+            _check_exceptions(name, getattr(self, name))
         queue_options(**self.options)
         if not callable(self.function):
             raise InvalidRequest(f"a handler must be a function, not {type(self.function).__name__}")
@@ -126,7 +140,26 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
         first = otherwise if self.backoff is None else self.backoff
         if failed.after is not None or first is None:
             return failed
-        return Fail(failed.error, min(self.backoff_max, first * 2.0 ** min(attempt - 1, 40)), failed.traceback)
+        seconds = min(self.backoff_max, first * 2.0 ** min(attempt - 1, 40))
+        if self.jitter:
+            seconds *= random.uniform(0.5, 1.0)  # noqa: S311  # spreads load
+        return Fail(failed.error, seconds, failed.traceback)
+
+    def after_error(self, error: BaseException, verdict: Verdict | None) -> Verdict | None:
+        """Return the verdict on a message whose handler raised `error`: a dead letter if no retry is wanted.
+
+        Only an `Exception` can be final. Others end the worker, and say nothing about the message.
+        """
+        final = isinstance(error, self.dead_on) or not isinstance(error, self.retry_on)
+        if final and isinstance(error, Exception) and isinstance(verdict, Fail):
+            return Dead(verdict.error, verdict.traceback)
+        return verdict
+
+
+def _check_exceptions(name: str, classes: object) -> None:
+    for one in classes if isinstance(classes, tuple) else (classes,):
+        if not isinstance(one, type) or not issubclass(one, Exception):
+            raise InvalidRequest(f"{name} must be a class of exceptions or a tuple of them, not {one!r:.80}")
 
 
 class Every(msgspec.Struct, frozen=True, kw_only=True):

@@ -90,7 +90,7 @@ class Handlers(Handling):
         try:
             verdict = await self._verdict(binding, context)
         except BaseException as error:  # any failure of the handler becomes a verdict
-            verdict = self.on_error(claim.failure(error), messages)
+            verdict = binding.handler.after_error(error, self.on_error(claim.failure(error), messages))
         if context.completed and _is_done(verdict):
             return Handled([], completed=1)
         return Handled([self._settled(claim, binding, message, verdict)], context.pushed)
@@ -148,7 +148,8 @@ class Handlers(Handling):
             over = {index for index in data if context.completed and _is_done(verdicts[index])}
             items = [settle(one, verdicts[index]) for index, one in enumerate(messages) if index not in over]
         except BaseException as error:  # any failure of the handler becomes a verdict
-            return charged(messages, self.on_error(claim.failure(error), messages), unfit, settle)
+            verdict = binding.handler.after_error(error, self.on_error(claim.failure(error), messages))
+            return charged(messages, verdict, unfit, settle)
         return Handled(items, context.pushed, completed=len(over))
 
     async def _called(self, binding: Binding, data: Any, context: Context) -> Any:

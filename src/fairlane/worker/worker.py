@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from fairlane.client.client import Client
 from fairlane.errors import FairlaneError, InvalidRequest
@@ -32,7 +32,7 @@ log = logging.getLogger("fairlane.worker")
 
 
 class Worker:
-    """Runs an app until `stop`.
+    """Runs an app until `stop`, or for as long as an `async with` block of another program.
 
     Polls, acks and renewals run on the caller's loop, handlers on a loop of their own.
     """
@@ -84,6 +84,16 @@ class Worker:
     def stop(self) -> None:
         """Stop gracefully: pop nothing more, finish running handlers, and release the remaining leases."""
         self._stopping.set()
+
+    async def __aenter__(self) -> Self:
+        """Start the worker in the background of the running loop."""
+        self._running = asyncio.create_task(self.run())
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        """Stop gracefully. Raises the error that ended the worker before, if there is one."""
+        self.stop()
+        await self._running
 
     async def run(self) -> None:
         """Run until `stop`, or until a permanent error, which is raised after a graceful stop."""
