@@ -24,6 +24,8 @@ class Counted(Protocol):
     failed: int
     dead: int
     expired: int
+    lag_ms: float
+    ages: dict[int, int]
 
 
 class TimesInQueue(msgspec.Struct, array_like=True):
@@ -33,12 +35,13 @@ class TimesInQueue(msgspec.Struct, array_like=True):
     seconds: float = 0.0
     buckets: list[int] = msgspec.field(default_factory=lambda: [0] * _BUCKETS)
 
-    def record(self, seconds: float) -> None:
-        self.count += 1
+    def record(self, ages: Mapping[int, int], seconds: float) -> None:
+        """Add pops by the age of their first message (`QueueCounts.ages`), which was `seconds` in total."""
         self.seconds += seconds
-        bucket = (int(seconds * 1000).bit_length() + 1) // 2
-        if bucket < _BUCKETS:
-            self.buckets[bucket] += 1
+        for age, pops in ages.items():
+            self.count += pops
+            if age < _BUCKETS:
+                self.buckets[age] += pops
 
     def histogram(self, first: int = 0, upto: int = _BUCKETS) -> Iterator[tuple[float, int]]:
         """Yield (seconds, number of pops whose message was at most this old)."""
@@ -72,6 +75,7 @@ class QueueTotals(msgspec.Struct, array_like=True):
         self.failed += more.failed
         self.dead_lettered += more.dead
         self.expired += more.expired
+        self.times_in_queue.record(more.ages, more.lag_ms / 1000)
 
     def add(self, more: QueueTotals) -> None:
         for name in QueueTotals.__struct_fields__[:-1]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import sub
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
-from fairlane.latencies import VerbStats, percentile
+from fairlane.counts import Bin, Minute, QueueCounts, Step, Tally
 from fairlane.queue_counters import QueueCounters, QueueTotals
 from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.process import cpu_seconds, resident_bytes
@@ -35,6 +35,56 @@ CLOCKED: Final = ("push", "pop", "ack")
 _SHARES: Final = (0.5, 0.99)
 _BIN: Final = BIN_SECONDS * 1_000_000
 _MINUTE: Final = 60_000_000
+_STEPS: Final = 4  # buckets per doubling of the latency, so that a percentile is accurate within a fifth
+_OCTAVES: Final = 40
+
+
+class VerbStats(msgspec.Struct):
+    """Counts of one verb: calls, items and latencies. Errors are not part of the latencies."""
+
+    count: int = 0
+    items: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    buckets: list[int] = msgspec.field(default_factory=lambda: [0] * (_STEPS * _OCTAVES))
+
+    def record(self, seconds: float, items: int) -> None:
+        self.count += 1
+        self.items += items
+        self.seconds += seconds
+        micros = int(seconds * 1e6)
+        bits = micros.bit_length()
+        self.buckets[(bits - 2) * _STEPS + (micros >> bits - 3 & 3) if bits > 2 else micros] += 1
+
+    def mean_ms(self) -> float:
+        return self.seconds / self.count * 1e3 if self.count else 0.0
+
+    def percentile_ms(self, share: float) -> float:
+        """Return the latency that `share` of the calls did not exceed, within the accuracy of the buckets."""
+        return percentile(self.buckets, share) * 1e3
+
+    def histogram(self, first: int = 5, upto: int = 25) -> Iterator[tuple[float, int]]:
+        """Yield (seconds, number of calls that took at most this long), one per doubling. Default: 128 us to 67 s."""
+        seen = sum(self.buckets[: first * _STEPS])
+        for octave in range(first, upto):
+            seen += sum(self.buckets[octave * _STEPS : (octave + 1) * _STEPS])
+            yield upper_bound(octave * _STEPS + _STEPS - 1), seen
+
+
+def percentile(buckets: Sequence[int], share: float) -> float:
+    """Return the latency in seconds that `share` of the counted calls did not exceed. 0 if there are none."""
+    wanted, seen = share * sum(buckets), 0
+    for index, found in enumerate(buckets):
+        seen += found
+        if found and seen >= wanted:
+            return upper_bound(index)
+    return 0.0
+
+
+def upper_bound(bucket: int) -> float:
+    """Return the latency in seconds that all calls of a bucket stay below."""
+    octave, step = divmod(bucket, _STEPS)
+    return (bucket + 1 if octave == 0 else (_STEPS + step + 1) << octave - 1) / 1e6
 
 
 class CommandCounts(msgspec.Struct):
@@ -52,78 +102,6 @@ class CommandCounts(msgspec.Struct):
             self.dead += 1
         elif status == "failed":
             self.failed += 1
-
-
-class QueueCounts(msgspec.Struct):
-    """Counts of one queue in one bin or one minute."""
-
-    pushes: int = 0
-    pushed: int = 0
-    pops: int = 0
-    popped: int = 0
-    pops_empty: int = 0
-    acks: int = 0
-    failed: int = 0
-    dead: int = 0
-    expired: int = 0
-    lag_ms: float = 0.0
-    lag_max_ms: float = 0.0
-    """Age of the first message of each pop: the sum and the maximum."""
-    depth: int | None = None
-    """Unfinished messages at the last count."""
-
-    def add(self, more: QueueCounts) -> None:
-        for name in QueueCounts.__struct_fields__[:-2]:
-            setattr(self, name, getattr(self, name) + getattr(more, name))
-        self.lag_max_ms = max(self.lag_max_ms, more.lag_max_ms)
-        self.depth = self.depth if more.depth is None else more.depth
-
-    def mean_lag_ms(self) -> float:
-        full = self.pops - self.pops_empty
-        return self.lag_ms / full if full else 0.0
-
-
-class Tally(NamedTuple):
-    calls: int
-    items: int
-    errors: int
-
-
-class Step(NamedTuple):
-    """A second or a minute of all queues together.
-
-    It has the messages by event (`COUNTED`), and the median and 99th percentile of each verb of `CLOCKED` in seconds,
-    None if there was no call.
-    """
-
-    at: int
-    counts: tuple[int, ...]
-    latencies: tuple[float | None, ...]
-    depth: int | None
-    oldest_at: int | None
-    lag: int | None = None
-    """Lag of one group, if it was requested."""
-
-
-class Bin(NamedTuple):
-    """A few seconds of telemetry, by queue."""
-
-    at: int
-    queues: dict[int, QueueCounts]
-    lags: dict[int, int]
-    """Unfinished messages of each group at the last count."""
-
-
-class Minute(msgspec.Struct):
-    """A minute of telemetry, by verb and by queue."""
-
-    at: int
-    base: dict[str, Tally] = {}
-    verbs: dict[str, Tally] = {}
-    queues: dict[int, QueueCounts] = {}
-    cpu_seconds: tuple[float, float] = (0.0, 0.0)
-    resident_bytes: int = 0
-    step: Step | None = None
 
 
 class _Meter:
@@ -204,7 +182,8 @@ class Telemetry:
         counts.lag_ms += lag_ms
         counts.lag_max_ms = max(counts.lag_max_ms, lag_ms)
         self.time_in_queue.record(lag_seconds, items)
-        self.counters.of(queue_id).times_in_queue.record(lag_seconds)
+        age = (int(lag_ms).bit_length() + 1) // 2
+        counts.ages[age] = counts.ages.get(age, 0) + 1
 
     async def measure(self, verb: VerbStats, items: int, work: Awaitable[T]) -> T:
         """Await `work` and record it. An exception counts as an error and is raised."""

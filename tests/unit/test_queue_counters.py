@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlane import queue_counters
+from fairlane.counts import QueueCounts
 from fairlane.queue_counters import QueueCounters, QueueTotals, TimesInQueue
-from fairlane.telemetry import QueueCounts
 
 NOTHING = QueueCounts()
 
@@ -49,16 +49,14 @@ def test_an_idle_queue_gives_up_its_place_and_an_active_one_does_not(monkeypatch
 
 def test_without_room_for_any_queue_all_are_counted_together() -> None:
     counters = QueueCounters(0)
-    counters.fold({1: QueueCounts(pushed=1)})
-    counters.of(2).times_in_queue.record(1.0)
+    counters.fold({1: QueueCounts(pushed=1, ages={10: 1})})
     assert pushed(counters) == ({}, 1)
     assert counters.snapshot({}, NOTHING)[1].times_in_queue.count == 1
 
 
 def test_a_histogram_counts_everything_below_each_bound() -> None:
     waits = TimesInQueue()
-    for seconds in (0.0, 0.0005, 0.003, 1.0, 1e9):
-        waits.record(seconds)
+    waits.record({0: 2, 1: 1, 5: 1, 20: 1}, 1e9)
     found = dict(waits.histogram())
     assert list(found) == sorted(found)
     assert (found[0.001], found[0.004], found[1.024], max(found.values()), waits.count) == (2, 3, 4, 4, 5)
@@ -66,6 +64,6 @@ def test_a_histogram_counts_everything_below_each_bound() -> None:
 
 def test_totals_are_added_field_by_field() -> None:
     one, other = QueueTotals(pushed=1, expired=2), QueueTotals(pushed=10, acked=5)
-    other.times_in_queue.record(0.1)
+    other.times_in_queue.record({4: 1}, 0.1)
     one.add(other)
     assert (one.pushed, one.acked, one.expired, one.times_in_queue.count) == (11, 5, 2, 1)

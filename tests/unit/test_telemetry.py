@@ -7,8 +7,7 @@ from itertools import pairwise
 import pytest
 
 from fairlane import telemetry
-from fairlane.latencies import VerbStats, upper_bound
-from fairlane.telemetry import BIN_QUEUES_MAX, Telemetry
+from fairlane.telemetry import BIN_QUEUES_MAX, Telemetry, VerbStats, upper_bound
 
 
 def test_each_latency_falls_into_the_bucket_around_it() -> None:

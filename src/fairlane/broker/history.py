@@ -11,12 +11,13 @@ from typing import Final, TypeVar
 from fairlane.broker import stored_history
 from fairlane.broker.resource import Resource
 from fairlane.broker.stored_history import LATENCIES
+from fairlane.counts import Bin, QueueCounts, Step
 from fairlane.errors import InvalidRequest
 from fairlane.model.history import EVERYTHING, KEEP_MINUTES, of_group, of_queue
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_TENANT, check_count, check_name
 from fairlane.runtime.clock import wall_clock
-from fairlane.telemetry import BIN_SECONDS, BINS_MAX, COUNTED, SECONDS_MAX, Bin, QueueCounts, Step
+from fairlane.telemetry import BIN_SECONDS, BINS_MAX, COUNTED, SECONDS_MAX
 from fairlane.wire.monitoring import History as HistoryAnswer
 from fairlane.wire.queues import Rates
 

@@ -8,8 +8,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from fairlane.counts import Bin, Minute, QueueCounts, Step, Tally
 from fairlane.runtime.peer_processes import PeerProcesses
-from fairlane.telemetry import Bin, Minute, QueueCounts, Step, Tally, Telemetry
+from fairlane.telemetry import Telemetry
 from fairlane.wire.base import decoder
 
 _EVER: Final = 2**62

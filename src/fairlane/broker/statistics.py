@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from fairlane.broker.count_cache import CountCache
 from fairlane.broker.peer_stats import PeerStats
+from fairlane.counts import Minute, QueueCounts, Tally
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model import stats
 from fairlane.model.moment import Moment
@@ -21,7 +22,7 @@ from fairlane.model.queue import Queue
 from fairlane.model.stats import GroupStats, QueueStats
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.contract.store import Store
-from fairlane.telemetry import KINDS, Minute, QueueCounts, Tally
+from fairlane.telemetry import KINDS
 from fairlane.wire import queues as wire
 from fairlane.wire.admin import AdminQueue
 from fairlane.wire.status import SpanQuery, TimeRange

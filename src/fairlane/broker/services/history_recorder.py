@@ -14,6 +14,7 @@ import secrets
 import time
 
 from fairlane.broker.statistics import Statistics
+from fairlane.counts import Minute, QueueCounts
 from fairlane.errors import FairlaneError
 from fairlane.model.history import (
     EVERYTHING,
@@ -28,7 +29,7 @@ from fairlane.model.history import (
 from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.service import Service
 from fairlane.store.contract.store import Store
-from fairlane.telemetry import Minute, QueueCounts, Telemetry
+from fairlane.telemetry import Telemetry
 
 SAMPLE_SECONDS = 10.0
 LEAD_SECONDS = 90

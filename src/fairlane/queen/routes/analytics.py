@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from fairlane.broker.broker import Broker
 from fairlane.broker.statistics import Bucket, Span
+from fairlane.counts import QueueCounts
 from fairlane.http.router import Routes
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.principal import ANYBODY, Principal
 from fairlane.queen.wire import answers as wire
 from fairlane.queen.wire.answers import Page, page
-from fairlane.telemetry import QueueCounts
 from fairlane.wire.queues import camel
 from fairlane.wire.retention import WentAt
 from fairlane.wire.status import SpanQuery

@@ -10,14 +10,13 @@ from fairlane.broker.broker import Broker
 from fairlane.broker.queues import partition_detail, queue_summary
 from fairlane.broker.statistics import Bucket, summed
 from fairlane.http.router import Routes
-from fairlane.latencies import VerbStats
 from fairlane.model.moment import Moment
 from fairlane.model.principal import Principal
 from fairlane.model.stats import PartitionStats
 from fairlane.queen.routes.analytics import worker
 from fairlane.queen.wire import answers as wire
 from fairlane.queen.wire.answers import Page, page
-from fairlane.telemetry import Telemetry
+from fairlane.telemetry import Telemetry, VerbStats
 from fairlane.wire.base import Pagination
 from fairlane.wire.browse import MessageHead, MessageQuery
 from fairlane.wire.queues import Counts, QueueHead

@@ -14,6 +14,7 @@ from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
 from fairlane.store.contract.values import AckResult, LaneAck, Nack, Span, ToDeadLetter
 from fairlane.store.sqlite import unordered
+from fairlane.store.sqlite.cancellations import noted
 from fairlane.store.sqlite.groups import SQL as GROUPS
 from fairlane.store.sqlite.groups import seed_partition
 from fairlane.store.sqlite.lanes import (
@@ -44,7 +45,20 @@ def ack_all(db: apsw.Connection, now: int, acks: Sequence[LaneAck]) -> list[AckR
     for indexes in by_lane.values():
         for index, result in zip(indexes, ack_unordered(db, now, [acks[index] for index in indexes]), strict=True):
             acked[index] = result
-    return acked
+    # Nearly every ack finishes messages that nobody finished before, so none of them was cancelled.
+    usual = [
+        result.state == "ok"
+        and not (result.finished or result.lost)
+        and (
+            ack.unordered
+            or (
+                not (ack.nacks or ack.dead_letters)
+                and (not ack.done or (ack.done[0][1] - 1 if ack.cumulative else ack.done[0][0]) >= result.before)
+            )
+        )
+        for ack, result in zip(acks, acked, strict=True)
+    ]
+    return acked if all(usual) else noted(db, acks, acked)
 
 
 def ack_one(db: apsw.Connection, now: int, ack: LaneAck, *, waited: bool = False) -> AckResult:

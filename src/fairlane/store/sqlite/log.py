@@ -84,7 +84,7 @@ class Want(msgspec.Struct):
         self.bytes -= size
         self.lanes.append(
             ClaimedLane(
-                partition=PartitionId.of(partition_id),
+                partition=PartitionId(0, partition_id),  # a file has one cell
                 name=name,
                 first=start,
                 upto=position,

@@ -59,11 +59,11 @@ class Messages:
     def ack(self, acks: Sequence[LaneAck]) -> Awaitable[list[AckResult]]:
         if [ack for ack in acks if ack.results]:
             return self._ack_sealed(acks)
-        return self._database.write(lambda db, now: _ack(db, now, acks))
+        return self._database.write(lambda db, now: ack_all(db, now, acks))
 
     async def _ack_sealed(self, acks: Sequence[LaneAck]) -> list[AckResult]:
         sealed = await self._database.codec.seal_acks(acks)
-        return await self._database.write(lambda db, now: _ack(db, now, sealed))
+        return await self._database.write(lambda db, now: ack_all(db, now, sealed))
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewOutcome]:
         return await self._database.write(lambda db, now: [_renew(db, now, each) for each in renewals])
@@ -102,10 +102,6 @@ class Messages:
         return await self._database.write(lambda db, now: transact(db, now, acks, slices))
 
 
-def _ack(db: apsw.Connection, now: int, acks: Sequence[LaneAck]) -> list[AckResult]:
-    return cancellations.noted(db, acks, ack_all(db, now, acks))
-
-
 def transact(
     db: apsw.Connection,
     now: int,
@@ -118,7 +114,7 @@ def transact(
     """Apply acks and slices in one transaction, with `begin` before and `also` after them."""
     db.execute("savepoint transact")
     begin()
-    acked = _ack(db, now, acks)
+    acked = ack_all(db, now, acks)
     pushed = push(db, now, slices)
     applied = all(map(in_force, acks, acked)) and all(isinstance(each, Stored) for each in pushed)
     again = only_repeats(acks, acked)
