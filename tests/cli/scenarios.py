@@ -47,6 +47,10 @@ STORIES = {
         restore moved.db --store queue.db --data-dir elsewhere --overwrite
         restore moved.db --store other.db --data-dir elsewhere
         restore moved.db --store other.db --data-dir elsewhere --overwrite
+        migrate --from queue.db --to postgresql://127.0.0.1:1/queues
+        migrate --from other.db --to more.db
+        migrate --from nothing.db --to postgresql://127.0.0.1:1/queues
+        mirror orders --from http://127.0.0.1:1 --to http://127.0.0.1:1
     """,
     "queue": """
         queue list

@@ -20,6 +20,7 @@ RUN_ON = {"serve", "poll", "worker run"}
 NOT_ASKED = {
     "backup",
     "restore",
+    "migrate",
     "doctor",
     "completion",
     "hook sign",
@@ -33,6 +34,7 @@ NUMBERS = ("x", "", "nan", "1e400", "0x10", "1 2")
 TEXTS = ("nothing", "", "-", "a/b", "ü\u202e", "x" * 300, "\x1b[31m", "%s{}", "0-1", "[1", "9" * 30, "\udcff")
 ROUNDS = 4
 GIVEN = {
+    "mirror": "orders --from http://127.0.0.1:1 --to http://127.0.0.1:2",
     "push": "orders 1",
     "ack": "0-1 first",
     "spec plan": "-",

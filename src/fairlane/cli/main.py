@@ -28,6 +28,8 @@ COMMANDS = {
     "doctor": "doctor",
     "backup": "backup",
     "restore": "backup",
+    "migrate": "migrate",
+    "mirror": "mirror",
     "completion": "completion",
 }
 """Modules of the commands that belong to no group."""
