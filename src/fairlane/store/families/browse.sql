@@ -83,7 +83,7 @@ CROSS JOIN LATERAL (SELECT x.first_pos, x.keys FROM fairlane.segments x
 CROSS JOIN LATERAL unnest(s.keys) WITH ORDINALITY u(key, ord)
 WHERE p.queue_id = ANY (:queue_ids) AND p.last_at >= :since AND p.created_at <= :until
   AND u.key = ANY (:keys) AND s.first_pos + u.ord > p.start
-  AND (:partition_ids::bigint[] IS NULL OR p.id = ANY (:partition_ids))
+  AND (:partition_ids IS NULL OR p.id = ANY (:partition_ids))
 
 -- name: trim (postgres, steps)
 SELECT fairlane.trim(:limit, :now)
