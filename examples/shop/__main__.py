@@ -81,11 +81,11 @@ async def main(orders: int) -> int:
             order = {"id": number, "customer": customer, "cents": 1000 + number}
             await client.push("orders", order, partition=customer, transaction_id=f"order-{number}")
         async with working(url), polling(outside, url):
-            while len(shop.books.prices) < 25:  # noqa: ASYNC110
+            while len(shop.books.prices) < 25:
                 await asyncio.sleep(0.05)
             outside.prices[3] = 1
             del outside.prices[4]
-            while not await done(client, orders):  # noqa: ASYNC110
+            while not await done(client, orders):
                 await asyncio.sleep(0.1)
         return await report(client, outside, orders)
 
