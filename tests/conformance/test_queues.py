@@ -62,6 +62,8 @@ async def test_every_option_is_kept(harness: Harness) -> None:
         retry_delay_max_ms=14,
         retry_jitter=True,
         max_size=2**53,
+        max_running=15,
+        rate="10/1m",
         dedup_seconds=16,
         delay_seconds=17,
         window_seconds=18,

@@ -50,6 +50,17 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         "limit of messages that some consumer group has not finished, see Depth; a push above it is refused completely",
         ("test_capacity_is_exact_under_32_pushers",),
     ),
+    "max_running": (
+        "limit of messages that the consumers of a group hold at the same time, see Limits; 0 for none",
+        (
+            "test_no_more_messages_are_held_than_may_run",
+            "test_sixteen_consumers_of_two_brokers_never_exceed_a_limit",
+        ),
+    ),
+    "rate": (
+        "limit of messages that are delivered to a group in a time, such as `10/1m`, see Limits; empty for none",
+        ("test_no_more_messages_are_delivered_in_any_period_than_the_rate",),
+    ),
     "dedup_seconds": (
         "how long a transactionId is remembered, even if its message is deleted; 0 accepts every repeat",
         (

@@ -239,6 +239,8 @@ OPTIONS = st.fixed_dictionaries(
         "ordering": st.sampled_from(["per_key", "fifo", "unordered"]),
         "retry_limit": st.integers(0, 3),
         "max_size": st.integers(0, 2),
+        "max_running": st.integers(0, 2),
+        "rate": st.sampled_from(["", "1/1m", "2/1m"]),
         "ttl_seconds": st.integers(0, 2),
         "retry_jitter": st.booleans(),
         "encryption_enabled": st.booleans(),

@@ -7,6 +7,7 @@ from typing import Literal
 from fairlane.model.group import LaneState
 from fairlane.model.moment import moment_or_none, second_text
 from fairlane.model.queue import Paused, Queue, QueueOptions
+from fairlane.store.contract.limits import Allowance
 from fairlane.wire.pauses import Explained, LaneDetail, LaneStateName
 
 Reason = Literal[
@@ -21,12 +22,21 @@ Reason = Literal[
     "backing_off",
     "asleep",
     "sealed",
+    "limited",
     "ready",
 ]
 
 
 def explain(
-    lane: LaneState, queue: Queue, paused: Paused, *, group: str, now: int, acks: int = 0, seals: bool = True
+    lane: LaneState,
+    queue: Queue,
+    paused: Paused,
+    *,
+    group: str,
+    now: int,
+    acks: int = 0,
+    seals: bool = True,
+    allowance: Allowance | None = None,
 ) -> Explained:
     """Explain what keeps the first unfinished message of a lane from the next pop.
 
@@ -40,6 +50,8 @@ def explain(
         why = "The queue is encrypted and this broker has no encryption key: set the one of its messages."
         found = "sealed", why, None
     reason, sentence, until = found or _by_time(lane, options, now)
+    if reason == "ready" and allowance is not None and allowance.limited_by is not None:
+        reason, sentence, until = _limited(allowance, options)
     return Explained(
         queue=queue.name,
         partition=lane.name,
@@ -157,6 +169,15 @@ def _by_time(lane: LaneState, options: QueueOptions, now: int) -> _Found:
         return "backing_off", f"Backing off until {_moment(at)} after {tries} failed with {lane.error!r:.200}.", at
     waiting = lane.head - lane.committed - lane.skipped - lane.in_flight
     return "ready", f"Nothing holds it: {_count(waiting)} for the next pop.", None
+
+
+def _limited(allowance: Allowance, options: QueueOptions) -> _Found:
+    until = allowance.until
+    end = "" if until is None else f" until {_moment(until)}"
+    if allowance.limited_by == "rate":
+        return "limited", f"The rate of the queue, {options.rate}, allows its group no message{end}.", until
+    why = f"The group holds {_count(allowance.running or 0)}, as many as max_running allows"
+    return "limited", f"{why}; the first of these leases ends at {_moment(until or 0)}, or with its ack.", until
 
 
 def _attempts_max(lane: LaneState, options: QueueOptions) -> int:

@@ -127,7 +127,12 @@ class Pauses(Resource):
         found, lane, paused = await self._lane(queue, partition, group)
         acks = await self._waiting_acks(lane.partition, found, group)
         now = await self._store.now()
-        explained = explain(lane, found, paused, group=group, now=now, acks=acks, seals=self._store.seals)
+        allowance = None
+        if found.options.max_running or found.options.rate:
+            allowance = await self._store.limits.state((await self._catalogue.existing_group(found, group)).id)
+        explained = explain(
+            lane, found, paused, group=group, now=now, acks=acks, seals=self._store.seals, allowance=allowance
+        )
         id = await self._transaction_id(lane) if lane.attempts else None
         return msgspec.structs.replace(explained, partition_id=str(lane.partition), transaction_id=id)
 

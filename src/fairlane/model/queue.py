@@ -11,6 +11,7 @@ from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, COUNT_MAX, LEASE_SECONDS_MAX, SECONDS_MAX
 from fairlane.model.names import check_count, check_flag, check_name
+from fairlane.model.rate import DeliveryRate
 
 Ordering = Literal["per_key", "fifo", "unordered"]
 OnExpiry = Literal["dead_letter", "drop"]
@@ -37,6 +38,10 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
     max_size: int = 0
     """Largest number of messages that some group has not finished. A push beyond it is refused whole."""
+    max_running: int = 0
+    """Largest number of messages that the consumers of a group hold at the same time."""
+    rate: str = ""
+    """Largest number of messages that are delivered to a group in a time, such as `10/1m`. Empty for no limit."""
     dedup_seconds: int = 86_400
     """Seconds for which a transactionId is remembered. 0 accepts every repeat."""
     delay_seconds: int = 0
@@ -78,6 +83,9 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
         check_count("retry_limit", self.retry_limit, least=0, most=BATCH_ITEMS_MAX)
         check_count("max_size", self.max_size, least=0, most=COUNT_MAX)
+        check_count("max_running", self.max_running, least=0, most=COUNT_MAX)
+        if self.rate != "":
+            DeliveryRate.parse("rate", self.rate)
         check_count("priority", self.priority, least=-(2**31), most=2**31 - 1)
         for name in ("retry_delay_ms", "retry_delay_max_ms"):
             check_count(name, getattr(self, name), least=0, most=SECONDS_MAX * 1000)
@@ -142,6 +150,8 @@ def may_ready_lanes(before: QueueOptions, after: QueueOptions) -> bool:
         or before.window_seconds > after.window_seconds
         or before.retry_limit < after.retry_limit
         or before.on_exhausted != after.on_exhausted
+        or before.max_running != after.max_running
+        or before.rate != after.rate
     )
 
 

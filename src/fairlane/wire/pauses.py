@@ -77,8 +77,8 @@ class Explained(Answer):
     reason: str
     """Reason why the lane does not advance.
 
-    One of paused, leased, empty, operations_pending, parked, blocked, windowed, delayed, backing_off, asleep, sealed
-    and ready.
+    One of paused, leased, empty, operations_pending, parked, blocked, windowed, delayed, backing_off, asleep, sealed,
+    limited and ready.
     """
     sentence: str
     until: Moment | None

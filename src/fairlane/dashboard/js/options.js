@@ -20,6 +20,8 @@ const OPTIONS = [
   ["Delivery", "delayedProcessing", "Delay", 0, "Messages are delivered only after this time.", seconds("none")],
   ["Delivery", "windowBuffer", "Quiet time", 0, "A partition is not read while its newest message is younger than this. Then it is delivered completely.", seconds("none")],
   ["Delivery", "maxSize", "Capacity", 0, "Largest number of messages that some group has not finished. A push beyond it is refused whole.", { type: "number", show: (value) => (value ? count(value) : "no limit") }],
+  ["Delivery", "maxRunning", "Running messages", 0, "Largest number of messages that the consumers of a group hold at the same time.", { type: "number", show: (value) => (value ? count(value) : "no limit") }],
+  ["Delivery", "rate", "Rate", "", "Largest number of messages that are delivered to a group in a time: 10/1m is ten a minute.", { type: "text", empty: "", show: (value) => value || "no limit" }],
   ["Delivery", "dedupSeconds", "Deduplication window", 86400, "Time for which a transactionId is remembered, so that a repeated push is a duplicate.", seconds("not at all")],
   ["Failure", "retryLimit", "Retries", 3, "Number of retries. A message is delivered at most one time more often.", { type: "number", show: count }],
   ["Failure", "retryDelay", "First backoff", 0, "Delay after the first failed attempt. It doubles with each further one.", millis("none")],
@@ -48,7 +50,7 @@ const change = async (ctx, queue, [, name, label, , about, kind], value) => {
     fields: [{ name, label: kind.unit ? `${label}, in ${kind.unit}` : label, type: kind.type, options: kind.options, value: kind.type === "text" && !value ? "" : value, min: 0, hint: kind.unit ? "0 turns it off" : undefined }],
   });
   if (!given) return;
-  const set = kind.type === "text" ? given[name] || false : given[name];
+  const set = kind.type === "text" ? given[name] || (kind.empty ?? false) : given[name];
   ctx.act(() => patch(api`/api/v1/resources/queues/${queue}`, { options: { [name]: set } }), `${label} of ${queue} is ${kind.show(set)} now.`);
 };
 

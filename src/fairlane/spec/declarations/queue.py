@@ -70,6 +70,8 @@ class QueueDeclaration(Declaration[ir.QueueSpec]):
             "jitter": _option("retry_jitter", declaration.FLAG),
             "dead_letter_queue": _option("dead_letter_queue", declaration.NAME),
             "on_exhausted": _option("on_exhausted", declaration.choice(*get_args(AfterLastAttempt))),
+            "max_running": _option("max_running", declaration.NUMBER),
+            "rate": _option("rate", declaration.STRING),
             "lease_seconds": _option("lease_seconds", declaration.SECONDS),
             "dedup_seconds": _option("dedup_seconds", declaration.SECONDS),
             "delay_seconds": _option("delay_seconds", declaration.SECONDS),

@@ -165,6 +165,7 @@ SELECT fairlane.forget_lanes(:queue_id, :group_id)
 delete from failures where group_id = :group_id and partition_id in (select id from partitions where queue_id = :queue_id);
 delete from claims where group_id = :group_id and partition_id in (select id from partitions where queue_id = :queue_id);
 delete from skips where group_id = :group_id and partition_id in (select id from partitions where queue_id = :queue_id);
+delete from starts where group_id = :group_id;
 delete from cancellations where group_id = :group_id and partition_id in (select id from partitions where queue_id = :queue_id);
 delete from results where group_id = :group_id and partition_id in (select id from partitions where queue_id = :queue_id);
 delete from dead_letters where queue_id = :queue_id and group_id = :group_id;

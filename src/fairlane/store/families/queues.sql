@@ -103,6 +103,7 @@ SELECT fairlane.drop_queue(:queue_id)
 
 -- name: drop (sqlite)
 delete from queues where id = :queue_id;
+delete from starts where group_id in (select id from groups where queue_id = :queue_id);
 delete from groups where queue_id = :queue_id;
 delete from data_keys where queue_id = :queue_id;
 insert into purges (queue_id) values (:queue_id)

@@ -15,6 +15,7 @@ from fairlane.store.families.flags import Flags
 from fairlane.store.families.groups import Groups
 from fairlane.store.families.history import History
 from fairlane.store.families.leadership import Leadership
+from fairlane.store.families.limits import GroupLimits
 from fairlane.store.families.pauses import Pauses
 from fairlane.store.families.query import Family, QueryRunner
 from fairlane.store.families.queues import Queues
@@ -40,6 +41,7 @@ class StoreFamilies:
         self.dead_letters = DeadLetters(runner, self.queues)
         self.browse = Browse(runner, messages)
         self.cancellations = Cancellations(runner)
+        self.limits = GroupLimits(runner)
         self.retention = Retention(runner, self.browse)
         self.statistics = Statistics(runner)
         self.history = History(runner)

@@ -205,6 +205,11 @@ CREATE TABLE fairlane.results (
     created_at timestamptz NOT NULL, result bytea NOT NULL, PRIMARY KEY (partition_id, group_id, position)
 );
 
+-- Deliveries of groups whose queue has a rate, for as long as the rate counts them. Pops of such a group hold its row in `groups`.
+CREATE TABLE fairlane.starts (
+    group_id bigint NOT NULL, at timestamptz NOT NULL, n bigint NOT NULL, PRIMARY KEY (group_id, at)
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
 -- Cancelled messages, by group. Group 0 stands for groups that are created later.
 CREATE TABLE fairlane.cancellations (
     partition_id bigint NOT NULL, group_id bigint NOT NULL, position bigint NOT NULL,

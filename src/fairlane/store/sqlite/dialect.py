@@ -7,12 +7,13 @@ from typing import Protocol, TypeVar
 from uuid import UUID
 
 import apsw
+import msgspec
 
 from fairlane.model.group import Seek, Subscription
 from fairlane.model.retention import Expired
 from fairlane.store.families.dialect import Dialect
 from fairlane.store.families.query import Row
-from fairlane.store.sqlite import browse, cancellations, groups, operations, queues, retention, scheduled
+from fairlane.store.sqlite import browse, cancellations, groups, limits, operations, queues, retention, scheduled
 
 T = TypeVar("T")
 
@@ -49,6 +50,10 @@ class SqliteDialect(Dialect):
 
     async def dead_letter_message(self, partition_id: int, group_id: int, position: int, error: str) -> str | None:
         return await self._run(lambda db, now: browse.dead_letter(db, now, partition_id, group_id, position, error))
+
+    async def limit_state(self, group_id: int) -> list[Row]:
+        found = await self._run(lambda db, now: limits.state(db, now, group_id))
+        return [] if found is None else [msgspec.structs.astuple(found)]
 
     async def cancel_message(self, partition_id: int, group_id: int, position: int) -> list[Row]:
         return await self._run(lambda db, now: cancellations.cancel(db, now, partition_id, group_id, position))

@@ -10,7 +10,7 @@ import apsw
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
 from fairlane.store.contract.values import PopCall, PopResult
-from fairlane.store.sqlite import unordered_pop
+from fairlane.store.sqlite import limits, unordered_pop
 from fairlane.store.sqlite.groups import SQL as GROUPS
 from fairlane.store.sqlite.groups import seed_partition
 from fairlane.store.sqlite.lanes import (
@@ -43,12 +43,18 @@ def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
     if call.partition is not None and queue[1]:
         seed_partition(db, call.queue_id, call.partition.id, now)
     options = parse_options(queue[0])
+    if options.max_running or options.rate:
+        return limits.pop(db, now, call, options, lambda one: _pop(db, now, one, options, conflating=bool(queue[3])))
+    return _pop(db, now, call, options, conflating=bool(queue[3]))
+
+
+def _pop(db: apsw.Connection, now: int, call: PopCall, options: QueueOptions, *, conflating: bool) -> PopResult:
     seconds = options.lease_seconds if call.lease_seconds is None else call.lease_seconds
     ends_at = now + seconds * 1_000_000
     wants = [Want(claim, claim.batch, claim.partitions, call.bytes_max, ends_at) for claim in call.claims]
     if options.ordering == "unordered":
         return unordered_pop.pop(db, now, call, options, wants)
-    popping = _Popping(db, now, call, options, conflating=bool(queue[3]))
+    popping = _Popping(db, now, call, options, conflating=conflating)
     popping.run(deque(wants))
     lanes = [want.lanes for want in wants]
     next_at = None if all(lanes) else popping.next_at()

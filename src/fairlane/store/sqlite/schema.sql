@@ -175,6 +175,11 @@ create table results (
     created_at integer not null, result blob not null, primary key (partition_id, group_id, position)
 ) strict;
 
+-- Deliveries of groups whose queue has a rate, for as long as the rate counts them.
+create table starts (
+    group_id integer not null, at integer not null, n integer not null, primary key (group_id, at)
+) strict, without rowid;
+
 -- Cancelled messages, by group. Group 0 stands for groups that are created later.
 create table cancellations (
     partition_id integer not null, group_id integer not null, position integer not null,

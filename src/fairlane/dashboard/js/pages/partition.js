@@ -13,7 +13,7 @@ import { chooser, table } from "../table.js";
 
 const BEFORE = 12;
 const AROUND = 40;
-const KINDS = { paused: "warning", parked: "critical", blocked: "critical", backing_off: "warning", leased: "info", operations_pending: "info", sealed: "critical", ready: "good", empty: "good" };
+const KINDS = { paused: "warning", parked: "critical", blocked: "critical", backing_off: "warning", leased: "info", operations_pending: "info", sealed: "critical", limited: "warning", ready: "good", empty: "good" };
 
 const groups = (ctx) => (ctx.data.use?.groups ?? []).map((one) => one.consumerGroup);
 const group = (ctx) => ctx.query.group ?? (groups(ctx).includes(QUEUE_MODE) || !groups(ctx).length ? QUEUE_MODE : groups(ctx)[0]);

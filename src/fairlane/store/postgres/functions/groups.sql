@@ -186,6 +186,7 @@ BEGIN
     DELETE FROM fairlane.dead_letters x WHERE x.partition_id = ANY (v_ids) AND x.group_id = p_group;
     DELETE FROM fairlane.results x WHERE x.partition_id = ANY (v_ids) AND x.group_id = p_group;
     DELETE FROM fairlane.cancellations x WHERE x.partition_id = ANY (v_ids) AND x.group_id = p_group;
+    DELETE FROM fairlane.starts x WHERE x.group_id = p_group;
     DELETE FROM fairlane.cursors x WHERE x.partition_id = ANY (v_ids) AND x.group_id = p_group;
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     RETURN v_gone;

@@ -31,7 +31,8 @@ CREATE OR REPLACE FUNCTION fairlane.pop(
     p_bytes_max bigint,
     p_forgiving boolean,   -- true to charge nothing for an expired lease
     p_waits boolean,       -- true if the caller wants `next_at`
-    p_now timestamptz
+    p_now timestamptz,
+    p_unlimited boolean DEFAULT false  -- the caller has applied the limits of the queue
 ) RETURNS TABLE (claim int, partition_id bigint, name text, first bigint, upto bigint, attempts int, lease_ends_at bytea,
                  segment_first bigint, created_at bytea, checksum bigint, ends bytea, body bytea,
                  gone boolean, not_ready int, expired bigint, leases_lost bigint, dead_lettered bigint, popped_at bytea, next_at bytea,
@@ -87,6 +88,11 @@ BEGIN
     WHERE q.id = p_queue AND g.id = p_group;
     IF o IS NULL OR v_paused THEN
         RETURN QUERY SELECT * FROM fairlane.pop_summary(o IS NULL, 0, 0, 0, 0, NULL, NULL, NULL);
+        RETURN;
+    END IF;
+    IF ((o ->> 'max_running')::bigint > 0 OR o ->> 'rate' <> '') AND NOT p_unlimited AND p_batch[1] > 0 THEN
+        RETURN QUERY SELECT * FROM fairlane.pop_limited(p_queue, p_group, p_tokens, p_batch, p_lanes, p_auto_ack, p_lease_seconds,
+            p_partition, p_from, p_bytes_max, p_forgiving, p_waits, p_now, o);
         RETURN;
     END IF;
     v_limited := (o ->> 'max_size')::bigint > 0;

@@ -37,6 +37,7 @@ BEGIN
     -- A message that is enqueued by name after this belongs to the next queue of the name.
     DELETE FROM fairlane.staged s USING fairlane.queues q WHERE q.id = p_queue AND s.tenant_id = q.tenant_id AND s.queue = q.name;
     DELETE FROM fairlane.queues q WHERE q.id = p_queue;
+    DELETE FROM fairlane.starts s USING fairlane.groups g WHERE g.queue_id = p_queue AND s.group_id = g.id;
     DELETE FROM fairlane.groups g WHERE g.queue_id = p_queue;
     DELETE FROM fairlane.data_keys k WHERE k.queue_id = p_queue;
     INSERT INTO fairlane.purges VALUES (p_queue, t);
