@@ -31,6 +31,9 @@ STORIES = {
         pop orders
         ack 0-1 first --status failed --error 'no such card'
         ack
+        grant-enqueue
+        grant-enqueue shop --queue orders
+        grant-enqueue --revoke
         status
         top
         completion bash

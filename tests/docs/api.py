@@ -27,6 +27,7 @@ FAMILIES = {
     "workers": "Heartbeats of [workers](workers.md).",
     "effects": "Storage for `ctx.once` of a [worker](workers.md#context).",
     "sources": "State of [pollers](polling.md).",
+    "staged": "Messages that are [enqueued in your own transaction](enqueue.md).",
     "streams": "[Streams](streams.md).",
     "health": "Probes and Prometheus, see [monitoring](monitoring.md).",
     "status": "Data for people and dashboards.",

@@ -46,6 +46,8 @@ from tests.queen import environments
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 BROKER, POSTGRES = "http://127.0.0.1:6632", "postgresql://fairlane@db/queues"
+SHOP = POSTGRES.replace("fairlane@", "shop@")
+"""The same database for the role of an application."""
 SECONDS_MAX = 60.0
 """Timeout in seconds of one block."""
 SECRET = "replace-by-that-of-the-sender"
@@ -164,7 +166,7 @@ class Run:
     def run(self, block: Block) -> None:
         kind, _, rest = block.mark.partition(": ")
         if kind == "file":
-            (self.folder / rest).write_text(block.text, encoding="utf-8")
+            (self.folder / rest).write_text(self._here(block.text), encoding="utf-8")
         if kind == "prints":
             assert printed_as(block.text, self.printed), f"printed:\n{self.printed}\nand not:\n{block.text}"
         elif kind == "until stopped":
@@ -181,6 +183,7 @@ class Run:
         if self.server is not None:
             url = database(self.server)
             text = text.replace(f'"{POSTGRES}"', f'"{url}"').replace(POSTGRES, shlex.quote(url))
+            text = text.replace(SHOP, url.replace("fairlane@", "shop@"))
         return text.replace(BROKER, self.url)
 
     @property

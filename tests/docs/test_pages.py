@@ -42,7 +42,7 @@ async def database(page: Path, server: PostgresServer | None) -> AsyncIterator[P
             await admin.execute("CREATE DATABASE queues OWNER fairlane")
         yield server
         await admin.execute("DROP DATABASE IF EXISTS queues WITH (FORCE)")
-        await admin.execute("DROP ROLE IF EXISTS fairlane, looker")
+        await admin.execute("DROP ROLE IF EXISTS fairlane, looker, shop")
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)

@@ -94,6 +94,7 @@ class Findings(Resource):
             self._lanes,
             self._dead_letters,
             self._operations,
+            self._staged,
             self._workers_and_groups,
             self._unread,
             self._leases,
@@ -197,6 +198,23 @@ class Findings(Resource):
         theirs = {pair for one in lost for pair in one.groups}
         stopped = [one for one in await self._groups() if (one.queue, one.group) not in theirs]
         return [_app_lost(one, now) for one in lost[:_SHOWN_MAX]] + stopped
+
+    async def _staged(self) -> list[Finding]:
+        """Return queues whose staged messages are not moved."""
+        now, staged = await self._store.now(), await self._store.staged.by_queue(self._tenant)
+        return [
+            _finding(
+                "staged_waiting",
+                f"{_wait(one.messages, 'enqueued message')} to be moved to {one.queue!r}, the oldest for "
+                f"{_span((now - one.oldest_at) / 1e6)}: the queue takes none, or the brokers are too slow.",
+                _page("queues", one.queue),
+                queue=one.queue,
+                count=one.messages,
+                since=one.oldest_at,
+            )
+            for one in sorted(staged, key=lambda one: one.oldest_at)[:_SHOWN_MAX]
+            if now - one.oldest_at > _STUCK_SECONDS * 1_000_000
+        ]
 
     async def _groups(self) -> list[Finding]:
         """Return groups with old messages that are not popped."""

@@ -15,3 +15,5 @@ class ProcessServices:
         self.peer_stats = engine.peer_stats
         self.specs = engine.all_specs
         self.statistics = engine.statistics
+        self.staged = engine.store.staged
+        """Staged messages of all tenants."""

@@ -25,6 +25,7 @@ COMMANDS = {
     "poll": "poll",
     "status": "status",
     "top": "status",
+    "grant-enqueue": "grant_enqueue",
     "doctor": "doctor",
     "backup": "backup",
     "restore": "backup",

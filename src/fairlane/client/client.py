@@ -38,6 +38,7 @@ from fairlane.client.schedules import Schedules
 from fairlane.client.servers import Servers
 from fairlane.client.sources import Sources
 from fairlane.client.specs import Specs
+from fairlane.client.staged import Staged
 from fairlane.client.tenants import Tenants
 from fairlane.client.tls import TlsOptions
 from fairlane.client.traces import Traces
@@ -122,6 +123,7 @@ class Client(ClientResource):
         self.tenants = Tenants(transport)
         self.specs = Specs(transport)
         self.sources = Sources(transport)
+        self.staged = Staged(transport)
         self.workers = Workers(transport)
         self.traces = Traces(transport)
         self.status = Status(transport)

@@ -29,8 +29,8 @@ class Finding(Answer):
     """Kind of the problem.
 
     One of lanes_stopped, app_lost, leases_lost, dead_letters_growing, operations_failed, operations_stuck,
-    journal_waiting, group_stopped, queue_unread, schedule_late, hook_refused, hook_unavailable, snapshot_pinned, bloat,
-    store_slow, store_away and disk_full.
+    staged_waiting, journal_waiting, group_stopped, queue_unread, schedule_late, hook_refused, hook_unavailable,
+    snapshot_pinned, bloat, store_slow, store_away and disk_full.
     """
     severity: Severity
     sentence: str

@@ -37,11 +37,12 @@ async def status(client: Client) -> Output:
 
     health = await client.status.health()
     away = health.status != "healthy"
-    overview, history, journal, findings = await gather(
+    overview, history, journal, findings, staged = await gather(
         _with_timeout(client.status.overview, skip=away),
         _with_timeout(partial(client.history.show, minutes=1)),
         client.status.journal(),
         client.findings.all(),
+        _with_timeout(client.staged.queues, skip=away),
     )
     entries = journal.journal
     now = {name: _last_complete(getattr(history, name, ())) for name in ("pushed", "popped", "acked", "failed")}
@@ -54,6 +55,9 @@ async def status(client: Client) -> Output:
         "p99": ", ".join(f"{name} {ms:.1f} ms" for name, ms in slow.items()) if history else _UNKNOWN,
         "journal": "none" if entries is None else f"{entries.entries} entries, {entries.messages} messages wait",
     }
+    if staged:
+        messages = plural(sum(one.messages for one in staged), "message")
+        facts["staged"] = f"{messages}, the oldest since {staged[0].oldest_at.isoformat()}"
     lines = [f"{name:<10}{text}" for name, text in facts.items()]
     lines += ["", *(map(_sentence, findings[:_FINDINGS_MAX]) if findings else ["There are no findings."])]
     if len(findings) > _FINDINGS_MAX:
@@ -64,6 +68,7 @@ async def status(client: Client) -> Output:
         "rates": now if history else None,
         "p99Ms": slow if history else None,
         "journal": entries,
+        "staged": staged,
         "findings": findings,
     }
     critical = away or any(finding.severity == "critical" for finding in findings)

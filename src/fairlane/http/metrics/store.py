@@ -79,6 +79,7 @@ class StoreMetrics:
         began = time.monotonic()
         await self._operations(out)
         await self._queues(out)
+        await self._staged(out)
         await self._workers(out)
         await self._spec(out)
         self._last, self.counted = await out.written(), out
@@ -144,6 +145,19 @@ class StoreMetrics:
         out.gauge(
             "group_leased_messages", "Messages in the live leases of a group.", [(at, one.leased) for at, one in lags]
         )
+
+    async def _staged(self, out: Families) -> None:
+        """Add metrics of messages that other programs enqueued and that are not moved yet."""
+        now, staged = await self._broker.process.statistics.now(), await self._broker.process.staged.by_queue()
+        label = capped(dict.fromkeys(one.queue for one in staged), self._series_max)
+        named: list[tuple[Labels, Any]] = [
+            ({"queue": label[one.queue]} | ({} if one.tenant == DEFAULT_TENANT else {"tenant": one.tenant}), one)
+            for one in staged
+        ]
+        help = "Messages enqueued in transactions of other programs that are not moved to their queue yet."
+        out.gauge("staged_messages", help, [(at, one.messages) for at, one in named])
+        ages = [(at, max(0.0, (now - one.oldest_at) / 1e6)) for at, one in named]
+        out.gauge("staged_oldest_age_seconds", "Age of the oldest staged message of a queue.", ages, max)
 
     async def _workers(self, out: Families) -> None:
         """Add metrics from the latest report of each live worker."""

@@ -57,6 +57,7 @@ const use = (ctx) =>
     const { push, ack } = admission.kinds;
     const open = (kind) => (ctx.data.operations?.stats ?? []).filter((one) => one.operation_type === kind && ["pending", "processing"].includes(one.status)).reduce((sum, one) => sum + one.count, 0);
     const failed = (ctx.data.operations?.stats ?? []).filter((one) => one.status === "failed").reduce((sum, one) => sum + one.count, 0);
+    const staged = ctx.data.staged?.queues ?? [];
     const gauge = (name, share, text) => h("div.gauge", h("div", h("span", name), h("b", text)), meter(share, name));
     return h("div.gauges",
       gauge("Connections to the store", connections.total ? connections.busy / connections.total : 0, `${connections.busy} of ${connections.total} busy`),
@@ -65,6 +66,7 @@ const use = (ctx) =>
       gauge("Push operations", open("push") / push.operations_max, `${count(open("push"))} of ${count(push.operations_max)}`),
       gauge("Ack operations", open("ack") / ack.operations_max, `${count(open("ack"))} of ${count(ack.operations_max)}`),
       facts([
+        ["Staged messages", staged.length ? `${count(staged.reduce((sum, one) => sum + one.messages, 0))}, the oldest ${age(staged[0].oldestAt)}` : null],
         ["Failed operations", failed ? h("a.bad", { href: link(["operations"], { status: "failed" }) }, count(failed)) : "none"],
         ["Long polls waiting", count(queue.parked)],
         ["Requests in flight", count(queue.pending)],
@@ -91,6 +93,7 @@ export default {
     overview: "/api/v1/resources/overview",
     engine: "/api/v1/status/engine",
     operations: "/api/v1/operations/stats",
+    staged: "/api/v1/staged",
     buffers: "/api/v1/status/buffers",
     history: historyPath(ctx),
     queues: "/api/v1/resources/queues?limit=8&sort=pending&order=desc",
