@@ -32,6 +32,7 @@ from fairlane.model.verdict import Dead, Done, Fail, Retry
 if TYPE_CHECKING:
     from fairlane.broker.broker import Broker
     from fairlane.client import Client, DeadLetter
+    from fairlane.wire.fan_ins import FanInEnd
     from fairlane.worker.app import App
     from fairlane.worker.context import Context
 
@@ -49,6 +50,7 @@ __all__ = [
     "Done",
     "Fail",
     "FairlaneError",
+    "FanInEnd",
     "InvalidRequest",
     "LaneLocked",
     "LaneWaiting",
@@ -76,6 +78,7 @@ _MODULES = {
     "Client": "fairlane.client",
     "Context": "fairlane.worker.context",
     "DeadLetter": "fairlane.client",
+    "FanInEnd": "fairlane.wire.fan_ins",
 }
 
 

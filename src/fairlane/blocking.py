@@ -285,6 +285,7 @@ class Client:
     release = _blocking(asynchronous.Client.release)
     result = _blocking(asynchronous.Client.result)
     cancel = _blocking(asynchronous.Client.cancel)
+    fan_in = _blocking(asynchronous.Client.fan_in)
     transaction = _making(asynchronous.Client.transaction, Portal.within)
     consume = _blocking(asynchronous.Client.consume)
     consumer = _making(asynchronous.Client.consumer, Consumer)

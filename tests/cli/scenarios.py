@@ -225,6 +225,16 @@ STORIES = {
         hook test Paid --body nothing.json
         hook test Payed
     """,
+    "fan-in": """
+        fan-in list
+        make a fan-in
+        fan-in list
+        fan-in show run-1
+        fan-in show nothing
+        fan-in delete run-1
+        fan-in delete run-1 --yes
+        fan-in delete run-1 --yes
+    """,
     "schedule": """
         schedule list
         schedule set report mails '{"kind": "weekly"}' --cron '0 9 * * MON' --timezone Europe/Rome

@@ -95,6 +95,15 @@ async def _beside(line: str, here: SimpleNamespace) -> bool:
             )
             report = WorkerReport(app="shop.jobs", hostname="box-1", pid=4711, queues=[queue], current=["orders/7"])
             await client.workers.report("w-1", report)
+        case ["make", "a", "fan-in"]:
+            parts = [("pages", n, {"transaction_id": f"page-{n}"}) for n in range(3)]
+            await client.fan_in(parts, ("reports", {"order": 7}), id="run-1")
+            await client.ack((await client.pop("pages"))[0], result="first")
+
+            async def noted() -> bool:
+                return (await client.fan_ins.get("run-1")).parts[0].ended_at is not None
+
+            await until(noted)
         case ["commit", *_]:
             lease = await client.sources.lease("crm")
             records = [SourceRecord(key="c-1", hash="aa", data=msgspec.Raw(b'{"id":"c-1"}'))]

@@ -19,6 +19,7 @@ FAMILIES = {
     "dead letters": "[After the last attempt](queues.md#after-the-last-attempt).",
     "browse": "Stored messages, and [results](workers.md#results).",
     "traces": "Notes of consumers about their work.",
+    "fan-ins": "[Fan-ins](fan-ins.md). Transactions create them.",
     "schedules": "[Schedules](schedules.md).",
     "operations": "[Operations](load.md#operations) that were accepted and wait.",
     "retention": "[Retention](queues.md#retention).",

@@ -84,6 +84,9 @@ class World:
         self.token = (await self._admin("POST", f"/api/v1/sources/{at}/lease", {"seconds": 3600}))["token"]
         await self._admin("POST", f"/api/v1/schedules/{at}", {"queue": theirs, "everySeconds": 3600, "data": SECRET})
         await self._admin("POST", f"/api/v1/workers/{at}", self.report(theirs))
+        part, then = {"queue": theirs, "payload": SECRET, "partition": "parts"}, {"queue": theirs, "payload": SECRET}
+        fan_in = {"type": "fan_in", "id": at, "items": [part], "then": then}
+        await self._admin("POST", "/api/v1/transaction", {"operations": [fan_in]})
         return self
 
     async def _fill_queen(self) -> None:
@@ -134,6 +137,7 @@ class World:
                 f"/api/v1/dlq?queue={theirs}",
                 f"/api/v1/scheduled/{theirs}",
                 f"/api/v1/schedules/{at}",
+                f"/api/v1/fan-ins/{at}",
                 f"/api/v1/sources/{at}",
                 f"/api/v1/leases?queue={theirs}",
             )

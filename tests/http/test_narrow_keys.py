@@ -136,6 +136,27 @@ async def test_what_names_a_queue_in_its_body_or_query_is_checked(narrow: Narrow
         (await narrow.ask("GET", f"/api/v1/{path}")).refused(403)
 
 
+async def test_fan_ins_are_those_of_the_queues_of_their_callbacks_and_parts(narrow: Narrow) -> None:
+    mine, theirs = narrow.mine, narrow.theirs
+
+    async def make(id: str, part: str, then: str, *, admin: bool) -> Answer:
+        items = [{"queue": part, "payload": 1, "partition": "parts"}]
+        step = {"type": "fan_in", "id": f"{id}-{mine}", "items": items, "then": {"queue": then, "payload": 1}}
+        return await narrow.ask("POST", "/api/v1/transaction", {"operations": [step]}, admin=admin)
+
+    for id, part, then in (("a", theirs, theirs), ("b", mine, theirs), ("c", theirs, mine)):
+        (await make(id, part, then, admin=False)).refused(403)
+        (await make(id, part, then, admin=True)).ok()
+        (await narrow.ask("GET", f"/api/v1/fan-ins/{id}-{mine}")).refused(403)
+    for id in "ab":
+        (await narrow.ask("DELETE", f"/api/v1/fan-ins/{id}-{mine}")).refused(403)
+    (await make("d", mine, mine, admin=False)).ok()
+    listed = (await narrow.ask("GET", "/api/v1/fan-ins")).ok()["fanIns"]
+    assert {one["id"] for one in listed if one["id"].endswith(mine)} == {f"c-{mine}", f"d-{mine}"}
+    (await narrow.ask("GET", f"/api/v1/fan-ins/d-{mine}")).ok()
+    (await narrow.ask("DELETE", f"/api/v1/fan-ins/d-{mine}")).ok()
+
+
 async def test_schedules_are_those_of_their_queue(narrow: Narrow) -> None:
     name = f"s-{narrow.theirs}"
     body = {"queue": narrow.theirs, "everySeconds": 3600}

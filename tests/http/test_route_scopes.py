@@ -161,6 +161,7 @@ EACH = {
         POST /api/v1/operations/{operationId}/discard
     """,
     "push": """
+        DELETE /api/v1/fan-ins/{id}
         POST /api/v1/push
         POST /api/v1/hooks/{name}/test
         POST /api/v1/schedules/{name}/run
@@ -200,6 +201,8 @@ EACH = {
         GET /api/v1/resources/namespaces
         GET /api/v1/resources/tasks
         GET /api/v1/resources/overview
+        GET /api/v1/fan-ins
+        GET /api/v1/fan-ins/{id}
         GET /api/v1/schedules
         GET /api/v1/schedules/{name}
         GET /api/v1/dlq/errors

@@ -234,4 +234,4 @@ async def test_a_handler_that_pushes_with_its_ack_cannot_complete(served: Broker
         await until(lambda: bool(errors))
         worker.stop()
         await running
-    assert errors == ["push() needs the ack of the worker; use enqueue() in the transaction of complete()"]
+    assert errors == ["push() and fan_in() need the ack of the worker; use enqueue() in the transaction of complete()"]

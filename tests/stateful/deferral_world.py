@@ -27,6 +27,7 @@ from fairlane.broker.deferral.enqueue import Enqueuer
 from fairlane.broker.deferral.journal_drain import JournalDrain
 from fairlane.broker.deferral.open_operations import OpenOperations
 from fairlane.broker.deferral.write_router import WriteRouter
+from fairlane.broker.fan_in_watch import FanInWatch
 from fairlane.broker.leases import Leases
 from fairlane.broker.push import Pusher
 from fairlane.broker.push_batch import PushRequest
@@ -551,7 +552,9 @@ class Process:
         pusher = Pusher(store, catalogue, announcer, enqueuer, QueueCapacity())
         waiters: Any = mock.MagicMock()
         telemetry: Any = mock.MagicMock()
-        acker = Acker(store, catalogue, Leases(store), waiters, waiters, telemetry, enqueuer, mock.MagicMock())
+        acker = Acker(
+            store, catalogue, Leases(store), waiters, waiters, telemetry, enqueuer, mock.MagicMock(), FanInWatch()
+        )
         self._operations = OperationDrain(store, catalogue, announcer, acker, open_operations)
         self.write_router = WriteRouter(store, catalogue, flags, pusher, acker, enqueuer, announcer, journal)
         self._drain = JournalDrain(journal, self.write_router, store, enqueuer, open_operations, flags, specs, keys)

@@ -32,6 +32,7 @@ NAMES = {
         "cursor",
         "deleted",
         "directory",
+        "fan_in",
         "file",
         "files",
         "handler",

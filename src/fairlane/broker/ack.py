@@ -20,6 +20,7 @@ from fairlane.broker.ack_plan import (
     outcome_of,
 )
 from fairlane.broker.catalogue import Catalogue
+from fairlane.broker.fan_in_watch import FanInWatch
 from fairlane.broker.leases import Leases, bounds
 from fairlane.broker.waiters import Waiters
 from fairlane.errors import BrokerFailed, LaneLocked, Unavailable, as_outcome_unknown
@@ -82,10 +83,12 @@ class Acker:
         telemetry: Telemetry,
         enqueuer: Enqueuer,
         forwarder: Forwarder,
+        fan_ins: FanInWatch,
     ) -> None:
         """Create the acker. `awaited` has the callers that wait for results."""
         self._enqueuer = enqueuer
         self._forwarder = forwarder
+        self._fan_ins = fan_ins
         self._store = store
         self._catalogue = catalogue
         self._leases = leases
@@ -320,6 +323,8 @@ class Acker:
                 self._store.hint(plan.queue_id)
             if plan.queue_id in self._awaited.parked:
                 self._wake_awaited(plan)
+            if plan.queue_id in self._fan_ins.queues:
+                self._fan_ins.touch(ack.partition)
         if acked.released or (acked.state == "lost" and not ack.unordered):
             self.released(plan)
             for outcome in plan.answered if acked.released else ():

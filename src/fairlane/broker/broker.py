@@ -22,6 +22,7 @@ from fairlane.broker.deferral.operations import Operations
 from fairlane.broker.deferral.store_timeout import STORE_TIMEOUT_SECONDS
 from fairlane.broker.effects import Effects
 from fairlane.broker.engine import TENANTS_MAX, Engine, build_engine
+from fairlane.broker.fan_ins import FanIns
 from fairlane.broker.groups import Groups
 from fairlane.broker.health_findings import Findings
 from fairlane.broker.history import History
@@ -42,15 +43,15 @@ from fairlane.broker.sources import Sources
 from fairlane.broker.specs import Specs
 from fairlane.broker.staged import Staged
 from fairlane.broker.status import Status
-from fairlane.broker.transact import AckStep, Commit, Outcome, Step
-from fairlane.broker.transaction import Transaction, item_of
+from fairlane.broker.transact import Commit, Outcome, Step
+from fairlane.broker.transaction import Transaction, check_steps, item_of
 from fairlane.broker.webhook_receiver import WebhookReceiver
 from fairlane.broker.webhooks import Webhooks
 from fairlane.broker.workers import Workers
 from fairlane.config import SECRET_NAMES
-from fairlane.errors import InvalidRequest
 from fairlane.model.batch import Batch, acks_of
 from fairlane.model.decoding import decoder_of
+from fairlane.model.fan_in import FanInMessage, FanInOptions, FanInStep
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId, PopOptions, PopRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, POLLS_MAX, RENEW_SECONDS
@@ -60,7 +61,6 @@ from fairlane.model.message import (
     PushItem,
     ScheduledPushOptions,
     check_items,
-    check_payload,
     check_payloads,
 )
 from fairlane.model.names import DEFAULT_TENANT, QUEUE_MODE, check_count, check_name
@@ -123,6 +123,7 @@ class Broker:
         self.webhooks = Webhooks(scope, WebhookReceiver(scope, self.results, self.dead_letters))
         self.workers = Workers(scope)
         self.effects = Effects(scope)
+        self.fan_ins = FanIns(scope)
         self.retention = Retention(scope)
         self.status = Status(scope)
         self.findings = Findings(
@@ -309,34 +310,35 @@ class Broker:
         check_isolation(isolation)
         transaction = Transaction()
         yield transaction
-        if transaction.steps:
-            transaction.outcomes = await self.transact(transaction.steps)
+        if transaction.steps or transaction.fan_ins:
+            transaction.outcomes = await self.transact(transaction.steps, transaction.fan_ins)
 
-    async def transact(self, steps: Sequence[Step]) -> list[Outcome]:
-        if not isinstance(steps, Sequence):
-            raise InvalidRequest("a transaction takes a list of pushes and acks")
-        check_items([step for step in steps if isinstance(step, PushItem)])
-        for step in steps:
-            if isinstance(step, PushItem):
-                check_payload(step.payload)
-            elif isinstance(step, AckStep):
-                check_name("group", step.group)
-                check_acks([step.item])
-            else:
-                raise InvalidRequest(f"a transaction takes pushes and acks, not {type(step).__name__}")
-        return await self.transact_request(steps)
+    async def transact(self, steps: Sequence[Step], fan_ins: Sequence[FanInStep] = ()) -> list[Outcome]:
+        check_steps(steps, fan_ins)
+        return await self.transact_request(steps, fan_ins=fan_ins)
+
+    async def fan_in(self, parts: Sequence[FanInMessage], then: FanInMessage, **options: Unpack[FanInOptions]) -> str:
+        """Push messages, and `then` once after the ends of all of them. Returns the id of the fan-in."""
+        async with self.transaction() as transaction:
+            return transaction.fan_in(parts, then, **options)
 
     def resource(self, kind: type[R]) -> R:
         """Return a resource of another package, for this tenant."""
         return kind(self._scope)
 
     async def transact_request(
-        self, steps: Sequence[Step], *, commit: Commit | None = None, more: int = 0, release: bool = False
+        self,
+        steps: Sequence[Step],
+        *,
+        commit: Commit | None = None,
+        more: int = 0,
+        release: bool = False,
+        fan_ins: Sequence[FanInStep] = (),
     ) -> list[Outcome]:
         """Run a transaction of steps that were checked already.
 
         `commit` replaces the verb of the store, for a transaction that changes `more` values besides. `release` returns
-        the messages that the acks leave of their leases.
+        the messages that the acks leave of their leases. `fan_ins` name some of the pushes as their parts.
         """
         self._engine.admission.check_running()
         await self._scope.quota.check()
@@ -344,7 +346,8 @@ class Broker:
         steps = self._scope.compiled_specs.admit_steps(steps)
         steps = await self._engine.priorities.apply(self.tenant, steps, away=not self._engine.write_router.health.up)
         self._engine.write_router.check(self.tenant, steps)
-        transaction = self._engine.transactor.transact(self.tenant, steps, commit=commit, release=release)
+        made = await self.fan_ins.prepare(fan_ins)
+        transaction = self._engine.transactor.transact(self.tenant, steps, commit=commit, release=release, fan_ins=made)
         telemetry = self._engine.telemetry
         outcomes = await telemetry.measure(telemetry.transaction, len(steps) + more, transaction)
         self._engine.announcer.wake_polls()

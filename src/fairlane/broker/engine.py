@@ -21,6 +21,7 @@ from fairlane.broker.deferral.journal_drain import JournalDrain
 from fairlane.broker.deferral.open_operations import OpenOperations
 from fairlane.broker.deferral.store_timeout import STORE_TIMEOUT_SECONDS
 from fairlane.broker.deferral.write_router import WriteRouter
+from fairlane.broker.fan_in_watch import FanInWatch
 from fairlane.broker.flags import Flags
 from fairlane.broker.intake import Intake
 from fairlane.broker.leases import Leases
@@ -33,6 +34,7 @@ from fairlane.broker.retention import RetentionService
 from fairlane.broker.scheduled import Scheduler
 from fairlane.broker.schedules import Ticks
 from fairlane.broker.services.catalogue_watch import CatalogueWatch
+from fairlane.broker.services.fan_in_callbacks import FanInCallbacks
 from fairlane.broker.services.forwarder import Forwarder
 from fairlane.broker.services.history_recorder import HistoryRecorder
 from fairlane.broker.services.mover import Mover
@@ -249,9 +251,11 @@ def build_engine(
     open_operations = OpenOperations()
     enqueuer = Enqueuer(store, catalogue, open_operations, capacity)
     pusher = Pusher(store, catalogue, announcer, enqueuer, capacity)
-    acker = Acker(store, catalogue, leases, waiters, result_waiters, telemetry, enqueuer, forwarder)
+    fan_in_watch = FanInWatch()
+    acker = Acker(store, catalogue, leases, waiters, result_waiters, telemetry, enqueuer, forwarder, fan_in_watch)
     drain = OperationDrain(store, catalogue, announcer, acker, open_operations, failed_operations_seconds)
-    transactor = Transactor(store, pusher, acker)
+    transactor = Transactor(store, pusher, acker, fan_in_watch)
+    priorities = Priorities(store, catalogue)
     ticks = Ticks(store, transactor, all_specs, announcer)
     scheduler_loop = SchedulerLoop(store, announcer, ticks, telemetry)
     scheduler = Scheduler(store, pusher, scheduler_loop)
@@ -271,9 +275,9 @@ def build_engine(
     statistics = Statistics(store, None, peer_stats)
     history_recorder = HistoryRecorder(store, telemetry, statistics)
     wake_repair = WakeRepair(store, announcer)
-    priorities = Priorities(store, catalogue)
+    fan_ins = FanInCallbacks(store, fan_in_watch, transactor, all_specs, priorities, announcer)
     mover = Mover(MoveParts(store, catalogue, tenants, all_specs, priorities, pusher, scheduler), announcer)
-    services = [mover, scheduler_loop, forwarder, drain, wake_repair, catalogue_watch, audit, history_recorder]
+    services = [mover, scheduler_loop, forwarder, fan_ins, drain, wake_repair, catalogue_watch, audit, history_recorder]
     engine = Engine(
         store=store,
         journal=journal,

@@ -11,6 +11,8 @@ import msgspec
 from fairlane.broker.ack import Acker, AckRequest
 from fairlane.broker.ack_plan import Plan, outcome_of
 from fairlane.broker.capacity import full
+from fairlane.broker.fan_in_parts import fan_in_commit
+from fairlane.broker.fan_in_watch import FanInWatch
 from fairlane.broker.push import Pusher
 from fairlane.broker.push_batch import PartitionBatch, PushFlight, PushRequest, recheck_ids
 from fairlane.errors import (
@@ -23,9 +25,11 @@ from fairlane.errors import (
     TransactionRefused,
     as_outcome_unknown,
 )
+from fairlane.model.fan_in import FanInStep
 from fairlane.model.ids import PartitionId
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import AckItem, AckOutcome, Outcomes, PushOutcome
+from fairlane.model.queue import Queue
 from fairlane.runtime.backoff import UNKNOWN_OUTCOME_PAUSES
 from fairlane.store.contract.ack_rules import only_repeats
 from fairlane.store.contract.store import Store
@@ -65,8 +69,9 @@ Outcome = PushOutcome | AckOutcome
 
 
 class Transactor:
-    def __init__(self, store: Store, pusher: Pusher, acker: Acker) -> None:
+    def __init__(self, store: Store, pusher: Pusher, acker: Acker, fan_ins: FanInWatch) -> None:
         self._store = store
+        self._fan_ins = fan_ins
         self._pusher = pusher
         self._acker = acker
 
@@ -77,12 +82,14 @@ class Transactor:
         *,
         commit: Commit | None = None,
         release: bool = False,
+        fan_ins: Sequence[tuple[FanInStep, Queue]] = (),
     ) -> list[Outcome]:
         """Apply a transaction. Returns one outcome per step, in order.
 
         Raises TransactionRefused, and applies nothing, if a step is refused. A push with a known transactionId repeats
         this transaction or part of it, and counts as done. An unknown one is refused (AlreadyApplied) if all acks are
-        repeats. `commit` is a custom verb of the store. With `release` the rest of the leases is released.
+        repeats. `commit` is a custom verb of the store. With `release` the rest of the leases is released. `fan_ins`
+        are stored with their parts, which are pushes of the transaction, each with the queue of its callback.
         """
         parts, plans = _by_group(tenant, steps), _Plans()
         for part in parts:
@@ -100,6 +107,8 @@ class Transactor:
             ack.release = ack.unordered
             if not ack.unordered and not ack.nacks:
                 ack.nacks = [Nack(upto, charge=False, error="released", delay_ms=0)]
+        if fan_ins:
+            commit = fan_in_commit(self._store, self._fan_ins, tenant, flight, push_indexes, fan_ins)
         acked = await self._commit(commit or self._store.messages.transact, flight, plans, push_indexes)
         for (part, plan), result in zip(plans, acked, strict=True):
             if not self._acker.answer(plan, result, part.outcomes):

@@ -43,6 +43,7 @@ GROUPS = {
     "retention": "Apply retention rules now, and list what they deleted.",
     "spec": "Check, plan and apply specs, the files that declare queues.",
     "hook": "List, sign and test the webhooks that specs declare.",
+    "fan-in": "Show and delete fan-ins: messages with a callback after the ends of all of them.",
     "schedule": "Define, list, pause and run schedules, which push messages at set times.",
     "worker": "Run the handlers of an app (`fairlane worker module:app`), and list live workers.",
     "source": "List and delete the sources that `fairlane poll` reads.",
@@ -92,7 +93,7 @@ class _Root(click.Group):
 
 
 def _app(module: str) -> CommandGroup:
-    app: CommandGroup = import_module(f"fairlane.cli.commands.{module}").app
+    app: CommandGroup = import_module(f"fairlane.cli.commands.{module.replace('-', '_')}").app
     return app
 
 

@@ -19,6 +19,7 @@ from fairlane.client.cancellations import Cancellations
 from fairlane.client.consume import AnyHandler, ConsumeOptions, consumer_of
 from fairlane.client.credential import Credential
 from fairlane.client.dead_letters import DeadLetters
+from fairlane.client.fan_ins import FanIns
 from fairlane.client.groups import Groups
 from fairlane.client.keys import Keys
 from fairlane.client.messages import Messages
@@ -49,6 +50,7 @@ from fairlane.client.workers import Effects, Workers
 from fairlane.errors import CommandFailed, FairlaneError, InvalidRequest, MessageCancelled, NotFound, Unavailable
 from fairlane.model.batch import Batch, acks_of
 from fairlane.model.decoding import decoder_of
+from fairlane.model.fan_in import FanInMessage, FanInOptions
 from fairlane.model.group import Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import PopOptions, PopRequest
@@ -116,6 +118,7 @@ class Client(ClientResource):
         self.pauses = Pauses(transport)
         self.scheduled = ScheduledMessages(transport)
         self.schedules = Schedules(transport)
+        self.fan_ins = FanIns(transport)
         self.operations = Operations(transport)
         self.results = Results(transport)
         self.cancellations = Cancellations(transport)
@@ -207,8 +210,7 @@ class Client(ClientResource):
     ) -> Sequence[AckOutcome]:
         """Ack messages of one group with the same status, and return one outcome per message.
 
-        Raises LeaseLost if a lease has ended; the other messages are still acked. With `check=False` a lost lease is an
-        outcome instead.
+        Raises LeaseLost if a lease has ended, unless `check` is False. The other messages are still acked.
         """
         queue, group, items = acks_of(messages, status, error, delay_ms, result)
         outcomes = await self._acks.send((queue, group), items)
@@ -240,8 +242,7 @@ class Client(ClientResource):
     async def renew(self, lease: Leased, seconds: int | None = None) -> RenewOutcome:
         """Extend a lease to `seconds` from now; a lease is never shortened.
 
-        The default is the lease time of the pop for a batch, and one minute otherwise. `renewed` is 0 if the lease has
-        ended.
+        The default is the lease time of the pop for a batch, and one minute otherwise. `renewed` is 0 after its end.
         """
         if seconds is None:
             seconds = lease.lease_seconds if isinstance(lease, Batch) else RENEW_SECONDS
@@ -280,6 +281,11 @@ class Client(ClientResource):
         finished.
         """
         return await self.cancellations.cancel(queue, transaction_id, partition=partition, group=group)
+
+    async def fan_in(self, parts: Sequence[FanInMessage], then: FanInMessage, **options: Unpack[FanInOptions]) -> str:
+        """Push messages, and `then` once after the ends of all of them. Returns the id of the fan-in."""
+        async with self.transaction() as transaction:
+            return transaction.fan_in(parts, then, **options)
 
     async def result(
         self,

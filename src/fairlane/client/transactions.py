@@ -10,6 +10,7 @@ import msgspec
 from fairlane.client.errors import error_from_problem
 from fairlane.client.pushes import item_of
 from fairlane.errors import TransactionRefused
+from fairlane.model.fan_in import FanInMessage, FanInOptions, items_of, named
 from fairlane.model.ids import PartitionId
 from fairlane.model.message import Message, PushOptions
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome
@@ -27,6 +28,15 @@ class Transaction:
     def push(self, queue: str, data: Any, **options: Unpack[PushOptions]) -> None:
         item = item_of(queue, data, options)
         self.steps.append(TransactionStep(type="push", items=[item]))
+
+    def fan_in(self, parts: Sequence[FanInMessage], then: FanInMessage, **options: Unpack[FanInOptions]) -> str:
+        """Push messages, and push `then` once after the group has finished or given up all of them.
+
+        Returns the id of the fan-in.
+        """
+        step = fan_in_step(parts, then, options)
+        self.steps.append(step)
+        return str(step.id)
 
     def ack(
         self,
@@ -57,6 +67,15 @@ class Transaction:
                 position=item.position,
             )
         )
+
+
+def fan_in_step(parts: Sequence[FanInMessage], then: FanInMessage, options: FanInOptions) -> TransactionStep:
+    """Return a fan-in as a step. Raises InvalidRequest if a part or the callback is invalid."""
+    items, callback = items_of(parts, then, item_of)
+    if len(then) == 2 or then[2].get("transaction_id") is None:
+        callback.transaction_id = None  # so that it gets the id of the fan-in
+    id, group = named(options)
+    return TransactionStep(type="fan_in", id=id, items=items, then=callback, consumer_group=group)
 
 
 def outcomes_of(answer: TransactionAnswer) -> list[PushOutcome | AckOutcome]:

@@ -10,7 +10,10 @@ from fairlane.wire.push import Item
 
 
 class TransactionStep(Item, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One step of a transaction: an ack, or a push of `items` or of one item in the fields of the step."""
+    """One step of a transaction: an ack, a push of `items` or of one item in the fields of the step, or a fan-in.
+
+    A fan-in pushes `items`, and `then` after the `consumer_group` has finished or given up all of them.
+    """
 
     type: str
     items: list[Item] | None = None
@@ -25,6 +28,9 @@ class TransactionStep(Item, rename="camel", kw_only=True, omit_defaults=True, fo
     traceback: str | None = None
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     position: int | None = None
+    id: str | None = None
+    """Id of a fan-in. The broker makes one if it is missing."""
+    then: Item | None = None
 
 
 class TransactionBody(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True):

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 import msgspec
 
 from fairlane.client.pushes import item_of
+from fairlane.client.transactions import fan_in_step
 from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.decoding import decoder_of
+from fairlane.model.fan_in import FanInMessage, FanInOptions
 from fairlane.model.idempotency import idempotency_key
 from fairlane.model.message import Message, PushOptions
 from fairlane.model.payload import json_of
@@ -24,6 +26,7 @@ from fairlane.runtime.claim import Claim
 from fairlane.runtime.threads import call_in, outcome
 from fairlane.sql import complete
 from fairlane.wire.push import Item
+from fairlane.wire.transactions import TransactionStep
 
 if TYPE_CHECKING:
     from fairlane.worker.executor import HandlerExecutor
@@ -41,7 +44,7 @@ class Context:
     ) -> None:
         self.messages = messages
         self.message = messages[0]
-        self.pushed: list[Item] = []
+        self.pushed: list[Item | TransactionStep] = []
         self.completed = False
         """True if the handler finished the messages in its own transaction."""
         self.overdue = False
@@ -103,6 +106,20 @@ class Context:
         tracing.add_context([item], tracing.context_for_next(self.message.headers))
         self.pushed.append(item)
 
+    def fan_in(self, parts: Sequence[FanInMessage], then: FanInMessage, **options: Unpack[FanInOptions]) -> str:
+        """Push messages in the transaction that acks this one, and `then` once after the ends of all of them.
+
+        Each is `(queue, data)` or `(queue, data, options)`. The callback has the results and failures of the parts.
+        Returns the id of the fan-in.
+        """
+        step = fan_in_step(parts, then, options)
+        items = [*(step.items or ()), *([step.then] if step.then else ())]
+        for item in items:
+            item.trace_id = item.trace_id or self.message.trace_id
+        tracing.add_context(items, tracing.context_for_next(self.message.headers))
+        self.pushed.append(step)
+        return str(step.id)
+
     def complete(self, connection: Any) -> Any:
         """Finish the message in the transaction of a connection, as `fairlane.sql.complete` does.
 
@@ -110,7 +127,9 @@ class Context:
         rolled back and the handler raises, the attempt failed as usual.
         """
         if self.pushed:
-            raise InvalidRequest("push() needs the ack of the worker; use enqueue() in the transaction of complete()")
+            raise InvalidRequest(
+                "push() and fan_in() need the ack of the worker; use enqueue() in the transaction of complete()"
+            )
         self.completed = True
         if self._claim is not None:
             self._claim.exact = True

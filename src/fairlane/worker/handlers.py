@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -192,7 +193,9 @@ class Handlers(Handling):
         async with self._client.transaction() as transaction:
             for message, item in acks:
                 transaction.settle(message, item)
-            transaction.steps.append(TransactionStep(type="push", items=list(pushed)))
+            for is_step, run in groupby(pushed, key=lambda one: isinstance(one, TransactionStep)):
+                some = list(run)
+                transaction.steps += some if is_step else [TransactionStep(type="push", items=some)]
 
     def lost(self, claim: Claim) -> None:
         """Cancel the handlers of a claim whose lease is lost."""

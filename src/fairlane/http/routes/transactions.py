@@ -11,6 +11,7 @@ from fairlane.http.router import Routes, respond
 from fairlane.http.routes.acks import ack_items
 from fairlane.http.routes.pushes import check_wire_items
 from fairlane.http.server import Request, Response
+from fairlane.model.fan_in import FanInStep
 from fairlane.model.ids import uuid7
 from fairlane.model.limits import REQUEST_BYTES_MAX
 from fairlane.model.message import PushItem
@@ -41,13 +42,18 @@ async def transaction(broker: Broker, caller: Principal, body: TransactionBody, 
         raise InvalidRequest("operations array cannot be empty")
     check_isolation(body.isolation)
     nested: list[Nested] = []
-    steps = _steps(body, nested, request.caller.subject)
+    fan_ins: list[FanInStep] = []
+    steps = _steps(body, nested, request.caller.subject, fan_ins)
     await check_depths(nested)
-    await scopes.check_pushes(broker, caller, [step.queue for step in steps if isinstance(step, PushItem)])
+    callbacks = [one.callback.queue for one in fan_ins]
+    await scopes.check_pushes(
+        broker, caller, [*[step.queue for step in steps if isinstance(step, PushItem)], *callbacks]
+    )
     acked = [step.item.partition for step in steps if isinstance(step, AckStep)]
     await scopes.check_partitions(broker, caller, "pop", acked)
     tracing.add_context(
-        [step for step in steps if isinstance(step, PushItem)], tracing.context_of_request(request.headers)
+        [*[step for step in steps if isinstance(step, PushItem)], *[one.callback for one in fan_ins]],
+        tracing.context_of_request(request.headers),
     )
     answer = TransactionAnswer(transaction_id=uuid7(), success=True, isolation="serializable", results=[])
     try:
@@ -56,7 +62,7 @@ async def transaction(broker: Broker, caller: Principal, body: TransactionBody, 
                 f"rolled back: this broker has no {' and no '.join(foreign)}; a transaction is pushes and acks",
                 index=len(steps),
             )
-        outcomes = await broker.transact_request(steps)
+        outcomes = await broker.transact_request(steps, fan_ins=fan_ins)
     except TransactionRefused as error:
         answer.success, answer.error, answer.code, answer.failed_index = False, str(error), error.code, error.index
         return respond(answer, 409 if isinstance(error, AlreadyApplied) else 200)
@@ -67,8 +73,8 @@ async def transaction(broker: Broker, caller: Principal, body: TransactionBody, 
     return respond(answer)
 
 
-def _steps(body: TransactionBody, nested: list[Nested], subject: str | None) -> list[Step]:
-    """Flatten the operations, so that each pushed item and each ack is a step."""
+def _steps(body: TransactionBody, nested: list[Nested], subject: str | None, fan_ins: list[FanInStep]) -> list[Step]:
+    """Flatten the operations, so that each pushed item and each ack is a step. Adds fan-ins to `fan_ins`."""
     steps: list[Step] = []
     # If the transaction requires exactly one lease, acks without one use it.
     leases = set(body.required_leases or ())
@@ -79,8 +85,11 @@ def _steps(body: TransactionBody, nested: list[Nested], subject: str | None) -> 
                 steps += _items(step, nested, subject, f"operations[{index}]: items")
             elif step.type == "ack":
                 steps.append(_ack(step, lent))
+            elif step.type == "fan_in":
+                fan_ins.append(_fan_in(step, nested, subject, len(steps), f"operations[{index}]: "))
+                steps += step.items or ()
             else:
-                raise InvalidRequest(f"unknown operation type {step.type!r:.40}; use push or ack")
+                raise InvalidRequest(f"unknown operation type {step.type!r:.40}; use push, ack or fan_in")
         except InvalidRequest as error:
             raise InvalidRequest(f"operations[{index}]: {error}") from None
     return steps
@@ -93,6 +102,22 @@ def _items(step: TransactionStep, nested: list[Nested], subject: str | None, whe
         items = [step]
     check_wire_items(items, nested, subject, where)
     return items
+
+
+def _fan_in(step: TransactionStep, nested: list[Nested], subject: str | None, first: int, where: str) -> FanInStep:
+    if step.then is None or step.items is None:
+        raise InvalidRequest("a fan_in needs the messages `items` and the callback `then`")
+    check_wire_items(step.items, nested, subject, f"{where}items")
+    check_wire_items([step.then], nested, subject, f"{where}then")
+    fan_in = FanInStep(
+        id=uuid7() if step.id is None else step.id,
+        callback=step.then,
+        first=first,
+        total=len(step.items),
+        group=QUEUE_MODE if step.consumer_group is None else step.consumer_group,
+    )
+    fan_in.check()
+    return fan_in
 
 
 def _ack(step: TransactionStep, lent: str | None) -> AckStep:

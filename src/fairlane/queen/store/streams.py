@@ -94,7 +94,7 @@ class StoredStreams(Family):
             if len(await transaction.run("streams.keys_there", keys=change.deleted, **where)) < len(change.deleted):
                 raise StateMoved(NOT_THERE, index=0)
 
-        async def also(transaction: DatabaseTransaction) -> None:
+        async def also(transaction: DatabaseTransaction, pushed: Sequence[PushResult]) -> None:
             if change.deleted:
                 await transaction.run("streams.delete_state", keys=change.deleted, **where)
             if changed:

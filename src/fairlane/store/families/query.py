@@ -57,9 +57,14 @@ class DatabaseTransaction(View, Protocol):
 
 
 TransactionBody = Callable[[DatabaseTransaction], Coroutine[Any, Any, T]]
+AppliedBody = Callable[[DatabaseTransaction, Sequence[PushResult]], Coroutine[Any, Any, None]]
+"""A step at the end of a transaction, which gets the results of its pushes."""
 
 
 async def no_op(transaction: DatabaseTransaction) -> None: ...
+
+
+async def no_more(transaction: DatabaseTransaction, pushed: Sequence[PushResult]) -> None: ...
 
 
 class QueryRunner(Protocol):
@@ -92,7 +97,7 @@ class QueryRunner(Protocol):
         *,
         begin: TransactionBody[None],
         check: TransactionBody[None] = no_op,
-        also: TransactionBody[None] = no_op,
+        also: AppliedBody = no_more,
         locked: Sequence[PartitionId] = (),
     ) -> tuple[list[AckResult], list[PushResult]]:
         """Run `Messages.transact` with further steps in the same transaction.

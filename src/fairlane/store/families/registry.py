@@ -11,6 +11,7 @@ from fairlane.store.families.cancellations import Cancellations
 from fairlane.store.families.data_keys import DataKeys
 from fairlane.store.families.dead_letters import DeadLetters
 from fairlane.store.families.effects import Effects
+from fairlane.store.families.fan_ins import FanIns
 from fairlane.store.families.flags import Flags
 from fairlane.store.families.groups import Groups
 from fairlane.store.families.history import History
@@ -57,6 +58,7 @@ class StoreFamilies:
         self.sources = Sources(runner)
         self.effects = Effects(runner)
         self.staged = Staged(runner)
+        self.fan_ins = FanIns(runner)
         self.specs = Specs(runner, self.queues, self.groups)
 
     def family(self, kind: type[F]) -> F:

@@ -22,11 +22,15 @@ SELECT count(*) FROM fairlane.queues q WHERE q.tenant_id = (SELECT t.id FROM fai
 
 -- name: forget_messages (postgres)
 WITH e AS (DELETE FROM fairlane.effects x WHERE x.tenant = :name),
+     f AS (DELETE FROM fairlane.fan_ins x WHERE x.tenant = :name),
+     p AS (DELETE FROM fairlane.fan_in_parts x WHERE x.tenant = :name),
      o AS (DELETE FROM fairlane.operations x WHERE x.tenant = :name)
 DELETE FROM fairlane.operation_backlogs x WHERE x.tenant = :name
 
 -- name: forget_messages (sqlite)
 delete from effects where tenant = :name;
+delete from fan_ins where tenant = :name;
+delete from fan_in_parts where tenant = :name;
 delete from operations where tenant = :name;
 delete from operation_backlogs where tenant = :name
 

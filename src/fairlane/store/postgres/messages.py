@@ -209,7 +209,7 @@ class Messages:
         *,
         begin: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
         check: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
-        also: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
+        also: Callable[[asyncpg.Connection[Any], Sequence[PushResult]], Awaitable[None]] | None = None,
         locked: Sequence[PartitionId] = (),
     ) -> tuple[list[AckResult], list[PushResult]]:
         """Apply acks and slices in one transaction.
@@ -238,7 +238,7 @@ class Messages:
             if not all(isinstance(result, Stored) for result in pushed) or (again and slices):
                 raise _Refused
             if also is not None and not again:
-                await also(connection)
+                await also(connection, pushed)
 
         with contextlib.suppress(_Refused):
             await self.locked.transact([*acks, *slices, *(_LockedPartition(one) for one in locked)], work)

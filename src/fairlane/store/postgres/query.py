@@ -14,7 +14,7 @@ from fairlane.store.codec import Codec
 from fairlane.store.contract.operations import EnqueueResult, NewOperation
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.families.dialect import Dialect
-from fairlane.store.families.query import Row, TransactionBody, Value, no_op, statements
+from fairlane.store.families.query import AppliedBody, Row, TransactionBody, Value, no_more, no_op, statements
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.dialect import PostgresDialect
 from fairlane.store.postgres.messages import Messages, in_lock_order
@@ -98,7 +98,7 @@ class QueryRunner:
         *,
         begin: TransactionBody[None],
         check: TransactionBody[None] = no_op,
-        also: TransactionBody[None] = no_op,
+        also: AppliedBody = no_more,
         locked: Sequence[PartitionId] = (),
     ) -> tuple[list[AckResult], list[PushResult]]:
         return await self._messages.transact(
@@ -106,7 +106,7 @@ class QueryRunner:
             slices,
             begin=lambda connection: begin(self._transaction(connection)),
             check=lambda connection: check(self._transaction(connection)),
-            also=lambda connection: also(self._transaction(connection)),
+            also=lambda connection, pushed: also(self._transaction(connection), pushed),
             locked=locked,
         )
 

@@ -45,6 +45,31 @@ CREATE TABLE fairlane.effects (
 );
 CREATE INDEX effects_kept_until ON fairlane.effects (kept_until);  -- keep: expired effects.
 
+-- Fan-ins: groups of messages, their parts, after whose ends a callback is pushed.
+CREATE TABLE fairlane.fan_ins (
+    tenant text COLLATE "C" NOT NULL, id text COLLATE "C" NOT NULL,
+    total int NOT NULL, group_name text NOT NULL,
+    queue text NOT NULL, callback bytea NOT NULL,  -- The message to push, as JSON, and its queue.
+    created_at timestamptz NOT NULL,
+    ended_at timestamptz,  -- When the callback was pushed.
+    error text,  -- Why it could not be pushed.
+    PRIMARY KEY (tenant, id)
+);
+CREATE INDEX fan_ins_open ON fairlane.fan_ins (created_at) WHERE ended_at IS NULL;  -- ready: fan-ins without their callback.
+CREATE INDEX fan_ins_ended ON fairlane.fan_ins (ended_at) WHERE ended_at IS NOT NULL;  -- forget: fan-ins that ended long ago.
+
+-- Parts of fan-ins, each a message as one group sees it.
+CREATE TABLE fairlane.fan_in_parts (
+    tenant text COLLATE "C" NOT NULL, fan_in text COLLATE "C" NOT NULL, part int NOT NULL,
+    queue_id bigint NOT NULL, partition_id bigint NOT NULL, position bigint NOT NULL, group_name text NOT NULL,
+    queue text NOT NULL, partition text NOT NULL, transaction_id text NOT NULL,
+    status text, ended_at timestamptz,  -- NULL until the end was noted.
+    error text, result bytea,
+    PRIMARY KEY (tenant, fan_in, part)
+);
+CREATE INDEX fan_in_parts_open ON fairlane.fan_in_parts (partition_id, position) WHERE status IS NULL;  -- settle: open parts of a lane.
+CREATE INDEX fan_in_parts_left ON fairlane.fan_in_parts (tenant, fan_in) WHERE status IS NULL;  -- ready: fan-ins with open parts.
+
 -- Workers with their latest report.
 CREATE TABLE fairlane.workers (
     tenant text COLLATE "C" NOT NULL, id text COLLATE "C" NOT NULL,

@@ -109,7 +109,7 @@ def transact(
     slices: Sequence[Slice],
     *,
     begin: Callable[[], None] = lambda: None,
-    also: Callable[[], None] = lambda: None,
+    also: Callable[[Sequence[PushResult]], None] = lambda pushed: None,
 ) -> tuple[list[AckResult], list[PushResult]]:
     """Apply acks and slices in one transaction, with `begin` before and `also` after them."""
     db.execute("savepoint transact")
@@ -121,7 +121,7 @@ def transact(
     if not applied or (again and slices):
         db.execute("rollback to transact")
     elif not again:
-        also()
+        also(pushed)
     db.execute("release transact")
     return acked, pushed
 

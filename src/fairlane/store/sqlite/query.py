@@ -14,7 +14,16 @@ from fairlane.store.codec import Codec
 from fairlane.store.contract.operations import EnqueueResult, NewOperation
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
 from fairlane.store.families.dialect import Dialect
-from fairlane.store.families.query import Row, TransactionBody, Value, as_json, no_op, statements
+from fairlane.store.families.query import (
+    AppliedBody,
+    Row,
+    TransactionBody,
+    Value,
+    as_json,
+    no_more,
+    no_op,
+    statements,
+)
 from fairlane.store.sqlite import operations
 from fairlane.store.sqlite.database import Database
 from fairlane.store.sqlite.dialect import SqliteDialect
@@ -79,7 +88,7 @@ class QueryRunner:
         *,
         begin: TransactionBody[None],
         check: TransactionBody[None] = no_op,
-        also: TransactionBody[None] = no_op,
+        also: AppliedBody = no_more,
         locked: Sequence[PartitionId] = (),
     ) -> tuple[list[AckResult], list[PushResult]]:
         def work(db: apsw.Connection, now: int) -> tuple[list[AckResult], list[PushResult]]:
@@ -89,7 +98,9 @@ class QueryRunner:
                 _finish(begin(transaction))
                 _finish(check(transaction))
 
-            return transact(db, now, acks, slices, begin=prepare, also=lambda: _finish(also(transaction)))
+            return transact(
+                db, now, acks, slices, begin=prepare, also=lambda pushed: _finish(also(transaction, pushed))
+            )
 
         acks, slices = await self.codec.seal_all(acks, slices)
         return await self._database.write(work)

@@ -363,6 +363,31 @@ create table effects (
 ) without rowid, strict;
 create index effects_kept_until on effects (kept_until);  -- keep: expired effects.
 
+-- Fan-ins: groups of messages, their parts, after whose ends a callback is pushed.
+create table fan_ins (
+    tenant text not null, id text not null,
+    total integer not null, group_name text not null,
+    queue text not null, callback blob not null,  -- The message to push, as JSON, and its queue.
+    created_at integer not null,
+    ended_at integer,  -- When the callback was pushed.
+    error text,  -- Why it could not be pushed.
+    primary key (tenant, id)
+) without rowid, strict;
+create index fan_ins_open on fan_ins (created_at) where ended_at is null;  -- ready: fan-ins without their callback.
+create index fan_ins_ended on fan_ins (ended_at) where ended_at is not null;  -- forget: fan-ins that ended long ago.
+
+-- Parts of fan-ins, each a message as one group sees it.
+create table fan_in_parts (
+    tenant text not null, fan_in text not null, part integer not null,
+    queue_id integer not null, partition_id integer not null, position integer not null, group_name text not null,
+    queue text not null, partition text not null, transaction_id text not null,
+    status text, ended_at integer,  -- NULL until the end was noted.
+    error text, result blob,
+    primary key (tenant, fan_in, part)
+) without rowid, strict;
+create index fan_in_parts_open on fan_in_parts (partition_id, position) where status is null;  -- settle: open parts of a lane.
+create index fan_in_parts_left on fan_in_parts (tenant, fan_in) where status is null;  -- ready: fan-ins with open parts.
+
 -- Workers with their latest report.
 create table workers (
     tenant text not null, id text not null,
