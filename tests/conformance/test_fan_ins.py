@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -11,11 +12,20 @@ from fairlane.broker.broker import Broker
 from fairlane.broker.services import fan_in_callbacks
 from fairlane.broker.services.fan_in_callbacks import FanInCallbacks
 from fairlane.broker.transaction import Transaction
-from fairlane.errors import AlreadyApplied, InvalidRequest, NotFound, QueueFull, TransactionRefused
+from fairlane.errors import (
+    AlreadyApplied,
+    InvalidRequest,
+    NotFound,
+    OutcomeUnknown,
+    QueueFull,
+    StoreUnavailable,
+    TransactionRefused,
+)
 from fairlane.model.group import Seek
 from fairlane.model.names import QUEUE_MODE
 from tests.conformance.harness import Harness
 from tests.conformance.test_encryption import CANARY, OLD, opened
+from tests.lost_answers import APPLIED, AWAY, fails
 
 
 class Parts:
@@ -270,11 +280,42 @@ async def test_two_brokers_push_one_callback(harness: Harness) -> None:
     parts = await parts_of(harness)
     second = await harness.second_broker()
     await service(second).stop()
+    await parts.broker.queues.configure(parts.then, dedup_seconds=0)  # so that only the fan-in itself prevents a second
     for number in range(5):
         await parts.broker.fan_in([(parts.queue, number)], (parts.then, number))
     await parts.broker.ack(await parts.broker.pop(parts.queue, batch=10))
     await asyncio.gather(*(service(broker).check_all() for broker in (parts.broker, second, parts.broker, second)))
     assert sorted(end["data"] for end in await parts.callbacks()) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("dedup_seconds", [0, 60])
+async def test_a_callback_whose_answer_was_lost_is_pushed_once(harness: Harness, dedup_seconds: int) -> None:
+    parts = await parts_of(harness)
+    await parts.broker.queues.configure(parts.then, dedup_seconds=dedup_seconds)
+    await parts.make(0)
+    fails(harness.store.fan_ins, "end", APPLIED)
+    with contextlib.suppress(OutcomeUnknown):
+        await service(parts.broker).check_all()
+    assert len(await parts.callbacks()) == 1
+
+
+async def test_a_callback_that_the_store_did_not_take_is_pushed_later(harness: Harness) -> None:
+    parts = await parts_of(harness)
+    await parts.make(0)
+    fails(harness.store.fan_ins, "end", AWAY)
+    with pytest.raises(StoreUnavailable):
+        await service(parts.broker).check_all()
+    assert len(await parts.callbacks()) == 1
+
+
+async def test_a_fan_in_whose_answer_was_lost_is_stored_once(harness: Harness) -> None:
+    parts = await parts_of(harness)
+    fails(harness.store.fan_ins, "commit", APPLIED)
+    await parts.broker.fan_in([(parts.queue, 1), (parts.queue, 2)], (parts.then, None))
+    batch = await parts.broker.pop(parts.queue, batch=10)
+    assert len(batch) == 2
+    await parts.broker.ack(batch)
+    assert (await parts.callback())["total"] == 2
 
 
 async def test_what_was_noted_survives_a_restart(harness: Harness) -> None:
