@@ -43,6 +43,7 @@ def let_wait(admission: Admission, seconds: float, monkeypatch: pytest.MonkeyPat
     for batcher in (admission.pushes, admission.acks):
         monkeypatch.setattr(batcher, "waiting", [None])
         monkeypatch.setattr(batcher, "wait_seconds", lambda: seconds)
+        monkeypatch.setattr(batcher, "wait_seconds_of", lambda tenant: seconds)
 
 
 @pytest.mark.parametrize(
@@ -71,11 +72,11 @@ async def test_each_kind_waits_then_becomes_an_operation_and_is_refused_only_pas
     broker._engine.open_operations.depth = depth
     if decision == "refuse":
         with pytest.raises(Overloaded) as refused:
-            admission.defers(kind)
+            admission.defers(kind, "default")
         assert refused.value.depth == depth
         assert admission.decisions[kind] == {"execute": 0, "enqueue": 0, "refuse": 1}
     else:
-        assert admission.defers(kind) == (decision == "enqueue")
+        assert admission.defers(kind, "default") == (decision == "enqueue")
         assert admission.decisions[kind] == {"execute": 0, "enqueue": 0, "refuse": 0} | {decision: 1}
 
 
@@ -112,7 +113,7 @@ async def test_callers_in_the_same_process_are_never_held_back(
     admission.limits = PATIENT
     broker._engine.open_operations.depth = 10**9
     for kind in LIMITS:
-        assert not admission.defers(kind)
+        assert not admission.defers(kind, "default")
         assert admission.refusal(kind) is None
     assert inspect.signature(Broker.open).parameters["limits"].default is PATIENT
 

@@ -67,12 +67,12 @@ class Admission:
         limits: Mapping[Kind, Limit],
     ) -> None:
         wide = BatchPolicy(flushes=store.flushes())
-        self.pushes: Pushes = Batcher(partial(write_router.push, self), wide)
-        self.scheduled: Pushes = Batcher(scheduler.flush, wide)
-        self.acks: Acks = Batcher(partial(write_router.ack, self), wide)
+        self.pushes: Pushes = Batcher(partial(write_router.push, self), wide, owner=_tenant_of)
+        self.scheduled: Pushes = Batcher(scheduler.flush, wide, owner=_tenant_of)
+        self.acks: Acks = Batcher(partial(write_router.ack, self), wide, owner=_tenant_of)
         self.renewals: Batcher[Renewal, RenewOutcome] = Batcher(_renewing(store), BatchPolicy())
-        self.push_operations: Pushes = Batcher(partial(write_router.enqueue, self), BatchPolicy())
-        self.ack_operations: Acks = Batcher(partial(write_router.enqueue_acks, self), BatchPolicy())
+        self.push_operations: Pushes = Batcher(partial(write_router.enqueue, self), BatchPolicy(), owner=_tenant_of)
+        self.ack_operations: Acks = Batcher(partial(write_router.enqueue_acks, self), BatchPolicy(), owner=_tenant_of)
         self.limits = limits
         self.decisions: dict[Kind, dict[Decision, int]] = {
             kind: {"execute": 0, "enqueue": 0, "refuse": 0} for kind in LIMITS
@@ -100,11 +100,15 @@ class Admission:
         self.calm = frozenset([kind for kind, limit in limits.items() if limit.wait_seconds >= 0])
         """Kinds whose requests are admitted without further checks while no other request waits."""
 
-    def wait_seconds(self, kind: Kind) -> float:
-        """Return the expected wait of one more request of this kind. For a pop, the wait of its acks."""
-        return self._batchers[kind][0].wait_seconds()
+    def wait_seconds(self, kind: Kind, tenant: str | None = None) -> float:
+        """Return the expected wait of one more request of this kind. For a pop, the wait of its acks.
 
-    def defers(self, kind: Kind) -> bool:
+        A tenant that sends little waits less while another one floods, because tenants take turns.
+        """
+        batcher = self._batchers[kind][0]
+        return batcher.wait_seconds() if tenant is None else batcher.wait_seconds_of(tenant)
+
+    def defers(self, kind: Kind, tenant: str) -> bool:
         """Return True if one more request of this kind becomes an operation. Called once per request.
 
         While the store is unavailable the journal decides. Raises Overloaded if the request is refused.
@@ -115,7 +119,8 @@ class Admission:
         late = False
         # A request that finds no other waiting does not wait.
         if self._batchers[kind][0].waiting or limit.wait_seconds < 0:
-            late = self.wait_seconds(kind) > limit.wait_seconds
+            # The wait of all together is computed faster, and is never shorter.
+            late = self.wait_seconds(kind) > limit.wait_seconds and self.wait_seconds(kind, tenant) > limit.wait_seconds
         if late:
             refusal = self.refusal(kind)
             if refusal is not None:
@@ -191,6 +196,10 @@ class Admission:
         """Finish all requests except pushes. Call it after the pops have stopped, because pops may release leases."""
         for batcher in (self.acks, self.renewals, self.push_operations, self.ack_operations):
             await batcher.stop()
+
+
+def _tenant_of(request: PushRequest | AckRequest) -> str:
+    return request.tenant
 
 
 def _renewing(store: Store) -> Callable[[list[Renewal]], Awaitable[Sequence[RenewOutcome | Exception]]]:

@@ -43,7 +43,7 @@ from fairlane.broker.sources import Sources
 from fairlane.broker.specs import Specs
 from fairlane.broker.staged import Staged
 from fairlane.broker.status import Status
-from fairlane.broker.transact import Commit, Outcome, Step
+from fairlane.broker.transact import Commit, Outcome, Step, size_of
 from fairlane.broker.transaction import Transaction, check_steps, item_of
 from fairlane.broker.webhook_receiver import WebhookReceiver
 from fairlane.broker.webhooks import Webhooks
@@ -341,7 +341,7 @@ class Broker:
         the messages that the acks leave of their leases. `fan_ins` name some of the pushes as their parts.
         """
         self._engine.admission.check_running()
-        await self._scope.quota.check()
+        await self._scope.quota.check(*size_of(steps))
         await self._scope.intake.know_specs()
         steps = self._scope.compiled_specs.admit_steps(steps)
         steps = await self._engine.priorities.apply(self.tenant, steps, away=not self._engine.write_router.health.up)
@@ -358,7 +358,7 @@ class Broker:
         if admission.stopped:
             admission.check_running()
         if admission.acks.waiting or "pop" not in admission.calm or not admission.health.up:
-            admission.defers("pop")
+            admission.defers("pop", self.tenant)
         else:
             admission.decisions["pop"]["execute"] += 1
         popping = self._engine.popper.pop(request)
@@ -376,7 +376,7 @@ class Broker:
             admission.check_running()
         batcher = admission.acks
         if batcher.waiting or "ack" not in admission.calm or not admission.health.up:
-            batcher = admission.ack_operations if admission.defers("ack") else batcher
+            batcher = admission.ack_operations if admission.defers("ack", self.tenant) else batcher
         else:
             admission.decisions["ack"]["execute"] += 1
         try:
@@ -392,7 +392,7 @@ class Broker:
     ) -> PopOutcome:
         """Pop from any queue with these labels that has messages, among those that the caller may pop from."""
         self._engine.admission.check_running()
-        self._engine.admission.defers("pop")
+        self._engine.admission.defers("pop", self.tenant)
         return await self._engine.any_queue_popper.pop(request, namespace, task, caller)
 
 

@@ -55,7 +55,7 @@ class Intake:
         """
         admission = self._admission
         if admission.pushes.waiting or "push" not in admission.calm or not admission.health.up:
-            deferred = admission.defers("push")
+            deferred = admission.defers("push", self._quota.tenant)
         else:
             admission.decisions["push"]["execute"] += 1
             deferred = False
@@ -106,7 +106,7 @@ class Intake:
 
         Nothing can be scheduled while the store is unavailable, because the journal keeps pushes in order, not by time.
         """
-        await self._quota.check()
+        await self._quota.check(len(request.items), sum(len(item.payload) for item in request.items))
         if not self._compiled_specs.idle:
             if not self._compiled_specs.loaded:
                 await self.know_specs()

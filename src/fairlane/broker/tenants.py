@@ -31,6 +31,7 @@ Countable = Literal["queues", "partitions", "groups", "schedules"]
 _COUNTABLE: Final[tuple[Countable, ...]] = ("queues", "partitions", "groups", "schedules")
 _COUNT_SECONDS: Final = 1.0
 _NAME_CHARS_MAX: Final = 63
+_RETRY_SECONDS_MAX: Final = 60.0
 NONE: Final = Quotas()
 """Quotas of most tenants: this same object, so that a push can skip the check."""
 
@@ -168,8 +169,10 @@ class TenantQuota:
 
     def __init__(self, store: Store, tenant: str, tenants: Tenants) -> None:
         self._store = store
-        self._tenant = tenant
-        self.quotas = tenants.known.get(tenant, NONE)
+        self._tenant = self.tenant = tenant
+        self._rates: dict[str, WorkLimit] = {}
+        """Rate limits of pushed messages and bytes, by the name of their unit."""
+        self.limit(tenants.known.get(tenant, NONE))
         tenants.tenant_quotas[tenant] = self
         self._polls = 0
         self._messages = _Measure(self._measure_messages)
@@ -178,9 +181,29 @@ class TenantQuota:
     def limit(self, quotas: Quotas) -> None:
         """Use these quotas from now on."""
         self.quotas = quotas
+        limits = {"messages": quotas.messages_per_second, "bytes": quotas.bytes_per_second}
+        self._rates = {
+            unit: known if (known := self._rates.get(unit)) and known.per_second == most else WorkLimit(most)
+            for unit, most in limits.items()
+            if most is not None
+        }
 
-    async def check(self) -> None:
-        """Raise OverQuota if the tenant may store no more messages, or bytes of them."""
+    async def check(self, messages: int = 0, size: int = 0) -> None:
+        """Raise OverQuota if the tenant may store no more messages or bytes, or pushes too many a second.
+
+        Counts these messages with payloads of `size` bytes. A batch larger than what is left is accepted, and delays
+        the next push until the rate is kept.
+        """
+        await self._check_stored()
+        now = time.monotonic()
+        for unit, limit in self._rates.items() if messages else ():
+            if (seconds := limit.seconds_until_available(now)) is not None:
+                why = f"tenant {self._tenant!r} may push {limit.per_second} {unit} a second to each process"
+                raise OverQuota(why, retry_after=min(max(seconds, 1.0), _RETRY_SECONDS_MAX))
+        for unit, limit in self._rates.items():
+            limit.spend(messages if unit == "messages" else size)
+
+    async def _check_stored(self) -> None:
         if self.quotas.depth is not None or self.quotas.bytes is not None:
             self._refuse(await self._messages.full(self.quotas))
 

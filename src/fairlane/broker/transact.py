@@ -54,6 +54,12 @@ class AckStep(msgspec.Struct):
     group: str
 
 
+def size_of(steps: Sequence[Step]) -> tuple[int, int]:
+    """Return the number of pushed messages of a transaction, and the bytes of their payloads."""
+    sizes = [len(step.payload) for step in steps if isinstance(step, PushItem)]
+    return len(sizes), sum(sizes)
+
+
 class _Acks(msgspec.Struct):
     """The acks of one group in a transaction, with their step indexes."""
 

@@ -31,6 +31,10 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """Waiting pops at one time, in each process."""
     requests_per_second: Quota = None
     """Requests per second, in each process."""
+    messages_per_second: Quota = None
+    """Pushed messages per second, in each process."""
+    bytes_per_second: Quota = None
+    """Bytes of pushed payloads per second, in each process."""
     expression_work_per_second: Quota = None
     """Bytes that the expressions of its specs read, copy or compare per second, in each process."""
 

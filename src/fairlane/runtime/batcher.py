@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from time import perf_counter
@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from fairlane.errors import ShuttingDown
 from fairlane.runtime.rate import RateEstimate
+from fairlane.runtime.turns import in_turns
 
 _LATELY_SECONDS = 2.0
 """Time span of the rate of recent flushes."""
@@ -53,16 +54,23 @@ class BatchPolicy(NamedTuple):
     """
     seconds_max: float = 0.5
     """Target duration of a flush, estimated from recent flushes. A slow store gets less at once."""
+    turn_seconds: float = 0.01
+    """Target duration while several owners wait, so that none waits long for a flush full of another's items."""
+    turn_items: int = 100
+    """Number of items that such a flush may always take."""
 
-    def take(self, waiting: Iterable[Weight], *, items: int, running: int, rate: float = 0.0) -> int:
+    def take(
+        self, waiting: Iterable[Weight], *, items: int, running: int, rate: float = 0.0, in_turn: bool = False
+    ) -> int:
         """Return the number of requests for the next flush, of `items` waiting, beside `running` other flushes.
 
-        `rate` is the number of items per second, 0 if it is unknown. The first request is always included: if it is
-        larger than the limits, it is flushed alone.
+        `rate` is the number of items per second, 0 if it is unknown. `in_turn` is True if several owners wait. The
+        first request is always included: if it is larger than the limits, it is flushed alone.
         """
         free = max(1, self.flushes - running)
-        soon = int(rate * self.seconds_max) // self.flushes or self.items_max
-        bound = max(self.share_items, min(self.items_max, soon, -(-items // free)))
+        seconds, least = (self.turn_seconds, self.turn_items) if in_turn else (self.seconds_max, self.share_items)
+        soon = int(rate * seconds) // self.flushes or self.items_max
+        bound = max(least, min(self.items_max, soon, -(-items // free)))
         count = total = size = 0
         for weight in waiting:
             total += weight.items
@@ -86,7 +94,12 @@ class Batcher(Generic[Op, Out]):
         policy: BatchPolicy,
         *,
         unwanted: Callable[[Op, Out], None] = lambda _op, _out: None,
+        owner: Callable[[Op], str] | None = None,
     ) -> None:
+        """`owner` names who sent a request. Owners take turns, so that a flood of one does not delay another."""
+        self._owner = owner
+        self._turns_until = 0.0
+        """Several owners waited shortly before this time."""
         self._flush = flush
         self._policy = policy
         self._unwanted = unwanted
@@ -126,6 +139,17 @@ class Batcher(Generic[Op, Out]):
         if not self.waiting:
             return 0.0
         return self._rate.seconds_for(self.items) or 0.0
+
+    def wait_seconds_of(self, owner: str) -> float:
+        """Estimated seconds until a new request of this owner would be flushed, as owners take turns."""
+        of = self._owner
+        if of is None or not self.waiting:
+            return self.wait_seconds()
+        owners = Counter({owner: 0})
+        for op, items, _, _ in self.waiting:
+            owners[of(op)] += items
+        ahead = min(self.items, owners[owner] * len(owners) + self._items_flushing)
+        return self._rate.seconds_for(ahead) or 0.0
 
     async def submit(self, op: Op) -> Out:
         """Return the outcome of `op`, which is flushed together with other waiting requests."""
@@ -215,9 +239,20 @@ class Batcher(Generic[Op, Out]):
 
     def _take(self) -> list[tuple[Op, int, int, asyncio.Future[Out]]]:
         """Remove the requests of the next flush from the front."""
+        in_turn = self._owner is not None and self._take_turns(self._owner)
         weights = (Weight(items, bytes) for _, items, bytes, _ in self.waiting)
-        count = self._policy.take(weights, items=self._items, running=self._flushing, rate=self._rate.per_second)
+        rate = self._rate.per_second
+        count = self._policy.take(weights, items=self._items, running=self._flushing, rate=rate, in_turn=in_turn)
         return [self.waiting.popleft() for _ in range(count)]
+
+    def _take_turns(self, owner: Callable[[Op], str]) -> bool:
+        """Reorder the waiting requests if several owners wait. Returns True if they do, or did lately."""
+        now = perf_counter()
+        if len({owner(op) for op, _, _, _ in self.waiting}) > 1:
+            self._turns_until = now + _LATELY_SECONDS
+            most = self._policy.requests_max
+            self.waiting = deque(in_turns(self.waiting, lambda one: owner(one[0]), lambda one: one[1], count=most))
+        return now < self._turns_until
 
     def _answer(self, op: Op, future: asyncio.Future[Out], outcome: Out | Exception | LateAnswer) -> None:
         """Resolve a future with an outcome that is late or an error, or pass it to `unwanted`."""
