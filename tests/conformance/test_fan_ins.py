@@ -25,6 +25,7 @@ from fairlane.model.group import Seek
 from fairlane.model.names import QUEUE_MODE
 from tests.conformance.harness import Harness
 from tests.conformance.test_encryption import CANARY, OLD, opened
+from tests.conformance.test_retention import run as run_retention
 from tests.lost_answers import APPLIED, AWAY, fails
 
 
@@ -465,3 +466,25 @@ async def test_results_of_encrypted_queues_do_not_reach_a_callback_in_clear(harn
     await parts.broker.ack(await parts.broker.pop(parts.queue), result=CANARY)
     end = await parts.callback()
     assert (end["results"], end["resultsLeftOut"]) == ([None], 1)
+
+
+async def test_a_part_that_expires_is_not_completed(harness: Harness) -> None:
+    parts = await parts_of(harness, ttl_seconds=10, on_expiry="drop")
+    id = await parts.make(2)
+    await parts.broker.ack(await parts.broker.pop(parts.queue, batch=1))
+    harness.clock.advance(20)
+    assert not await parts.broker.pop(parts.queue)
+    assert [one["status"] for one in (await parts.callback())["failures"]] == ["expired"]
+    assert await parts.statuses(id) == ["completed", "expired"]
+
+
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+async def test_a_part_that_retention_deletes_unread_is_not_completed(harness: Harness, ordering: str) -> None:
+    parts = await parts_of(harness, ordering=ordering, retention_enabled=True, retention_seconds=60)
+    id = await parts.make(3)
+    batch = await parts.broker.pop(parts.queue, batch=2, lease_seconds=10)
+    await parts.broker.ack(batch[0])
+    harness.clock.advance(3600)
+    await run_retention(harness)
+    assert (await parts.callback())["failed"] == 2
+    assert await parts.statuses(id) == ["completed", "deleted", "deleted"]

@@ -9,7 +9,7 @@ import msgspec
 from fairlane.model.moment import Moment
 from fairlane.wire.base import Answer, Body, Limit, Offset
 
-PartStatus = Literal["open", "completed", "dead_letter", "cancelled", "deleted"]
+PartStatus = Literal["open", "completed", "dead_letter", "cancelled", "expired", "deleted"]
 
 
 class FanInPart(Answer):
@@ -41,7 +41,7 @@ class FanIn(Answer):
     open: int
     completed: int
     failed: int
-    """Number of parts that are dead letters, cancelled or deleted."""
+    """Number of parts that ended in any other way."""
     created_at: Moment
     ended_at: Moment | None = None
     """Time when the callback was pushed."""

@@ -220,6 +220,9 @@ def expire_lane(db: apsw.Connection, lane: LaneRow, options: QueueOptions, now: 
     upto = max(lived, waited)
     stop = min(upto, lane.committed + EXPIRE_STEP)
     gone = 0
+    if options.on_expiry == "drop" and stop > lane.committed:
+        key = (lane.partition_id, lane.committed, stop, lane.group_id, now)
+        db.execute(SQL["expire_parts"], key)
     for position in range(lane.committed, stop):
         if next_skip(db, lane, position) != position:
             gone += 1

@@ -153,6 +153,14 @@ where partition_id = ? and group_id = ? and position = ?
 -- name: next_failure (in expire)
 select min(position) from failures where partition_id = ? and group_id = ? and position >= ?
 
+-- name: expire_parts (in expire)
+-- Parts of fan-ins: afterwards their messages look as if they were finished.
+update fan_in_parts set status = 'expired', ended_at = ?5
+where partition_id = ?1 and position >= ?2 and position < ?3 and status is null
+    and group_name = (select g.name from groups g where g.id = ?4)
+    and not exists (select 1 from skips s where s.partition_id = ?1 and s.position = fan_in_parts.position
+        and s.group_id in (0, ?4))
+
 -- name: last_at (in pop)
 select last_at from partitions where id = ?
 

@@ -109,6 +109,7 @@ class _Partition:
         messages = upto - self._start - value(db, SQL["holes"], id, self._start, upto)
         open_before = self._open()
         db.execute(SQL["count_expired"], (id, upto))
+        db.execute(SQL["delete_parts"], (id, upto, self._now))
         db.execute(SQL["forget_claims"], (id, upto))
         db.execute(SQL["cut_claims"], (id, upto))
         db.execute(SQL["forget_failures"], (id, upto))

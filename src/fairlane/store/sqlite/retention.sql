@@ -62,6 +62,20 @@ set expired = expired + max(0, ?2 - max(committed, claimed))
         and f.position < ?2 and f.due_at is not null)
 where partition_id = ?1 and committed < ?2
 
+-- name: delete_parts (in forget_below)
+-- Parts of fan-ins that are open: afterwards their messages look as if they were finished.
+update fan_in_parts set status = 'deleted', ended_at = ?3
+where partition_id = ?1 and position < ?2 and status is null and exists (
+    select 1 from cursors k join groups g on g.id = k.group_id
+    where k.partition_id = ?1 and g.name = fan_in_parts.group_name and k.committed <= fan_in_parts.position
+      and not exists (select 1 from skips s where s.partition_id = ?1 and s.position = fan_in_parts.position
+          and s.group_id = k.group_id)
+      and (fan_in_parts.position >= k.claimed
+          or exists (select 1 from claims c where c.partition_id = ?1 and c.group_id = k.group_id
+              and c.first_pos <= fan_in_parts.position and c.upto > fan_in_parts.position)
+          or exists (select 1 from failures f where f.partition_id = ?1 and f.group_id = k.group_id
+              and f.position = fan_in_parts.position)))
+
 -- name: forget_claims (in forget_below)
 delete from claims where partition_id = ? and upto <= ?
 

@@ -35,6 +35,12 @@ BEGIN
             SELECT count(*) FROM fairlane.skips x WHERE x.partition_id = p_partition
             AND x.position >= p_first AND x.position < upto AND x.group_id IN (0, p_group));
         IF upto > p_first THEN
+            -- Afterwards these messages look as if they were finished.
+            UPDATE fairlane.fan_in_parts x SET status = 'expired', ended_at = t
+            WHERE x.partition_id = p_partition AND x.position >= p_first AND x.position < upto AND x.status IS NULL
+              AND x.group_name = (SELECT g.name FROM fairlane.groups g WHERE g.id = p_group)
+              AND NOT EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.partition_id = p_partition
+                              AND s.position = x.position AND s.group_id IN (0, p_group));
             DELETE FROM fairlane.failures f WHERE f.partition_id = p_partition
                                               AND f.group_id = p_group AND f.position < upto;
         END IF;

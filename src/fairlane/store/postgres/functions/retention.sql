@@ -40,6 +40,18 @@ BEGIN
             SELECT count(*) FROM fairlane.failures f WHERE f.partition_id = p_partition
             AND f.group_id = k.group_id AND f.position < p_upto AND f.due_at IS NOT NULL) END
     WHERE k.partition_id = p_partition AND k.committed < p_upto;
+    -- Parts of fan-ins that are open: afterwards their messages look as if they were finished.
+    UPDATE fairlane.fan_in_parts x SET status = 'deleted', ended_at = p_now
+    WHERE x.partition_id = p_partition AND x.position < p_upto AND x.status IS NULL AND EXISTS (
+        SELECT 1 FROM fairlane.cursors k JOIN fairlane.groups g ON g.id = k.group_id
+        WHERE k.partition_id = p_partition AND g.name = x.group_name AND k.committed <= x.position
+          AND NOT EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.partition_id = p_partition
+                          AND s.position = x.position AND s.group_id = k.group_id)
+          AND (x.position >= k.claimed
+               OR EXISTS (SELECT 1 FROM fairlane.claims c WHERE c.partition_id = p_partition AND c.group_id = k.group_id
+                          AND c.first_pos <= x.position AND c.upto > x.position)
+               OR EXISTS (SELECT 1 FROM fairlane.failures f WHERE f.partition_id = p_partition
+                          AND f.group_id = k.group_id AND f.position = x.position)));
     DELETE FROM fairlane.claims c WHERE c.partition_id = p_partition AND c.upto <= p_upto;
     UPDATE fairlane.claims c SET first_pos = p_upto
     WHERE c.partition_id = p_partition AND c.first_pos < p_upto;
