@@ -50,6 +50,13 @@ STORIES = {
         restore moved.db --store queue.db --data-dir elsewhere --overwrite
         restore moved.db --store other.db --data-dir elsewhere
         restore moved.db --store other.db --data-dir elsewhere --overwrite
+        export orders --output orders.ndjson --store queue.db
+        export orders --output orders.ndjson --store queue.db
+        export nothing --store queue.db
+        import orders.ndjson --store queue.db
+        import orders.ndjson --store fresh.db
+        import orders.ndjson --store fresh.db
+        import orders.jsonl --store fresh.db
         migrate --from queue.db --to postgresql://127.0.0.1:1/queues
         migrate --from other.db --to more.db
         migrate --from nothing.db --to postgresql://127.0.0.1:1/queues

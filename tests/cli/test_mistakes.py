@@ -21,6 +21,8 @@ NOT_ASKED = {
     "backup",
     "restore",
     "migrate",
+    "export",
+    "import",
     "doctor",
     "completion",
     "hook sign",

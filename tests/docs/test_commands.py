@@ -17,4 +17,4 @@ def test_a_command_says_what_it_does_and_prints_json_if_it_answers(name: str) ->
     command = commands()[name]
     assert command.help
     assert all(one.help for one in command.params if not getattr(one, "hidden", False))
-    assert "--json" in spellings(command) or name in {"serve", "poll", "completion", "worker run"}
+    assert "--json" in spellings(command) or name in {"serve", "poll", "completion", "export", "worker run"}

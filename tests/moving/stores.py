@@ -18,11 +18,11 @@ TRACE = "0198c2d1-7a34-7c11-b1f0-3d2f9c6a5e10"
 GROUPS = ("billing", "stock")
 
 
-async def fill(broker: Broker) -> None:
+async def fill(broker: Broker, *, sealed: bool = True) -> None:
     """Leave messages, groups and other rows in every state."""
     await broker.queues.configure("orders", retry_limit=0, max_size=100_000, retention_enabled=True, ttl_seconds=90_000)
     await broker.queues.configure("jobs", ordering="unordered", retry_limit=5)
-    await broker.queues.configure("secrets", encryption_enabled=True)
+    await broker.queues.configure("secrets", encryption_enabled=sealed)
     for partition in ("a", "b", "c"):
         await broker.push_many([PushItem(queue="orders", partition=partition, payload=b"%d" % n) for n in range(10)])
     await broker.push(
@@ -65,7 +65,7 @@ async def seen(broker: Broker) -> dict[str, Any]:
         found[f"{queue.name} scheduled"] = [(one.transaction_id, one.deliver_at) for one in scheduled.messages]
         for group in await broker.groups.all(queue.name):
             lanes = await broker.groups.lanes(queue.name, group.name)
-            found[f"{queue.name} {group.name}"] = [(lane.partition, lane.committed, lane.dead) for lane in lanes]
+            found[f"{queue.name} {group.name}"] = sorted((lane.name, lane.committed, lane.dead) for lane in lanes)
     found["schedules"] = await broker.schedules.all()
     found["specs"] = [(one.app, one.version, one.hash) for one in await broker.specs.all()]
     found["keys"] = [(one.name, one.scopes, one.id) for one in await broker.keys.all()]

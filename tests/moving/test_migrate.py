@@ -109,7 +109,7 @@ async def test_a_copy_that_differs_is_refused_and_stores_nothing(tmp_path: Path,
         await broker.push("q", 1)
     damage = (
         "import asyncio, sys; from fairlane.store import migration\n"
-        "migration._CONVERSIONS['bytea'] = lambda value: value[:-1] + b'7'\n"
+        "migration.CONVERSIONS['bytea'] = lambda value: value[:-1] + b'7'\n"
         "asyncio.run(migration.migrate(sys.argv[1], sys.argv[2], lambda *_: None))"
     )
     line = [sys.executable, "-c", damage, source, target]

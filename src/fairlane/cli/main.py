@@ -29,6 +29,8 @@ COMMANDS = {
     "doctor": "doctor",
     "backup": "backup",
     "restore": "backup",
+    "export": "exchange",
+    "import": "exchange",
     "migrate": "migrate",
     "mirror": "mirror",
     "completion": "completion",

@@ -45,7 +45,7 @@ _END = re.compile(rb',"sealed":"([A-Za-z0-9+/]+=*)"\Z')
 """Suffix of a sealed message. A plain message cannot end so: its last value is `data`, and JSON strings escape quotes.
 """
 _NOT_BELIEVED: Final = "a {} lies in clear in a queue that is always sealed: it is not believed"
-_BLOB: Final = b"\x00sealed"
+SEALED_DATA: Final = b"\x00sealed"
 """Prefix of sealed data outside of messages, where plain data begins with JSON."""
 _LOCKED_MS: Final = 10_000
 _PARTITIONS_MAX: Final = 100_000
@@ -323,12 +323,12 @@ class Codec:
                 return data
             queue_id = found.queue_id
         await self.prepare(queue_id)
-        return _BLOB + self._seal(queue_id, data, f"{partition}/{what}".encode())
+        return SEALED_DATA + self._seal(queue_id, data, f"{partition}/{what}".encode())
 
     async def open(self, partition: PartitionId, data: bytes, what: str) -> bytes:
-        if not data.startswith(_BLOB):
+        if not data.startswith(SEALED_DATA):
             return data
-        record = data.removeprefix(_BLOB)
+        record = data.removeprefix(SEALED_DATA)
         await self._load_keys_by_id([record[1:17]])
         return self._open(record, f"{partition}/{what}".encode())
 

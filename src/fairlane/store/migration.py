@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from datetime import timedelta
 from itertools import zip_longest
-from struct import unpack
 from typing import Any, Final
-from uuid import UUID
 
 from fairlane.errors import StoreCorrupt
-from fairlane.store.postgres.receive import Column, Receiver, receiving
+from fairlane.store.postgres.receive import CONVERSIONS, Column, Receiver, receiving
 from fairlane.store.sqlite.tables import SqliteTables, open_tables
 
 Progress = Callable[[str, int, int], None]
@@ -29,33 +25,6 @@ EXPRESSIONS: Final = {
 }
 """SQL for columns that are called or kept differently on SQLite."""
 _MESSAGE_BYTES_MAX: Final = ("partitions", "message_bytes_max")
-
-
-def _uuid(value: Any) -> UUID:
-    if isinstance(value, int):
-        return UUID(int=value)
-    return UUID(bytes=value) if isinstance(value, bytes) else UUID(value)
-
-
-def _integers(value: Any) -> list[int]:
-    return list(unpack(f">{len(value) // 8}q", value)) if isinstance(value, bytes) else json.loads(value)
-
-
-def _uuids(value: bytes) -> list[UUID | None]:
-    """Return the ids of packed bytes. Zeros stand for no id."""
-    parts = [value[at : at + 16] for at in range(0, len(value), 16)]
-    return [UUID(bytes=part) if any(part) else None for part in parts]
-
-
-_CONVERSIONS: Final[dict[str, Callable[[Any], Any]]] = {
-    "bool": bool,
-    "uuid": _uuid,
-    "_int4": _integers,
-    "_int8": _integers,
-    "_uuid": _uuids,
-    "interval": lambda value: timedelta(microseconds=value),
-}
-"""Conversions of values by their type in PostgreSQL. Other types have the same values, also times."""
 
 
 async def migrate(source: str, target: str, progress: Progress) -> dict[str, int]:
@@ -100,7 +69,7 @@ class _Copy:
 
     def _converted(self, table: str, columns: list[Column], expressions: list[str]) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a table as PostgreSQL stores them."""
-        convert = [_CONVERSIONS.get(column.type) for column in columns]
+        convert = [CONVERSIONS.get(column.type) for column in columns]
         names = _named(columns)
         for row in self._source.rows(table, expressions):
             values = [

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+import json
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from datetime import timedelta
+from struct import unpack
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 import asyncpg
 
@@ -18,6 +22,33 @@ _OWN: Final = ("migrations", "functions", "catalogue", "catalogue_changes", "lea
 """Tables about this database, not about its messages."""
 _INITIAL: Final = ("tenants", "audit_head")
 """Tables with a row in every new store, which the received rows replace."""
+
+
+def _uuid(value: Any) -> UUID:
+    if isinstance(value, int):
+        return UUID(int=value)
+    return UUID(bytes=value) if isinstance(value, bytes) else UUID(value)
+
+
+def _integers(value: Any) -> list[int]:
+    return list(unpack(f">{len(value) // 8}q", value)) if isinstance(value, bytes) else json.loads(value)
+
+
+def _uuids(value: bytes) -> list[UUID | None]:
+    """Return the ids of packed bytes. Zeros stand for no id."""
+    parts = [value[at : at + 16] for at in range(0, len(value), 16)]
+    return [UUID(bytes=part) if any(part) else None for part in parts]
+
+
+CONVERSIONS: Final[dict[str, Callable[[Any], Any]]] = {
+    "bool": bool,
+    "uuid": _uuid,
+    "_int4": _integers,
+    "_int8": _integers,
+    "_uuid": _uuids,
+    "interval": lambda value: timedelta(microseconds=value),
+}
+"""Conversions of values by their type in PostgreSQL. Other types have the same values, also times."""
 
 
 class Column(NamedTuple):

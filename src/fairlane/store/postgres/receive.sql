@@ -32,3 +32,25 @@ FROM fairlane.segments s GROUP BY s.partition_id ORDER BY s.partition_id
 -- name: lanes
 SELECT c.partition_id, c.group_id, c.committed, c.claimed, c.parked::int, c.failing::int, c.dead, c.expired
 FROM fairlane.cursors c ORDER BY c.partition_id, c.group_id
+
+-- name: patient
+SET LOCAL statement_timeout = 0;
+SET LOCAL idle_in_transaction_session_timeout = 0;
+
+-- name: one_import
+-- One import at a time, so that two of them cannot create the same queue.
+SELECT pg_advisory_xact_lock(7164242);
+
+-- name: next_ids
+SELECT nextval(pg_get_serial_sequence($1, 'id')) FROM generate_series(1, $2::int)
+
+-- name: measure
+UPDATE fairlane.partitions p SET message_bytes_max = greatest(p.message_bytes_max, m.largest)
+FROM (SELECT i.id, max(i.largest) AS largest FROM unnest($1::bigint[], $2::int[]) i(id, largest) GROUP BY i.id) m
+WHERE p.id = m.id
+
+-- name: announce
+-- Makes running brokers load what changed.
+WITH last AS (UPDATE fairlane.catalogue c SET version = c.version + cardinality($1::bigint[]) RETURNING c.version)
+INSERT INTO fairlane.catalogue_changes (version, queue_id)
+SELECT last.version - cardinality($1) + x.i, x.id FROM last, unnest($1::bigint[]) WITH ORDINALITY x(id, i)

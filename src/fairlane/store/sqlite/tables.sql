@@ -20,3 +20,9 @@ SELECT partition_id, first_pos, n, created_at, body FROM segments ORDER BY parti
 -- name: lanes
 SELECT partition_id, group_id, committed, claimed, parked, failing, dead, expired FROM cursors
 ORDER BY partition_id, group_id;
+
+-- name: typed_columns
+SELECT name, type FROM pragma_table_info(?);
+
+-- name: last_id
+SELECT seq FROM sqlite_sequence WHERE name = ?;

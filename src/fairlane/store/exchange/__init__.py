@@ -1,0 +1,1 @@
+"""Export of queues to lines of JSON, and import from them, on both stores."""
