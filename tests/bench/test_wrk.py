@@ -54,6 +54,7 @@ async def test_each_webhook_of_a_flood_is_delivered_with_its_latency(store: str,
     write_webhooks(tmp_path / "webhooks")
     async with webhook_broker(store, tmp_path) as process:
         result, delivered = await flood(process.url, tmp_path / "webhooks", 500, connections=4)
-    assert 500 - 8 <= len(delivered) <= 500
-    assert result.requests <= 500
+    # While wrk stops, requests in flight are cut off, and each connection may send one more.
+    assert 500 - 8 <= len(delivered) <= 500 + 4
+    assert result.requests <= 500 + 4
     assert all(0 < seconds < 60 for seconds in delivered)
