@@ -44,7 +44,7 @@ serve: $(SERVER)  ## run the broker
 test: $(DEV) tools  ## run the quick tests, on SQLite and on a real PostgreSQL server, in six minutes
 	$(PYTEST) --tier quick $(ARGS)
 
-test-all: $(DEV) queen tools .venv-lowest/.ready  ## run every test: also on further stores, in a browser, with faults, and the pages of docs/
+test-all: $(DEV) queen tools .venv-lowest/.ready .venv-generators/.ready  ## run every test: also on further stores, in a browser, with faults, and the pages of docs/
 	$(PYTEST) --tier $(TIER) $(ARGS)
 
 quick: $(DEV)  ## run the quick tests that failed last time, or else all of them, up to the first failure
@@ -83,6 +83,7 @@ lock: .venv-lock/bin/uv  ## renew requirements/*.txt
 	$(COMPILE) $(ARGS) --group pyproject.toml:queen-0.15.0 --output-file requirements/queen-0.15.0.txt
 	$(COMPILE) $(ARGS) --group pyproject.toml:queen-2.6.0 --output-file requirements/queen-2.6.0.txt
 	$(COMPILE) $(ARGS) --group pyproject.toml:peers --output-file requirements/peers.txt
+	$(COMPILE) $(ARGS) --group pyproject.toml:generators --output-file requirements/generators.txt
 	$(COMPILE) $(ARGS) --group pyproject.toml:docs --output-file requirements/docs.txt
 
 dist: $(SERVER)  ## build the wheel and the source package in dist/
@@ -109,7 +110,7 @@ tools:
 	done
 
 clean:  ## remove the environment and every cache
-	rm -rf .venv .venv-docs .venv-lock .venv-lowest .venv-peers .venv-queen-* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .venv-docs .venv-generators .venv-lock .venv-lowest .venv-peers .venv-queen-* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -138,7 +139,7 @@ $(DEV): requirements/dev.txt $(SERVER)
 	@touch $@
 
 # Without dependencies, for the file has them all: an older pip would take a newer one of a requirement with extras.
-.venv-peers/.ready .venv-docs/.ready: .venv-%/.ready: requirements/%.txt
+.venv-peers/.ready .venv-docs/.ready .venv-generators/.ready: .venv-%/.ready: requirements/%.txt
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --require-hashes --requirement $<
 	@touch $@

@@ -61,6 +61,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """True if it concerns the whole broker. Only callers of the default tenant may use it."""
     live: bool = False
     """True for a GET whose answer may be watched (GET /api/v1/live)."""
+    queen: bool = False
+    """True if it exists for Queen's clients only."""
     content_type: str = JSON
     """Content type on success. A route with another one and an `answer` chooses between them by `Accept`."""
 

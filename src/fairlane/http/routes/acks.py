@@ -25,6 +25,7 @@ from fairlane.model.principal import ANYBODY
 from fairlane.model.segment import encode
 from fairlane.wire.ack import Ack, AckBatch, UniformAckBatch, UniformAckBody
 from fairlane.wire.base import decoder
+from fairlane.wire.described import AckedMessage
 
 if TYPE_CHECKING:
     from fairlane.broker.broker import Broker
@@ -37,7 +38,9 @@ _decode = decoder(Ack).decode
 _decode_uniform = decoder(UniformAckBatch).decode
 
 
-@routes.post("/api/v1/ack", needs="pop", each=True, audited=False, body=Ack, statuses=(200, 202))
+@routes.post(
+    "/api/v1/ack", needs="pop", each=True, audited=False, body=Ack, answer=list[AckedMessage], statuses=(200, 202)
+)
 async def ack(app: HttpApp, request: Request) -> Response:
     """Ack one message, and earlier ones of its lease unless `cumulative` is false."""
     try:
@@ -57,6 +60,7 @@ async def ack(app: HttpApp, request: Request) -> Response:
     each=True,
     audited=False,
     body=AckBatch,
+    answer=list[AckedMessage],
     body_bytes_max=REQUEST_BYTES_MAX,
     statuses=(200, 202),
 )

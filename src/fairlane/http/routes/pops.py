@@ -20,6 +20,7 @@ from fairlane.model.lease import PopRequest
 from fairlane.model.moment import Moment, second_text
 from fairlane.model.principal import ANYBODY
 from fairlane.model.segment import NULL_FIELDS, TRACE, encode, null_fields
+from fairlane.wire.described import PoppedMessages
 from fairlane.wire.pop import PopAnyQuery, PopQuery
 
 if TYPE_CHECKING:
@@ -45,13 +46,22 @@ _QUESTIONS_MAX = 1000
 _QUESTION_BYTES_MAX = 400
 
 
-@routes.get("/api/v1/pop/queue/{queue}", needs="pop", long=True, query=PopQuery, safe=False, statuses=_STATUSES)
+@routes.get(
+    "/api/v1/pop/queue/{queue}",
+    needs="pop",
+    long=True,
+    query=PopQuery,
+    safe=False,
+    answer=PoppedMessages,
+    statuses=_STATUSES,
+)
 @routes.get(
     "/api/v1/pop/queue/{queue}/partition/{partition}",
     needs="pop",
     long=True,
     query=PopQuery,
     safe=False,
+    answer=PoppedMessages,
     statuses=_STATUSES,
 )
 async def pop(app: HttpApp, request: Request) -> Response:
@@ -70,7 +80,16 @@ async def pop(app: HttpApp, request: Request) -> Response:
     return _answer(app, question, await broker.pop_request(question.request))
 
 
-@routes.get("/api/v1/pop", needs="pop", each=True, long=True, query=PopAnyQuery, safe=False, statuses=_STATUSES)
+@routes.get(
+    "/api/v1/pop",
+    needs="pop",
+    each=True,
+    long=True,
+    query=PopAnyQuery,
+    safe=False,
+    answer=PoppedMessages,
+    statuses=_STATUSES,
+)
 async def pop_any(app: HttpApp, request: Request) -> Response:
     """Pop messages of any queue with a namespace, a task or both. Each message names its queue."""
     namespace, task = request.query.get("namespace") or None, request.query.get("task") or None

@@ -33,6 +33,7 @@ from fairlane.model.principal import ANYBODY
 from fairlane.model.segment import encode
 from fairlane.otel import tracing
 from fairlane.wire.base import decoder
+from fairlane.wire.described import Pushed
 from fairlane.wire.push import Item, PushBody, PushQuery, UniformPushBody
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ _decode_uniform = decoder(UniformPushBody).decode
     audited=False,
     query=PushQuery,
     body=PushBody,
+    answer=Pushed,
     body_bytes_max=REQUEST_BYTES_MAX,
     statuses=(201, 202, 422, 429),
 )
