@@ -312,6 +312,16 @@ async def test_a_disk_that_is_nearly_full_is_told_of(tmp_path: Path, monkeypatch
     assert re.search(r"nearly full: \d+ MB of \d+ are free\.$", one["sentence"])
 
 
+async def test_every_finding_says_since_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_findings, "_REPORT_SECONDS", 0)
+    monkeypatch.setattr(health_findings, "_DISK_SHARE", 0.01)
+    async with serving(await SqliteBackend(tmp_path / "queue.db").open(None)) as wire:
+        [first] = await found(wire, "disk_full")
+        [again] = await found(wire, "disk_full")
+        assert first["since"] is not None
+        assert again["since"] == first["since"], "the time when it was first reported"
+
+
 async def test_a_transaction_that_stays_open_is_told_of_until_it_ends(
     on_postgres: tuple[Wire, PostgresBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:

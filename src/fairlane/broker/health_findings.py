@@ -13,12 +13,15 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
+import msgspec
+
+from fairlane.broker.finding_text import count_text, group_text, span_text, wait_text
 from fairlane.broker.flags import PUSHES_PAUSED
 from fairlane.broker.messages import BY_HAND
 from fairlane.broker.resource import Resource
 from fairlane.errors import FairlaneError
 from fairlane.model.moment import Moment, moment_or_none
-from fairlane.model.names import DEFAULT_TENANT, QUEUE_MODE
+from fairlane.model.names import DEFAULT_TENANT
 from fairlane.runtime.clock import wall_clock
 from fairlane.wire.dead_letters import DlqErrorsQuery
 from fairlane.wire.monitoring import Action, Finding, Severity
@@ -78,12 +81,20 @@ class Findings(Resource):
         self._counted: list[Finding] = []
         """Findings of the last check that the store answered in time."""
         self._counted_at: float | None = None
+        self._first_seen: dict[tuple[str | None, ...], Moment] = {}
+        """Time when this broker first reported each current finding."""
 
     async def all(self) -> list[Finding]:
         """Return the current findings, most severe first."""
         found = [*self._journal(), *await self._webhooks()]
         if not any(one.kind == "store_away" for one in found):
             found += await self._stored()
+        now, keys = Moment(wall_clock()), list(map(_key, found))
+        self._first_seen = {key: self._first_seen.get(key, now) for key in keys}
+        found = [
+            one if one.since is not None else msgspec.structs.replace(one, since=self._first_seen[key])
+            for one, key in zip(found, keys, strict=True)
+        ]
         found.sort(key=lambda one: (_WORST.index(one.severity), one.kind, one.since or 0))
         return found
 
@@ -115,7 +126,7 @@ class Findings(Resource):
         """Return why the store could not be checked. A slow store is not unavailable, and its last findings stay."""
         if isinstance(error, TimeoutError) and await self._status.healthy():
             known = self._counted_at
-            rest = "" if known is None else f" The rest was counted {_span(time.monotonic() - known)} ago."
+            rest = "" if known is None else f" The rest was counted {span_text(time.monotonic() - known)} ago."
             sentence = f"Problems could not be counted in {_ANSWER_SECONDS:g} s: the store is slow.{rest}"
             return [_finding("store_slow", sentence, _page("system")), *self._counted]
         why = self._engine.write_router.health.why if isinstance(error, TimeoutError) else str(error)
@@ -138,7 +149,7 @@ class Findings(Resource):
             label = "Resume the lane" if count == 1 else "Resume the lanes"
             which = {"partition": one.partition} if count == 1 else {"lanes": True}
             body = {"group": one.group, **which}
-            sentence = f"Partition {one.partition!r} of {queue!r}{more} {verb} {how} for {_group(one.group)}{why}."
+            sentence = f"Partition {one.partition!r} of {queue!r}{more} {verb} {how} for {group_text(one.group)}{why}."
             found.append(
                 _finding(
                     "lanes_stopped",
@@ -166,8 +177,9 @@ class Findings(Resource):
         return [
             _finding(
                 "dead_letters_growing",
-                f"{_many(count, 'message')} of {queue!r} became {'dead letters' if count > 1 else 'a dead letter'} in "
-                f"the last five minutes, {'most of them ' if count > 1 else ''}with {most[queue]!r:.200}.",
+                f"{count_text(count, 'message')} of {queue!r} became "
+                f"{'dead letters' if count > 1 else 'a dead letter'} in the last five minutes, "
+                f"{'most of them ' if count > 1 else ''}with {most[queue]!r:.200}.",
                 _page("dead-letters", queue=queue),
                 queue=queue,
                 count=count,
@@ -180,10 +192,12 @@ class Findings(Resource):
         waiting, failed, stuck = await self._status.operations(stuck_seconds=_STUCK_SECONDS)
         found = []
         if failed:
-            sentence = f"{_many(failed, 'operation')} failed: accepted, and not applied. Retry or discard them."
+            sentence = f"{count_text(failed, 'operation')} failed: accepted, and not applied. Retry or discard them."
             found.append(_finding("operations_failed", sentence, _page("operations"), count=failed))
         if stuck:
-            sentence = f"{_wait(waiting, 'operation')}, and {_many(stuck, 'backlog')} did not move for a minute."
+            sentence = (
+                f"{wait_text(waiting, 'operation')}, and {count_text(stuck, 'backlog')} did not move for a minute."
+            )
             found.append(_finding("operations_stuck", sentence, _page("operations"), count=waiting))
         return found
 
@@ -205,8 +219,8 @@ class Findings(Resource):
         return [
             _finding(
                 "staged_waiting",
-                f"{_wait(one.messages, 'enqueued message')} to be moved to {one.queue!r}, the oldest for "
-                f"{_span((now - one.oldest_at) / 1e6)}: the queue takes none, or the brokers are too slow.",
+                f"{wait_text(one.messages, 'enqueued message')} to be moved to {one.queue!r}, the oldest for "
+                f"{span_text((now - one.oldest_at) / 1e6)}: the queue takes none, or the brokers are too slow.",
                 _page("queues", one.queue),
                 queue=one.queue,
                 count=one.messages,
@@ -229,8 +243,8 @@ class Findings(Resource):
         return [
             _finding(
                 "group_stopped",
-                f"T{_group(one.group.name)[1:]} of {queue.name!r} has stopped: {_wait(one.lag, 'message')}, "
-                f"the oldest since {_span((now - oldest_at) / 1e6)}, and no consumer takes them.",
+                f"T{group_text(one.group.name)[1:]} of {queue.name!r} has stopped: {wait_text(one.lag, 'message')}, "
+                f"the oldest since {span_text((now - oldest_at) / 1e6)}, and no consumer takes them.",
                 _page("queues", queue.name, group=one.group.name),
                 queue=queue.name,
                 group=one.group.name,
@@ -257,8 +271,8 @@ class Findings(Resource):
         return [
             _finding(
                 "queue_unread",
-                f"Nobody has ever read {name!r}: {_wait(count, 'message')}, the oldest since "
-                f"{_span((now - oldest_at) / 1e6)}. Start a consumer, or check if a producer uses a wrong name.",
+                f"Nobody has ever read {name!r}: {wait_text(count, 'message')}, the oldest since "
+                f"{span_text((now - oldest_at) / 1e6)}. Start a consumer, or check if a producer uses a wrong name.",
                 _page("queues", name),
                 queue=name,
                 count=count,
@@ -273,8 +287,8 @@ class Findings(Resource):
         return [
             _finding(
                 "leases_lost",
-                f"Leases of {_many(one.losing, 'lane')} of {queue.name!r} expire again and again for "
-                f"{_group(one.group.name)}: handlers take longer than the lease, or their workers die.",
+                f"Leases of {count_text(one.losing, 'lane')} of {queue.name!r} expire again and again for "
+                f"{group_text(one.group.name)}: handlers take longer than the lease, or their workers die.",
                 _page("queues", queue.name, group=one.group.name),
                 queue=queue.name,
                 group=one.group.name,
@@ -311,7 +325,7 @@ class Findings(Resource):
         if oldest and oldest["seconds"] > _PINNED_SECONDS:
             who = f"{oldest['application'] or 'an unnamed application'!r:.80} (pid {oldest['pid']}, {oldest['state']})"
             harm = "old versions of rows may have to stay while it lasts"
-            sentence = f"A transaction of {who} has been open for {_span(oldest['seconds'])} in PostgreSQL: {harm}."
+            sentence = f"A transaction of {who} has been open for {span_text(oldest['seconds'])} in PostgreSQL: {harm}."
             found.append(_finding("snapshot_pinned", sentence, _page("system")))
         for one in self._report.get("tables", ()):
             if one["deadRows"] > max(_DEAD_ROWS_MIN, 5 * one["liveRows"]):
@@ -324,16 +338,16 @@ class Findings(Resource):
         if status is None:
             return []
         if not status.store_up:
-            waiting = f"; {_wait(status.messages, 'message')} in the journal" if status.messages else ""
+            waiting = f"; {wait_text(status.messages, 'message')} in the journal" if status.messages else ""
             why = f": {status.why_not}" if status.why_not else ""
-            away = f"The store is away for {_span(status.away_seconds)}{waiting}{why}."
+            away = f"The store is away for {span_text(status.away_seconds)}{waiting}{why}."
             return [_store_away(away, since=wall_clock() - int(status.away_seconds * 1e6))]
         if status.messages and (status.oldest_seconds or 0) > _STUCK_SECONDS:
             paused = PUSHES_PAUSED in self._engine.flags.on
             why = "because pushes are paused" if paused else "although the store answers"
             resume = Action(label="Resume pushes", method="POST", path=_path("pauses"), body=_RESUME_PUSHES)
-            oldest = f"the oldest for {_span(status.oldest_seconds or 0)}"
-            sentence = f"{_wait(status.messages, 'message')} in the journal, {oldest}, {why}."
+            oldest = f"the oldest for {span_text(status.oldest_seconds or 0)}"
+            sentence = f"{wait_text(status.messages, 'message')} in the journal, {oldest}, {why}."
             action = resume if paused else None
             return [_finding("journal_waiting", sentence, _page("operations"), count=status.messages, action=action)]
         return []
@@ -346,9 +360,13 @@ class Findings(Resource):
                 sentence = f"The webhook {one.name!r} answers 503: its secret is missing here, or too short."
                 found.append(_finding("hook_unavailable", sentence, page, since=since))
             elif count:
-                sentence = f"{_many(count, 'request')} to the webhook {one.name!r} had no valid signature lately."
+                sentence = f"{count_text(count, 'request')} to the webhook {one.name!r} had no valid signature lately."
                 found.append(_finding("hook_refused", sentence, page, since=since, count=count))
         return found[:_SHOWN_MAX]
+
+
+def _key(one: Finding) -> tuple[str | None, ...]:
+    return one.kind, one.queue, one.group, one.partition, one.app
 
 
 def _store_away(sentence: str, since: int | None = None) -> Finding:
@@ -357,8 +375,8 @@ def _store_away(sentence: str, since: int | None = None) -> Finding:
 
 def _app_lost(app: LostApp, now: int) -> Finding:
     last, count = app.workers[0], len(app.workers)
-    ago = _span((now - last.seen_at) / 1e6)
-    held = f" They held {_many(app.in_hand, 'message')}." if app.in_hand else ""
+    ago = span_text((now - last.seen_at) / 1e6)
+    held = f" They held {count_text(app.in_hand, 'message')}." if app.in_hand else ""
     sentence = (
         f"The app {app.name!r} lost {'its only worker' if count == 1 else f'all its {count} workers'}: "
         f"process {last.pid} on {last.hostname!r} was the last, and reported {ago} ago.{held}"
@@ -377,22 +395,3 @@ def _page(*parts: str, **query: str) -> str:
 
 def _path(*parts: str) -> str:
     return "/api/v1" + _page(*parts)
-
-
-def _many(count: int, noun: str) -> str:
-    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _wait(count: int, noun: str) -> str:
-    return f"{_many(count, noun)} {'waits' if count == 1 else 'wait'}"
-
-
-def _group(name: str) -> str:
-    return "the queue's own group" if name == QUEUE_MODE else f"the group {name!r}"
-
-
-def _span(seconds: float) -> str:
-    for size, name in ((86_400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds >= 2 * size:
-            return _many(int(seconds // size), name)
-    return _many(int(seconds), "second")
