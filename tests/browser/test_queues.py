@@ -52,7 +52,7 @@ async def test_a_blocked_lane_is_found_and_its_message_skipped(page: Watched, wi
         await wire.push("stuck", 1, 2, partition=f"customer-{n}")
     await wire.ack(await wire.pop("stuck", partition="customer-7", batch=1), "failed", error="no such card")
     await page.open("/queues/stuck")
-    await page.click("blocked", role="link")
+    await page.page.get_by_role("link", name="blocked 1", exact=True).click()
     await page.click("customer-7", role="link")
     await page.shows("no such card")
     assert (await explained(wire, "stuck", "customer-7"))["reason"] == "blocked"

@@ -28,7 +28,7 @@ PAGES = {
     "/queues": "1 to 50 of 10,002",
     "/queues?sort=pending&order=desc": "deep",
     "/queues?search=QUEUE-0999": "queue-09990",
-    f"/queues/{WIDE}": "customer-000049",
+    f"/queues/{WIDE}?state=all": "customer-000049",
     f"/queues/{WIDE}?group=billing&search=customer-00999": "customer-009999",
     f"/queues/{DEEP}?group=billing": "1 M",
     f"/queues/{DEEP}?view=messages": "999,999",

@@ -282,6 +282,13 @@ async def test_operations_are_listed_by_status_and_queue_page_by_page(harness: H
         assert len(page) <= 3
         seen += page
     assert seen == every
+    later = await enqueue(harness, queue, ["later"])
+    await operations.discard(tenant, later.id)
+    newest = sorted([later.id, dropped.id], reverse=True)
+    assert [one.id for one in await operations.newest(tenant, "discarded", queue=queue.name)] == newest
+    [second] = await operations.newest(tenant, "discarded", queue=queue.name, before=newest[0], limit=1)
+    assert second.id == newest[1]
+    assert await operations.newest("somebody else", "discarded") == []
     just_before = UUID(int=elsewhere.id.int - 1)
     assert (await operations.page(tenant, after=just_before, limit=1))[0].id == elsewhere.id, "of any queue"
     assert await operations.page("somebody else", queue=queue.name) == []

@@ -99,6 +99,20 @@ async def test_stats_count_operations_and_name_the_deepest_lanes(wire: Wire) -> 
     await wire.app.broker._engine.store.queues.delete("default", queue)
 
 
+async def test_discarded_operations_are_listed_newest_first(wire: Wire) -> None:
+    queue = wire.name()
+    ids = await fail(wire, queue, 1, 2, 3)
+    (await wire.post("/api/v1/operations/discard", body={"ids": ids})).ok()
+    query: dict[str, Any] = {"status": "discarded", "queue": queue, "order": "desc"}
+    newest = (await wire.get("/api/v1/operations", limit=2, **query)).ok()
+    assert [one["id"] for one in newest["operations"]] == sorted(ids, reverse=True)[:2]
+    assert await listed(wire, cursor=newest["cursor"], **query) == [min(ids)]
+    assert await listed(wire, **query | {"queue": "another"}) == []
+    for status in ("failed", "pending"):
+        (await wire.get("/api/v1/operations", order="desc", status=status)).refused(400)
+    (await wire.get("/api/v1/operations", order="desc")).refused(400)
+
+
 async def test_a_failed_operation_is_shown_and_tried_again(wire: Wire) -> None:
     queue = wire.name()
     await push(wire, queue, 0, status=201)

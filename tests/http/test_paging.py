@@ -100,3 +100,19 @@ async def test_queues_are_sorted_by_each_of_their_columns(wire: Wire) -> None:
     for sort in ("name", "created", "pending", "oldest", "rate", "deadLetters"):
         found = await page(wire, "/api/v1/resources/queues", search=mark.lower(), sort=sort, limit=2)
         assert (len(found["queues"]), found["total"], found["statsAge"]) == (2, 3, 0), sort
+
+
+async def test_queues_in_trouble_come_first(wire: Wire) -> None:
+    mark = wire.name("trouble")
+    for name, options in (("stopped", {"retryLimit": 0, "onExhausted": "block"}), ("dead", {"retryLimit": 0})):
+        await wire.configure(f"{mark}-{name}", **options)
+        await wire.push(f"{mark}-{name}", 1)
+        await wire.ack(await wire.pop(f"{mark}-{name}"), "failed", error="no such card")
+    await wire.push(f"{mark}-unread", 1)
+    await wire.push(f"{mark}-calm", 1)
+    await wire.ack(await wire.pop(f"{mark}-calm"))
+    found = await page(wire, "/api/v1/resources/queues", search=mark, sort="trouble")
+    names = [one["name"].removeprefix(f"{mark}-") for one in found["queues"]]
+    assert names == ["stopped", "unread", "dead", "calm"]
+    [use] = (await wire.get("/api/v1/queues", f"{mark}-stopped", "utilisation")).ok()["groups"]
+    assert (use["blocked"], use["parked"], use["paused"], use["retrying"]) == (1, 0, 0, 0)

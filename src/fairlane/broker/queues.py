@@ -148,6 +148,15 @@ class Queues(Resource):
             found = rates.get(one[0].id, none)
             return found.pushed + found.acked
 
+        halted = Counter[int]()
+        for one in groups if query.sort == "trouble" else ():
+            halted[one.group.queue_id] += one.blocked + one.parked
+
+        def trouble(one: tuple[Queue, QueueStats]) -> tuple[int, bool, bool, int]:
+            queue, stats = one
+            unread = stats.pending > 0 and not readers[queue.id]
+            return halted[queue.id], unread, stats.dead > 0, -oldest.get(queue.id, NEVER_AT)
+
         shown, total = page_of(
             counted,
             query,
@@ -159,6 +168,7 @@ class Queues(Resource):
                 "oldest": lambda one: -oldest.get(one[0].id, NEVER_AT),
                 "rate": rate,
                 "deadLetters": lambda one: one[1].dead,
+                "trouble": trouble,
             },
         )
         ids = [queue.id for queue, _ in shown]
@@ -293,6 +303,10 @@ class Queues(Resource):
                 pending=one.lag,
                 oldest_at=moment_or_none(one.oldest_at),
                 utilisation=one.leases / one.lagging if one.lagging else 0.0,
+                blocked=one.blocked,
+                parked=one.parked,
+                paused=one.paused,
+                retrying=one.retrying,
             )
             for one in await self._scope.statistics.groups_of(known.id)
         ]

@@ -82,6 +82,14 @@ class GroupUse(Answer):
     oldest_at: Moment | None
     """Time of the oldest message that the group has not finished."""
     utilisation: float
+    blocked: int
+    """Lanes stopped by a message that has used up its attempts."""
+    parked: int
+    """Lanes set aside with such a message, or by an operator."""
+    paused: int
+    """Lanes whose partition is paused."""
+    retrying: int
+    """Other lanes with a message that failed and will be delivered again."""
 
 
 class Utilisation(Answer):

@@ -79,6 +79,8 @@ class OperationsQuery(Body):
     queue: str | None = None
     cursor: str | None = None
     """`cursor` of the previous page."""
+    order: Literal["asc", "desc"] = "asc"
+    """`desc` for the newest first, of completed or discarded operations."""
     limit: PageLimit = 100
 
 

@@ -125,7 +125,8 @@ class QueueList(Answer):
 
 
 class QueueListQuery(ListQuery):
-    sort: Literal["created", "name", "pending", "oldest", "rate", "deadLetters"] = "created"
+    sort: Literal["created", "name", "pending", "oldest", "rate", "deadLetters", "trouble"] = "created"
+    """Order of the queues. `trouble` puts stopped lanes first, then unread queues, dead letters, and old messages."""
     limit: Limit = 10_000
 
 

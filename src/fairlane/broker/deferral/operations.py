@@ -144,6 +144,13 @@ class Operations(Resource):
             end = ordered[-1].id
         return Page(ordered, end, complete)
 
+    async def newest(self, *, status: OperationStatus | None, queue: str | None, before: UUID, limit: int) -> Page:
+        """Return finished operations, newest first. Raises InvalidRequest for a status that journals have, too."""
+        if status not in ("completed", "discarded"):
+            raise InvalidRequest("`order=desc` needs `status=completed` or `discarded`: others may be in a journal")
+        found = await self._store.operations.newest(self._tenant, status, queue=queue, before=before, limit=limit)
+        return Page(found, found[-1].id if len(found) == limit else None, True)
+
     async def settle_failed(
         self, verb: Verb, *, ids: Sequence[str | UUID] | None, queue: str | None, after: UUID, limit: int
     ) -> Settled:

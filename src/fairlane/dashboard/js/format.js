@@ -41,6 +41,9 @@ export const rate = (value) => {
   return `${number}${unit && ` ${unit}`}/s`;
 };
 
+/** A rate for tables, where zeros are muted. */
+export const quietRate = (value) => (value ? rate(value) : h("span.muted", rate(value)));
+
 export const percent = (value) => (absent(value) ? NONE : `${(value * 100).toFixed(value < 0.1 && value > 0 ? 1 : 0)} %`);
 
 /** A latency in seconds: 850 µs, 1.4 ms, 2.1 s. */

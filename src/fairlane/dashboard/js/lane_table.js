@@ -10,6 +10,16 @@ import { button, empty, state, tabs } from "./components.js";
 import { api, link, where } from "./router.js";
 import { paged, table } from "./table.js";
 
+// Lanes that need attention first, those with equal states by name: customer-2 before customer-199.
+const RANKS = ["blocked", "parked", "failed", "paused"];
+const rank = ({ state: name }) => (RANKS.includes(name) ? RANKS.indexOf(name) : RANKS.length);
+const names = new Intl.Collator("en", { numeric: true });
+const byUrgency = (a, b) => rank(a) - rank(b) || (rank(a) < RANKS.length ? names.compare(a.partition, b.partition) : 0);
+
+/** How many lanes have a state, by the numbers of the group; undefined if nobody counts them. */
+const sizes = (use) => use && { blocked: use.blocked, parked: use.parked, failed: use.retrying, paused: use.paused, leased: use.partitionsLeased, unfinished: use.partitionsWithMessages };
+const chip = (name, text, many) => [text, many > 0 && " ", many > 0 && h("b.chip-count", { key: name }, count(many))];
+
 const STATES = ["", "unfinished", "blocked", "parked", "failed", "leased", "paused", "delayed", "waiting", "finished"];
 
 const chosen = ({ query }) => query.state || query.search || query.after;
@@ -45,15 +55,23 @@ const bulk = (ctx, of) => ({
   },
 });
 
+const chips = (many, urgent) => Object.fromEntries(STATES.map((one) => [one, chip(one, one || (urgent ? "most urgent" : "all"), many?.[one])]));
+
+// A page of several keeps the order of the broker.
+const sorted = (ctx, rows, { urgent, next }) => {
+  if (urgent && !chosen(ctx)) return [...rows].sort(byUrgency);
+  return next || ctx.query.after ? rows : [...rows].sort((a, b) => names.compare(a.partition, b.partition));
+};
+
 /**
  * The body of a page of lanes as a table; `here` has the parts of the page's address, `tools` the controls before the
  * states. With `urgent`, lanes that need attention come first unless a filter is set.
  */
-export const laneTable = (ctx, { lanes: rows, next, complete }, { queue, group, here, tools, urgent }) => [
+export const laneTable = (ctx, { lanes: rows, next, complete }, { queue, group, here, tools, urgent, use }) => [
   complete === false && rows.length > 0 && h("p.note.flush.pad", urgent && !chosen(ctx) ? "There are more. Choose a state or search by name." : "Not all partitions were checked. Choose Next to continue; a search by the beginning of a name is fast."),
   table(ctx, {
-    label: "Lanes", rows, next, part: complete === false, search: "Search partitions",
-    tools: [tools, tabs(urgent ? ["", "all", ...STATES.slice(1)] : STATES, ctx.query.state ?? "", (one) => link(here, { ...ctx.query, state: one, after: "" }), { "": urgent ? "most urgent" : "all" }, "States")],
+    label: "Lanes", rows: sorted(ctx, rows, { urgent, next }), next, part: complete === false, search: "Search partitions",
+    tools: [tools, tabs(urgent ? ["", "all", ...STATES.slice(1)] : STATES, ctx.query.state ?? "", (one) => link(here, { ...ctx.query, state: one, after: "" }), chips(sizes(use), urgent), "States")],
     key, bulk: bulk(ctx, { queue, group }),
     href: (one) => link(["queues", queue, "partitions", one.partition], { group }),
     empty: complete === false

@@ -17,7 +17,7 @@ from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import name_or_none
 from fairlane.model.operation import Operation
 from fairlane.model.principal import Principal
-from fairlane.store.contract.operations import FIRST
+from fairlane.store.contract.operations import FIRST, LAST
 from fairlane.wire import operations as wire
 
 routes = Routes("operations")
@@ -29,12 +29,14 @@ _ONE = f"{_ALL}/{{operationId}}"
 async def list_operations(broker: Broker, caller: Principal, query: wire.OperationsQuery) -> wire.OperationPage:
     """List operations in the order of their acceptance, page by page, optionally by status or queue."""
     scopes.check(caller, "status", query.queue)
-    page = await broker.operations.page(
-        status=query.status,
-        queue=name_or_none("queue", query.queue),
-        after=_cursor(query.cursor),
-        limit=query.limit,
-    )
+    queue = name_or_none("queue", query.queue)
+    if query.order == "desc":
+        before = _cursor(query.cursor) if query.cursor else LAST
+        page = await broker.operations.newest(status=query.status, queue=queue, before=before, limit=query.limit)
+    else:
+        page = await broker.operations.page(
+            status=query.status, queue=queue, after=_cursor(query.cursor), limit=query.limit
+        )
     operations = [_shown(one) for one in page.operations]
     return wire.OperationPage(
         operations=operations, cursor=None if page.end is None else str(page.end), complete=page.complete

@@ -19,6 +19,8 @@ RUN_MAX = 100
 RUN_BYTES_MAX = 256 * 1024
 FIRST = UUID(int=0)
 """Id before all others."""
+LAST = UUID(int=2**128 - 1)
+"""Id after all others."""
 
 
 class NewOperation(msgspec.Struct, kw_only=True):

@@ -28,6 +28,7 @@ from fairlane.model.operation import (
 from fairlane.store.contract.operations import (
     BACKLOGS_MAX,
     FIRST,
+    LAST,
     RUN_BYTES_MAX,
     RUN_MAX,
     Application,
@@ -154,6 +155,19 @@ class Operations(Family, ABC):
             return [struct(Operation, row) for row in rows]
 
         return sorted(await self._runner.view(read), key=lambda operation: operation.id)
+
+    async def newest(
+        self, tenant: str, status: OperationStatus, *, queue: str | None = None, before: UUID = LAST, limit: int = 100
+    ) -> list[Operation]:
+        """Return operations with ids less than `before`, newest first, without their payloads."""
+        where: dict[str, Value] = {"tenant": tenant, "status": status, "queue": queue, "before": before}
+
+        async def read(view: View) -> list[Operation]:
+            ids = [id for (id,) in await view.run("operations.page_newest", limit=limit, **where)]
+            rows = await view.run("operations.shown", ids=ids) if ids else []
+            return [struct(Operation, row) for row in rows]
+
+        return sorted(await self._runner.view(read), key=lambda operation: operation.id, reverse=True)
 
     async def failed(self, tenant: str) -> int:
         """Count failed operations that nobody retried or discarded."""

@@ -89,6 +89,11 @@ WHERE o.tenant = :tenant AND o.id > :after AND (:status::text IS NULL OR o.statu
   AND (:queue::text IS NULL OR o.queue = :queue)
 ORDER BY o.id LIMIT :limit
 
+-- name: page_newest
+SELECT o.id FROM fairlane.operations o
+WHERE o.tenant = :tenant AND o.id < :before AND o.status = :status AND (:queue::text IS NULL OR o.queue = :queue)
+ORDER BY o.id DESC LIMIT :limit
+
 -- name: page_failed
 SELECT o.id FROM fairlane.operations o
 WHERE o.tenant = :tenant AND o.id > :after AND o.status = :status AND o.failed_at IS NOT NULL

@@ -25,7 +25,7 @@ export default {
   crumbs: (ctx) => [["Groups", link(["groups"])], [ctx.params.queue, link(["queues", ctx.params.queue])]],
   watch: (ctx) => {
     const { queue, group } = ctx.params;
-    return { summary: api`/api/v1/consumer-groups/${group}/queues/${queue}`, lanes: lanesPath(ctx, queue, group, { urgent: true }), pauses: api`/api/v1/queues/${queue}/pauses`, history: historyPath(ctx, queue, group) };
+    return { summary: api`/api/v1/consumer-groups/${group}/queues/${queue}`, lanes: lanesPath(ctx, queue, group, { urgent: true }), pauses: api`/api/v1/queues/${queue}/pauses`, use: api`/api/v1/queues/${queue}/utilisation`, history: historyPath(ctx, queue, group) };
   },
   badges: (ctx) => (pausedAt(ctx) ? [badge("paused", "warning", stamp(millis(pausedAt(ctx))))] : []),
   actions: (ctx) => {
@@ -47,7 +47,7 @@ export default {
         stat("Partitions", count(summary.members)),
         stat("State", (STATES[summary.state] ?? [summary.state])[0], { note: `of ${queue}` })),
       ctx.part("history", (history) => lag(ctx, history)),
-      card("Lanes", {}, h("div.flush", ctx.part("lanes", (body) => laneTable(ctx, body, { queue, group, here: ["groups", queue, group], urgent: true })))),
+      card("Lanes", {}, h("div.flush", ctx.part("lanes", (body) => laneTable(ctx, body, { queue, group, here: ["groups", queue, group], urgent: true, use: ctx.data.use?.groups.find((one) => one.consumerGroup === group) })))),
       card("About", { key: "about" }, facts([["Queue", queueLink(queue)], ["Began", summary.subscriptionMode], ["From", summary.subscriptionTimestamp && stamp(summary.subscriptionTimestamp)], ["Since", time(summary.subscriptionCreatedAt)], ["Paused", pausedAt(ctx) && time(pausedAt(ctx))]])),
     ]);
   },

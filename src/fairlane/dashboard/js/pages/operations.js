@@ -11,7 +11,7 @@ import { api, link, where } from "../router.js";
 import { searchBox, table } from "../table.js";
 
 const LIMIT = 50;
-const STATUSES = ["all", "pending", "processing", "failed", "completed", "discarded"];
+const STATUSES = ["newest", "pending", "processing", "failed", "completed", "discarded"];
 
 /** Retry or discard all failed operations, page by page. */
 const settle = async (ctx, verb, queue) => {
@@ -93,28 +93,36 @@ const backlogs = (lanes) =>
         h("tbody", lanes.map((lane) => h("tr", h("td", queueLink(lane.queue)), h("td", laneLink(lane.queue, lane.partition, lane.consumerGroup)), h("td", lane.consumerGroup ? groupName(lane.consumerGroup) : "pushes"), h("td.number", count(lane.depth)), h("td", time(lane.movedAt)))))))
     : h("p.muted", "No lane has open operations."));
 
+const columns = (ctx) => [
+  { title: "Operation", cell: (row) => h("span.mono", short(row.id)) },
+  { title: "Kind", cell: (row) => row.operation_type.toLowerCase().replace("_", " ") },
+  { title: "Status", cell: (row) => state(row.status) },
+  { title: "Queue", cell: (row) => (row.queue ? queueLink(row.queue) : "–") },
+  { title: "Partition", cell: (row) => (row.queue ? laneLink(row.queue, row.partition, row.consumer_group) : row.partition) },
+  { title: "Messages", number: true, cell: (row) => count(row.messages) },
+  { title: "Accepted", cell: (row) => time(row.created_at) },
+  { title: "Took", number: true, cell: (row) => latency(row.latency_seconds) },
+  { title: "Error", grow: true, cell: (row) => row.error_message && h("span.clamp", { title: row.error_message }, row.error_message) },
+  { title: "In", cell: (row) => row.durability },
+  { title: h("span.hidden", "Actions"), cell: (row) => h("span.buttons",
+    row.status === "failed" && button("Retry", { "aria-label": `Retry ${row.id}`, onclick: () => one(ctx, "retry", row.id) }),
+    ["failed", "pending"].includes(row.status) && button("Discard", { kind: "danger", "aria-label": `Discard ${row.id}`, onclick: () => discard(ctx, row.id) })) },
+];
+
+const LOCAL = "only this broker's journal: the store does not answer";
+
+// Failed and pending operations come before the others, unless a status is chosen.
+const attention = (ctx, { operations: failed, cursor }, { operations: open, complete }) =>
+  failed.length + open.length > 0 && card("Failed and pending", { key: "attention", note: complete ? undefined : LOCAL, more: cursor && h("a", { href: link(["operations"], { status: "failed" }) }, "All failed") },
+    table(ctx, { label: "Failed and pending operations", rows: [...failed, ...open], whole: true, key, bulk: bulk(ctx), columns: columns(ctx) }));
+
 const list = (ctx, { operations, cursor, complete }) =>
-  card("Operations", { note: complete ? undefined : "only this broker's journal: the store does not answer" },
+  card(ctx.query.status ? "Operations" : "Completed, newest first", { key: "list", note: complete ? undefined : LOCAL },
     table(ctx, {
-      label: "Operations", rows: operations, next: cursor, limit: LIMIT, key, bulk: bulk(ctx),
+      label: "Operations", rows: operations, next: cursor, limit: LIMIT, key, columns: columns(ctx), bulk: ["failed", "pending"].includes(ctx.query.status) && bulk(ctx),
       tools: [
         searchBox(ctx, "Queue (full name)", "queue"),
-        tabs(STATUSES, ctx.query.status || "all", (name) => link(["operations"], { queue: ctx.query.queue, status: name === "all" ? "" : name })),
-      ],
-      columns: [
-        { title: "Operation", cell: (row) => h("span.mono", short(row.id)) },
-        { title: "Kind", cell: (row) => row.operation_type.toLowerCase().replace("_", " ") },
-        { title: "Status", cell: (row) => state(row.status) },
-        { title: "Queue", cell: (row) => (row.queue ? queueLink(row.queue) : "–") },
-        { title: "Partition", cell: (row) => (row.queue ? laneLink(row.queue, row.partition, row.consumer_group) : row.partition) },
-        { title: "Messages", number: true, cell: (row) => count(row.messages) },
-        { title: "Accepted", cell: (row) => time(row.created_at) },
-        { title: "Took", number: true, cell: (row) => latency(row.latency_seconds) },
-        { title: "Error", grow: true, cell: (row) => row.error_message && h("span.clamp", { title: row.error_message }, row.error_message) },
-        { title: "In", cell: (row) => row.durability },
-        { title: h("span.hidden", "Actions"), cell: (row) => h("span.buttons",
-          row.status === "failed" && button("Retry", { "aria-label": `Retry ${row.id}`, onclick: () => one(ctx, "retry", row.id) }),
-          ["failed", "pending"].includes(row.status) && button("Discard", { kind: "danger", "aria-label": `Discard ${row.id}`, onclick: () => discard(ctx, row.id) })) },
+        tabs(STATUSES, ctx.query.status || "newest", (name) => link(["operations"], { queue: ctx.query.queue, status: name === "newest" ? "" : name })),
       ],
       empty: empty(ctx.query.status || ctx.query.queue ? "No operations match the filter." : "There are no operations.", "A push or ack becomes an operation, answered with 202, when the store is busy or down. It is applied later, in order."),
     }));
@@ -124,7 +132,8 @@ export default {
   watch: ({ query }) => ({
     stats: "/api/v1/operations/stats",
     journal: "/api/v1/status/buffers",
-    list: where("/api/v1/operations", { status: query.status, queue: query.queue, cursor: query.after, limit: LIMIT }),
+    ...(!query.status && { failed: where("/api/v1/operations", { status: "failed", queue: query.queue, limit: LIMIT }), pending: where("/api/v1/operations", { status: "pending", queue: query.queue, limit: LIMIT }) }),
+    list: where("/api/v1/operations", { status: query.status || "completed", order: ["", "completed", "discarded"].includes(query.status ?? "") ? "desc" : "", queue: query.queue, cursor: query.after, limit: LIMIT }),
   }),
   actions: (ctx) => (ctx.data.stats && total(ctx.data.stats.stats, "failed")
     ? [
@@ -134,6 +143,7 @@ export default {
     : []),
   view: (ctx) => [
     ctx.part("stats", ({ stats }) => ctx.part("journal", (journal) => figures(stats, journal))),
+    !ctx.query.status && ctx.part("failed", (failed) => ctx.part("pending", (pending) => attention(ctx, failed, pending))),
     ctx.part("list", (body) => list(ctx, body)),
     h("div.grid", ctx.part("journal", journalCard), ctx.part("stats", ({ lanes }) => backlogs(lanes))),
   ],

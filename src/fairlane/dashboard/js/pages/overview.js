@@ -3,7 +3,7 @@
 import { spark } from "../chart.js";
 import { h } from "../dom.js";
 import { findingList } from "../findings.js";
-import { age, bytes, count, duration, latency, plural, rate } from "../format.js";
+import { age, bytes, count, duration, latency, plural, quietRate, rate } from "../format.js";
 import { charts, historyPath, last, lately, trimmed } from "../history.js";
 import { icon } from "../icons.js";
 import { card, empty, facts, meter, split, stat, waiting } from "../components.js";
@@ -46,7 +46,7 @@ const deepest = (ctx) =>
         { title: "Queue", cell: (one) => one.name, grow: true },
         { title: "Waiting", number: true, cell: (one) => count(one.messages.pending) },
         { title: "Oldest", number: true, hide: "narrow", cell: (one) => age(one.oldestAt) },
-        { title: "Finished", number: true, cell: (one) => rate(one.rates?.acked) },
+        { title: "Finished", number: true, cell: (one) => quietRate(one.rates?.acked) },
         { title: "", hide: "narrow", cell: (one) => spark(one.spark, { label: `${one.name} over time` }) },
         { title: "Dead", number: true, cell: (one) => h("span", { class: one.messages.deadLetter ? "bad" : "muted" }, count(one.messages.deadLetter)) },
       ],

@@ -58,7 +58,7 @@ const groupTable = (ctx) =>
       empty: empty("This queue has not been popped yet.", `The first pop of a group creates it: fairlane pop ${name(ctx)} --group billing`),
       columns: [
         { title: "Group", grow: true, cell: (one) => [h("a.row-link", { href: link(["queues", name(ctx)], { ...ctx.query, group: one.consumerGroup, view: "", state: "unfinished", after: "" }) }, groupName(one.consumerGroup)),
-          ctx.data.pauses?.groups[one.consumerGroup] && [" ", badge("paused", "warning")], one.lanesStopped > 0 && [" ", badge(`${count(one.lanesStopped)} stopped`, "critical")]] },
+          ctx.data.pauses?.groups[one.consumerGroup] && [" ", badge("paused", "warning")], one.blocked + one.parked > 0 && [" ", badge(`${count(one.blocked + one.parked)} stopped`, "critical", "Blocked or parked lanes")], one.retrying > 0 && [" ", badge(`${count(one.retrying)} retrying`, "warning")]] },
         { title: "Lag", number: true, cell: (one) => count(one.pending) },
         list.some((one) => one.oldestAt) && { title: "Oldest", number: true, cell: (one) => age(one.oldestAt) },
         { title: "Lanes with messages", number: true, hide: "narrow", cell: (one) => `${count(one.partitionsWithMessages)} of ${count(one.partitions)}` },
@@ -73,10 +73,12 @@ const groupTable = (ctx) =>
     });
   }));
 
+const used = (ctx) => ctx.data.use?.groups.find((one) => one.consumerGroup === group(ctx));
+
 const lanes = (ctx) => {
   if (ctx.data.use && !groups(ctx).length) return empty("This queue has not been popped yet.", "A lane is a partition as one group sees it. The messages are listed under Messages.");
   const tools = groups(ctx).length > 1 && chooser(ctx, "group", groups(ctx).slice(0, GROUPS).map((one) => [one, groupName(one)]), "Group");
-  return ctx.part("lanes", (body) => laneTable(ctx, body, { queue: name(ctx), group: group(ctx), here: ["queues", name(ctx)], tools }));
+  return ctx.part("lanes", (body) => laneTable(ctx, body, { queue: name(ctx), group: group(ctx), here: ["queues", name(ctx)], tools, urgent: true, use: used(ctx) }));
 };
 
 const scheduled = (ctx) =>
@@ -114,7 +116,7 @@ export default {
     use: api`/api/v1/queues/${name(ctx)}/utilisation`,
     pauses: api`/api/v1/queues/${name(ctx)}/pauses`,
     history: historyPath(ctx, name(ctx)),
-    ...(view(ctx) === "lanes" && (ctx.query.group || groups(ctx).length > 0) && { lanes: lanesPath(ctx, name(ctx), group(ctx)) }),
+    ...(view(ctx) === "lanes" && (ctx.query.group || groups(ctx).length > 0) && { lanes: lanesPath(ctx, name(ctx), group(ctx), { urgent: true }) }),
     ...(view(ctx) === "messages" && { messages: where("/api/v1/messages", { queue: name(ctx), limit: 50, status: ctx.query.status, before: ctx.query.after, from: "1970-01-01T00:00:00Z" }) }),
     ...(view(ctx) === "scheduled" && { scheduled: where(api`/api/v1/scheduled/${name(ctx)}`, { limit: 50, after: ctx.query.after }) }),
   }),

@@ -5,21 +5,25 @@ import { each } from "../bulk.js";
 import { spark } from "../chart.js";
 import { ask } from "../dialog.js";
 import { h } from "../dom.js";
-import { age, count, rate } from "../format.js";
+import { age, count, plural, quietRate } from "../format.js";
 import { badge, button, card, empty } from "../components.js";
 import { api, go, link } from "../router.js";
 import { paged, table } from "../table.js";
 
+// Names of groups of queues are a column only if some queue shown has one.
+const namespace = { title: "Namespace", hide: "narrow", cell: (one) => h("span.muted", named(one) ? one.namespace : "") };
+const named = (one) => one.namespace && one.namespace !== one.name;
+
 const columns = [
   { title: "Queue", sort: "name", grow: true, cell: (one) => [one.name, one.paused && [" ", badge("paused", "warning")], one.lanesStopped > 0 && [" ", badge(`${count(one.lanesStopped)} stopped`, "critical", "Blocked or parked lanes")], one.groups === 0 && one.messages.pending > 0 && [" ", badge("unread", "warning", "No consumer has ever popped from it")]] },
-  { title: "Namespace", hide: "narrow", cell: (one) => h("span.muted", one.namespace === one.name ? "" : one.namespace) },
+  { title: "Consumers", hide: "narrow", cell: (one) => (one.groups ? plural(one.groups, "group") : h("span.muted", "none")) },
   { title: "Partitions", number: true, hide: "narrow", cell: (one) => count(one.partitions) },
   { title: "Waiting", sort: "pending", order: "desc", number: true, cell: (one) => count(one.messages.pending) },
   { title: "Leased", number: true, hide: "narrow", cell: (one) => count(one.messages.processing) },
   { title: "Oldest", sort: "oldest", order: "desc", number: true, cell: (one) => age(one.oldestAt) },
-  { title: "Pushed", sort: "rate", order: "desc", number: true, cell: (one) => rate(one.rates?.pushed) },
-  { title: "Finished", number: true, hide: "narrow", cell: (one) => rate(one.rates?.acked) },
-  { title: "Last 5 min", hide: "narrow", cell: (one) => spark(one.spark, { label: `${one.name} over time` }) },
+  { title: "Pushed", sort: "rate", order: "desc", number: true, cell: (one) => quietRate(one.rates?.pushed) },
+  { title: "Finished", number: true, hide: "narrow", cell: (one) => quietRate(one.rates?.acked) },
+  { title: "Pushed, 5 min", hide: "narrow", cell: (one) => spark(one.spark, { label: `${one.name} over time` }) },
   { title: "Dead letters", sort: "deadLetters", order: "desc", number: true, cell: (one) => h("span", { class: one.messages.deadLetter ? "bad" : "muted" }, count(one.messages.deadLetter)) },
 ];
 
@@ -52,12 +56,12 @@ const bulk = (ctx) => ({
 
 export default {
   title: () => "Queues",
-  watch: (ctx) => ({ queues: paged("/api/v1/resources/queues", ctx, { sort: "name", order: ctx.query.sort ? undefined : "asc" }) }),
+  watch: (ctx) => ({ queues: paged("/api/v1/resources/queues", ctx, { sort: "trouble" }) }),
   actions: (ctx) => [button("New queue", { onclick: () => make(ctx) })],
   view: (ctx) =>
     card(null, {}, ctx.part("queues", ({ queues, total }) =>
       table(ctx, {
-        label: "Queues", columns, rows: queues, total, sorted: { sort: "name", order: "asc" }, search: "Search queues",
+        label: "Queues", columns: queues.some(named) ? [columns[0], namespace, ...columns.slice(1)] : columns, rows: queues, total, sorted: { sort: "trouble" }, search: "Search queues",
         key, bulk: bulk(ctx),
         href: (one) => link(["queues", one.name]),
         empty: ctx.query.search
