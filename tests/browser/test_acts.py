@@ -26,7 +26,7 @@ async def three_dead(wire: Wire, queue: str) -> None:
 async def test_a_replay_by_a_click_shows_its_progress_and_is_done(page: Watched, wire: Wire) -> None:
     await three_dead(wire, "replayed")
     await page.open("/dead-letters?queue=replayed")
-    await page.click("Replay those of replayed with no such card")
+    await page.click("Replay dead letters of replayed with no such card")
     await page.shows("Replay 2 dead letters?", inside="dialog")
     await page.click("Replay", inside="dialog")
     await page.shows("Replayed 2 messages: no such card.")
@@ -35,7 +35,7 @@ async def test_a_replay_by_a_click_shows_its_progress_and_is_done(page: Watched,
     assert len(await letters(wire, "replayed", replayed="false")) == 1
     # What was replayed is not offered again.
     await (
-        page.page.get_by_role("button", name="Replay those of replayed with no such card")
+        page.page.get_by_role("button", name="Replay dead letters of replayed with no such card")
         .and_(page.page.locator(":disabled"))
         .wait_for()
     )

@@ -54,6 +54,47 @@ async def test_what_could_not_be_read_can_be_tried_again(page: Watched, filled_w
     await page.shows("month-end")
 
 
+async def test_an_error_heals_by_itself_and_old_rows_stay_greyed(page: Watched, filled_wire: Wire) -> None:
+    await page.open("/schedules")
+    await page.shows("month-end")
+    away = True
+
+    async def refused(route: Route) -> None:
+        if not away:
+            return await route.continue_()
+        paths = parse_qs(urlsplit(route.request.url).query)["watch"]
+        body = {"error": "the disk of the store is full", "code": "store_unavailable"}
+        events = [
+            f"event: problem\ndata: {json.dumps({'path': one, 'status': 503, 'body': body})}\n\n" for one in paths
+        ]
+        await route.fulfill(status=200, content_type="text/event-stream", body="".join(events))
+
+    await page.page.route(LIVE, refused)
+    await page.page.evaluate("location.hash = '/schedules?order=desc'")  # a new list, which cannot be read
+    await page.shows("This page is not up to date: the disk of the store is full")
+    await page.shows("month-end")
+    assert await page.violations() == []
+    await page.photograph("old-rows")
+    away = False
+    await page.page.locator(".stale").wait_for(state="detached")
+    await page.shows("month-end")
+
+
+async def test_a_page_without_data_heals_by_itself(page: Watched, filled_wire: Wire) -> None:
+    away = True
+
+    async def refused(route: Route) -> None:
+        await (route.continue_() if not away else route.abort())
+
+    page.expected += ["ERR_FAILED"]
+    await page.page.route(LIVE, refused)
+    await page.page.route("**/api/v1/schedules*", refused)
+    await page.page.goto(f"{page.base}/#/schedules")
+    await page.shows("The broker does not answer.")
+    away = False
+    await page.shows("month-end")
+
+
 @pytest.mark.parametrize("route", ["/groups/many/g", "/queues/many?group=g"])
 async def test_a_part_of_the_lanes_is_not_called_all(page: Watched, wire: Wire, route: str) -> None:
     items = [{"queue": "many", "partition": f"p{n:03}", "payload": n} for n in range(60)]

@@ -31,7 +31,7 @@ import { keys } from "./keys.js";
 import { labelCells } from "./labels.js";
 import { connection, watch } from "./live.js";
 import { login } from "./login.js";
-import { failed, waiting } from "./components.js";
+import { failed, stale, waiting } from "./components.js";
 import { here, match, setQuery } from "./router.js";
 import { routes } from "./routes.js";
 
@@ -64,12 +64,14 @@ const drawPage = ({ page, ctx, hash, awaited }) => {
     console.error(error);
     body = failed({ message: "This page cannot be shown because of a bug in the dashboard.", code: String(error) });
   }
+  // A part that was shown before and cannot be read now. Its old rows stay, greyed.
+  const old = Object.entries(ctx.problems).find(([name, problem]) => passes(problem) && ctx.data[name] !== undefined)?.[1];
   draw(main,
     h("header.page-head",
       h("div.page-title", page.crumbs && h("nav.crumbs", { "aria-label": "Breadcrumbs" }, page.crumbs(ctx).map(([text, href]) => h("a", { href }, text))),
         h("h1", title, ...(page.badges?.(ctx) ?? []))),
       page.actions && h("div.actions", ...page.actions(ctx))),
-    h("div.page", { key: now.route.path }, body));
+    h("div.page", { key: now.route.path, class: old ? "is-old" : "" }, old && stale(old, ctx.again), body));
   labelCells(main);
   main.setAttribute("aria-busy", String(awaited.size > 0));
   if (!awaited.size) main.dataset.shown = hash; // the address that is shown completely
@@ -101,14 +103,40 @@ const context = (params, query) => {
     reload: () => now?.ctx === ctx && load(now),
     again: () => {
       if (now?.ctx !== ctx) return;
+      clearTimeout(now.healing);
+      now.healing = null;
       ctx.problems = {};
-      now.stop?.();
-      now.paths = now.once = undefined;
-      follow(now);
+      reconnect(now);
       redraw();
     },
   };
   return ctx;
+};
+
+const HEALS = [2, 4, 8, 15, 30]; // seconds between attempts to load what could not be read
+
+/** A problem that may pass by itself: no answer, an overload, or an error of the broker. */
+const passes = ({ status }) => status === 0 || status === 429 || status >= 500;
+
+const heal = (visit) => {
+  const hurt = Object.values(visit.ctx.problems).some(passes);
+  if (!hurt) {
+    clearTimeout(visit.healing);
+    Object.assign(visit, { healing: null, attempts: 0 });
+  } else if (!visit.healing && visit === now) {
+    visit.attempts = (visit.attempts ?? 0) + 1;
+    visit.healing = setTimeout(() => {
+      visit.healing = null;
+      if (visit === now) reconnect(visit);
+    }, HEALS[Math.min(visit.attempts, HEALS.length) - 1] * 1000);
+  }
+};
+
+// Data and problems stay on the page until there is an answer.
+const reconnect = (visit) => {
+  visit.stop?.();
+  visit.paths = visit.once = undefined;
+  follow(visit);
 };
 
 const put = (visit) => (name, body, problem) => {
@@ -124,6 +152,7 @@ const put = (visit) => (name, body, problem) => {
   }
   // Data of a deleted resource is removed. Data that only cannot be read now stays.
   if (problem && problem.status >= 400 && problem.status < 500) delete visit.ctx.data[name];
+  heal(visit);
   if (visit === now) follow(visit); // the watched paths may depend on the data
   redraw();
 };

@@ -1,12 +1,13 @@
 // One dead letter: its message, the error of each attempt, and a replay with another payload.
 
 import { del, getText, post } from "../api.js";
-import { ask, confirm, confirmByName } from "../dialog.js";
+import { confirm, confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
 import { count, plural, time } from "../format.js";
 import { jsonTree, parse } from "../json.js";
 import { groupName, laneLink, queueLink } from "../names.js";
 import { badge, button, card, copyable, empty, facts, split, traceback } from "../components.js";
+import { editPayload, parsed, pretty } from "../push.js";
 import { go, link, where } from "../router.js";
 
 const path = ({ queue, id }) => where("/api/v1/dlq", { queue, ids: id, tracebacks: "true", limit: 1 });
@@ -23,31 +24,21 @@ const replay = async (ctx) => {
   if (sure) await again(ctx);
 };
 
-const mistake = (text) => {
-  try {
-    parse(text);
-    return null;
-  } catch (error) {
-    return error.message;
-  }
-};
-
 const edit = async (ctx) => {
   // Requested as text, so that long numbers keep all their digits.
   const text = await ctx.act(() => getText(path(ctx.params)));
   const [letter] = text === undefined ? [] : parse(text).messages;
   if (!letter) return;
-  const values = await ask({
-    title: "Edit and replay",
+  const payload = await editPayload({
+    title: "Edit and replay", before: pretty(letter.data), label: "Replay with this payload",
     text: ["The dead letter is not changed. The new message has this payload, and its header replay-of names the original message."],
-    fields: [{ name: "payload", label: "Payload (JSON)", type: "textarea", rows: 14, value: JSON.stringify(letter.data, null, 2), required: true }],
-    preview: ({ payload }) => (mistake(payload) ? h("p.is-critical.problem", { role: "alert" }, mistake(payload)) : h("p", "Valid JSON.")),
-    label: "Replay with this payload",
   });
-  if (!values) return;
-  const wrong = mistake(values.payload);
-  if (wrong) return ctx.act(() => Promise.reject(new Error(`Nothing was replayed: the payload is not JSON. ${wrong}`)));
-  await again(ctx, parse(values.payload));
+  if (payload === null) return;
+  try {
+    await again(ctx, parsed(payload));
+  } catch (error) {
+    await ctx.act(() => Promise.reject(error));
+  }
 };
 
 const purge = async (ctx) => {

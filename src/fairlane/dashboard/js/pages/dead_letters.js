@@ -89,7 +89,7 @@ const byError = (ctx, { errors, complete }) => {
         h("td.number", count(one.replayed)),
         h("td", time(one.last)),
         h("td", h("span.buttons",
-          button("Replay", { icon: "retry", disabled: busy || one.count === one.replayed, "aria-label": `Replay those of ${one.queue} with ${one.shape}`, onclick: () => replay(ctx, one.shape, [one]) }),
+          button("Replay", { icon: "retry", disabled: busy || one.count === one.replayed, "aria-label": `Replay dead letters of ${one.queue} with ${one.shape}`, onclick: () => replay(ctx, one.shape, [one]) }),
           button("Purge", { icon: "trash", kind: "danger", "aria-label": `Purge dead letters of ${one.queue} with ${one.shape}`, onclick: () => purge(ctx, one.queue, [one]) }))))))))));
 };
 

@@ -8,8 +8,8 @@ import { link } from "../router.js";
 import { chooser, paged, table } from "../table.js";
 
 const LIMIT = 100;
-/** Labels of states. A group that never finished and does not hold a message is Dead on the wire. */
-export const STATES = { Stable: ["at work", "good"], Lagging: ["behind", "warning"], Dead: ["has read nothing yet", "muted"] };
+/** Labels of states. A group that has finished nothing and holds no message is Dead on the wire. */
+export const STATES = { Stable: ["up to date", "good"], Lagging: ["behind", "warning"], Dead: ["not started", "muted"] };
 const BEGINS = { all: "with all messages", new: "with new messages", timestamp: "at a time" };
 
 export default {

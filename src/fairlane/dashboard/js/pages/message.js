@@ -4,10 +4,11 @@ import { del, post } from "../api.js";
 import { confirm, confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
 import { bytes, count, duration, exact, latency, millis, plural, stamp, time } from "../format.js";
-import { Exact, jsonTree, parse } from "../json.js";
+import { jsonTree, parse } from "../json.js";
 import { groupName } from "../lane_format.js";
 import { statusOf } from "../messages.js";
 import { badge, button, card, copyable, empty, facts, split, state, traceback } from "../components.js";
+import { editPayload, parsed, pretty, push } from "../push.js";
 import { api, go, link, where } from "../router.js";
 
 const path = ({ params }) => api`/api/v1/messages/${params.partitionId}/${params.transactionId}`;
@@ -19,6 +20,19 @@ const again = async (ctx) => {
 const cancel = async (ctx) => {
   const text = "It is not delivered again to any group that has not finished it, and is no dead letter. A worker that handles it stops within a second.";
   if (await confirm({ title: "Cancel the message", text, label: "Cancel the message", kind: "danger" })) ctx.act(() => post(`${path(ctx)}/cancel`), "It is cancelled.");
+};
+const editAgain = async (ctx) => {
+  const { queue, partition, payload: was, traceId, type, headers: some } = ctx.data.message;
+  const payload = await editPayload({
+    title: "Edit and push again", before: pretty(was), label: "Push",
+    text: "A new message with this payload is pushed to the end of the partition, with the same headers, type and trace. The message itself is not changed.",
+  });
+  if (payload === null) return;
+  try {
+    await push(ctx, { queue, partition, payload: parsed(payload), ...(traceId && { traceId }), ...(type && { type }), ...(some && { headers: some }) });
+  } catch (error) {
+    await ctx.act(() => Promise.reject(error));
+  }
 };
 const bury = async (ctx) => {
   const text = "It becomes a dead letter of every group that has not finished it. Dead letters can be replayed.";
@@ -32,8 +46,6 @@ const remove = async (ctx) => {
 };
 
 const over = (one) => ["completed", "dead_letter", "cancelled"].includes(one.status);
-
-const pretty = (value) => JSON.stringify(value, (_, one) => (one instanceof Exact ? one.toJSON() : one), 2);
 
 const payload = (ctx) =>
   card("Payload", { more: ctx.part("message", (one) => {
@@ -98,14 +110,21 @@ const story = (ctx) => {
     const hidden = one.retryCount - (one.errors ?? []).length;
     events.push(...(one.errors ?? []).map((each, i) => ({ at: each.at, kind: "warning", text: `Attempt ${exact(hidden + i + 1)} failed`, more: each.error, frames: each.traceback })));
   }
+  for (const each of one.consumerGroups ?? []) {
+    const told = one.results?.[each.name] || letters.some((letter) => letter.consumerGroup === each.name);
+    if (each.leaseExpiresAt) events.push({ at: null, kind: "info", text: `Delivered to ${groupName(each.name)}`, more: ["in flight, its lease ends ", time(each.leaseExpiresAt)] });
+    else if (each.consumed && !told) events.push({ at: null, kind: "good", text: `Finished by ${groupName(each.name)}`, more: "Its time is stored only with a result." });
+  }
   return events.sort((a, b) => (millis(a.at) ?? Infinity) - (millis(b.at) ?? Infinity));
 };
 
+const since = (ctx, at) => duration(Math.max(0, (millis(at) - millis(ctx.data.message.createdAt)) / 1000));
+
 const timeline = (ctx) =>
-  card("Attempts and notes", {}, ctx.part("message", () =>
+  card("Timeline", { note: "what the store knows" }, ctx.part("message", () =>
     h("ol.timeline", story(ctx).map((one, i) =>
       h("li", { key: `${one.at} ${i}`, class: `is-${one.kind}` },
-        h("div", h("p", h("b", one.text), one.at && [" ", h("span.note", { title: stamp(one.at) }, time(one.at))]), one.more && h("p.note", one.more), traceback(one.frames),
+        h("div", h("p", h("b", one.text), one.at && [" ", h("span.note", { title: stamp(one.at) }, time(one.at), i > 0 && `, ${since(ctx, one.at)} after the push`)]), one.more && h("p.note", one.more), traceback(one.frames),
           one.data !== undefined && one.data !== null && jsonTree(one.data, one.id)))))));
 
 // From the first push of the trace to shortly after the last. An unfinished message extends to the end.
@@ -147,6 +166,7 @@ export default {
   },
   actions: (ctx) => (ctx.data.message ? [
     button("Push again", { icon: "retry", onclick: () => again(ctx) }),
+    !ctx.data.message.isEncrypted && button("Edit and push again …", { icon: "edit", onclick: () => editAgain(ctx) }),
     !over(ctx.data.message) && button("Cancel the message", { kind: "danger", onclick: () => cancel(ctx) }),
     !over(ctx.data.message) && button("Dead-letter", { kind: "danger", onclick: () => bury(ctx) }),
     button("Delete", { icon: "trash", kind: "danger", onclick: () => remove(ctx) }),

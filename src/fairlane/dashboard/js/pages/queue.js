@@ -11,11 +11,13 @@ import { messageTable } from "../messages.js";
 import { optionList } from "../options.js";
 import { badge, button, card, empty, meter, stat, tabs } from "../components.js";
 import { api, go, link, where } from "../router.js";
+import { pushByHand } from "../push.js";
+import { tail } from "../tail.js";
 import { seek } from "../seek.js";
 import { chooser, table } from "../table.js";
 
 const GROUPS = 20; // groups shown of a queue that has very many
-const VIEWS = { lanes: "Lanes", messages: "Messages", scheduled: "Scheduled", options: "Options" };
+const VIEWS = { lanes: "Lanes", messages: "Messages", tail: "Live tail", scheduled: "Scheduled", options: "Options" };
 
 const view = (ctx) => (ctx.query.view in VIEWS ? ctx.query.view : "lanes");
 const groups = (ctx) => (ctx.data.use?.groups ?? []).map((one) => one.consumerGroup);
@@ -43,7 +45,7 @@ const figures = (ctx) =>
       stat("Waiting", count(totals.pending), { note: ctx.data.use && plural(ctx.data.use.partitions, "partition") }),
       stat("Leased", count(totals.processing)),
       stat("Finished", count(totals.completed)),
-      stat("Failed, to be retried", count(totals.failed), { kind: totals.failed ? "warning" : "" }),
+      stat("Failed", count(totals.failed), { note: "not finished yet", kind: totals.failed ? "warning" : "" }),
       stat("Dead letters", count(totals.deadLetter), { kind: totals.deadLetter ? "critical" : "", href: link(["dead-letters"], { queue: name(ctx) }) }),
       ctx.data.use?.capacity && stat("Free capacity", count(ctx.data.use.remaining), { note: `of ${count(ctx.data.use.capacity)}`, chart: meter(ctx.data.use.depth / ctx.data.use.capacity, "Used capacity") })));
 
@@ -100,6 +102,7 @@ const SHOWN = {
   lanes,
   scheduled,
   messages: (ctx) => ctx.part("messages", (body) => messageTable(ctx, body)),
+  tail: (ctx) => ctx.part("tail", (body) => tail(ctx, body)),
   options: (ctx) => ctx.part("queue", ({ options }) => optionList(ctx, name(ctx), options)),
 };
 
@@ -118,9 +121,11 @@ export default {
     history: historyPath(ctx, name(ctx)),
     ...(view(ctx) === "lanes" && (ctx.query.group || groups(ctx).length > 0) && { lanes: lanesPath(ctx, name(ctx), group(ctx), { urgent: true }) }),
     ...(view(ctx) === "messages" && { messages: where("/api/v1/messages", { queue: name(ctx), limit: 50, status: ctx.query.status, before: ctx.query.after, from: "1970-01-01T00:00:00Z" }) }),
+    ...(view(ctx) === "tail" && { tail: where("/api/v1/messages", { queue: name(ctx), limit: 50, from: "1970-01-01T00:00:00Z" }) }),
     ...(view(ctx) === "scheduled" && { scheduled: where(api`/api/v1/scheduled/${name(ctx)}`, { limit: 50, after: ctx.query.after }) }),
   }),
   actions: (ctx) => [
+    button("Push …", { icon: "next", onclick: () => pushByHand(ctx, name(ctx)) }),
     ctx.data.pauses?.pausedAt
       ? button("Resume", { icon: "play", kind: "primary", onclick: () => pause(ctx, "resume", {}, name(ctx)) })
       : button("Pause", { icon: "pause", onclick: () => pause(ctx, "pause", {}, name(ctx)) }),

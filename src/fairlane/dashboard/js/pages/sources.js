@@ -29,7 +29,7 @@ export default {
         { title: "Records", sort: "records", order: "desc", number: true, cell: (one) => count(one.records) },
         { title: "New records from", grow: true, cell: (one) => cut(one.cursor) },
         { title: "Last page", sort: "committed", order: "desc", cell: (one) => time(one.committedAt) },
-        { title: "Sweep", cell: (one) => (one.sweeping ? badge("goes on", "info", one.sweepCursor ?? "at the beginning") : one.sweptAt ? h("span", "ended ", time(one.sweptAt)) : h("span.muted", "none yet")) },
+        { title: "Sweep", cell: (one) => (one.sweeping ? badge("running", "info", one.sweepCursor ?? "at the beginning") : one.sweptAt ? h("span", "ended ", time(one.sweptAt)) : h("span.muted", "none yet")) },
         { title: "Sweeps", number: true, cell: (one) => count(one.sweep) },
         { title: "Since", cell: (one) => time(one.createdAt) },
         { title: h("span.hidden", "Actions"), cell: (one) => button("Forget", { kind: "danger", "aria-label": `Forget ${one.name}`, onclick: () => forget(ctx, one) }) },
