@@ -87,6 +87,12 @@ class Image:
         unprivileged = [needs("setpriv"), "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
         return [*(unprivileged if os.getuid() == 0 else []), *self.entry, *arguments]
 
+    def check(self, port: int) -> list[str]:
+        """Return the command of the health check, for a broker on another port."""
+        [line] = said("HEALTHCHECK")
+        words = msgspec.json.decode(line.partition(" CMD ")[2])
+        return [self._here(word).replace("127.0.0.1:6632/", f"127.0.0.1:{port}/") for word in words]
+
     def packages(self) -> set[str]:
         """Return the names of the installed packages."""
         return {path.name.partition("-")[0].lower().replace("_", "-") for path in self._root.rglob("*.dist-info")}
@@ -136,17 +142,21 @@ def test_the_steps_of_the_dockerfile_make_a_broker_that_writes_its_data_and_noth
     assert "fl_" in key
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd="/") as broker:
         try:
-            check_alive(broker)
+            port = check_alive(broker)
+            healthy = subprocess.run(image.check(port), env=environment, cwd="/", timeout=100)
+            assert healthy.returncode == 0
         finally:
             broker.terminate()
             broker.communicate(timeout=100)
     assert broker.returncode == 0
+    ended = subprocess.run(image.check(port), env=environment, cwd="/", timeout=100, stderr=subprocess.DEVNULL)
+    assert ended.returncode == 1, "nobody answers the health check"
     assert image.files() == before
     assert (image.data / "fairlane.db").exists()
 
 
-def check_alive(broker: subprocess.Popen[str]) -> None:
-    """Check that the broker is alive at the address that it logs."""
+def check_alive(broker: subprocess.Popen[str]) -> int:
+    """Check that the broker is alive at the address that it logs. Returns its port."""
     assert broker.stderr is not None
     address = next((found for line in broker.stderr if (found := _ADDRESS.search(line))), None)
     assert address is not None, "it ended"
@@ -157,6 +167,7 @@ def check_alive(broker: subprocess.Popen[str]) -> None:
         answer.read()
         assert answer.status == status
     connection.close()
+    return connection.port
 
 
 def test_a_file_system_that_the_image_closed_takes_no_writes(tmp_path: Path) -> None:

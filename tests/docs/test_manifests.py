@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from lightkube.models import apps_v1, core_v1, networking_v1
+from lightkube.models import apps_v1, core_v1, networking_v1, policy_v1
 
 from fairlane.config import load_settings
 from tests.docs.test_deploy import DEPLOY
@@ -18,6 +18,7 @@ KINDS = {
     ("apps/v1", "StatefulSet"): apps_v1.StatefulSet,
     ("apps/v1", "Deployment"): apps_v1.Deployment,
     ("v1", "Service"): core_v1.Service,
+    ("policy/v1", "PodDisruptionBudget"): policy_v1.PodDisruptionBudget,
     ("networking.k8s.io/v1", "NetworkPolicy"): networking_v1.NetworkPolicy,
 }
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
