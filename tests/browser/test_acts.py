@@ -70,8 +70,9 @@ async def test_a_letter_is_edited_and_replayed_by_keyboard(page: Watched, wire: 
     await page.page.locator("dialog .problem").wait_for()
     await text.fill('{"n": 2, "shop": "Berlin", "big": 12345678901234567891}')
     await page.shows("Valid JSON.", inside="dialog")
-    await keyboard.press("Tab")
-    await keyboard.press("Tab")
+    await page.page.locator("dialog .diff .added", has_text="Berlin").wait_for()
+    for _ in ("the diff", "Cancel", "Replay"):
+        await keyboard.press("Tab")
     await keyboard.press("Enter")
     await page.shows("Replayed as a new message.", inside="#toasts")
     popped = await wire.pop("edited", consumerGroup="billing")

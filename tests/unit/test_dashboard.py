@@ -12,7 +12,7 @@ import fairlane
 ROOT = Path(fairlane.__file__).parent / "dashboard"
 FILES = sorted(path for path in ROOT.rglob("*") if path.is_file())
 LINES_MAX = 300
-BYTES_MAX = 250_000
+BYTES_MAX = 300_000
 MARKUP = r"\b(innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|srcdoc|eval\(|new Function)"
 """Ways in which text could become markup or code."""
 

@@ -54,7 +54,7 @@ export const failed = (problem, again) =>
 
 /** A bar above a page with old data, because it could not be read again. */
 export const stale = (problem, again) =>
-  h("div.stale", { key: "stale", role: "status" }, icon("alert"), h("p", `This page is not up to date: ${problem.message} `, h("span.note", "It is loaded again by itself.")), button("Try again", { onclick: again }));
+  h("div.stale", { key: "stale", role: "status" }, icon("alert"), h("p", `This page is not up to date: ${problem.message}${/[.?!]$/.test(problem.message) ? "" : "."} `, h("span.note", "It is loaded again by itself.")), button("Try again", { onclick: again }));
 
 /** The frames of a failed handler, folded. Null if there are none. */
 export const traceback = (frames) => (frames ? h("details.frames", h("summary", "Traceback"), h("pre.code", { tabindex: "0" }, frames)) : null);

@@ -124,6 +124,9 @@ export const time = (value) => {
   return at === null ? NONE : h("time", { datetime: new Date(at).toISOString(), title: stamp(at) }, relative(at));
 };
 
+/** A time to come, like "in 3 min". One that has passed is "due". */
+export const upcoming = (value) => (millis(value) !== null && millis(value) <= now() ? h("span", { title: stamp(value) }, "due") : time(value));
+
 /** "3 min": the time since then. */
 export const age = (value) => {
   const at = millis(value);

@@ -4,7 +4,7 @@ import { get, post } from "./api.js";
 import { each } from "./bulk.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
-import { age, count, plural, time } from "./format.js";
+import { age, count, plural, time, upcoming } from "./format.js";
 import { groupName, laneBar } from "./lane_format.js";
 import { button, empty, state, tabs } from "./components.js";
 import { api, link, where } from "./router.js";
@@ -85,7 +85,7 @@ export const laneTable = (ctx, { lanes: rows, next, complete }, { queue, group, 
       { title: "Oldest", number: true, cell: (one) => age(one.oldestAt) },
       { title: "Failures", number: true, hide: "narrow", cell: (one) => h("span", { title: one.error ?? "", class: one.failures ? "bad" : "muted" }, count(one.failures)) },
       rows.some((one) => one.error) && { title: "Error", hide: "narrow", cell: (one) => one.error && h("span.clamp", { title: one.error }, one.error) },
-      { title: "Next", hide: "narrow", cell: (one) => (one.state === "leased" ? ["lease ends ", time(one.leaseEndsAt)] : one.nextTryAt && one.failures ? ["again ", time(one.nextTryAt)] : "") },
+      { title: "Next", hide: "narrow", cell: (one) => (one.state === "leased" ? ["lease ends ", time(one.leaseEndsAt)] : one.nextTryAt && one.failures ? ["retry ", upcoming(one.nextTryAt)] : "") },
     ].filter(Boolean),
   }),
 ];

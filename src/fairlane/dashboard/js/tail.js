@@ -1,9 +1,10 @@
 // The live tail of a queue: new messages appear on top, with the beginning of their payload.
 
-import { get } from "./api.js";
+import { getText } from "./api.js";
 import { h } from "./dom.js";
 import { button, empty, state } from "./components.js";
 import { clock, millis } from "./format.js";
+import { parse } from "./json.js";
 import { statusOf } from "./messages.js";
 import { glimpse } from "./names.js";
 import { api, link } from "./router.js";
@@ -16,7 +17,7 @@ const key = (one) => `${one.partitionId} ${one.position}`;
 
 const read = async (ctx, rows) => {
   for (const one of rows.slice(0, READ)) {
-    const found = await get(api`/api/v1/messages/${one.partitionId}/${one.transactionId}`).catch(() => null);
+    const found = await getText(api`/api/v1/messages/${one.partitionId}/${one.transactionId}`).then(parse, () => null); // long numbers keep their digits
     if (found) ctx.state.payloads.set(key(one), found.payload);
   }
   ctx.set({});

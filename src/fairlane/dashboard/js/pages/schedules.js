@@ -3,7 +3,7 @@
 import { del, post } from "../api.js";
 import { confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
-import { duration, stamp, time } from "../format.js";
+import { duration, stamp, time, upcoming } from "../format.js";
 import { queueLink } from "../names.js";
 import { badge, button, empty } from "../components.js";
 import { api } from "../router.js";
@@ -33,7 +33,7 @@ export default {
         { title: "Schedule", sort: "name", grow: true, cell: (one) => h("b", one.name) },
         { title: "Pushes to", sort: "queue", cell: (one) => h("span", queueLink(one.queue), one.partition !== "Default" && h("span.muted", ` ${one.partition}`)) },
         { title: "When", cell: when },
-        { title: "Next", sort: "next", cell: (one) => (one.pausedAt ? badge("paused", "warning", `since ${stamp(one.pausedAt)}`) : one.refused ? badge("refused", "critical", one.refused) : time(one.nextAt)) },
+        { title: "Next", sort: "next", cell: (one) => (one.pausedAt ? badge("paused", "warning", `since ${stamp(one.pausedAt)}`) : one.refused ? badge("refused", "critical", one.refused) : upcoming(one.nextAt)) },
         { title: "and then", cell: (one) => (one.nextRuns.length > 1 ? h("details.runs", h("summary", time(one.nextRuns[1])), h("ol", one.nextRuns.map((at) => h("li", { key: at }, stamp(at))))) : "–") },
         { title: "Missed ticks", cell: (one) => MISSED[one.missed] ?? one.missed },
         { title: h("span.hidden", "Actions"), cell: (one) => h("span.buttons",

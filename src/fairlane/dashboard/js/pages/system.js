@@ -50,7 +50,7 @@ const rows = (title, items) => {
 
 const LARGE = 1024 ** 2; // tables of fewer bytes are folded
 const LEAST = 5; // tables shown in any case
-const TABLE = { name: "Table", bytes: "Size", growth: "Growth here", indexBytes: "Indexes", liveRows: "Live rows", deadRows: "Dead rows", deadShare: "Dead", hotUpdates: "HOT updates", vacuumedAt: "Vacuumed" };
+const TABLE = { name: "Table", bytes: "Size", growth: "Growth", indexBytes: "Indexes", liveRows: "Live rows", deadRows: "Dead rows", deadShare: "Dead", hotUpdates: "HOT updates", vacuumedAt: "Vacuumed" };
 
 /** The growth of each table since this page was opened. */
 const grown = (ctx, tables) => {
@@ -73,7 +73,7 @@ const tables = (ctx, { tables: all }) => {
   const growth = grown(ctx, all);
   const shownOnes = all.filter((one, i) => i < LEAST || one.bytes > LARGE);
   const rest = all.slice(shownOnes.length);
-  return card("Tables", { key: "tables", note: `${count(all.length)}, the largest first` },
+  return card("Tables", { key: "tables", note: `${count(all.length)}, the largest first; growth since this page was opened` },
     tableList("Largest tables", shownOnes, growth),
     rest.length > 0 && h("details.folded.flush", h("summary", `${count(rest.length)} smaller tables`), tableList("Smaller tables", rest, growth)));
 };
