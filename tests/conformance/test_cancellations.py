@@ -10,8 +10,9 @@ import pytest
 
 from fairlane.model.group import Group, Seek
 from fairlane.model.ids import PartitionId
-from fairlane.model.outcome import RenewOutcome
+from fairlane.model.outcome import AckStatus, RenewOutcome
 from fairlane.model.queue import Queue
+from fairlane.model.verdict import ack_item
 from fairlane.store.contract.cancellations import CancelledLane
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import (
@@ -205,6 +206,17 @@ async def test_a_cumulative_ack_finishes_the_others_and_names_only_its_last_mess
     through.done, through.cumulative = [(0, 6)], True
     assert (await harness.apply(through)).cancelled == []
     assert (await harness.lane(group)).committed == 6
+
+
+async def test_an_ack_behind_a_nack_of_the_same_call_names_the_cancelled_message(harness: Harness) -> None:
+    queue, _, partition = await filled(harness, 3)
+    broker = harness.broker
+    batch = await broker.pop(queue.name, batch=3)
+    await cancel(harness, partition, 2)
+    statuses: list[AckStatus] = ["completed", "failed", "completed"]
+    items = [ack_item(message, status) for message, status in zip(batch, statuses, strict=True)]
+    outcomes = await broker.ack_many(items)
+    assert [outcome.code for outcome in outcomes] == [None, None, "cancelled"]
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)

@@ -10,7 +10,9 @@ from fairlane.store.contract.values import AckResult, LaneAck, Span
 def doubtful(ack: LaneAck, acked: AckResult) -> list[Span]:
     """Return the spans to look up, because some of their messages may have been cancelled. Nearly always empty."""
     if acked.state == "lost" or acked.finished or acked.lost:
-        return _named(ack)
+        # Behind a nack an ordered ack has no spans, but its caller may have named such messages.
+        behind = acked.finished if ack.nacks and not ack.unordered else []
+        return [*_named(ack), *((position, position + 1) for position in behind)]
     if acked.state != "ok" or ack.unordered:
         return []
     return [(first, min(upto, acked.before)) for first, upto in _named(ack) if first < acked.before]
@@ -18,7 +20,7 @@ def doubtful(ack: LaneAck, acked: AckResult) -> list[Span]:
 
 def in_force(ack: LaneAck, acked: AckResult) -> bool:
     """Return True if the whole ack took effect, now or, for finished messages, in an earlier attempt."""
-    if acked.cancelled:
+    if any(first <= position < upto for first, upto in _named(ack) for position in acked.cancelled):
         return False
     late = {dead.position for dead in ack.dead_letters} | {nack.position for nack in ack.nacks}
     if ack.unordered:
