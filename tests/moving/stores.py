@@ -42,6 +42,7 @@ async def fill(broker: Broker, *, sealed: bool = True) -> None:
     taken = await broker.pop("jobs", partition="p", batch=5)
     await broker.ack(taken[3])
     await broker.nack(taken[1], error="try again")
+    await broker.release(taken)
     await broker.push_many([PushItem(queue="secrets", partition="s", payload=b'{"card":%d}' % n) for n in range(3)])
     await broker.ack((await broker.pop("secrets", partition="s", batch=1))[0])
     await broker.schedules.define("nightly", ScheduleOptions(queue="reports", every_seconds=3600))

@@ -90,6 +90,8 @@ async def test_everything_continues_in_the_other_store_where_it_was(
         for group in GROUPS:
             left = [message.data for message in await drain(broker, "orders", group, "a")]
             assert left == [*range(3, 10), {"text": "ü\n"}, 12, "next"]
+        left = [message.data for message in await drain(broker, "jobs", "__QUEUE_MODE__", "p")]
+        assert sorted(left) == [0, 1, 2, *range(4, 10)], "of the unordered queue, what was not finished"
         assert await broker.scheduled.cancel("orders", "later", partition="a")
         assert [message.data for message in await drain(broker, "other", "g", "Default")] == ["was here before"]
 

@@ -58,6 +58,8 @@ async def test_everything_continues_on_postgresql_where_it_was(tmp_path: Path, t
             {"card": 1},
             {"card": 2},
         ]
+        jobs = [message.data for message in await drain(broker, "jobs", "__QUEUE_MODE__", "p")]
+        assert sorted(jobs) == [0, 1, 2, *range(4, 10)], "of the unordered queue, what was not finished"
         assert await broker.scheduled.cancel("orders", "later", partition="a")
         created = await broker.queues.configure("new")
         assert created.id > max(queue.id for queue in await broker.queues.all() if queue.name != "new")
