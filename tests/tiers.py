@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-STORES = {"sqlite", "postgres16", "postgres18", "postgres16_uncached"}
+STORES = {"sqlite", "postgres16", "postgres18", "postgres16_uncached", "postgres18_cells"}
 """Words of a test's id that name the store it runs on."""
 
 QUICK_STORES = frozenset({"sqlite", "postgres18"})
@@ -38,9 +38,10 @@ DIRECTORIES = {
         quick=15, rest=200, smoke="test_pages.py::test_a_page_loads_and_shows_what_the_api_says[overview]"
     ),
     "cli": Directory(quick=40),
+    "cells": Directory(quick=40),
     "client": Directory(quick=30),
     "commands": Directory(quick=15),
-    "conformance": Directory(quick=200, rest=150),
+    "conformance": Directory(quick=200, rest=280),
     "docs": Directory(rest=100),
     "e2e": Directory(
         quick=15,

@@ -14,6 +14,7 @@
     |   |- OptionsChanged       the options of the queue were changed meanwhile
     |   |- ConfigMismatch       a stream of this name was registered with another configuration
     |   |- NotAvailable         this broker was started without the needed setting
+    |   |- TransactionSpansCells   its queues are in several cells; nothing was done
     |   |- ConsentNeeded        a spec would lose, refuse or expose messages, and needs consent
     |   |- TransactionRefused   one of its operations was refused; nothing was applied
     |   |   |- AlreadyApplied   an earlier attempt applied its acks and pushes
@@ -40,6 +41,7 @@
         |- StoreUnsafe      the store would lose data: refused to start
         |- StoreCorrupt     stored bytes do not match their checksum
         |   '- SealError    a message cannot be sealed or opened: no key, another key, or changed bytes
+        |- QueueElsewhere   another cell got the queue just now
         |- LaneWaiting      operations are queued for a partition that a transaction or a sealed replay would append to
         |- LaneLocked       the partition is locked for too long; nothing was applied
         |- ShuttingDown
@@ -195,6 +197,12 @@ class AlreadyApplied(TransactionRefused):
     code = "already_applied"
 
 
+class TransactionSpansCells(Conflict):
+    """A transaction over queues of several cells. Nothing was done."""
+
+    code = "transaction_spans_cells"
+
+
 class StateMoved(TransactionRefused):
     """A stream cycle without an ack that conflicts with a consumer of its stream."""
 
@@ -279,6 +287,13 @@ class StoreCorrupt(Unavailable):
 
 class SealError(StoreCorrupt):
     code = "sealed"
+
+
+class QueueElsewhere(Unavailable):
+    """A queue was placed in another cell just now. The broker looks it up again."""
+
+    code = "queue_elsewhere"
+    retryable = True
 
 
 class LaneWaiting(Unavailable):

@@ -14,6 +14,7 @@ from fairlane.cli import REFUSED, TRY_AGAIN
 from fairlane.cli.main import GROUPS
 from tests.cli.commands import arguments_of, choices_of, commands, is_number, options_of, spellings
 from tests.cli.conftest import in_process
+from tests.cli.test_golden import CLUSTER
 
 COMMANDS = commands()
 RUN_ON = {"serve", "poll", "worker run"}
@@ -24,6 +25,7 @@ NOT_ASKED = {
     "export",
     "import",
     "doctor",
+    *CLUSTER,
     "completion",
     "hook sign",
     "spec check",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -14,8 +15,10 @@ import apsw
 import asyncpg
 import pytest
 
-from fairlane.model.ids import PartitionId
+from fairlane.model.ids import PartitionId, cell_of
 from fairlane.runtime.clock import Clock
+from fairlane.store.cells.cluster import add_cell
+from fairlane.store.cells.store import CellsStore
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import PopCall, PopResult
 from fairlane.store.families import groups
@@ -268,3 +271,62 @@ class PostgresBackend:
     async def _connect(self) -> AsyncIterator[asyncpg.Connection[Any]]:
         async with self._server.connect(self._name) as connection:
             yield connection
+
+
+class CellsBackend:
+    """A home and a second cell on servers of their own. Each test creates its queues there in turn, the first in the
+    second cell."""
+
+    many_brokers = True
+
+    def __init__(
+        self, servers: Sequence[PostgresServer], configuration: Configuration, places: Sequence[int] = (1, 0)
+    ) -> None:
+        self._parts = [PostgresBackend(server, configuration) for server in servers]
+        self._parts[1]._schema = "fairlane_1"
+        self._home = self._parts[0]
+        self.url = self._home.url
+        self.options: dict[str, Any] = self._home.options
+        self._places = itertools.cycle(places)
+        self._asked = self._parts[:1] if set(places) == {0} else self._parts
+
+    async def make(self) -> None:
+        made = self._home._name in self._home._server.templates
+        for part in self._parts:
+            await part.make()
+        if not made:
+            async with await PostgresStore.open(self.url) as home:
+                await add_cell(home, self._parts[1].url)
+
+    async def open(self, clock: Clock | None) -> Store:
+        store = await CellsStore.open(self.url, clock=clock, **self.options)
+        cast("CellsStore", store).router.choose = self._choose
+        return store
+
+    async def _choose(self) -> int:
+        return next(self._places)
+
+    async def sql(self, statement: str, *values: Any) -> list[Any]:
+        """Run a statement in each cell that has queues. Returns the rows of both, or the sum of two counts."""
+        found = [await part.sql(statement, *values) for part in self._asked]
+        if all(len(rows) == 1 and len(rows[0]) == 1 and isinstance(rows[0][0], int) for rows in found):
+            return [(sum(rows[0][0] for rows in found),)]
+        return [row for rows in found for row in rows]
+
+    def hold(self, store: Store, row: Row) -> AbstractAsyncContextManager[Arrived]:
+        return self._parts[cell_of(max(row.values))].hold(store, row)
+
+    def stop_pop(
+        self, store: Store, call: PopCall, clock: Clock
+    ) -> AbstractAsyncContextManager[tuple[PopResult, Arrived]]:
+        return self._parts[cell_of(call.queue_id)].stop_pop(store, call, clock)
+
+    def seed_in_steps_of(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+        monkeypatch.setattr(groups, "SEED_PARTITIONS", count)
+
+    async def cut_connections(self) -> None:
+        for part in self._parts:
+            await part.cut_connections()
+
+    def deadlocks(self) -> list[str]:
+        return [report for part in self._parts for report in part.deadlocks()]

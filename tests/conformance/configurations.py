@@ -16,6 +16,8 @@ class Configuration:
     schema: str = "fairlane"
     cell: int = 0
     """Cell that the ids of the store belong to."""
+    second: int | None = None
+    """Major version of the server with a second cell."""
 
 
 CONFIGURATIONS = (
@@ -24,4 +26,6 @@ CONFIGURATIONS = (
     # The older server, as behind a pooler that keeps no prepared statements: each statement runs on both servers, with
     # the driver's cache and without. Its store is another cell in a schema of another name.
     Configuration("postgres16_uncached", postgres=16, statement_cache=False, schema="fairlane_3", cell=3),
+    # Queues are created in the second cell and in the home in turn.
+    Configuration("postgres18_cells", postgres=18, second=16),
 )

@@ -9,9 +9,10 @@ import pytest
 import pytest_asyncio
 
 from tests.clock import ManualClock
-from tests.conformance.backends import Backend, PostgresBackend, SqliteBackend
+from tests.conformance.backends import Backend, CellsBackend, PostgresBackend, SqliteBackend
 from tests.conformance.configurations import CONFIGURATIONS, Configuration
 from tests.conformance.harness import Harness
+from tests.conformance.placement import places
 from tests.conformance.sessions import KeptSessions
 from tests.guards import LoopWatch, guarded_loop
 
@@ -43,6 +44,12 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     configuration: Configuration = request.param
     if configuration.postgres is None:
         return SqliteBackend(tmp_path / "queue.db")
+    if configuration.second is not None:
+        servers = [
+            request.getfixturevalue(f"postgres{major}") for major in (configuration.postgres, configuration.second)
+        ]
+        name: str = getattr(request.node, "originalname", request.node.name)
+        return CellsBackend(servers, configuration, places(request.path.stem, name))
     return PostgresBackend(request.getfixturevalue(f"postgres{configuration.postgres}"), configuration)
 
 

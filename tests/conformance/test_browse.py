@@ -417,8 +417,8 @@ async def test_depth_is_exact_once_the_cursor_has_passed_a_message_dead_lettered
 
 async def test_a_partition_of_another_cell_is_unknown(harness: Harness) -> None:
     queue, group, partition = await filled(harness, 3)
-    elsewhere = PartitionId(1, partition.number)
-    assert str(elsewhere) == f"1-{partition.number}"
+    elsewhere = PartitionId(200, partition.number)
+    assert str(elsewhere) == f"200-{partition.number}"
     assert await harness.store.browse.clear(queue.id, partition=elsewhere) == 0
     assert not await harness.store.browse.delete(elsewhere, 0)
     assert await harness.store.messages.read(elsewhere, 0, 3) == []

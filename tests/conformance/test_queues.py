@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fairlane.errors import InvalidRequest, NotFound, OptionsChanged
-from fairlane.model.ids import PartitionId
+from fairlane.model.ids import PartitionId, cell_of
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import QueueOptions, labels_of, queue_options
@@ -345,3 +345,15 @@ async def test_options_made_from_others_than_are_in_force_change_nothing(harness
     with pytest.raises(OptionsChanged):
         await harness.store.queues.configure(read.tenant, read.name, mine, namespace="", task="", before=mine)
     assert await harness.store.queues.get(read.tenant, read.name) is None
+
+
+async def test_a_queue_is_created_in_the_cell_that_its_options_name(harness: Harness) -> None:
+    broker, beside, unknown = harness.broker, harness.name("beside"), harness.name("unknown")
+    first, second = await harness.queue(), await harness.queue()
+    for queue, name in ((first, beside), (second, f"{beside}-2")):
+        made = await broker.queues.configure(name, cell=f"same-as {queue.name}")
+        assert cell_of(made.id) == cell_of(queue.id)
+        assert (await broker.push(name, 1)).status == "queued"
+    with pytest.raises(InvalidRequest, match="there is no cell 200"):
+        await broker.queues.configure(unknown, cell="200")
+    assert await harness.store.queues.get(DEFAULT_TENANT, unknown) is None

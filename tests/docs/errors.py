@@ -57,6 +57,14 @@ CODES: dict[str, tuple[str, str]] = {
         "a step of the transaction failed; nothing was applied. The answer is 200 with `success: false`",
         "check the step `failedIndex`",
     ),
+    "transaction_spans_cells": (
+        "the queues of a transaction are in several cells; nothing was done",
+        "create one beside the other with `cell: same-as ...`, or use several transactions",
+    ),
+    "queue_elsewhere": (
+        "another broker placed the queue in another cell at the same moment",
+        "try again",
+    ),
     "state_moved": (
         "a cycle without an ack met a consumer of its stream, or deletes state that no longer exists",
         "read the state again when the partition is free",

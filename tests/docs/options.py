@@ -127,6 +127,10 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         "accepted for compatibility; dead letters are always kept",
         ("test_dead_letters_are_kept_whatever_a_client_says_of_it",),
     ),
+    "cell": (
+        "the cell for a new queue: a number, or `same-as` and a queue; empty for the cell with the fewest bytes",
+        ("test_a_queue_is_created_in_the_cell_that_its_options_name",),
+    ),
 }
 
 

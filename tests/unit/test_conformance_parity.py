@@ -20,7 +20,7 @@ def test_a_node_names_its_test_and_its_configuration() -> None:
 
 
 def test_no_configuration_is_named_like_a_part_of_another_id() -> None:
-    assert len(set(NAMES)) == len(NAMES) == 3
+    assert len(set(NAMES)) == len(NAMES) == 4
     assert not any("-" in name for name in NAMES)
 
 

@@ -13,7 +13,7 @@ from tests.prose import ROOT
 SOURCE = ROOT / "src" / "fairlane"
 
 REPLACED = {
-    "partition": {"home", "homes", "place", "places", "address"},
+    "partition": {"place", "places", "address"},
     "operation": {"kept", "waits", "behind", "held", "buffered"},
     "journal": {"shelter", "sheltered", "aside", "diverted", "buffers"},
     "scheduled": {"timed", "later", "bundle", "bundles", "firing", "firings"},

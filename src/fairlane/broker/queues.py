@@ -92,6 +92,8 @@ class Queues(Resource):
         self, queue: str, options: QueueOptions, namespace: str, task: str, before: QueueOptions | None = None
     ) -> Queue:
         target = options.dead_letter_queue
+        if options.cell:
+            await self._store.check_cell(self._tenant, options.cell)
         await self._catalogue.allow(self._tenant, queue, *([target] if isinstance(target, str) else []))
         await self._engine.forwarder.prepare(self._tenant, queue, options)
         configured = await self._store.queues.configure(

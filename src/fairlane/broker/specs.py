@@ -17,7 +17,7 @@ from fairlane.model.ids import uuid7
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_name, name_or_none
 from fairlane.model.principal import ANYBODY, Principal
-from fairlane.model.queue import QueueOptions
+from fairlane.model.queue import SAME_AS, QueueOptions
 from fairlane.runtime.ticks import next_tick
 from fairlane.spec import ir
 from fairlane.spec.affected_queues import declared_queues, target_queues
@@ -147,6 +147,9 @@ class Specs(Resource):
             if planned.plan.dangers and not consent:
                 raise ConsentNeeded("messages may be lost, refused or exposed: " + "; ".join(planned.plan.dangers[:20]))
             there = planned.there
+            for queue in checked.queues.values():
+                if queue.options.cell and not queue.options.cell.startswith(SAME_AS):
+                    await self._store.check_cell(self._tenant, queue.options.cell)
             check_quota = self._engine.tenants.check
             await check_quota(self._tenant, "queues", len(checked.queues.keys() - there.queues.keys()))
             await check_quota(self._tenant, "groups", len(_mapped(checked).keys() - _mapped(planned.recorded).keys()))

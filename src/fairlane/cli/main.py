@@ -54,6 +54,7 @@ GROUPS = {
     "key": "Create, list, rotate and revoke API keys.",
     "audit": "List audit log entries, and verify that the log was not changed.",
     "tenant": "Create, limit and delete the tenants of a broker.",
+    "cluster": "Add, list, close and remove the cells of a store: PostgreSQL servers that share its queues.",
     "operation": "List pending and failed pushes and acks; retry or discard failed ones.",
 }
 """Help texts of the groups. The module of a group has its name."""

@@ -66,6 +66,8 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     encryption_enabled: bool = False
     dead_letter_queue: str | bool = False
     dlq_after_max_retries: bool = False
+    cell: str = ""
+    """Cell for a new queue: a number, or `same-as` and a queue. Empty for the emptiest one."""
 
     @property
     def expires_after(self) -> int:
@@ -95,6 +97,8 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             check_flag(name, getattr(self, name))
         if not isinstance(self.dead_letter_queue, bool):
             check_name("dead_letter_queue", self.dead_letter_queue)
+        if not isinstance(self.cell, str) or (self.cell and _CELL.fullmatch(self.cell) is None):
+            raise InvalidRequest(f"cell is {self.cell!r:.80}; it must be a number, or `same-as` and a queue's name")
         if self.ordering == "unordered":
             for name in _ORDERED_ONLY:
                 if getattr(self, name):
@@ -121,6 +125,8 @@ _SECONDS = (
     "completed_retention_seconds",
     "dead_letter_retention_seconds",
 )
+SAME_AS = "same-as "
+_CELL = re.compile(r"\d{1,3}|same-as \S.*", re.ASCII)
 _ORDERED_ONLY = ("delay_seconds", "window_seconds", "ttl_seconds", "max_wait_seconds")
 _FLAGS = ("retry_jitter", "retention_enabled", "encryption_enabled", "dlq_after_max_retries")
 

@@ -68,6 +68,9 @@ class ConnectingStore:
     def seals(self) -> bool:
         return self._store is not None and self._store.seals
 
+    async def check_cell(self, tenant: str, cell: str) -> None:
+        await self.opened().check_cell(tenant, cell)
+
     async def now(self) -> int:
         return await self.opened().now()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -17,16 +18,23 @@ from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.message import Message, PushItem
 from fairlane.model.moment import timestamp
 from fairlane.model.names import DEFAULT_PARTITION
-from fairlane.model.queue import Queue, QueueOptions
+from fairlane.model.queue import Partition, Queue, QueueOptions
 from fairlane.model.segment import pack, unpack
 from fairlane.store.codec import Codec, key_of
 from fairlane.store.contract.failures import StoredLetter
 from fairlane.store.contract.values import Slice
-from fairlane.store.families.queues import Queues
 
 AGAIN_SECONDS = 1
 """Delay before a letter that could not be appended is retried, because operations wait there or its key is missing."""
 HEADER = "dead-letter-of"
+
+
+class TargetQueues(Protocol):
+    """The part of the queues family that forwarding needs."""
+
+    async def ensure(self, tenant: str, name: str, options: QueueOptions, /) -> Queue: ...
+
+    async def ensure_partitions(self, queue_id: int, names: Sequence[str], /) -> list[Partition]: ...
 
 
 class Forwarding:
@@ -57,7 +65,7 @@ class Forwarding:
 
 
 async def prepare(
-    tenant: str, target: str, letters: Sequence[StoredLetter], queues: Queues, codec: Codec
+    tenant: str, target: str, letters: Sequence[StoredLetter], queues: TargetQueues, codec: Codec
 ) -> Forwarding:
     """Create the queue if it is missing, and load the partitions and keys that the letters need."""
     sealed = [letter.message for letter in letters if key_of(letter.message) is not None]

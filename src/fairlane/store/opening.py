@@ -93,6 +93,6 @@ async def _open_store(url: str, *, clock: Clock | None, **options: Any) -> Store
         from fairlane.store.sqlite.store import SqliteStore
 
         return await SqliteStore.open(url.removeprefix("sqlite:///"), clock=clock, **options)
-    from fairlane.store.postgres.store import PostgresStore
+    from fairlane.store.cells.store import CellsStore
 
-    return await PostgresStore.open(url, clock=clock, **options)
+    return await CellsStore.open(url, clock=clock, **options)

@@ -73,4 +73,5 @@ class Forwarder(Service):
             name = found.options.dead_letter_queue
         else:
             raise InvalidRequest(f"dead_letter_queue {target!r:.80} begins a chain of more than {_CHAIN_MAX} queues")
-        await self._store.queues.ensure(tenant, target, QueueOptions(encryption_enabled=options.encryption_enabled))
+        wanted = QueueOptions(encryption_enabled=options.encryption_enabled)
+        await self._store.queues.ensure(tenant, target, wanted, beside=queue)

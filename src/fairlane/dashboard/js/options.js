@@ -39,6 +39,7 @@ const OPTIONS = [
   ["Retention", "retentionSeconds", "Delete all messages after", 0, "Age at which messages are deleted, read or not, unless they are leased.", seconds("never")],
   ["Retention", "completedRetentionSeconds", "Delete finished messages after", 0, "Age at which messages that every group has finished are deleted.", seconds("never")],
   ["Retention", "deadLetterRetentionSeconds", "Delete dead letters after", 0, "Time since their last failure.", seconds("never")],
+  ["Placement", "cell", "Cell", "", "Cell that the queue was created in, if its options named one. It cannot be changed.", { type: "text", fixed: true, show: (value) => value || "chosen by size" }],
   ["Retention", "encryptionEnabled", "Encryption", false, "Payloads are encrypted at rest. A broker without a key stores and delivers nothing.", flag],
 ];
 
@@ -63,6 +64,6 @@ export const optionList = (ctx, queue, options) => {
       return h("div.option", { key: name },
         h("dt", label, h("span.mono.note", name)),
         h("dd", h("p", h("b", kind.show(value)), value !== usual && badge("set", "info", `Usually ${kind.show(usual)}`)), h("p.note", about)),
-        h("dd", button("Change", { kind: "quiet", "aria-label": `Change ${label}`, onclick: () => change(ctx, queue, one, value) })));
+        h("dd", !kind.fixed && button("Change", { kind: "quiet", "aria-label": `Change ${label}`, onclick: () => change(ctx, queue, one, value) })));
     })))));
 };

@@ -56,6 +56,7 @@ class QueueDeclaration(Declaration[ir.QueueSpec]):
         "key": declaration.EXPRESSION,
         "ordering": _option("ordering", declaration.choice(*get_args(Ordering))),
         "priority": _option("priority", declaration.NUMBER),
+        "cell": _option("cell", declaration.STRING),
         "encrypted": _option("encryption_enabled", declaration.FLAG),
         "retention": {
             "max_age_seconds": _option("retention_seconds", declaration.SECONDS),

@@ -12,9 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, Self
 
+from fairlane.errors import InvalidRequest
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
+from fairlane.model.queue import SAME_AS
 from fairlane.model.segment import Segment
 from fairlane.store.codec import Codec
 from fairlane.store.contract.values import AckResult, LaneAck, Leased, PopCall, PopResult, PushResult, Renewal, Slice
@@ -131,6 +133,11 @@ class Store(StoreFamilies, ABC):
     def seals(self) -> bool:
         """Return True if messages of encrypted queues can be stored."""
         return self.codec.can_seal
+
+    async def check_cell(self, tenant: str, cell: str) -> None:
+        """Raise InvalidRequest if no queue can be created in this cell, which is given as the option of a queue."""
+        if cell != "0" and not cell.startswith(SAME_AS):
+            raise InvalidRequest(f"there is no cell {cell}: the store has cell 0 alone (`fairlane cluster add`)")
 
     @abstractmethod
     async def now(self) -> int:

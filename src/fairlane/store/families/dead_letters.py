@@ -24,7 +24,7 @@ from fairlane.store.contract.operations import EnqueueResult, NewOperation
 from fairlane.store.contract.values import Appended, DeadFilter, Full, Gone, OperationsAhead, PushResult, Slice, Stored
 from fairlane.store.families.query import DatabaseTransaction, Family, QueryRunner, Row, Value, struct, value
 from fairlane.store.families.queues import Queues
-from fairlane.store.forwarding import AGAIN_SECONDS, Forwarding, prepare
+from fairlane.store.forwarding import AGAIN_SECONDS, Forwarding, TargetQueues, prepare
 from fairlane.wire.dead_letters import DeadLetterError
 
 _ID = re.compile(r"(\d{1,3}-\d{1,18})-(\d{1,18})-(\d{1,18})", re.ASCII)
@@ -35,7 +35,8 @@ COUNTED_MAX = 100_000
 class DeadLetters(Family):
     def __init__(self, runner: QueryRunner, queues: Queues) -> None:
         super().__init__(runner)
-        self._queues = queues
+        self.targets: TargetQueues = queues
+        """Queues that letters are forwarded to."""
 
     async def page(
         self, queue_id: int, where: DeadFilter, *, limit: int = 100, before: tuple[int, str] | None = None
@@ -152,7 +153,7 @@ class DeadLetters(Family):
             try:
                 if allow is not None:
                     await allow(tenant, target)
-                forwarding = await prepare(tenant, target, letters, self._queues, self._runner.codec)
+                forwarding = await prepare(tenant, target, letters, self.targets, self._runner.codec)
                 many = await self._runner.transact(partial(self._forward, forwarding=forwarding))
             except (NotFound, QuotaReached, SealError, LaneLocked):
                 await _postpone(self._runner.write, letters, AGAIN_SECONDS)

@@ -14,6 +14,10 @@ class Leadership(Family):
         found = await self._runner.write("leadership.lead", name=name, seconds=seconds, early=early)
         return int(found[0][0]) if found else None
 
+    async def take(self, name: str, token: int, *, seconds: int) -> bool:
+        """Become the leader of `name` by a token that another store gave. Returns False if a later token led here."""
+        return bool(await self._runner.write("leadership.take", name=name, token=token, seconds=seconds))
+
     async def keep(self, name: str, token: int, *, seconds: int) -> bool:
         """Lead for `seconds` from now. Returns False if the token is no longer valid."""
         return bool(await self._runner.write("leadership.keep", name=name, token=token, seconds=seconds))

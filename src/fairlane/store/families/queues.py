@@ -33,6 +33,8 @@ KEYS: Final = -1
 """Entry in the catalogue's changes: an API key was created, rotated or revoked, or a session began or ended."""
 TENANTS: Final = -2
 """Entry in the catalogue's changes: a tenant was created, deleted or given other quotas."""
+CELLS: Final = -3
+"""Entry in the catalogue's changes: a cell was added, removed or changed."""
 CHANGES_MAX: Final = 1000
 DEFAULTS: Final = QueueOptions()
 _log = logging.getLogger(__name__)
@@ -69,11 +71,13 @@ class Queues(Family):
         [row] = await self._runner.read("queues.stamp", tenant=tenant)
         return tuple(row)
 
-    async def ensure(self, tenant: str, name: str, options: QueueOptions = DEFAULTS) -> Queue:
+    async def ensure(
+        self, tenant: str, name: str, options: QueueOptions = DEFAULTS, *, beside: str | None = None
+    ) -> Queue:
         """Return the queue. If it is missing, create it with labels from its name.
 
         A queue that a spec in force declares gets the options of the spec and, with `map_to`, the group of its
-        commands. Any other gets `options`."""
+        commands. Any other gets `options`. In a store of several cells it is created `beside` another queue."""
         [queue] = await self.ensure_all(tenant, [name], options=options)
         return queue
 
@@ -265,6 +269,14 @@ class Queues(Family):
         [row] = await self._runner.read("queues.changes", since=since)
         version, found = struct(_Changes, row)
         return version, found if len(found) == version - since else None
+
+    async def note_cells(self) -> None:
+        """Record that the cells of the store changed."""
+
+        async def work(transaction: DatabaseTransaction) -> None:
+            await note_changes(transaction, [CELLS])
+
+        await self._runner.transact(work)
 
     async def depth(self, queue_id: int) -> int:
         """Count messages that some group has not finished. Without groups, all retained messages count."""

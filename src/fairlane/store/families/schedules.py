@@ -8,7 +8,16 @@ import msgspec
 
 from fairlane.errors import Conflict
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
-from fairlane.store.families.query import DatabaseTransaction, Family, Value, as_json, one, struct
+from fairlane.store.families.query import (
+    AppliedBody,
+    DatabaseTransaction,
+    Family,
+    Value,
+    as_json,
+    no_more,
+    one,
+    struct,
+)
 from fairlane.wire.schedules import ScheduleOptions
 
 
@@ -72,7 +81,7 @@ class Schedules(Family):
         return bool(await self._runner.write("schedules.advance", **msgspec.structs.asdict(step)))
 
     async def commit(
-        self, step: Advance, acks: Sequence[LaneAck], slices: Sequence[Slice]
+        self, step: Advance, acks: Sequence[LaneAck], slices: Sequence[Slice], *, also: AppliedBody = no_more
     ) -> tuple[list[AckResult], list[PushResult]]:
         """Run `Messages.transact` and advance the schedule in the same transaction.
 
@@ -82,7 +91,7 @@ class Schedules(Family):
             if not await transaction.run("schedules.advance", **msgspec.structs.asdict(step)):
                 raise Conflict(f"schedule {step.name!r:.80} is not at this tick any more")
 
-        return await self._runner.transact_messages(acks, slices, begin=begin)
+        return await self._runner.transact_messages(acks, slices, begin=begin, also=also)
 
 
 def put_values(schedule: Schedule) -> dict[str, Value]:

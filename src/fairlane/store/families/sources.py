@@ -13,7 +13,16 @@ import msgspec
 from fairlane.errors import Conflict, LeaseLost, SealError
 from fairlane.model.ids import PartitionId
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
-from fairlane.store.families.query import DatabaseTransaction, Family, Value, as_json, one, struct
+from fairlane.store.families.query import (
+    AppliedBody,
+    DatabaseTransaction,
+    Family,
+    Value,
+    as_json,
+    no_more,
+    one,
+    struct,
+)
 from fairlane.wire.sources import SourceView
 
 _NOWHERE = PartitionId(0, 0)
@@ -117,7 +126,7 @@ class Sources(Family):
             return b"null"
 
     async def commit(
-        self, step: SourceStep, acks: Sequence[LaneAck], slices: Sequence[Slice]
+        self, step: SourceStep, acks: Sequence[LaneAck], slices: Sequence[Slice], *, also: AppliedBody = no_more
     ) -> tuple[list[AckResult], list[PushResult]]:
         """Run `Messages.transact` and a step of the source in the same transaction.
 
@@ -144,7 +153,7 @@ class Sources(Family):
                 await transaction.run("sources.forget", **values)
                 await transaction.run("sources.forget_copies", **values)
 
-        return await self._runner.transact_messages(acks, slices, begin=begin)
+        return await self._runner.transact_messages(acks, slices, begin=begin, also=also)
 
     async def _sealed(self, step: SourceStep, slices: Sequence[Slice]) -> list[bytes]:
         """Return the contents in stored form, sealed if the messages about them are."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -45,20 +45,25 @@ class SpecChange(msgspec.Struct, frozen=True, kw_only=True):
     schedules_gone: tuple[str, ...] = ()
 
 
+async def no_op_elsewhere() -> None: ...
+
+
 class Specs(Family):
     def __init__(self, runner: QueryRunner, queues: Queues, groups: Groups) -> None:
         super().__init__(runner)
         self._queues = queues
         self._groups = groups
 
-    async def apply(self, change: SpecChange) -> SpecDetail:
+    async def apply(
+        self, change: SpecChange, *, elsewhere: Callable[[], Awaitable[None]] = no_op_elsewhere
+    ) -> SpecDetail:
         """Record the version, then create, change and delete its queues and schedules, in one transaction.
 
         Returns the version as stored. A new queue gets labels from its name, an existing one keeps its labels. The
         version of the catalogue rises for each queue, and once more for SPECS.
 
         Raises Conflict if the version is taken, a queue does not have its options of `before`, or its ordering cannot
-        change."""
+        change. `elsewhere` changes queues of other cells, while no other spec of this version can be applied."""
         values: dict[str, Value] = {"tenant": change.tenant, **msgspec.structs.asdict(change.spec)}
         values["document"] = bytes(change.spec.raw).decode()
 
@@ -66,30 +71,47 @@ class Specs(Family):
             recorded = await transaction.run("specs.record", **values)
             if not recorded:
                 raise Conflict("another spec was applied meanwhile; plan again")
+            await elsewhere()
             # Schedules first, because a schedule that fires locks its own row before those of queues.
             for schedule in change.schedules:
                 await transaction.run("schedules.put", **put_values(schedule))
             for name in change.schedules_gone:
                 await transaction.run("schedules.delete", tenant=change.tenant, name=name)
-            names, options = [*change.declared], [*map(as_json, change.declared.values())]
-            declared: dict[str, Value] = {"names": names, "options": options}
-            declared["mapped"] = [name in change.mapped for name in names]
-            await transaction.run("specs.declare", tenant=change.tenant, app=change.spec.app, **declared)
-            ids = await self._queues.declare(transaction, change)
-            for name in change.mapped:
-                if name not in ids:
-                    raise changed_concurrently(name)
-                await self._groups.subscribe_in(transaction, ids[name], COMMANDS, Subscription())
-            for name in change.unmapped:
-                if name in ids:
-                    await self._groups.end(transaction, ids[name], COMMANDS)
-            await note_changes(transaction, [*ids.values(), SPECS])
+            await note_changes(transaction, [*await self._declare(transaction, change), SPECS])
             return msgspec.structs.replace(change.spec, applied_at=Moment(recorded[0][0]))
 
         applied = await self._runner.transact(work)
         if change.queues_gone:
             await self._queues.purge()
         return applied
+
+    async def declare(self, change: SpecChange) -> None:
+        """Create, change and delete the queues of a spec, in one transaction, without a version or schedules.
+
+        Raises Conflict like `apply`."""
+
+        async def work(transaction: DatabaseTransaction) -> None:
+            await note_changes(transaction, await self._declare(transaction, change))
+
+        await self._runner.transact(work)
+        if change.queues_gone:
+            await self._queues.purge()
+
+    async def _declare(self, transaction: DatabaseTransaction, change: SpecChange) -> list[int]:
+        """Change the queues of a spec. Returns the ids of those that changed."""
+        names, options = [*change.declared], [*map(as_json, change.declared.values())]
+        declared: dict[str, Value] = {"names": names, "options": options}
+        declared["mapped"] = [name in change.mapped for name in names]
+        await transaction.run("specs.declare", tenant=change.tenant, app=change.spec.app, **declared)
+        ids = await self._queues.declare(transaction, change)
+        for name in change.mapped:
+            if name not in ids:
+                raise changed_concurrently(name)
+            await self._groups.subscribe_in(transaction, ids[name], COMMANDS, Subscription())
+        for name in change.unmapped:
+            if name in ids:
+                await self._groups.end(transaction, ids[name], COMMANDS)
+        return [*ids.values()]
 
     async def in_force(self, tenant: str) -> list[SpecDetail]:
         """Return the latest version of each app, by name."""

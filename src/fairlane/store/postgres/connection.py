@@ -18,6 +18,7 @@ from fairlane.errors import (
     FairlaneError,
     LaneLocked,
     OutcomeUnknown,
+    QueueElsewhere,
     ShuttingDown,
     StoreRefused,
     StoreUnavailable,
@@ -65,6 +66,8 @@ _ADVICE = {
 """Advice for errors that do not go away by waiting, by SQLSTATE."""
 _TRANSIENT = ("40001", "40P01")
 _LOCKED = "55P03"
+_ELSEWHERE = "FL001"
+"""SQLSTATE of our functions: the queue is placed in another cell."""
 _DEFECTS = ("22", "23")
 """Classes of SQLSTATE for bad data and broken constraints, which no statement of ours should cause."""
 _REFUSED = ("53", "57P03", "25006", "28", "3D", "42501", "58")
@@ -235,6 +238,8 @@ def _translated(error: asyncpg.PostgresError, lost: type[StoreUnavailable | Outc
     error.detail = None  # it may contain a row, and payloads must not be logged
     if state == _LOCKED:
         return LaneLocked(f"somebody else holds what this needs for too long: {error}")
+    if state == _ELSEWHERE:
+        return QueueElsewhere(str(error))
     if state.startswith(_DEFECTS):
         log.error(
             "unexpected error: the database refused a statement of this broker (%(state)s)",

@@ -56,6 +56,17 @@ INSERT INTO fairlane.catalogue (version) VALUES (0);
 -- Changed queues, for the caches of brokers.
 CREATE TABLE fairlane.catalogue_changes (version bigint PRIMARY KEY, queue_id bigint NOT NULL);
 
+-- Cells: a store may have several, each with all of these tables. Cell 0 is the home, and the directory is its own.
+
+-- The home that this cell belongs to, and its number there. Empty while the store has never had a second cell.
+CREATE TABLE fairlane.identity (one boolean PRIMARY KEY DEFAULT true CHECK (one), home uuid NOT NULL, cell int NOT NULL);
+
+-- The cells of this home, with the home itself. Empty while it has no other. `url` is NULL in the database of the home.
+CREATE TABLE fairlane.cells (cell int PRIMARY KEY, schema text NOT NULL, url text, state text NOT NULL);
+
+-- Queues that are not in this cell, by the names of tenant and queue. A row stays when its queue is deleted.
+CREATE TABLE fairlane.placed (tenant text NOT NULL, queue text COLLATE "C" NOT NULL, cell int NOT NULL, PRIMARY KEY (tenant, queue));
+
 -- The log: partitions, and the messages in them.
 
 -- A row that is updated often is found by its newest epoch. While a transaction stays open elsewhere, old versions of the row

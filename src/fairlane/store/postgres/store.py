@@ -42,9 +42,10 @@ class PostgresStore(Store):
     """The store on PostgreSQL. `open` connects, migrates, and checks that commits are durable."""
 
     kind = "postgresql"
+    url = ""
 
     def __init__(self, database: Database, notifier: Notifier, health: HealthCheck) -> None:
-        self._database = database
+        self.database = self._database = database
         self._notifier = notifier
         self._health = health
         self.id_time = self._ahead = IdClock(database)
@@ -85,6 +86,7 @@ class PostgresStore(Store):
         )
         store = cls(database, Notifier(listen_url or url, schema), HealthCheck(url))
         try:
+            store.url = url
             await store.check_health()
             store._ahead.set_clock(await store.now())
             await store.queues.purge()

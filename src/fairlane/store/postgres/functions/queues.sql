@@ -8,8 +8,20 @@ LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_c
 DECLARE
     t timestamptz := coalesce(p_now, clock_timestamp());
     v_tenant int;
+    v_placed text;
 BEGIN
     SELECT t.id INTO v_tenant FROM fairlane.tenants t WHERE t.name = p_tenant;
+    IF EXISTS (SELECT FROM fairlane.cells) AND EXISTS (
+        SELECT FROM unnest(p_names) w(name)
+        WHERE NOT EXISTS (SELECT FROM fairlane.queues q WHERE q.tenant_id = v_tenant AND q.name = w.name)
+    ) THEN
+        -- `place` takes this lock, too, so that a queue is either created here or placed elsewhere.
+        PERFORM FROM fairlane.tenants t WHERE t.id = v_tenant FOR SHARE;
+        SELECT min(p.queue) INTO v_placed FROM fairlane.placed p WHERE p.tenant = p_tenant AND p.queue = ANY (p_names) AND p.cell <> 0;
+        IF v_placed IS NOT NULL THEN
+            RAISE EXCEPTION 'queue "%" is in another cell', v_placed USING ERRCODE = 'FL001';
+        END IF;
+    END IF;
     INSERT INTO fairlane.queues (tenant_id, name, namespace, task, options, created_at)
     SELECT v_tenant, w.name, w.namespace, w.task, coalesce(d.options, p_options::jsonb), t
     FROM unnest(p_names, p_namespaces, p_tasks) w(name, namespace, task)
@@ -27,6 +39,23 @@ BEGIN
     SELECT x.id, p_tenant, x.name, x.namespace, x.task, x.options, x.created_at
     FROM unnest(p_names) w(name)
     CROSS JOIN LATERAL (SELECT q.* FROM fairlane.queues q WHERE q.tenant_id = v_tenant AND q.name = w.name LIMIT 1) x;
+END $$;
+
+-- Places queues in a cell unless they exist. Returns the cell of each, 0 for a queue of this one.
+CREATE OR REPLACE FUNCTION fairlane.place(p_tenant text, p_names text[], p_cell int) RETURNS TABLE (queue text, cell int)
+LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    v_tenant bigint;
+BEGIN
+    SELECT t.id INTO v_tenant FROM fairlane.tenants t WHERE t.name = p_tenant FOR NO KEY UPDATE;
+    INSERT INTO fairlane.placed (tenant, queue, cell)
+    SELECT p_tenant, w.name, p_cell FROM unnest(p_names) w(name)
+    WHERE v_tenant IS NOT NULL
+      AND NOT EXISTS (SELECT FROM fairlane.queues q WHERE q.tenant_id = v_tenant AND q.name = w.name)
+    ON CONFLICT (tenant, queue) DO NOTHING;
+    RETURN QUERY SELECT w.name, coalesce(p.cell, 0) FROM unnest(p_names) w(name)
+    LEFT JOIN fairlane.placed p ON p.tenant = p_tenant AND p.queue = w.name;
 END $$;
 
 -- Deletes a queue whose row the caller has locked. `purge` removes its other rows.

@@ -1,0 +1,131 @@
+"""`fairlane cluster`: the cells of a store, which are PostgreSQL databases that share its queues."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fairlane.cli.commands.serve import given_settings, settings_options
+from fairlane.cli.toolkit.command import AsJson, CommandGroup, Output, print_output
+from fairlane.cli.toolkit.parameters import arg, opt, parameter
+from fairlane.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from fairlane.store.postgres.store import PostgresStore
+
+app = CommandGroup("cluster")
+
+_SETTINGS = ("store", "listen_url", "statement_cache", "allow_unsafe")
+_CELL = parameter("cell", Annotated[int, arg("CELL", "Number of the cell.")])
+
+
+def _with_home(
+    run: Callable[[PostgresStore, dict[str, Any]], Awaitable[Output]], config: Path | None, json: bool, options: Any
+) -> None:
+    """Open the home of the store, and print what `run` returns."""
+    import asyncio
+
+    from fairlane.cli.processes.store import store_options
+
+    settings = given_settings(options, config)
+    if not settings.store.startswith(("postgresql://", "postgres://")):
+        raise InvalidRequest(f"only a PostgreSQL store can have several cells, not {settings.store!r:.80}; set --store")
+
+    async def work() -> Output:
+        from fairlane.store.postgres.store import PostgresStore
+
+        given = store_options(settings)
+        async with await PostgresStore.open(settings.store, **given) as home:
+            return await run(home, {name: given[name] for name in ("statement_cache", "allow_unsafe")})
+
+    print_output(asyncio.run(work()), json)
+
+
+def add(url: str, config: Path | None, json: bool, **options: Any) -> None:
+    """Make an empty PostgreSQL database a cell, which gets some of the new queues.
+
+    Brokers notice it by themselves. A cell holds whole queues; push, pop and ack of a queue go to its cell.
+
+        fairlane cluster add --store postgresql://pg1/queue --url postgresql://pg2/queue
+    """
+
+    async def run(home: PostgresStore, given: dict[str, Any]) -> Output:
+        from fairlane.cli.processes.banner import mask_password
+        from fairlane.store.cells.cluster import add_cell
+
+        cell = await add_cell(home, url, **given)
+        text = f"Added cell {cell.number} (schema {cell.schema}). New queues may be created there from now on."
+        return Output({"cell": cell.number, "schema": cell.schema, "url": mask_password(url)}, text)
+
+    _with_home(run, config, json, options)
+
+
+def status(config: Path | None, json: bool, **options: Any) -> None:
+    """List the cells with their queues, bytes and messages per second."""
+
+    async def run(home: PostgresStore, given: dict[str, Any]) -> Output:
+        from fairlane.cli.processes.banner import mask_password
+        from fairlane.cli.toolkit.output import print_table
+        from fairlane.store.cells.cluster import CellStatus
+        from fairlane.store.cells.cluster import status as cells_of
+
+        def row(one: CellStatus) -> dict[str, Any]:
+            size = one.size
+            return {
+                "cell": one.cell,
+                "state": "unavailable" if one.error else one.state,
+                "queues": size and size.queues,
+                "bytes": size and size.bytes,
+                "messagesPerSecond": one.messages_per_second,
+                "schema": one.schema,
+                "database": mask_password(one.url) if one.url else "",
+                "error": one.error,
+            }
+
+        rows = [row(one) for one in await cells_of(home, **given)]
+        titles = ["cell", "state", "queues", "bytes", "messages/s", "schema", "database", "error"]
+        return Output(rows, lambda: print_table(titles, [list(one.values()) for one in rows], empty=""))
+
+    _with_home(run, config, json, options)
+
+
+def close(cell: int, config: Path | None, json: bool, **options: Any) -> None:
+    """Let a cell get no more new queues. It serves the queues that it has."""
+    _set_state(cell, "full", f"Closed cell {cell} for new queues.", config, json, options)
+
+
+def reopen(cell: int, config: Path | None, json: bool, **options: Any) -> None:
+    """Let a closed cell get new queues again."""
+    _set_state(cell, "open", f"Cell {cell} gets new queues again.", config, json, options)
+
+
+def _set_state(cell: int, state: str, text: str, config: Path | None, json: bool, options: Any) -> None:
+    async def run(home: PostgresStore, given: dict[str, Any]) -> Output:
+        from fairlane.store.cells.cluster import set_state
+
+        await set_state(home, cell, state)
+        return Output({"cell": cell, "state": state}, text)
+
+    _with_home(run, config, json, options)
+
+
+def remove(cell: int, config: Path | None, json: bool, **options: Any) -> None:
+    """Remove a cell that has no queues, with its schema. Close it first, so that it gets none."""
+
+    async def run(home: PostgresStore, given: dict[str, Any]) -> Output:
+        from fairlane.store.cells.cluster import remove_cell
+
+        await remove_cell(home, cell, **given)
+        return Output({"cell": cell, "removed": True}, f"Removed cell {cell}.")
+
+    _with_home(run, config, json, options)
+
+
+_OPTIONS = [*settings_options(*_SETTINGS), parameter("json", AsJson, False)]
+_URL = opt("PostgreSQL URL of the new cell, an empty database.", "--url", metavar="URL")
+app.add("add", add, add.__doc__, [parameter("url", Annotated[str, _URL]), *_OPTIONS])
+app.add("status", status, status.__doc__, _OPTIONS)
+app.add("close", close, close.__doc__, [_CELL, *_OPTIONS])
+app.add("reopen", reopen, reopen.__doc__, [_CELL, *_OPTIONS])
+app.add("remove", remove, remove.__doc__, [_CELL, *_OPTIONS])

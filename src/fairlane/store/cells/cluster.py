@@ -1,0 +1,139 @@
+"""Changes of the cells of a store: add one, close one for new queues, remove an empty one, and show all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from fairlane.errors import Conflict, FairlaneError, InvalidRequest, NotFound
+from fairlane.store.cells.directory import SQL, Cell, CellSize, Directory, size_of
+from fairlane.store.postgres.connection import Database, in_schema, open_database
+from fairlane.store.postgres.store import PostgresStore
+
+SAMPLE_SECONDS = 1.0
+
+
+class CellStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell, and its contents if it answers."""
+
+    cell: int
+    schema: str
+    url: str | None
+    state: str
+    size: CellSize | None
+    messages_per_second: float | None
+    """Messages stored per second in the last moment."""
+    error: str = ""
+
+
+async def add_cell(home: PostgresStore, url: str, **options: Any) -> Cell:
+    """Make the database at `url` a cell of the store, and let new queues be placed there.
+
+    Raises Conflict if the database is a cell already, or holds another store. An interrupted call may be repeated.
+    """
+    directory = Directory(home)
+    home_id = await directory.identify()
+    cells = await directory.load()
+    number = max([0, *(cell.number for cell in cells)]) + 1
+    waiting = next((cell for cell in cells if cell.state == "joining" and cell.url == url), None)
+    cell = waiting or Cell(number, f"fairlane_{number}", url, "joining")
+    await _check_free(url, home_id, cell, options)
+    async with await PostgresStore.open(url, schema=cell.schema, cell=cell.number, **options) as store:
+        [[owner, known]] = await store.database.write(SQL["identify"], home_id, cell.number)
+        if (UUID(str(owner)), known) != (home_id, cell.number):
+            raise Conflict(f"the schema {cell.schema} of that database is cell {known} of another store")
+    if waiting is None and not await home.database.write(SQL["add"], cell.number, cell.schema, url):
+        raise Conflict("another cell was added meanwhile; try again")
+
+    async def open_it(connection: Any) -> None:
+        await connection.execute(SQL["lock_queues"])
+        await connection.fetch(SQL["set_state"], cell.number, "open")
+
+    await home.database.transact(open_it)
+    await home.queues.note_cells()
+    return msgspec.structs.replace(cell, state="open")
+
+
+async def _check_free(url: str, home_id: UUID, cell: Cell, options: dict[str, Any]) -> None:
+    """Raise Conflict if the database has a cell or a store, except for this cell."""
+    database = await _connect(url, options)
+    try:
+        for (schema,) in await database.read(SQL["found"]):
+            rows = await database.read(in_schema(SQL["identity"], schema))
+            owner, known = (UUID(str(rows[0][0])), rows[0][1]) if rows else (None, None)
+            if owner == home_id and known != cell.number:
+                raise Conflict(f"that database is cell {known} already; nothing was changed")
+            if owner != home_id:
+                raise Conflict(
+                    f"that database holds another store, in the schema {schema}; name an empty one (CREATE DATABASE)"
+                )
+    finally:
+        await database.close()
+
+
+async def _connect(url: str, options: dict[str, Any]) -> Database:
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise InvalidRequest("a cell is a PostgreSQL database, named as postgresql://...")
+    cache = bool(options.get("statement_cache", True))
+    return await open_database(url, connections=1, statement_cache=cache, clock=None)
+
+
+async def set_state(home: PostgresStore, number: int, state: str) -> None:
+    """Let a cell get new queues (`open`) or none (`full`). Raises NotFound."""
+    if not await home.database.write(SQL["set_state"], number, state):
+        raise NotFound(f"there is no cell {number}")
+    await home.queues.note_cells()
+
+
+async def remove_cell(home: PostgresStore, number: int, **options: Any) -> None:
+    """Remove a cell without queues, with its schema. Raises Conflict, and changes nothing, if it has queues."""
+    cells = {cell.number: cell for cell in await Directory(home).load()}
+    if number == 0:
+        raise Conflict("cell 0 is the home, which has the directory; it cannot be removed")
+    if (cell := cells.get(number)) is None:
+        raise NotFound(f"there is no cell {number}")
+
+    async def drop(connection: Any) -> None:
+        await connection.fetch(SQL["lock_births"])
+        if queues := await connection.fetchval(SQL["count_queues"]):
+            raise Conflict(f"cell {number} has {queues} queues; delete or move them first")
+        # A broker that did not notice yet cannot create a queue there.
+        await connection.execute(f"DROP SCHEMA {cell.schema} CASCADE")
+
+    async with await _open(home, cell, options) as store:
+        await store.database.transact(drop)
+    await home.database.write(SQL["remove"], number)
+    await home.queues.note_cells()
+
+
+async def _open(home: PostgresStore, cell: Cell, options: dict[str, Any]) -> PostgresStore:
+    return await PostgresStore.open(cell.url or home.url, schema=cell.schema, cell=cell.number, **options)
+
+
+async def status(home: PostgresStore, **options: Any) -> list[CellStatus]:
+    """Return all cells. One that does not answer has an error instead of its contents."""
+    cells = await Directory(home).load() or [Cell(0, "fairlane", None, "open")]
+    return list(await asyncio.gather(*(_status(home, cell, options) for cell in cells)))
+
+
+async def _status(home: PostgresStore, cell: Cell, options: dict[str, Any]) -> CellStatus:
+    known: dict[str, Any] = {"cell": cell.number, "schema": cell.schema, "url": cell.url, "state": cell.state}
+    try:
+        if cell.number == 0:
+            size, rate = await _measure(home)
+        else:
+            async with await _open(home, cell, options) as store:
+                size, rate = await _measure(store)
+    except FairlaneError as error:
+        return CellStatus(**known, size=None, messages_per_second=None, error=str(error))
+    return CellStatus(**known, size=size, messages_per_second=rate)
+
+
+async def _measure(store: PostgresStore) -> tuple[CellSize, float]:
+    first = await size_of(store)
+    await asyncio.sleep(SAMPLE_SECONDS)
+    last = await size_of(store)
+    return last, max(0, last.pushed - first.pushed) / SAMPLE_SECONDS

@@ -1,0 +1,66 @@
+-- Only here: the directory of a store of several cells, which is in its home. SQLite is always one cell.
+
+-- name: cells
+SELECT c.cell, c.schema, c.url, c.state FROM fairlane.cells c ORDER BY c.cell;
+
+-- name: all_placed
+SELECT p.tenant, p.queue, p.cell FROM fairlane.placed p;
+
+-- name: placed
+SELECT p.queue, p.cell FROM fairlane.placed p WHERE p.tenant = $1 AND p.queue = ANY ($2);
+
+-- name: place
+SELECT * FROM fairlane.place($1, $2, $3);
+
+-- name: add
+-- The first cell makes the home a cell, too.
+INSERT INTO fairlane.cells (cell, schema, url, state)
+SELECT 0, 'fairlane', NULL, 'open' WHERE NOT EXISTS (SELECT FROM fairlane.cells) UNION ALL
+SELECT $1, $2, $3, 'joining'
+ON CONFLICT (cell) DO NOTHING RETURNING cell;
+
+-- name: next_cell
+SELECT coalesce(max(c.cell), 0) + 1 FROM fairlane.cells c;
+
+-- name: lock_queues
+-- Waits for births that began before the cell was there. Those that begin later respect `placed`.
+LOCK TABLE fairlane.queues IN SHARE MODE;
+
+-- name: found
+-- Schemas of this database that hold a cell or a store.
+SELECT n.nspname FROM pg_namespace n WHERE n.nspname ~ '^fairlane(_\d+)?$' AND to_regclass(n.nspname || '.migrations') IS NOT NULL;
+
+-- name: lock_births
+LOCK TABLE fairlane.queues IN ACCESS EXCLUSIVE MODE;
+
+-- name: count_queues
+SELECT count(*) FROM fairlane.queues;
+
+-- name: set_state
+UPDATE fairlane.cells c SET state = $2 WHERE c.cell = $1 RETURNING c.cell;
+
+-- name: remove
+WITH p AS (DELETE FROM fairlane.placed p WHERE p.cell = $1)
+DELETE FROM fairlane.cells c WHERE c.cell = $1 RETURNING c.cell;
+
+-- name: identity
+SELECT i.home, i.cell FROM fairlane.identity i;
+
+-- name: identify
+INSERT INTO fairlane.identity (home, cell) VALUES (coalesce($1, gen_random_uuid()), $2)
+ON CONFLICT (one) DO UPDATE SET cell = fairlane.identity.cell RETURNING home, cell;
+
+-- name: size
+SELECT (SELECT count(*) FROM fairlane.queues) AS queues,
+       coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint AS bytes,
+       (SELECT coalesce(sum(p.head), 0)::bigint FROM fairlane.partitions p) AS pushed
+FROM pg_class c
+WHERE c.relkind = 'r' AND c.relnamespace = (SELECT x.relnamespace FROM pg_class x WHERE x.oid = 'fairlane.queues'::regclass);
+
+-- name: forget_keys
+DELETE FROM fairlane.data_keys k WHERE k.queue_id = $1;
+
+-- name: named
+-- Queues with these ids, or with partitions of these ids.
+SELECT DISTINCT q.name FROM fairlane.queues q
+WHERE q.id = ANY ($1) OR q.id IN (SELECT p.queue_id FROM fairlane.partitions p WHERE p.id = ANY ($2)) ORDER BY q.name;

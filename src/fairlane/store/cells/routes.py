@@ -1,0 +1,192 @@
+"""Routes of the verbs of every family. `tests/unit/test_cell_routes.py` checks that none is missing."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fairlane.store.cells import births, fan_ins, spanning, staged
+from fairlane.store.cells.router import (
+    Route,
+    at_home,
+    by,
+    concatenated,
+    everywhere_and,
+    in_order,
+    sorted_by,
+    split_and,
+)
+from fairlane.store.contract.operations import Lost
+from fairlane.store.contract.values import AckResult, PartitionLocked
+
+HOME: Final = ("flags", "leadership", "history", "data_keys", "api_keys", "sessions", "audit", "workers")
+"""Families that are in the home alone."""
+
+
+def _joined(answers: list[dict[Any, Any]]) -> dict[Any, Any]:
+    return {key: value for answer in answers for key, value in answer.items()}
+
+
+def _united(answers: list[set[Any]]) -> set[Any]:
+    return set[Any]().union(*answers)
+
+
+def _soonest(answers: list[int | None]) -> int | None:
+    return min((at for at in answers if at is not None), default=None)
+
+
+def _first(answers: list[Any]) -> Any:
+    return next((answer for answer in answers if answer is not None), None)
+
+
+def _added(answers: list[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*answers, strict=True)))
+
+
+def _nothing(answers: list[None]) -> None: ...
+
+
+def _locked() -> AckResult:
+    return AckResult("locked")
+
+
+def _all(route: Route, *verbs: str) -> dict[str, Route]:
+    return dict.fromkeys(verbs, route)
+
+
+SUMS: Final = everywhere_and(sum)
+SUMS_OF_AVAILABLE: Final = everywhere_and(sum, partly=True)
+ANY_OF_AVAILABLE: Final = everywhere_and(any, partly=True)
+LISTS: Final = everywhere_and(concatenated)
+
+ROUTES: Final[dict[str, dict[str, Route]]] = {
+    "messages": {
+        **_all(by(), "pop", "expire", "release", "leased", "read", "find"),
+        "push": in_order(PartitionLocked),
+        "ack": in_order(_locked),
+        "renew": in_order(),
+        "expiring": everywhere_and(concatenated, partly=True),
+        "transact": spanning.transact,
+    },
+    "operations": {
+        "enqueue": in_order(PartitionLocked),
+        "apply": in_order(Lost),
+        "claim": everywhere_and(concatenated, partly=True),
+        **_all(SUMS_OF_AVAILABLE, "release", "depth", "clean"),
+        "postpone": split_and(sum),
+        **_all(by(), "fail", "acks"),
+        "get": everywhere_and(_first),
+        "page": sorted_by(lambda one: one.id, everywhere_and),
+        "newest": sorted_by(lambda one: -one.id.int, everywhere_and),
+        "failed": SUMS,
+        "retry": by(2),
+        "discard": everywhere_and(any),
+        "counts": everywhere_and(spanning.operation_counts),
+        "backlogs": sorted_by(lambda one: -one.open, everywhere_and),
+    },
+    "scheduled": {
+        "add": in_order(),
+        "append_due": everywhere_and(spanning.appended, partly=True),
+        **_all(by(), "cancel", "reschedule", "page"),
+        "next_in": everywhere_and(_soonest, partly=True),
+    },
+    "tenants": {
+        **_all(at_home, "all", "get", "make", "limit"),
+        "delete": births.delete_tenant,
+        "counts": everywhere_and(_added),
+        **_all(SUMS, "stored_bytes", "other_bytes"),
+    },
+    "queues": {
+        **_all(by(), "ensure_partitions", "set_priority", "partition", "named", "depth"),
+        "get": births.get,
+        "all": births.all_queues,
+        "stamp": everywhere_and(tuple),
+        "ensure": births.ensure,
+        "ensure_all": births.ensure_all,
+        "configure": births.configure,
+        **_all(at_home, "declared", "note_cells"),
+        "delete": births.delete,
+        "purge": everywhere_and(_nothing, partly=True),
+        "ensure_partitions_of": births.ensure_partitions_of,
+        "changes": births.changes,
+    },
+    "groups": {
+        **_all(by(), "get", "all", "subscribe", "seed", "lanes", "urgent", "seek", "preview_seek", "delete"),
+        **_all(by(), "resubscribe", "result", "results", "failed"),
+        "queue_of": by(1),
+        "by_name": LISTS,
+        "repair_wakes": spanning.repair_wakes,
+    },
+    "dead_letters": {
+        **_all(by(), "page", "get", "count", "errors", "replay", "purge"),
+        "queues": everywhere_and(_united),
+        "forward": everywhere_and(spanning.appended, partly=True),
+    },
+    "browse": {
+        **_all(by(), "delete", "dead_letter", "clear"),
+        "active": sorted_by(lambda one: (-one.last_at, -one.id.id), split_and),
+        "newest": spanning.newest,
+        "named_like": sorted_by(lambda one: one.name, split_and),
+        **_all(split_and(concatenated), "traced", "with_id"),
+        "trim": everywhere_and(_nothing, partly=True),
+        "trim_some": ANY_OF_AVAILABLE,
+    },
+    "cancellations": {
+        **_all(by(), "cancel", "at", "cancel_scheduled", "was_scheduled"),
+        "among": split_and(_joined),
+        "of_leases": split_and(concatenated),
+    },
+    "staged": {
+        **_all(at_home, "exists", "by_queue", "grant", "revoke", "grants", "publish_sealed"),
+        "move": staged.move,
+    },
+    "limits": _all(by(), "state"),
+    "fan_ins": {
+        "commit": fan_ins.commit,
+        "callback": fan_ins.callback,
+        "get": everywhere_and(_first),
+        "newest": fan_ins.newest,
+        "parts": LISTS,
+        "result": fan_ins.result,
+        "settle": fan_ins.settle,
+        "open_queues": everywhere_and(_united, partly=True),
+        "ready": everywhere_and(concatenated, partly=True),
+        "end": fan_ins.end,
+        "refuse": everywhere_and(_nothing, partly=True),
+        "delete": everywhere_and(any),
+        "forget": SUMS_OF_AVAILABLE,
+    },
+    "retention": {
+        "due": ANY_OF_AVAILABLE,
+        "step": spanning.retention_step,
+        "history": sorted_by(lambda one: one.at, split_and),
+    },
+    "statistics": {
+        "queues": spanning.statistics_of_queues,
+        "partitions": by(),
+        "oldest": split_and(_joined),
+        "groups": split_and(concatenated),
+        "lagging": sorted_by(lambda one: (one.oldest_unconsumed_at, one.partition_name, one.consumer_group), split_and),
+        "leases": sorted_by(lambda one: (one.expires_at, one.partition_id, one.consumer_group), split_and),
+        "stopped": sorted_by(lambda one: (one.queue_id, one.group, one.partition), split_and),
+        "standings": sorted_by(lambda one: (one.partition, one.group), split_and),
+        "dead_among": split_and(_united),
+    },
+    "pauses": {
+        **_all(by(), "pause", "resume", "paused", "resume_lanes"),
+        "queues": split_and(_united),
+    },
+    "effects": _all(by(2), "get", "keep"),
+    "schedules": {
+        **_all(at_home, "put", "get", "all", "delete", "set_next", "due", "next_in", "advance"),
+        "commit": spanning.commit,
+    },
+    "sources": {
+        **_all(at_home, "lease", "keep", "release", "get", "all", "delete", "hashes", "not_seen_since", "copies"),
+        "commit": spanning.commit,
+    },
+    "specs": {
+        **_all(at_home, "in_force", "heads", "get", "versions"),
+        "apply": births.apply_spec,
+    },
+}
+"""Routes by family and verb. Verbs that take a transaction are called inside a cell only."""

@@ -1,0 +1,169 @@
+"""Verbs that concern several cells at once, or must not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from fairlane.errors import LeaseLost, TransactionSpansCells, Unavailable
+from fairlane.model.ids import PartitionId
+from fairlane.model.operation import OperationCount
+from fairlane.model.retention import RETENTION, Expired, RetentionStep
+from fairlane.store.cells.directory import SQL
+from fairlane.store.cells.router import Arguments, CellRouter, Named, cell_named, concatenated
+from fairlane.store.contract.browse import StoredHead
+from fairlane.store.contract.values import Appended, LaneAck, PushResult, Slice, Stored
+from fairlane.store.contract.wakes import RepairedWakes
+from fairlane.store.families.query import DatabaseTransaction
+
+LEAD_SECONDS = 60
+"""Length of the lead of a cell's retention. The leader of the home leads in every cell."""
+
+
+async def transact(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
+    """Run a transaction in the cell of its queues. Raises TransactionSpansCells if these are several cells."""
+    acks, slices = args
+    return await router.at(await only_cell(router, acks, slices), family, verb, acks, slices, **named)
+
+
+async def only_cell(
+    router: CellRouter, acks: Sequence[LaneAck], slices: Sequence[Slice], queue_ids: Sequence[int] = ()
+) -> int:
+    """Return the cell of a transaction. Raises TransactionSpansCells if there are several."""
+    cells: dict[int, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
+    for part in slices:
+        cells[cell_named(part)][0].add(part.queue_id)
+    for queue_id in queue_ids:
+        cells[cell_named(queue_id)][0].add(queue_id)
+    for ack in acks:
+        cells[cell_named(ack)][1].add(ack.partition.id)
+    if len(cells) > 1:
+        where = [f"{await _names(router, cell, *ids)} in cell {cell}" for cell, ids in sorted(cells.items())]
+        raise TransactionSpansCells(
+            f"nothing was done: the transaction uses {', and '.join(where)}; cells are separate servers, so create "
+            "one queue beside the other (`cell: same-as ...`), or move it (`fairlane cluster move-queue`)"
+        )
+    return next(iter(cells), 0)
+
+
+async def _names(router: CellRouter, cell: int, queue_ids: set[int], partition_ids: set[int]) -> str:
+    """Return the names of queues for an error."""
+    try:
+        database = (await router.link(cell)).opened.database
+        rows = await database.read(SQL["named"], list(queue_ids), list(partition_ids))
+    except Unavailable:
+        rows = []
+    return ", ".join(f"queue {name!r:.80}" for (name,) in rows) or "a queue"
+
+
+async def commit(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
+    """Commit a step of a schedule or a source, which is in the home, with messages for one cell.
+
+    Messages for another cell are stored once the step is made, before it is committed. After a crash in between, the
+    step is made again. Their ids are then the same, so a queue with `dedup_seconds` stores them once.
+    """
+    step, acks, slices = args
+    cell = await only_cell(router, acks, slices)
+    if cell == 0:
+        return await router.home.call(family, verb, args, named)
+    results: tuple[Any, list[PushResult]] = [], []
+
+    async def store(transaction: DatabaseTransaction, pushed: Sequence[PushResult]) -> None:
+        nonlocal results
+        results = await router.at(cell, "messages", "transact", acks, slices)
+        if not all(isinstance(result, Stored) for result in results[1]):
+            raise _NotStored
+
+    with suppress(_NotStored):
+        await router.home.call(family, verb, (step, [], []), {"also": store})
+    return results
+
+
+class _NotStored(Exception):
+    """The rollback of a step whose messages were refused."""
+
+
+def operation_counts(answers: list[list[OperationCount]]) -> list[OperationCount]:
+    """Add counts of the same type, priority and status."""
+    counts: dict[tuple[str, int, str], list[OperationCount]] = defaultdict(list)
+    for one in concatenated(answers):
+        counts[one.type, one.priority, one.status].append(one)
+    return [some[0] if len(some) == 1 else _added(some) for some in counts.values()]
+
+
+def _added(some: list[OperationCount]) -> OperationCount:
+    count = sum(one.count for one in some)
+    seconds = [one.latency_seconds * one.count for one in some if one.latency_seconds is not None]
+    return OperationCount(
+        some[0].type,
+        some[0].priority,
+        some[0].status,
+        count,
+        min(one.oldest for one in some),
+        max(one.newest for one in some),
+        sum(seconds) / count if seconds else None,
+    )
+
+
+def appended(answers: list[Appended]) -> Appended:
+    """Merge numbers of appended messages. The count is the largest one, which the caller compares with its limit."""
+    queues = {queue_id: count for one in answers for queue_id, count in one.queues.items()}
+    return Appended(queues, max(one.count for one in answers))
+
+
+async def newest(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> list[StoredHead]:
+    """Return heads in the order of the partitions that were asked."""
+    parts = await router.split(family, verb, args[0], args[1:], named)
+    for _, found in parts:
+        if isinstance(found, BaseException):
+            raise found
+    order = {upto.partition: index for index, upto in enumerate(args[0])}
+    heads: list[StoredHead] = concatenated([found for _, found in parts])
+    return sorted(heads, key=lambda head: order[head.at.partition])
+
+
+async def statistics_of_queues(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
+    """Return statistics in the order of the queues that were asked."""
+    parts = await router.split(family, verb, args[0], args[1:], named)
+    for _, found in parts:
+        if isinstance(found, BaseException):
+            raise found
+    order = {queue_id: index for index, queue_id in enumerate(args[0])}
+    return sorted(concatenated([found for _, found in parts]), key=lambda one: order[one.queue_id])
+
+
+async def repair_wakes(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> RepairedWakes:
+    """Walk over the lanes of one cell after the other. A cell that is unavailable is left out."""
+    [after] = args
+    cell = after.cell if after is not None else 0
+    link = router.links.get(cell)
+    begin = after if after is not None and after.number else None
+    found = RepairedWakes({}, None)
+    if link is not None:
+        try:
+            found = await link.call(family, verb, (begin,), named)
+        except Unavailable:
+            if cell == 0:
+                raise
+    if found.after is None and (rest := [one for one in sorted(router.links) if one > cell]):
+        return RepairedWakes(found.lanes, PartitionId(rest[0], 0))
+    return found
+
+
+async def retention_step(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> RetentionStep:
+    """Take a step of retention in every cell. The leader of the home leads in the others, too, by the same token."""
+    [token] = args
+    step: RetentionStep = await router.home.call(family, verb, args, named)
+    expired: list[Expired] = list(step.expired)
+    more = step.more
+    for _, link in sorted(router.links.items())[1:]:
+        try:
+            await link.call("leadership", "take", (RETENTION, token), {"seconds": LEAD_SECONDS})
+            found: RetentionStep = await link.call(family, verb, args, named)
+        except (Unavailable, LeaseLost):
+            continue
+        expired += found.expired
+        more = more or found.more
+    return RetentionStep(expired, more)
