@@ -40,6 +40,9 @@ WIDE = {
         DELETE /api/v1/keys/{key}
         POST /api/v1/keys/{key}/rotate
         POST /api/v1/tenants/{tenant}/keys
+        GET /api/v1/staged/grants
+        POST /api/v1/staged/grants
+        DELETE /api/v1/staged/grants
     """,
     "known": """
         GET /api/v1/live
@@ -89,6 +92,7 @@ WIDE = {
         POST /hook/{tenant}/{name}
     """,
     "status": """
+        GET /api/v1/staged
         GET /api/v1/queues/{queue}/utilisation
         GET /api/v1/resources/queues/{queue}
         GET /api/v1/resources/queues/{queue}/depth

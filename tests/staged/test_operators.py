@@ -11,6 +11,7 @@ from fairlane import Client
 from fairlane.broker import health_findings
 from fairlane.broker.broker import Broker
 from fairlane.cli import main
+from fairlane.errors import Forbidden
 from fairlane.http.metrics.store import StoreMetrics
 from tests.staged.conftest import Database, serving
 from tests.until import until
@@ -73,3 +74,14 @@ async def test_the_command_grants_lists_and_revokes(database: Database, capsys: 
             await until(one_is_left)
         assert await asyncio.to_thread(main.run, ["status", "--server", served.url]) == 0
         assert "staged    2 messages, the oldest since " in capsys.readouterr().out
+
+
+async def test_a_key_grants_a_role_no_more_than_it_may_do_itself(database: Database) -> None:
+    async with serving(database) as served, Client(served.url) as operator:
+        key = await operator.keys.create("issuer", scopes=["keys", "push:orders", "create:orders", "pop:orders"])
+        async with Client(served.url, token=key.key) as issuer:
+            await issuer.staged.grant(database.role, "orders")
+            for queue in ("invoices", None):
+                with pytest.raises(Forbidden, match="needs the scope push"):
+                    await issuer.staged.grant(database.role, queue)
+            assert [one.queue for one in await issuer.staged.grants()] == ["orders"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from fairlane.broker.broker import Broker
+from fairlane.http.auth import scopes
 from fairlane.http.router import Routes
+from fairlane.model.principal import Principal
 from fairlane.wire import staged as wire
 
 routes = Routes("staged")
@@ -23,8 +25,13 @@ async def grants(broker: Broker) -> wire.EnqueueGrants:
 
 
 @routes.post(_GRANTS, needs="keys")
-async def grant(broker: Broker, body: wire.EnqueueGrantBody) -> wire.EnqueueGrant:
-    """Allow a role of the database to enqueue messages into a queue, or into every queue, and to complete them."""
+async def grant(broker: Broker, caller: Principal, body: wire.EnqueueGrantBody) -> wire.EnqueueGrant:
+    """Allow a role of the database to enqueue messages into a queue, or into every queue, and to complete them.
+
+    The caller needs the rights that the role gets: the scopes push, create and pop.
+    """
+    for scope in ("push", "create", "pop"):
+        scopes.check(caller, scope, body.queue)
     await broker.staged.grant(body.role, body.queue)
     return wire.EnqueueGrant(role=body.role, queue=body.queue)
 

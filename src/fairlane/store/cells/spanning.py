@@ -43,7 +43,7 @@ async def only_cell(
         where = [f"{await _names(router, cell, *ids)} in cell {cell}" for cell, ids in sorted(cells.items())]
         raise TransactionSpansCells(
             f"nothing was done: the transaction uses {', and '.join(where)}; cells are separate servers, so create "
-            "one queue beside the other (`cell: same-as ...`), or move it (`fairlane cluster move-queue`)"
+            "one queue beside the other (`cell: same-as ...`)"
         )
     return next(iter(cells), 0)
 
