@@ -32,7 +32,7 @@ async def test_the_page_and_its_files_are_served(wire: Wire) -> None:
 
 def test_all_of_it_together_weighs_less_than_a_photograph() -> None:
     """Sizes are not compressed: a user who opens every page has loaded this much."""
-    assert sum(len(file.plain.body) for file in served().values()) < 250 * 1024
+    assert sum(len(file.plain.body) for file in served().values()) < 300_000
 
 
 async def test_its_answers_run_no_strangers_script_and_are_framed_by_nobody(wire: Wire) -> None:

@@ -103,7 +103,7 @@ async def test_many_at_once_behind_a_pooler_keep_order_and_lose_nothing(brokers:
 async def test_a_pooler_that_refuses_settings_of_sessions_gets_them_with_each_transaction(
     brokers: list[Broker],
 ) -> None:
-    database = brokers[0]._engine.store._database  # type: ignore[attr-defined]
+    database = brokers[0]._engine.store._home._database  # type: ignore[attr-defined]
     name = "idle_in_transaction_session_timeout"
     assert [row[0] for row in await database.read("SELECT current_setting($1)", name)] == ["0"]
 
@@ -119,7 +119,7 @@ async def test_messages_are_enqueued_and_completed_through_a_pooler(
     brokers: list[Broker], pooler: Path, fresh_database: FreshDatabase
 ) -> None:
     """Each transaction of the application gets another connection, and so does each move."""
-    [[database]] = await brokers[0]._engine.store._database.read("SELECT current_database()")  # type: ignore[attr-defined]
+    [[database]] = await brokers[0]._engine.store._home._database.read("SELECT current_database()")  # type: ignore[attr-defined]
     pool = asyncpg.create_pool(
         f"postgresql://postgres@/{database}?host={pooler}&port={PORT}", min_size=2, max_size=4, statement_cache_size=0
     )

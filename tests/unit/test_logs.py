@@ -27,6 +27,7 @@ NAMES = {
         "api",
         "app",
         "caller",
+        "cell",
         "command",
         "count",
         "cursor",

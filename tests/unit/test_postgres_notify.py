@@ -51,7 +51,7 @@ async def test_a_broker_whose_others_are_gone_is_alone_again(
     async with Broker.open(url) as one:
         async with Broker.open(url) as other:
             for broker in (one, other):
-                await until(lambda broker=broker: broker._engine.store._notifier._heard_at > 0)  # type: ignore[misc]
+                await until(lambda broker=broker: broker._engine.store._home._notifier._heard_at > 0)  # type: ignore[misc]
         await until(lambda: one._engine.store.sole_broker)
 
 

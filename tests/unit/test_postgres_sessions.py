@@ -27,11 +27,11 @@ async def test_sessions_are_ended_that_do_nothing_inside_a_transaction_or_whose_
     postgres18: PostgresServer, fresh_database: FreshDatabase
 ) -> None:
     async with Broker.open(await fresh_database(postgres18)) as broker:
-        rows = await broker._engine.store._database.read(SETTINGS, NAMES)  # type: ignore[attr-defined]
+        rows = await broker._engine.store._home._database.read(SETTINGS, NAMES)  # type: ignore[attr-defined]
         assert [tuple(row) for row in rows] == [(NAMES[1], "5000"), (NAMES[0], "5000")]
         # Over a socket of this machine they count for nothing, and are shown as such.
         public_text = "SELECT name FROM pg_settings WHERE name LIKE 'tcp\\_%' AND source = 'client' ORDER BY name"
-        rows = await broker._engine.store._database.read(public_text)  # type: ignore[attr-defined]
+        rows = await broker._engine.store._home._database.read(public_text)  # type: ignore[attr-defined]
         assert [row[0] for row in rows] == [
             *("tcp_keepalives_count", "tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_user_timeout"),
         ]
@@ -43,7 +43,7 @@ async def test_a_question_gets_its_answer_while_every_connection_waits(
     url = await fresh_database(postgres18)
     stranger: asyncpg.Connection[Any] = await asyncpg.connect(url)
     async with Broker.open(url, connections=2) as broker:
-        database = broker._engine.store._database  # type: ignore[attr-defined]
+        database = broker._engine.store._home._database  # type: ignore[attr-defined]
         transaction = stranger.transaction()
         await transaction.start()
         await stranger.execute("LOCK TABLE fairlane.flags")
@@ -63,7 +63,7 @@ async def test_a_connection_that_ended_while_nobody_used_it_is_replaced(
     url = await fresh_database(postgres18)
     stranger: asyncpg.Connection[Any] = await asyncpg.connect(url)
     async with Broker.open(url, connections=1) as broker:
-        database = broker._engine.store._database  # type: ignore[attr-defined]
+        database = broker._engine.store._home._database  # type: ignore[attr-defined]
         [(pid,)] = await database.read("SELECT pg_backend_pid()")
         await stranger.execute("SELECT pg_terminate_backend($1)", pid)
         await until(lambda: not database._pool.get_size())
@@ -77,7 +77,7 @@ async def test_whoever_waits_for_a_connection_gets_the_next_that_is_free(
     postgres18: PostgresServer, fresh_database: FreshDatabase
 ) -> None:
     async with Broker.open(await fresh_database(postgres18), connections=2) as broker:
-        database = broker._engine.store._database  # type: ignore[attr-defined]
+        database = broker._engine.store._home._database  # type: ignore[attr-defined]
         found = await asyncio.gather(*(database.read("SELECT pg_backend_pid()") for _ in range(50)))
         assert len({pid for [(pid,)] in found}) <= 2
         await until(lambda: database.in_use() == (2, 0))  # the broker asks for something now and then
@@ -153,7 +153,7 @@ async def test_the_default_isolation_level_of_the_database_is_not_that_of_the_br
     await stranger.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
     await stranger.close()
     async with Broker.open(url) as broker:
-        database = broker._engine.store._database  # type: ignore[attr-defined]
+        database = broker._engine.store._home._database  # type: ignore[attr-defined]
         show = "SHOW transaction_isolation"
         assert [tuple(row) for row in await database.read(show)] == [("read committed",)]
         assert await database.transact(lambda connection: connection.fetchval(show)) == "read committed"

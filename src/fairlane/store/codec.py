@@ -94,9 +94,9 @@ class Codec:
     def can_seal(self) -> bool:
         return self._keyring is not None
 
-    async def set_keyring(self, keyring: Keyring | None) -> None:
-        """Seal and open with these keys from now on. Rewraps data keys that the active key does not wrap."""
-        self._keyring = keyring
+    async def set_keyring(self, keyring: Keyring | None, always: tuple[str, ...] | None = None) -> None:
+        """Seal with these keys from now on, and set `always`. Rewraps data keys that the active key does not wrap."""
+        self._keyring, self.always = keyring, self.always if always is None else always
         self._ciphers, self._active, after = {}, {}, b""
         while keyring is not None:
             rows = await self._keys.wrapped_by_others(keyring.active, after=after, limit=500)

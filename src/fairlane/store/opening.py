@@ -79,9 +79,8 @@ async def open_store(
     if always and keyring is None:
         raise InvalidRequest("sealed_queues needs an encryption_key")
     store = await _open_store(url, clock=clock, **options)
-    store.codec.always = always
     try:
-        await store.codec.set_keyring(keyring)
+        await store.codec.set_keyring(keyring, always)
     except BaseException:
         await store.close()
         raise

@@ -234,10 +234,11 @@ class CellCodecs:
         for codec in self._codecs():
             codec.always = patterns
 
-    async def set_keyring(self, keyring: Keyring | None) -> None:
+    async def set_keyring(self, keyring: Keyring | None, always: tuple[str, ...] | None = None) -> None:
         self._keyring = keyring
+        self._always = self._always if always is None else always
         for codec in self._codecs():
-            await codec.set_keyring(keyring)
+            await codec.set_keyring(keyring, always)
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
         """Return a verb of the codec that belongs to the cell of the first argument."""
@@ -254,8 +255,7 @@ class CellCodecs:
 
     async def equip(self, store: PostgresStore) -> None:
         """Give the settings to the store of a cell that was just opened."""
-        store.codec.always = self._always
-        await store.codec.set_keyring(self._keyring)
+        await store.codec.set_keyring(self._keyring, self._always)
 
 
 class WatchedQueues:
