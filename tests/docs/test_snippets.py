@@ -42,7 +42,7 @@ def run(command: list[str], directory: Path, broker: BrokerProcess) -> str:
 
 
 def test_the_curl_lines_and_the_commands_of_the_readme_do_what_it_says(tmp_path: Path, broker: BrokerProcess) -> None:
-    _, requests, commands = blocks("README.md", "sh")
+    _, requests, commands, _ = blocks("README.md", "sh")
     push, pop, ack = (run(["sh", "-c", lines], tmp_path, broker) for lines in requests.split("\n\n"))
     assert json.loads(push)[0]["status"] == "queued"
     [popped] = json.loads(pop)["messages"]
