@@ -31,6 +31,11 @@ HOME = {
     "test_encryption": "its tests look at the codec and the data keys, which each cell has for itself",
     "test_staged_messages_are_moved_where_other_programs_can_write": "programs complete messages of the home only",
     "test_one_refused_ack_undoes_the_others": "it acks an unknown partition of the home in the same transaction",
+    "test_streams": "Queen's streams are for queues of the home",
+    "test_traces": "Queen's traces are for queues of the home",
+    "test_traces_are_written_and_read_by_their_tenant": "Queen's traces are for queues of the home",
+    "test_the_state_of_a_stream_is_that_of_the_tenant": "Queen's streams are for queues of the home",
+    "test_notes_and_states_of_streams_are_counted": "Queen's traces are for queues of the home",
     "test_what_is_kept_of_messages_goes_with_them_and_with_no_others": "Queen's traces are for queues of the home",
     "test_a_deleted_queue_leaves_nothing_of_its_messages": "Queen's traces are for queues of the home",
 }

@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from fairlane.broker.push import Announcer
 from fairlane.broker.staged_move import MoveParts, StagedMove
-from fairlane.errors import FairlaneError, ShuttingDown
+from fairlane.errors import FairlaneError, ShuttingDown, Unavailable
 from fairlane.runtime.service import Service
 from fairlane.store.families.staged import Move, StagedBucket, StagedMessage, Waiting
 
@@ -54,7 +54,7 @@ class Mover(Service):
             except ShuttingDown:
                 return
             except FairlaneError as error:
-                if not away:
+                if not away and not isinstance(error, Unavailable):  # an outage is logged once for all services
                     log.warning("cannot move staged messages, retrying: %(error)s", {"error": error})
                 away = True
             lately = not self._blocked and time.monotonic() - self._moved_at < _LATELY_SECONDS
