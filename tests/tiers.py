@@ -35,7 +35,7 @@ class Directory:
 DIRECTORIES = {
     "bench": Directory(rest=40),
     "browser": Directory(
-        quick=15, rest=200, smoke="test_pages.py::test_a_page_loads_and_shows_what_the_api_says[overview]"
+        quick=15, rest=260, smoke="test_pages.py::test_a_page_loads_and_shows_what_the_api_says[overview]"
     ),
     "cli": Directory(quick=40),
     "cells": Directory(quick=40),
