@@ -169,7 +169,7 @@ async def test_a_pop_over_queues_begins_with_the_one_of_highest_priority_and_sta
         await broker.queues.configure(name, namespace=namespace, priority=priority)
         await broker.push_many([PushItem(queue=name, payload=b"1") for _ in range(30 if priority else 1)])
     one = PopRequest(tenant=broker.tenant, queue="", group=QUEUE_MODE, batch=1, auto_ack=True)
-    seen = [(await broker.pop_any(one, namespace=namespace, task=None)).queue for _ in range(25)]
+    seen = [(await broker.requests.pop_any(one, namespace=namespace, task=None)).queue for _ in range(25)]
     assert seen[:5] == [urgent] * 5
     assert seen.count(idle) == 1, "within twenty looks each of two queues had its turn"
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from os import PathLike
-from time import perf_counter
 from typing import Any, Self, TypeVar, Unpack
 
 import msgspec
@@ -29,10 +28,10 @@ from fairlane.broker.history import History
 from fairlane.broker.keys import Keys
 from fairlane.broker.messages import Messages
 from fairlane.broker.pauses import Pauses
-from fairlane.broker.pop_outcome import PopOutcome
 from fairlane.broker.process_services import ProcessServices
 from fairlane.broker.push_batch import PushRequest
 from fairlane.broker.queues import Queues
+from fairlane.broker.requests import Requests
 from fairlane.broker.resource import Resource
 from fairlane.broker.results import Results
 from fairlane.broker.retention import Retention
@@ -43,7 +42,7 @@ from fairlane.broker.sources import Sources
 from fairlane.broker.specs import Specs
 from fairlane.broker.staged import Staged
 from fairlane.broker.status import Status
-from fairlane.broker.transact import Commit, Outcome, Step, size_of
+from fairlane.broker.transact import Outcome, Step
 from fairlane.broker.transaction import Transaction, check_steps, item_of
 from fairlane.broker.webhook_receiver import WebhookReceiver
 from fairlane.broker.webhooks import Webhooks
@@ -71,12 +70,10 @@ from fairlane.model.outcome import (
     Isolation,
     PushOutcome,
     RenewOutcome,
-    UniformAcks,
     check_acks,
     check_isolation,
     check_leases,
 )
-from fairlane.model.principal import ANYBODY, Principal
 from fairlane.otel import tracing
 from fairlane.outbound.addresses import Allowed
 from fairlane.runtime.clock import Clock
@@ -98,8 +95,7 @@ class Broker:
         self._scope = scope = engine.scope(tenant)
         self._views: dict[str, Any] = {tenant: self} if views is None else views
         self.tenant = tenant
-        self.admit_push = scope.intake.admit
-        self.push_request = scope.intake.push
+        self.requests = Requests(scope)
         self.process = ProcessServices(engine)
         self.tenants = engine.tenants
         self.audit = engine.audit
@@ -218,7 +214,7 @@ class Broker:
         """
         item = item_of(queue, data, options, SCHEDULED_OPTIONS)
         special = check_items([item])
-        [outcome] = await self.push_request(PushRequest(self.tenant, [item], special))
+        [outcome] = await self.requests.push(PushRequest(self.tenant, [item], special))
         if outcome.error is not None:
             raise outcome.error
         return outcome
@@ -227,14 +223,14 @@ class Broker:
         """Store messages, and return one outcome each. Those of one partition are stored or refused together."""
         special = check_items(items)
         check_payloads(items)
-        return await self.push_request(PushRequest(self.tenant, items, special))
+        return await self.requests.push(PushRequest(self.tenant, items, special))
 
     async def pop(self, queue: str, *, type: Any = Any, **options: Unpack[PopOptions]) -> Batch[Any]:
         """Lease up to `batch` messages from up to `partitions` lanes, waiting up to `wait` seconds for the first.
 
         Payloads are decoded as `type`, which is any type that msgspec supports.
         """
-        popped = await self.pop_request(PopRequest.of(queue, options, self.tenant))
+        popped = await self.requests.pop(PopRequest.of(queue, options, self.tenant))
         return popped.batch(decoder_of(type))
 
     async def ack(
@@ -253,7 +249,7 @@ class Broker:
         outcome.
         """
         _, group, items = acks_of(messages, status, error, delay_ms, result)
-        outcomes = await self.ack_request(AckRequest(self.tenant, group or QUEUE_MODE, items))
+        outcomes = await self.requests.ack(AckRequest(self.tenant, group or QUEUE_MODE, items))
         return check_leases(outcomes) if check else outcomes
 
     async def ack_many(
@@ -262,7 +258,7 @@ class Broker:
         """Ack messages with different verdicts. Returns one outcome each. A client chooses the broker by `queue`."""
         check_name("group", group)
         check_acks(items)
-        return await self.ack_request(AckRequest(self.tenant, group, items))
+        return await self.requests.ack(AckRequest(self.tenant, group, items))
 
     async def nack(
         self,
@@ -315,7 +311,7 @@ class Broker:
 
     async def transact(self, steps: Sequence[Step], fan_ins: Sequence[FanInStep] = ()) -> list[Outcome]:
         check_steps(steps, fan_ins)
-        return await self.transact_request(steps, fan_ins=fan_ins)
+        return await self.requests.transact(steps, fan_ins=fan_ins)
 
     async def fan_in(self, parts: Sequence[FanInMessage], then: FanInMessage, **options: Unpack[FanInOptions]) -> str:
         """Push messages, and `then` once after the ends of all of them. Returns the id of the fan-in."""
@@ -325,75 +321,6 @@ class Broker:
     def resource(self, kind: type[R]) -> R:
         """Return a resource of another package, for this tenant."""
         return kind(self._scope)
-
-    async def transact_request(
-        self,
-        steps: Sequence[Step],
-        *,
-        commit: Commit | None = None,
-        more: int = 0,
-        release: bool = False,
-        fan_ins: Sequence[FanInStep] = (),
-    ) -> list[Outcome]:
-        """Run a transaction of steps that were checked already.
-
-        `commit` replaces the verb of the store, for a transaction that changes `more` values besides. `release` returns
-        the messages that the acks leave of their leases. `fan_ins` name some of the pushes as their parts.
-        """
-        self._engine.admission.check_running()
-        await self._scope.quota.check(*size_of(steps))
-        await self._scope.intake.know_specs()
-        steps = self._scope.compiled_specs.admit_steps(steps)
-        steps = await self._engine.priorities.apply(self.tenant, steps, away=not self._engine.write_router.health.up)
-        self._engine.write_router.check(self.tenant, steps)
-        made = await self.fan_ins.prepare(fan_ins)
-        transaction = self._engine.transactor.transact(self.tenant, steps, commit=commit, release=release, fan_ins=made)
-        telemetry = self._engine.telemetry
-        outcomes = await telemetry.measure(telemetry.transaction, len(steps) + more, transaction)
-        self._engine.announcer.wake_polls()
-        return outcomes
-
-    async def pop_request(self, request: PopRequest) -> PopOutcome:
-        admission = self._engine.admission
-        if admission.stopped:
-            admission.check_running()
-        if admission.acks.waiting or "pop" not in admission.calm or not admission.health.up:
-            admission.defers("pop", self.tenant)
-        else:
-            admission.decisions["pop"]["execute"] += 1
-        popping = self._engine.popper.pop(request)
-        if (most := self._scope.quota.quotas.polls) is not None and request.wait_seconds:
-            return await self._scope.quota.wait(popping, most)
-        return await popping
-
-    async def ack_request(self, request: AckRequest) -> Sequence[AckOutcome]:
-        items, began = request.items, perf_counter()
-        count = items.size if type(items) is UniformAcks else len(items)
-        if not count:
-            return []
-        admission = self._engine.admission
-        if admission.stopped:
-            admission.check_running()
-        batcher = admission.acks
-        if batcher.waiting or "ack" not in admission.calm or not admission.health.up:
-            batcher = admission.ack_operations if admission.defers("ack", self.tenant) else batcher
-        else:
-            admission.decisions["ack"]["execute"] += 1
-        try:
-            outcomes = await batcher.put(request, count)
-        except Exception:  # counted, then raised
-            self._engine.telemetry.ack.errors += 1
-            raise
-        self._engine.telemetry.record(self._engine.telemetry.ack, began, count)
-        return outcomes
-
-    async def pop_any(
-        self, request: PopRequest, *, namespace: str | None, task: str | None, caller: Principal = ANYBODY
-    ) -> PopOutcome:
-        """Pop from any queue with these labels that has messages, among those that the caller may pop from."""
-        self._engine.admission.check_running()
-        self._engine.admission.defers("pop", self.tenant)
-        return await self._engine.any_queue_popper.pop(request, namespace, task, caller)
 
 
 def _lease(lease: str | Batch[Any]) -> str:

@@ -17,7 +17,7 @@ from tests.conformance.test_tenants import VALUE, pushed, two
 
 
 async def cycle(broker: Broker, change: StateChange) -> None:
-    await broker.transact_request([], commit=await broker.resource(Streams).commit_of(change))
+    await broker.requests.transact([], commit=await broker.resource(Streams).commit_of(change))
 
 
 async def test_traces_are_written_and_read_by_their_tenant(harness: Harness) -> None:

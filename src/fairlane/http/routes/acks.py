@@ -91,7 +91,7 @@ async def _ack(
     if request.caller is not ANYBODY:
         ids = {body.partition_id for body in bodies}
         await scopes.check_partitions(broker, request.caller, "pop", ids)
-    outcomes = await broker.ack_request(AckRequest(broker.tenant, _checked_group(group or QUEUE_MODE), items))
+    outcomes = await broker.requests.ack(AckRequest(broker.tenant, _checked_group(group or QUEUE_MODE), items))
     if (
         type(items) is UniformAcks
         and type(outcomes) is Outcomes

@@ -77,7 +77,7 @@ async def pop(app: HttpApp, request: Request) -> Response:
             _questions[asked] = question
     if request.caller is not ANYBODY:
         await scopes.check_group(broker, request.caller, question.request.queue, question.request.group)
-    return _answer(app, question, await broker.pop_request(question.request))
+    return _answer(app, question, await broker.requests.pop(question.request))
 
 
 @routes.get(
@@ -97,7 +97,7 @@ async def pop_any(app: HttpApp, request: Request) -> Response:
         raise InvalidRequest("a pop without a queue needs a namespace or a task")
     broker = app.broker_of(request)
     question = _question(broker.tenant, request, "any")
-    popped = await broker.pop_any(question.request, namespace=namespace, task=task, caller=request.caller)
+    popped = await broker.requests.pop_any(question.request, namespace=namespace, task=task, caller=request.caller)
     return _answer(app, question, popped, named=True)
 
 

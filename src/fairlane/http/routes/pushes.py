@@ -60,7 +60,7 @@ _decode_uniform = decoder(UniformPushBody).decode
 async def push(app: HttpApp, request: Request) -> Response:
     """Push messages. Queues and partitions are created on first use."""
     broker = app.broker_of(request)
-    deferred, as_is = broker.admit_push()  # decided before the body is decoded
+    deferred, as_is = broker.requests.admit_push()  # decided before the body is decoded
     as_is = as_is and request.caller is ANYBODY and b"traceparent" not in request.headers
     if len(request.body) > COUNTED_BYTES:
         check_counts(request.body, PushBody)
@@ -70,7 +70,7 @@ async def push(app: HttpApp, request: Request) -> Response:
     else:
         pushed = await _read_push(broker, request)
         items = cast(list[Item], pushed.items)
-    outcomes = await broker.push_request(pushed, deferred)
+    outcomes = await broker.requests.push(pushed, deferred)
     if (
         len(items) == 1 and not request.query_string and outcomes[0].status == "queued"
     ):  # the common case of producers that push single messages

@@ -62,7 +62,7 @@ async def transaction(broker: Broker, caller: Principal, body: TransactionBody, 
                 f"rolled back: this broker has no {' and no '.join(foreign)}; a transaction is pushes and acks",
                 index=len(steps),
             )
-        outcomes = await broker.transact_request(steps, fan_ins=fan_ins)
+        outcomes = await broker.requests.transact(steps, fan_ins=fan_ins)
     except TransactionRefused as error:
         answer.success, answer.error, answer.code, answer.failed_index = False, str(error), error.code, error.index
         return respond(answer, 409 if isinstance(error, AlreadyApplied) else 200)

@@ -84,7 +84,7 @@ async def cycle(broker: Broker, caller: Principal, body: wire.CycleBody) -> wire
     release = body.release_lease and body.ack is not None and bool(body.ack.lease_id)
     commit = await broker.resource(Streams).commit_of(change)
     try:
-        outcomes = await broker.transact_request(steps, commit=commit, more=len(change.ops), release=release)
+        outcomes = await broker.requests.transact(steps, commit=commit, more=len(change.ops), release=release)
     except TransactionRefused as error:
         if isinstance(error, StateMoved) and change.is_flush:
             # Nothing is lost: the rows still exist, or another cycle has closed their windows.
