@@ -1,6 +1,7 @@
 """API keys of all tenants. The store has only hashes of their secrets.
 
-Adding, rotating or revoking a key changes the catalogue (KEYS)."""
+Adding, rotating or revoking a key changes the catalogue (KEYS).
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 class KnownKeys(msgspec.Struct, frozen=True):
     """Everything that a broker needs to authenticate requests.
 
-    `count` includes revoked keys. `keys` and `sessions` have only valid ones, of all tenants."""
+    `count` includes revoked keys. `keys` and `sessions` have only valid ones, of all tenants.
+    """
 
     count: int
     keys: list[ApiKey]
@@ -47,7 +49,8 @@ class ApiKeys(Family):
     async def add(self, key: ApiKey) -> bool:
         """Store a key with the store's time as `created_at`.
 
-        Returns False, without storing anything, if an active key of the tenant has the same name."""
+        Returns False, without storing anything, if an active key of the tenant has the same name.
+        """
         values = {**msgspec.structs.asdict(key), "scopes": as_json(key.scopes)}
 
         async def work(transaction: DatabaseTransaction) -> bool:
@@ -77,7 +80,8 @@ class ApiKeys(Family):
     async def rotate(self, tenant: str, id: str, hash: bytes, *, grace_seconds: int) -> ApiKey | None:
         """Replace the secret of a key. The old secret remains valid for `grace_seconds`.
 
-        Returns None if the key does not exist or is revoked."""
+        Returns None if the key does not exist or is revoked.
+        """
         return await self._change("api_keys.rotate", tenant=tenant, id=id, hash=hash, seconds=grace_seconds)
 
     async def _change(self, statement: str, /, **values: str | int | bytes) -> ApiKey | None:

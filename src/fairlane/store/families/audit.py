@@ -1,6 +1,7 @@
 """The audit log, an append-only chain of entries.
 
-Each entry has a hash over itself and the entry before."""
+Each entry has a hash over itself and the entry before.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ class Audit(Family):
         """Append entries in one transaction, with the store's time, and return their numbers.
 
         An action ends once. A second entry that ends it is not added, and the number of the
-        first is returned."""
+        first is returned.
+        """
 
         async def work(transaction: DatabaseTransaction) -> list[int]:
             await transaction.lock("audit.lock")
@@ -40,7 +42,8 @@ class Audit(Family):
     async def page(self, tenant: str | None, *, before: int, limit: int) -> list[AuditAction]:
         """Return entries below a number, newest first, of one tenant or of all.
 
-        An action and the entry that ends it are returned as one."""
+        An action and the entry that ends it are returned as one.
+        """
         rows = await self._runner.read("audit.page", tenant=tenant, before=before, limit=limit)
         return [struct(AuditAction, row) for row in rows]
 
@@ -57,5 +60,6 @@ class Audit(Family):
         """Delete up to `limit` entries older than `seconds`, oldest first, and return their number.
 
         The newest of the expired entries stays. Its age proves that the entries before it had expired. Deletion stops
-        at the first entry that has not expired."""
+        at the first entry that has not expired.
+        """
         return len(await self._runner.write("audit.forget", seconds=seconds, limit=limit))

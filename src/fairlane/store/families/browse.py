@@ -1,7 +1,8 @@
 """Browsing, which reads messages without consuming them, and the removal of single messages from the log.
 
 Pages are read from segments, so no read counts messages one by one. A removed message keeps its position until its
-segment is deleted. Pops skip it."""
+segment is deleted. Pops skip it.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class Browse(Family):
         """Return partitions that hold messages and were written to at or after `since`, latest write first.
 
         Equal times are ordered by descending id. `before` is (last_at, id) of the last one on the page before. `name`
-        keeps only partitions of this name."""
+        keeps only partitions of this name.
+        """
         last_at, last = before or (None, None)
         page: dict[str, Value] = {"before_at": last_at, "before_id": last and last.id, "limit": limit}
         page |= {"queue_ids": queue_ids, "name": name, "since": since}
@@ -55,7 +57,8 @@ class Browse(Family):
     async def newest(self, where: Sequence[Upto], *, since: int = 0, limit: int = 100) -> list[StoredHead]:
         """Return up to `limit` of the newest messages below each bound, created at or after `since`.
 
-        Leaves out deleted messages. Partitions come in the given order, each newest first."""
+        Leaves out deleted messages. Partitions come in the given order, each newest first.
+        """
         found: list[list[StoredHead]] = [[] for _ in where]
         rows = await self._runner.reads.newest_messages(
             [upto.partition.id for upto in where],
@@ -73,7 +76,8 @@ class Browse(Family):
     async def traced(self, queue_ids: Sequence[int], trace_id: str, *, limit: int = 10_000) -> list[FoundMessage]:
         """Return messages of these queues that have a traceId, in no order.
 
-        Includes deleted messages whose rows still exist."""
+        Includes deleted messages whose rows still exist.
+        """
         what: dict[str, Value] = {"queue_ids": queue_ids, "trace_id": str(UUID(trace_id)), "limit": limit}
         return [struct(FoundMessage, row) for row in await self._runner.read("browse.traced", **what)]
 
@@ -90,7 +94,8 @@ class Browse(Family):
         """Return places in these queues where a message with this transactionId may be, in no order.
 
         Uses the remembered ids and the time inside a UUIDv7. The caller compares the messages. `among` limits the
-        search to some partitions."""
+        search to some partitions.
+        """
         made_at = uuid7_ms(transaction_id)
         since = made_at * 1000 - 1_000_000 if made_at is not None and made_at < 2**43 else None
         until = None if since is None else since + 62_000_000
@@ -103,7 +108,8 @@ class Browse(Family):
         """Delete a message for every group, with its dead letters and results. Returns False if it does not exist.
 
         Later pops skip it. A consumer with a live lease may still ack it. It no longer counts towards the queue's
-        depth, and its transactionId may be pushed again."""
+        depth, and its transactionId may be pushed again.
+        """
         fragments: list[bytes] = []
         for segment in await self._messages.read(partition, position, position + 1):
             fragments += segment.fragments(position, position + 1)
@@ -116,7 +122,8 @@ class Browse(Family):
 
         Returns `finished` if the group's cursor has passed the message or it is a dead letter already. Returns `gone`
         if the message or group does not exist. A seek brings the message back, as with any dead letter. The message
-        counts towards the depth of the queue until the cursor has passed it."""
+        counts towards the depth of the queue until the cursor has passed it.
+        """
         error = error[:ERROR_CHARS_MAX]
         outcome = await self._runner.writes.dead_letter_message(partition.id, group_id, position, error)
         return cast(DeadLettered, outcome or "gone")
@@ -125,7 +132,8 @@ class Browse(Family):
         """Delete all messages of the queue or of one partition, end all leases, and return the number of messages.
 
         Cursors of all groups move to the head, and dead letters stay. The ids of these and of earlier messages may be
-        pushed again. Rows are deleted in bounded steps. Raises NotFound if the queue does not exist."""
+        pushed again. Rows are deleted in bounded steps. Raises NotFound if the queue does not exist.
+        """
         where = {"queue_id": queue_id, "partition_id": partition.id if partition else 0}
 
         async def work(transaction: DatabaseTransaction) -> int:

@@ -1,6 +1,7 @@
 """Dead letters, messages that a group gave up on.
 
-There is one per partition, group and position. If the message fails again after a seek, a new one replaces it."""
+There is one per partition, group and position. If the message fails again after a seek, a new one replaces it.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ class DeadLetters(Family):
     async def errors(self, queue: Queue, where: DeadFilter, *, limit: int) -> tuple[list[DeadLetterError], bool]:
         """Count dead letters by group and error, the most frequent first.
 
-        Counts only the latest COUNTED_MAX. The flag is True if that was all of them."""
+        Counts only the latest COUNTED_MAX. The flag is True if that was all of them.
+        """
         wanted = _values(queue.id, where) | {"limit": limit, "counted": COUNTED_MAX}
         rows = await self._runner.read("dead_letters.errors", **wanted)
         found = [struct(DeadLetterError, (queue.name, *row)) for row in rows]
@@ -81,7 +83,8 @@ class DeadLetters(Family):
 
         The dead letters are marked in the same transaction, so a second call replays nothing again. In a partition with
         open operations the messages become an operation. Raises LaneWaiting if that queue is encrypted, and QueueFull
-        unless all messages fit."""
+        unless all messages fit.
+        """
         if where.replayed:
             return []
         unreplayed = msgspec.structs.replace(where, replayed=False)
@@ -135,7 +138,8 @@ class DeadLetters(Family):
 
         Serves all tenants, and ignores the `max_size` of the target queue. Concurrent calls append each letter once. A
         letter waits from the transaction that created it. `allow` is called for each tenant and queue first; if it
-        raises QuotaReached, the letters keep waiting."""
+        raises QuotaReached, the letters keep waiting.
+        """
         targets: dict[tuple[str, str | None], list[StoredLetter]] = defaultdict(list)
         rows = await self._runner.read("dead_letters.pending", limit=limit)
         for tenant, target, *row in rows:
@@ -207,7 +211,8 @@ async def _postpone(
 async def _purge(transaction: DatabaseTransaction, *, letters: Sequence[StoredLetter]) -> int:
     """Delete the letters that have not changed since they were read.
 
-    Locks their lanes, as the code that creates dead letters does."""
+    Locks their lanes, as the code that creates dead letters does.
+    """
     keys, some = _columns(letters)
     await transaction.hold([], [letter.partition for letter in some])
     await transaction.lock("dead_letters.lock_cursors", **keys)
@@ -252,7 +257,8 @@ def _append_copy(part: Slice, letter: StoredLetter, codec: Codec, payload: bytes
 def _operation(part: Slice, tenant: str, queue: str, partition: str, codec: Codec) -> NewOperation:
     """Build an operation from the messages of a slice.
 
-    Raises LaneWaiting for sealed messages. They are sealed for their position in the log, and an operation has none."""
+    Raises LaneWaiting for sealed messages. They are sealed for their position in the log, and an operation has none.
+    """
     if codec.is_prepared(part.queue_id):
         raise LaneWaiting("operations wait in a partition of these dead letters; try again when they are done")
     return NewOperation(

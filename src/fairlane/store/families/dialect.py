@@ -15,7 +15,8 @@ class Dialect(Protocol):
     """Steps inside one read, write or transaction.
 
     `store.sqlite.dialect` and `store.postgres.dialect` implement them. The family methods that call them document what
-    they do."""
+    they do.
+    """
 
     async def newest_messages(
         self, ids: Sequence[int], until: Sequence[int], below: Sequence[int], *, since: int, limit: int, bytes: int

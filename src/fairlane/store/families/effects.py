@@ -16,7 +16,8 @@ class Effects(Family):
         """Store an effect unless the partition has one under this key, and return the stored one.
 
         An effect is sealed like the partition's messages if the partition belongs to the tenant. Each call deletes some
-        expired effects."""
+        expired effects.
+        """
         sealed = await self._runner.codec.seal(partition, effect, f"effect {key}", tenant=tenant)
         await self._runner.write("effects.forget")
         [[found]] = await self._runner.write(

@@ -88,7 +88,8 @@ class FanIns(Family):
         """Run `Messages.transact` and store fan-ins in the same transaction.
 
         `parts_of` returns the parts of each, given the results of the slices. Storing a fan-in again is a no-op.
-        Raises AlreadyApplied if one exists and slices would be stored, because its parts were stored before."""
+        Raises AlreadyApplied if one exists and slices would be stored, because its parts were stored before.
+        """
         callbacks = [await self._sealed(one) for one in made]
 
         async def also(transaction: DatabaseTransaction, pushed: Sequence[PushResult]) -> None:
@@ -129,7 +130,8 @@ class FanIns(Family):
     async def result(self, part: StoredPart, *, sealing: bool) -> bytes | None:
         """Return the result of a completed part in clear, for a message that is sealed again if `sealing`.
 
-        None if it has none. Empty if it is too large to keep, or sealed and the message is not."""
+        None if it has none. Empty if it is too large to keep, or sealed and the message is not.
+        """
         if part.result is None:
             return None
         stored = bytes(part.result)

@@ -57,7 +57,8 @@ class Groups(Family):
         default group of a queue whose messages become commands.
 
         Raises NotFound if the queue does not exist. For the group of commands, also raises it if no spec in force has a
-        `map_to` for the queue."""
+        `map_to` for the queue.
+        """
         return await self._subscribe(self._runner.writes, queue_id, name, subscription)
 
     async def subscribe_in(
@@ -109,7 +110,8 @@ class Groups(Family):
         """Return lanes that the group has not finished, blocked and parked ones first, then longest ready.
 
         Lanes become blocked when a pop reaches them. Reads only the rows that it returns, however many partitions there
-        are."""
+        are.
+        """
         queue_id = await self._queue_of(group_id)
         where: dict[str, Value] = {"group_id": group_id, "queue_id": queue_id}
         return [struct(LaneState, row) for row in await self._runner.read("groups.urgent", limit=limit, **where)]
@@ -118,7 +120,8 @@ class Groups(Family):
         """Move the cursor of every partition, or of one, end its lease, and return the number of cursors moved.
 
         A time selects the first message created at or after it. A position is clamped to the retained range. The
-        attempts of the messages are forgotten."""
+        attempts of the messages are forgotten.
+        """
         queue_id = await self._queue_of(group_id)
 
         async def work(transaction: DatabaseTransaction) -> int:
@@ -134,7 +137,8 @@ class Groups(Family):
         """Preview a seek over up to `limit` partitions.
 
         Returns the number of partitions, of finished messages that would be delivered again, and of unfinished messages
-        that would be skipped."""
+        that would be skipped.
+        """
         queue_id = await self._queue_of(group_id)
         found = await self._runner.reads.preview_seek(queue_id, group_id, seek, limit)
         [[partitions, again, skipped]] = found or [[0, 0, 0]]
@@ -144,7 +148,8 @@ class Groups(Family):
         """Delete the group's cursors and dead letters, then the group, and return the number of cursors.
 
         With `keep_subscription` the group stays and starts over from its subscription, where `new` means since its
-        creation."""
+        creation.
+        """
         queue_id = await self._queue_of(group_id)
 
         async def work(transaction: DatabaseTransaction) -> int:
@@ -167,8 +172,10 @@ class Groups(Family):
         return deleted
 
     async def resubscribe(self, group_id: int, subscription: Subscription) -> bool:
-        """Change where the group starts in partitions that still lack its cursor. Returns False if the group does not
-        exist."""
+        """Change where the group starts in partitions that still lack its cursor.
+
+        Returns False if the group does not exist.
+        """
         values: dict[str, Value] = {"mode": subscription.mode, "from_at": subscription.start}
         return bool(await self._runner.write("groups.resubscribe", group_id=group_id, **values))
 
@@ -198,7 +205,8 @@ class Groups(Family):
         missed into a delay. A lane woken for nothing goes back to sleep at the next pop.
 
         It also corrects lanes that were leased, failed or became ready while the clock was ahead, which would sleep
-        until the clock gets there. Their leases keep the time that was left when the lane was last leased."""
+        until the clock gets there. Their leases keep the time that was left when the lane was last leased.
+        """
         [row] = await self._runner.read("groups.asleep", after=after.id if after else 0, limit=limit)
         found = struct(_Asleep, row)
         if found.ids:

@@ -1,6 +1,7 @@
 """Leadership of services that only one broker runs at a time.
 
-Each new leader gets a token that is greater than every earlier one."""
+Each new leader gets a token that is greater than every earlier one.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ from fairlane.store.families.query import Family
 
 class Leadership(Family):
     async def lead(self, name: str, *, seconds: int, early: bool = False) -> int | None:
-        """Become the leader of `name` for `seconds` and return the token. Returns None while another leads, or while it
-        rests and `early` is false."""
+        """Become the leader of `name` for `seconds` and return the token.
+
+        Returns None while another broker leads, or during the rest after a round unless `early` is true.
+        """
         found = await self._runner.write("leadership.lead", name=name, seconds=seconds, early=early)
         return int(found[0][0]) if found else None
 

@@ -4,7 +4,8 @@ Accepted operations wait in a backlog. Each partition has one for its pushes, an
 is applied in order, by one claim at a time.
 
 The row of a partition counts its open pushes, and no other push of the partition is stored while there are any. So "are
-there operations" and "store it or make it one" are one decision under one lock."""
+there operations" and "store it or make it one" are one decision under one lock.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ class Operations(Family, ABC):
 
         A push takes up space in a limited queue, or is Full. After a Full, later pushes of the same partition in this
         call are Full too if they have `created_at`. An id that exists already changes nothing, so the call may be
-        repeated."""
+        repeated.
+        """
 
     @abstractmethod
     async def apply(self, work: Sequence[Application]) -> list[ApplyResult]:
@@ -66,7 +68,8 @@ class Operations(Family, ABC):
         and the rest of the backlog is ready at once.
 
         Nothing is applied, and the claim stays, on Duplicates, Full and Gone (see `Messages.push`), on acks whose lease
-        is lost, and on nacks that come too late."""
+        is lost, and on nacks that come too late.
+        """
 
     async def claim(
         self,
@@ -83,7 +86,8 @@ class Operations(Family, ABC):
         begins before `run_bytes`.
 
         A claim ends after TIMEOUT_SECONDS, or with `apply`, `postpone` or `fail`. The caller can give the `token` that
-        identifies all claims, so that it can release them if the answer is lost."""
+        identifies all claims, so that it can release them if the answer is lost.
+        """
         token = token or uuid4()
         run = max(1, min(run, RUN_MAX))
         rows = await self._runner.writes.claim_operations(
@@ -105,7 +109,8 @@ class Operations(Family, ABC):
         """Charge a permanent error to the first operations of a claimed backlog, and return the backlog.
 
         Operations without retries left become `failed`: they keep their payload, free their space in the queue, and the
-        backlog continues after them. Returns their number."""
+        backlog continues after them. Returns their number.
+        """
         key: dict[str, Value] = {"partition_id": claim.partition.id, "group_id": claim.group_id}
         error = error[:ERROR_CHARS_MAX]
 
@@ -145,7 +150,8 @@ class Operations(Family, ABC):
     ) -> list[Operation]:
         """Return operations with ids greater than `after`, by id, which is roughly the order of acceptance.
 
-        Leaves out their payloads."""
+        Leaves out their payloads.
+        """
         where: dict[str, Value] = {"tenant": tenant, "status": status, "queue": queue, "after": after, "limit": limit}
         statement = PAGES.get(status or "", "operations.page")
 
@@ -239,7 +245,8 @@ class Operations(Family, ABC):
         """Delete operations that ended long ago and return their number.
 
         Deletes up to `limit` that were completed or discarded, and up to `limit` that failed. With `failed_seconds` 0
-        it keeps failed ones."""
+        it keeps failed ones.
+        """
         now = value(await self._runner.read("operations.now"))
         old: dict[str, Value] = {"seconds": older_than_seconds}
         # An id is made before its operation ends, so ids made later than this need no check.

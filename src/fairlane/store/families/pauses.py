@@ -1,7 +1,8 @@
 """Pauses of queues, groups, partitions and lanes by an operator, and lanes blocked by a message without attempts left.
 
 A pause stops pops only: pushes, acks and live leases continue, and the order is kept. Pops check for pauses when they
-reach a lane."""
+reach a lane.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ class Pauses(Family):
     async def pause(self, queue_id: int, *, group_id: int | None = None, partition: PartitionId | None = None) -> bool:
         """Pause a queue, one group, one partition for all groups, or one lane, for pops that begin from now on.
 
-        With both `group_id` and `partition` it parks that lane. Returns False if there is nothing of this id."""
+        With both `group_id` and `partition` it parks that lane. Returns False if there is nothing of this id.
+        """
         values = _values(queue_id, group_id, partition)
         if partition is not None:
             statement = "pauses.pause_partition" if group_id is None else "pauses.park_lane"
@@ -27,7 +29,8 @@ class Pauses(Family):
     async def resume(self, queue_id: int, *, group_id: int | None = None, partition: PartitionId | None = None) -> bool:
         """Undo the pause of exactly this queue, group, partition or lane. Returns False if it was not paused.
 
-        A lane is resumed if it is parked or blocked, and the attempts of its message start over."""
+        A lane is resumed if it is parked or blocked, and the attempts of its message start over.
+        """
         values = _values(queue_id, group_id, partition)
 
         async def resume_partition(transaction: DatabaseTransaction) -> bool:

@@ -3,7 +3,8 @@
 A statement is named `family.name`. Values are passed by name; a list is an array on PostgreSQL and JSON on SQLite.
 SQLite runs a statement that begins with `-- Each:` once for each element of its lists. Where PostgreSQL calls a
 function, SQLite may call Python instead: those steps are methods of a `Dialect`. `:now` is always bound: to a test's
-clock, or on PostgreSQL to NULL for the database's own clock."""
+clock, or on PostgreSQL to NULL for the database's own clock.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +104,8 @@ class QueryRunner(Protocol):
         """Run `Messages.transact` with further steps in the same transaction.
 
         `begin` runs before any lock is taken, `check` once the partitions are locked, and `also` after everything is
-        applied. `locked` names further partitions to lock. A step that raises rolls the transaction back."""
+        applied. `locked` names further partitions to lock. A step that raises rolls the transaction back.
+        """
         ...
 
 
@@ -131,7 +133,8 @@ def value(found: list[Row]) -> Any:
 def struct(type: Callable[..., T], row: Row) -> T:
     """Build a struct from a row whose columns are its fields in order.
 
-    A partition takes one column, a lease one for each of its fields. A list or struct may be JSON."""
+    A partition takes one column, a lease one for each of its fields. A list or struct may be JSON.
+    """
     columns = iter(row)
     return type(**{name: read(columns) for name, read in _readers(type)})
 

@@ -77,7 +77,8 @@ class Queues(Family):
         """Return the queue. If it is missing, create it with labels from its name.
 
         A queue that a spec in force declares gets the options of the spec and, with `map_to`, the group of its
-        commands. Any other gets `options`. In a store of several cells it is created `beside` another queue."""
+        commands. Any other gets `options`. In a store of several cells it is created `beside` another queue.
+        """
         [queue] = await self.ensure_all(tenant, [name], options=options)
         return queue
 
@@ -86,7 +87,8 @@ class Queues(Family):
     ) -> list[Queue]:
         """Return the queues of these names, each once. Missing ones are created as by `ensure`, or left out.
 
-        Raises NotFound if the tenant does not exist."""
+        Raises NotFound if the tenant does not exist.
+        """
         found: dict[str, Queue] = {}
         while missing := sorted(set(names).difference(found)):
             if make:
@@ -121,7 +123,8 @@ class Queues(Family):
         Given the options `before` that the new ones were derived from, raises OptionsChanged if the queue has others
         now. Raises Conflict if a spec in force declares the queue encrypted and the options do not encrypt it.
 
-        A `max_size` counts the messages that exist, exactly, even while others push."""
+        A `max_size` counts the messages that exist, exactly, even while others push.
+        """
 
         async def work(transaction: DatabaseTransaction) -> Queue | None:
             found = [struct(Queue, row) for row in await transaction.run("queues.lock", tenant=tenant, names=[name])]
@@ -151,7 +154,8 @@ class Queues(Family):
     async def _reconfigure(self, transaction: DatabaseTransaction, changes: Sequence[tuple[Queue, Queue]]) -> None:
         """Give queues other options and labels. The caller has locked their rows.
 
-        Raises Conflict if a queue has partitions and its ordering would change."""
+        Raises Conflict if a queue has partitions and its ordering would change.
+        """
         for before, after in changes:
             turned = changes_ordering(before.options, after.options)
             if turned and await transaction.run("queues.any_partition", queue_id=before.id):
@@ -174,7 +178,8 @@ class Queues(Family):
         """Delete the queue with its partitions, messages, groups and dead letters. Returns False if it does not exist.
 
         Pushes, pops and acks fail at once. The rows are deleted in bounded steps. A queue created later under the same
-        name starts empty."""
+        name starts empty.
+        """
 
         async def work(transaction: DatabaseTransaction) -> bool:
             ids = [row[0] for row in await transaction.run("queues.lock", tenant=tenant, names=[name])]
@@ -190,7 +195,8 @@ class Queues(Family):
     async def declare(self, transaction: DatabaseTransaction, change: SpecChange) -> dict[str, int]:
         """Create, configure and delete the queues of a spec. Locks rows in the order of their ids.
 
-        Returns the ids of all queues that the change names, by name, for `note_changes`."""
+        Returns the ids of all queues that the change names, by name, for `note_changes`.
+        """
         tenant = change.tenant
         wanted = {queue.name: queue for queue in change.queues}
         for name in sorted(name for name, queue in wanted.items() if queue.before is None):
@@ -237,8 +243,10 @@ class Queues(Family):
     async def ensure_partitions_of(
         self, wanted: Mapping[int, Collection[str]], *, make: bool = True
     ) -> list[Partition]:
-        """Return partitions of several queues. Missing ones are created if `make`, or else left out. An unknown queue
-        has none."""
+        """Return partitions of several queues. An unknown queue has none.
+
+        Missing partitions are created if `make` is true, and left out otherwise.
+        """
         pairs = sorted({(queue_id, name) for queue_id, names in wanted.items() for name in names})
         dialect = self._runner.writes if make else self._runner.reads
         rows = await dialect.ensure_partitions([id for id, _ in pairs], [name for _, name in pairs], make=make)
@@ -248,14 +256,16 @@ class Queues(Family):
         """Set the priority of a partition, from 0 to 9. Returns False if the partition does not exist.
 
         Each level counts as PRIORITY_SECONDS of extra waiting time when a pop chooses a lane, also for lanes that are
-        ready now. So higher priorities come first, equals by waiting time, and no lane starves."""
+        ready now. So higher priorities come first, equals by waiting time, and no lane starves.
+        """
         lead: dict[str, Value] = {"partition_id": partition.id, "seconds": priority * PRIORITY_SECONDS}
         return bool(value(await self._runner.write("queues.set_priority", **lead)))
 
     async def partition(self, id: PartitionId, tenant: str | None = None) -> Partition | None:
         """Find a partition by its id. With a `tenant`, returns None for a partition of another tenant.
 
-        Code that gets the id from a client must pass the tenant."""
+        Code that gets the id from a client must pass the tenant.
+        """
         return one(Partition, await self._runner.read("queues.partition", tenant=tenant, partition_id=id.id))
 
     async def named(self, queue_id: int, name: str) -> Partition | None:
@@ -265,7 +275,8 @@ class Queues(Family):
     async def changes(self, since: int) -> tuple[int, list[int] | None]:
         """Return the version of the catalogue and the queues that changed after version `since`.
 
-        The version rises when a queue is configured or deleted. The queues are None if `since` is too long ago."""
+        The version rises when a queue is configured or deleted. The queues are None if `since` is too long ago.
+        """
         [row] = await self._runner.read("queues.changes", since=since)
         version, found = struct(_Changes, row)
         return version, found if len(found) == version - since else None
@@ -312,7 +323,8 @@ async def _make(
 async def note_changes(transaction: DatabaseTransaction, queue_ids: Sequence[int]) -> None:
     """Raise the catalogue's version for each queue. Must be the last step of a transaction.
 
-    Other changes wait until it commits, so that versions rise in commit order."""
+    Other changes wait until it commits, so that versions rise in commit order.
+    """
     version = 0
     for queue_id in queue_ids:
         version = value(await transaction.run("queues.next_version"))

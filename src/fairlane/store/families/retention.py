@@ -5,7 +5,8 @@ With `retention_enabled` it deletes messages that are `retention_seconds` old, a
 are before the first message left.
 
 Dead letters expire by `dead_letter_retention_seconds` only. An empty partition that got no message for IDLE_SECONDS is
-deleted with its cursors, unless it has dead letters or state. The ids of deleted messages may be pushed again."""
+deleted with its cursors, unless it has dead letters or state. The ids of deleted messages may be pushed again.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ class Retention(Family):
         """Check up to `limit` partitions that are due and delete what has expired.
 
         Raises LeaseLost unless `token` belongs to the leader of RETENTION. The cost depends on the number of due
-        partitions, not on the number of all partitions."""
+        partitions, not on the number of all partitions.
+        """
         if token != self._surveyed:
             self._letters = await self._fenced(token, self._survey)
             self._surveyed = token

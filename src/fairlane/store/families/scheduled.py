@@ -4,7 +4,8 @@ Until then they have no position, block no other message, and do not count towar
 the time when they are appended.
 
 The messages that one call schedules in one partition are a scheduled segment. They are sent and stored together, in the
-order in which they are due."""
+order in which they are due.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +58,16 @@ class ScheduledMessages(Family, ABC):
         """Store each part completely or not at all. Returns one result each, in order.
 
         A call has at most one part per partition. A part is Duplicates if one of its given ids is already scheduled in
-        the partition, or was stored there within `dedup_seconds`. On Gone, the caller looks the partition up again."""
+        the partition, or was stored there within `dedup_seconds`. On Gone, the caller looks the partition up again.
+        """
 
     @abstractmethod
     async def append_due(self, *, limit: int = 1000) -> Appended:
         """Append up to `limit` due messages, oldest first, in atomic steps. Concurrent calls append each message once.
 
         Messages whose id was stored meanwhile, or whose queue was deleted, are dropped. Those that do not fit into a
-        full queue wait another second."""
+        full queue wait another second.
+        """
 
     async def cancel(self, partition: PartitionId, transaction_id: str) -> bool:
         """Delete a scheduled message. Returns False if it is not scheduled."""
@@ -75,7 +78,8 @@ class ScheduledMessages(Family, ABC):
     ) -> int | None:
         """Reschedule a message for a time, or for a delay from now.
 
-        Returns the new time, or None if the message is not scheduled."""
+        Returns the new time, or None if the message is not scheduled.
+        """
         return await self._change(partition, transaction_id, move=True, due_at=due_at, delay_ms=delay_ms)
 
     async def _change(
@@ -106,8 +110,10 @@ class ScheduledMessages(Family, ABC):
         return found
 
     async def next_in(self) -> int | None:
-        """Return the microseconds until the next message of any queue is due, negative if it is late. None if there is
-        none."""
+        """Return the microseconds until the next message of any queue is due, negative if it is late.
+
+        Returns None if no message is scheduled.
+        """
         [[next_at, now]] = await self._runner.read("scheduled.next_at")
         return None if next_at is None else next_at - now
 
@@ -147,7 +153,8 @@ class ScheduledSegment(msgspec.Struct):
 def segments_of(part: ScheduledSlice) -> Iterator[ScheduledSegment]:
     """Split a part into segments, in the order in which messages are due. Messages of one time keep their order.
 
-    Messages with a time and messages with a delay get separate segments, because only the store can compare them."""
+    Messages with a time and messages with a delay get separate segments, because only the store can compare them.
+    """
     due_at = part.due_at
     at_time = [index for index, at in enumerate(due_at) if at is not None]
     yield from _cut(part, False, at_time, [at for at in due_at if at is not None])
@@ -237,7 +244,8 @@ class SegmentProgress(msgspec.Struct, Generic[Id]):
     """Progress of a segment after some of its messages were appended.
 
     `gone` counts the messages that are done, starting with the first one not yet taken. `next_at` is when to read the
-    segment again, None after a pause. It is unused if the segment is finished."""
+    segment again, None after a pause. It is unused if the segment is finished.
+    """
 
     segment: OpenedSegment[Id]
     gone: int

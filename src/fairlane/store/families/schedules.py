@@ -48,7 +48,8 @@ class Schedules(Family):
     async def put(self, schedule: Schedule) -> Schedule:
         """Create the schedule or replace the one of this name, and return the stored one.
 
-        A paused schedule stays paused. If the options are the same, nothing changes."""
+        A paused schedule stays paused. If the options are the same, nothing changes.
+        """
         await self._runner.write("schedules.put", **put_values(schedule))
         return await self.get(schedule.tenant, schedule.name) or schedule
 
@@ -85,7 +86,8 @@ class Schedules(Family):
     ) -> tuple[list[AckResult], list[PushResult]]:
         """Run `Messages.transact` and advance the schedule in the same transaction.
 
-        Raises Conflict if the schedule has another revision now, or does not exist."""
+        Raises Conflict if the schedule has another revision now, or does not exist.
+        """
 
         async def begin(transaction: DatabaseTransaction) -> None:
             if not await transaction.run("schedules.advance", **msgspec.structs.asdict(step)):

@@ -1,6 +1,7 @@
 """Login sessions of the dashboard. The store has only hashes of their ids.
 
-Adding or ending a session changes the catalogue (KEYS)."""
+Adding or ending a session changes the catalogue (KEYS).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Sources: their cursors, the leases of their readers, and the records known so far.
 
 Only `commit` changes a source, and gives it a new revision. A source and its records are unchanged while the revision
-stays the same."""
+stays the same.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ class Sources(Family):
     async def lease(self, tenant: str, name: str, *, seconds: int) -> StoredSource | None:
         """Lease the source, creating it if it does not exist, with a token greater than every earlier one.
 
-        Returns None while another reader holds the lease."""
+        Returns None while another reader holds the lease.
+        """
         return one(StoredSource, await self._runner.write("sources.lease", tenant=tenant, name=name, seconds=seconds))
 
     async def keep(self, tenant: str, name: str, token: int, *, seconds: int) -> StoredSource | None:
@@ -131,7 +133,8 @@ class Sources(Family):
         """Run `Messages.transact` and a step of the source in the same transaction.
 
         Raises Conflict if the source has another revision now, and LeaseLost if `token` does not belong to a
-        live lease."""
+        live lease.
+        """
         copies: dict[str, Value] = {
             "source_id": step.source_id,
             "keys": [one.key for one in step.copies],

@@ -63,7 +63,8 @@ class Specs(Family):
         version of the catalogue rises for each queue, and once more for SPECS.
 
         Raises Conflict if the version is taken, a queue does not have its options of `before`, or its ordering cannot
-        change. `elsewhere` changes queues of other cells, while no other spec of this version can be applied."""
+        change. `elsewhere` changes queues of other cells, while no other spec of this version can be applied.
+        """
         values: dict[str, Value] = {"tenant": change.tenant, **msgspec.structs.asdict(change.spec)}
         values["document"] = bytes(change.spec.raw).decode()
 
@@ -88,7 +89,8 @@ class Specs(Family):
     async def declare(self, change: SpecChange) -> None:
         """Create, change and delete the queues of a spec, in one transaction, without a version or schedules.
 
-        Raises Conflict like `apply`."""
+        Raises Conflict like `apply`.
+        """
 
         async def work(transaction: DatabaseTransaction) -> None:
             await note_changes(transaction, await self._declare(transaction, change))
@@ -130,7 +132,9 @@ class Specs(Family):
     async def versions(
         self, tenant: str, *, apps: Sequence[str] | None = None, before: int | None = None, limit: int = 100
     ) -> list[SpecHead]:
-        """Return versions of the given apps or of all, newest first, without their texts. `before` is the last one
-        seen."""
+        """Return versions of the given apps or of all, newest first, without their texts.
+
+        `before` is the last version that the caller has seen.
+        """
         rows = await self._runner.read("specs.versions", tenant=tenant, apps=apps, before=before, limit=limit)
         return [struct(SpecHead, row) for row in rows]

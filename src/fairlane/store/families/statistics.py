@@ -1,6 +1,7 @@
 """Statistics of queues, partitions and groups.
 
-Numbers come from heads and cursors, so no message is counted one by one."""
+Numbers come from heads and cursors, so no message is counted one by one.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ class Statistics(Family):
     async def oldest(self, queue_ids: Sequence[int], *, partitions: int) -> dict[int, int]:
         """Return when the oldest message in the first `partitions` partitions of each queue was created.
 
-        The first partitions are those with the smallest names."""
+        The first partitions are those with the smallest names.
+        """
         rows = await self._runner.read("statistics.oldest", queue_ids=queue_ids, partitions=partitions)
         return {queue_id: oldest_at for queue_id, oldest_at in rows if oldest_at is not None}
 
@@ -141,7 +143,8 @@ class Statistics(Family):
     async def stopped(self, queue_ids: Sequence[int], *, limit: int = 1000) -> list[StoppedLane]:
         """Return blocked and parked lanes by queue, group and partition.
 
-        A lane becomes blocked when a pop reaches it. Reads only the rows of these lanes."""
+        A lane becomes blocked when a pop reaches it. Reads only the rows of these lanes.
+        """
         rows = await self._runner.read("statistics.stopped", queue_ids=queue_ids, limit=limit)
         found = [struct(StoppedLane, row) for row in rows]
         return sorted(found, key=lambda one: (one.queue_id, one.group, one.partition))[:limit]

@@ -1,6 +1,7 @@
 """Tenants, which operators create and delete, each with its quotas.
 
-Creating, changing or deleting one changes the catalogue (TENANTS)."""
+Creating, changing or deleting one changes the catalogue (TENANTS).
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class Tenants(Family):
         """Delete a tenant without queues, and everything else that it has. Returns False if it does not exist.
 
         That is specs, schedules, sources, streams, effects, operations, workers and keys. Raises Conflict while the
-        tenant has queues. A new tenant of the same name starts empty."""
+        tenant has queues. A new tenant of the same name starts empty.
+        """
         if name == DEFAULT_TENANT:
             raise Conflict(f"the tenant {DEFAULT_TENANT!r} is always there")
 
@@ -68,6 +70,7 @@ class Tenants(Family):
     async def other_bytes(self, name: str) -> int:
         """Return the bytes of everything that the tenant stores except messages.
 
-        Counts effects, traces, results, stream state, records of sources, schedules, worker reports, specs and keys."""
+        Counts effects, traces, results, stream state, records of sources, schedules, worker reports, specs and keys.
+        """
         of_messages = value(await self._runner.read("tenants.other_bytes_of_messages", name=name))
         return int(of_messages) + int(value(await self._runner.read("tenants.other_bytes", name=name)))
