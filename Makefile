@@ -33,7 +33,7 @@ COMPILE := .venv-lock/bin/uv pip compile --universal --generate-hashes --python-
 LOCK := $(COMPILE) pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-all quick check docs bench bench-full bench-peers fuzz faults lock dist sbom queen tools clean
+.PHONY: help serve test test-all quick check docs bench bench-full bench-peers fuzz faults soak lock dist sbom queen tools clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 13
@@ -74,6 +74,9 @@ fuzz: $(DEV)  ## feed every parser what atheris makes of seeds, and every operat
 
 faults: $(DEV) tools  ## freeze, stop and kill the store and brokers under load, at full size; takes half an hour
 	$(BIN)/python -m pytest -p no:xdist tests/history/full_size.py tests/faults/full_size.py tests/faults/slow_clients.py tests/faults $(ARGS)
+
+soak: $(DEV)  ## run steady traffic on both stores for two hours, and show what grows; ARGS="--minutes 15"
+	$(BIN)/python -m tests.soak $(ARGS)
 
 # The first resolution bounds the second, so that both files pin one version of each package.
 lock: .venv-lock/bin/uv  ## renew requirements/*.txt

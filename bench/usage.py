@@ -21,7 +21,7 @@ def usage_of(pids: Iterable[int]) -> dict[int, Usage]:
 
     The usage of a child that has ended is part of its parent's.
     """
-    return {one: used for pid in pids for one in _family(pid) if (used := _of_one(one)) is not None}
+    return {one: used for pid in pids for one in family_of(pid) if (used := _of_one(one)) is not None}
 
 
 def difference(before: dict[int, Usage], after: dict[int, Usage]) -> Usage:
@@ -31,7 +31,7 @@ def difference(before: dict[int, Usage], after: dict[int, Usage]) -> Usage:
     return Usage(cpu, written, sum(used.peak_bytes for used in after.values()))
 
 
-def _family(pid: int) -> list[int]:
+def family_of(pid: int) -> list[int]:
     """Return the ids of a process and its descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():

@@ -58,6 +58,7 @@ DIRECTORIES = {
     "poller": Directory(quick=20),
     "pooler": Directory(rest=15),
     "queen": Directory(rest=180),
+    "soak": Directory(rest=40),
     "spec": Directory(quick=30),
     "staged": Directory(quick=70),
     "stateful": Directory(rest=150),
