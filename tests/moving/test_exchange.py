@@ -166,26 +166,45 @@ async def test_twenty_thousand_messages_pass_through_a_compressed_export(store: 
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres18"])
-async def test_an_import_that_is_killed_stores_nothing_and_can_be_repeated(
-    kind: str, store: Store, tmp_path: Path
+@pytest.mark.parametrize("commits", range(5))
+async def test_an_import_that_is_killed_has_whole_queues_and_continues(
+    kind: str, commits: int, store: Store, tmp_path: Path
 ) -> None:
     source, target = await store("sqlite"), await store(kind)
     async with Broker.open(source) as broker:
         await fill(broker, sealed=False)
+        before = without_keys(await seen(broker))
     file = await exported(source, tmp_path)
-    dying = (
-        "import asyncio, os, signal, sys; from fairlane.store.exchange import importing, stores\n"
-        "async def die(*_): os.kill(os.getpid(), signal.SIGKILL)\n"
-        "importing.Writer._add_others = die\n"
-        "asyncio.run(stores.import_lines(sys.argv[1], open(sys.argv[2], 'rb'), lambda *_: None))"
-    ).replace("async def die(*_): os", "def die(*_): os")
+    dying = f"""
+import asyncio, os, signal, sys
+from fairlane.store.exchange import importing, stores
+from fairlane.store.postgres.exchange import PostgresRows
+from fairlane.store.sqlite.exchange import SqliteRows
+left = {commits}
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+def dying_after(commit):
+    async def count(self):
+        global left
+        left or die()
+        left -= 1
+        await commit(self)
+    return count
+for kind in PostgresRows, SqliteRows:
+    kind.commit = dying_after(kind.commit)
+importing.Writer._add_others = die
+asyncio.run(stores.import_lines(sys.argv[1], open(sys.argv[2], "rb"), lambda *_: None))
+"""
     line = [sys.executable, "-c", dying, target, file]
     assert (await asyncio.to_thread(subprocess.run, line)).returncode == -9
     async with Broker.open(target) as broker:
-        assert await broker.queues.all() == []
+        whole = {queue.name for queue in await broker.queues.all()}
+        assert len(whole) + len(await broker.of("north").queues.all()) == commits
+        partly = await seen(broker)
+        assert {name: partly[name] for name in whole} == {name: before[name] for name in whole}
     await command("import", file, "--store", target)
     async with Broker.open(target) as broker:
-        assert len(await broker.queues.all()) == 4
+        assert without_keys(await seen(broker)) == before
 
 
 async def test_a_damaged_or_incomplete_export_is_refused(store: Store, tmp_path: Path) -> None:

@@ -56,8 +56,8 @@ def export(
 def import_(file: Path, config: Path | None, json: bool, **options: Any) -> None:
     """Add the queues of an export to a store, with their groups where they were. `-` reads standard input.
 
-    Adds everything in one transaction, and nothing that the store has already, so it can be repeated. Stop the broker
-    of an SQLite store first; brokers on PostgreSQL may run.
+    Adds each queue completely or not at all, and nothing that the store has already. If it is interrupted, run it again
+    to continue. Stop the broker of an SQLite store first; brokers on PostgreSQL may run.
     """
     import asyncio
 

@@ -181,24 +181,28 @@ class Writer:
         """New ids by the old one, for each table."""
 
     async def run(self, messages: int) -> Imported:
-        """Add everything that the target lacks. Raises Conflict if it has a queue with other messages."""
+        """Add everything that the target lacks, and commit after each queue, so that a repeated import continues.
+
+        Raises Conflict, and adds nothing, if the target has a queue with other messages.
+        """
         await self._add_tenants()
         tenants = {row["id"]: row["name"] async for row in self._scratch.rows("tenants")}
         existing = {(row["tenant_id"], row["name"]): row["id"] async for row in self._target.rows("queues")}
-        created: list[str] = []
+        missing: list[dict[str, Any]] = []
         present: list[str] = []
-        queues = [row async for row in self._scratch.rows("queues")]
-        for done, queue in enumerate(queues):
-            self._progress(f"importing {queue['name']}", done, len(queues))
+        async for queue in self._scratch.rows("queues"):
             there = existing.get((self._ids["tenants"][queue["tenant_id"]], queue["name"]))
             if there is None:
-                await self._add_queue(queue["id"])
-                created.append(queue["name"])
+                missing.append(queue)
             else:
                 await self._check_present(queue, there)
                 present.append(queue["name"])
+        for done, queue in enumerate(missing):
+            self._progress(f"importing {queue['name']}", done, len(missing))
+            await self._add_queue(queue["id"])
+            await self._target.commit()
         left_out = [reason async for reason in self._add_others(set(tenants.values()))]
-        return Imported(created, messages, present, left_out)
+        return Imported([queue["name"] for queue in missing], messages, present, left_out)
 
     async def _add_tenants(self) -> None:
         there = {row["name"]: row["id"] async for row in self._target.rows("tenants")}

@@ -1,4 +1,4 @@
-"""A consistent view of all rows of a store, and a transaction that adds rows to one."""
+"""A consistent view of all rows of a store, and transactions that add rows to one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Snapshot(Protocol):
 
 
 class Target(Snapshot, Protocol):
-    """A transaction that adds rows to a store. Nothing is stored before it ends."""
+    """Transactions that add rows to a store. Rows that were added since the last commit are not stored yet."""
 
     async def reserve(self, table: str, count: int) -> list[int]:
         """Return new ids for rows of a table."""
@@ -38,6 +38,10 @@ class Target(Snapshot, Protocol):
 
     async def insert(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
         """Add rows, which all have the same columns."""
+        ...
+
+    async def commit(self) -> None:
+        """Store the rows that were added, and begin another transaction."""
         ...
 
 

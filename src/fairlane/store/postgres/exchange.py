@@ -1,4 +1,4 @@
-"""Rows of a PostgreSQL store, in the form of SQLite: a snapshot, and a transaction that adds rows."""
+"""Rows of a PostgreSQL store, in the form of SQLite: a snapshot, and transactions that add rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uuid import UUID
 
 import asyncpg
 
-from fairlane.errors import StoreUnavailable
+from fairlane.errors import Conflict, StoreUnavailable
 from fairlane.store.exchange.snapshot import condition, order
 from fairlane.store.families.queues import SPECS, TENANTS
 from fairlane.store.postgres.connection import connect, prepare
@@ -44,8 +44,6 @@ class PostgresRows:
         self._connection = connection
         self.tables = tables
         self._columns = columns
-        self.queues: list[int] = []
-        """Ids of the queues that were added."""
         self._numbers: dict[UUID, int] = {}
         """Numbers for the ids of scheduled segments, which are UUIDs only here."""
 
@@ -99,6 +97,21 @@ class PostgresRows:
                 SQL["measure"], [row["partition_id"] for row in rows], list(map(_largest, rows))
             )
 
+    async def begin(self) -> None:
+        self._transaction = self._connection.transaction()
+        await self._transaction.start()
+        await self._connection.execute(SQL["patient"])
+        await self._connection.execute(SQL["one_import"])
+
+    async def commit(self) -> None:
+        await self.end()
+        await self.begin()
+
+    async def end(self) -> None:
+        """Store the rows that were added, and make running brokers load the catalogue."""
+        await self._connection.execute(SQL["announce"], [SPECS, TENANTS])
+        await self._transaction.commit()
+
 
 def _value(table: str, column: Column, row: dict[str, Any]) -> Any:
     """Return a value as PostgreSQL has it."""
@@ -131,19 +144,22 @@ async def snapshot(url: str, columns: Columns) -> AsyncIterator[PostgresRows]:
 
 @asynccontextmanager
 async def adding(url: str, columns: Columns) -> AsyncIterator[PostgresRows]:
-    """Open a store to add rows, beside running brokers. Stores nothing if the block fails."""
+    """Open a store to add rows, beside running brokers. Commits at the end.
+
+    If the block fails, the rows that were added since the last commit are not stored.
+    """
     await (await PostgresStore.open(url)).close()  # creates the schema
     connection = await connect(url)
     try:
         await prepare(connection)
-        async with connection.transaction():
-            await connection.execute(SQL["patient"])
-            await connection.execute(SQL["one_import"])
-            rows = PostgresRows(connection, await _tables(connection), columns)
-            yield rows
-            await connection.execute(SQL["announce"], [SPECS, TENANTS, *rows.queues])
+        rows = PostgresRows(connection, await _tables(connection), columns)
+        await rows.begin()
+        yield rows
+        await rows.end()
+    except asyncpg.UniqueViolationError as error:
+        raise Conflict(f"another program created the same queue; run the import again: {error}") from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-        raise StoreUnavailable(f"the store failed, and nothing was stored: {error}") from error
+        raise StoreUnavailable(f"the store failed; run the import again, and it continues: {error}") from error
     finally:
         connection.terminate()
 

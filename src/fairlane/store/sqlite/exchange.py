@@ -52,6 +52,10 @@ class SqliteRows:
         statement = f"insert into {table} ({names}) values ({marks})"  # noqa: S608
         self._db.executemany(statement, [tuple(row.values()) for row in rows])
 
+    async def commit(self) -> None:
+        self._db.execute("commit")
+        self._db.execute("begin immediate")
+
     def add(self, table: str, row: dict[str, Any]) -> int:
         """Add one row. Returns its id. Raises ValueError if it does not fit the table."""
         names, marks = ", ".join(f'"{name}"' for name in row), ", ".join("?" * len(row))
@@ -85,7 +89,10 @@ def scratch() -> Iterator[SqliteRows]:
 
 @contextmanager
 def adding(path: str) -> Iterator[SqliteRows]:
-    """Open a store that no broker uses, to add rows. Commits at the end, and stores nothing if the block fails."""
+    """Open a store that no broker uses, to add rows. Commits at the end.
+
+    If the block fails, the rows that were added since the last commit are not stored.
+    """
     try:
         held = lock(os.path.realpath(path))
     except StoreRefused:
