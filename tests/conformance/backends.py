@@ -22,7 +22,8 @@ from fairlane.store.cells.store import CellsStore
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import PopCall, PopResult
 from fairlane.store.families import groups
-from fairlane.store.postgres.connection import Database, in_schema, prepare
+from fairlane.store.postgres.connection import Database, prepare
+from fairlane.store.postgres.driver import in_schema
 from fairlane.store.postgres.messages import SQL as POSTGRES_MESSAGES
 from fairlane.store.postgres.pop import PopRunner
 from fairlane.store.postgres.store import PostgresStore

@@ -8,7 +8,8 @@ from typing import Any
 import asyncpg
 
 from fairlane.runtime.clock import Clock
-from fairlane.store.postgres.connection import SCHEMA, Database, open_database
+from fairlane.store.postgres.connection import Database, open_database
+from fairlane.store.postgres.driver import SCHEMA
 
 KEPT_MAX = 8
 """Limit of unused pools. Tests move on to another database from time to time and do not return."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import asyncpg
 
 from tests.postgres import PostgresServer, _reachable_binaries, _run, _start, _wait_until_ready, unprivileged
+from tests.until import until
 
 
 def _children(pid: int) -> list[int]:
@@ -93,6 +94,8 @@ async def promote(standby: PostgresServer) -> None:
     """Promote a standby, and return when it accepts writes."""
     connection = await asyncpg.connect(standby.url())
     try:
-        assert await connection.fetchval("SELECT pg_promote()")
+        # A statement that waits for the promotion may hold up the recovery before it.
+        await connection.execute("SELECT pg_promote(wait => false)")
+        await until(lambda: connection.fetchval("SELECT NOT pg_is_in_recovery()"))
     finally:
         await connection.close()

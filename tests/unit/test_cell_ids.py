@@ -6,7 +6,7 @@ import pytest
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.ids import CELLS_MAX, PartitionId, cell_of, first_id
-from fairlane.store.postgres.connection import SCHEMA, in_schema
+from fairlane.store.postgres.driver import SCHEMA, in_schema
 from fairlane.store.postgres.store import PostgresStore
 
 

@@ -14,7 +14,7 @@ import pytest
 import fairlane.store.postgres.store  # noqa: F401
 from fairlane.broker.broker import Broker
 from fairlane.errors import OutcomeUnknown
-from fairlane.store.postgres import connection
+from fairlane.store.postgres import connection, driver
 from tests.conftest import FreshDatabase
 from tests.postgres import PostgresServer
 from tests.until import until
@@ -121,7 +121,7 @@ async def test_the_server_is_asked_for_its_own_types_by_one_connection_only(
         return await ask(self, typeoids, seconds)
 
     monkeypatch.setattr(asyncpg.Connection, "_introspect_types", counted)
-    monkeypatch.setattr(connection._Connection, "_types", {})
+    monkeypatch.setattr(driver._Connection, "_types", {})
     url = await fresh_database(postgres18)
     own = "SELECT $1::bigint[] || 3::bigint, $2::boolean[]"
     for statement_cache in (True, False):

@@ -10,7 +10,8 @@ import msgspec
 
 from fairlane.errors import Conflict, FairlaneError, InvalidRequest, NotFound
 from fairlane.store.cells.directory import SQL, Cell, CellSize, Directory, size_of
-from fairlane.store.postgres.connection import Database, in_schema, open_database
+from fairlane.store.postgres.connection import Database, open_database
+from fairlane.store.postgres.driver import in_schema
 from fairlane.store.postgres.store import PostgresStore
 
 SAMPLE_SECONDS = 1.0

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 
@@ -24,6 +22,7 @@ from fairlane.errors import (
     StoreUnavailable,
 )
 from fairlane.runtime.clock import Clock
+from fairlane.store.postgres.driver import SCHEMA, UNREPLICATED, check_replicated, connection_to
 
 if TYPE_CHECKING:
     from fairlane.store.codec import Codec
@@ -51,10 +50,6 @@ LIMITS = (
 )
 """Settings of each transaction, because a pooler may not pass on session settings."""
 
-SCHEMA = "fairlane"
-"""The schema that statements name."""
-_SCHEMA_NAME = re.compile(r"\bfairlane(?=\.[a-z])|(?<=SCHEMA IF NOT EXISTS )fairlane\b|(?<=schemaname = ')fairlane\b")
-
 EPOCH_2000 = 946_684_800_000_000  # PostgreSQL counts microseconds from 2000
 MINUS_INFINITY = -(2**63) + EPOCH_2000
 
@@ -76,8 +71,6 @@ _REFUSED = ("53", "57P03", "25006", "28", "3D", "42501", "58")
 _UNKNOWN_SETTINGS = ("08P01", "22023", "42704", "55P02")
 """SQLSTATEs with which poolers and servers refuse unknown session settings."""
 
-_OWN_OIDS_END = 16384
-"""First OID of user-defined types. Lower ones are the same on every server."""
 _LOST = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """Errors that the driver raises if a connection is lost or cannot be opened in time."""
 
@@ -161,7 +154,10 @@ class Database:
             try:
                 async with asyncio.timeout(STATEMENT_SECONDS):
                     result = await work(connection)
-                good = ended = True
+                ended = True
+                if UNREPLICATED:
+                    check_replicated(connection)
+                good = True
                 return result
             except asyncpg.PostgresError as error:
                 ended = True
@@ -186,6 +182,7 @@ class Database:
         A statement that was cancelled between parsing and execution leaves a transaction open on the server, which only
         another message ends.
         """
+        raw = connection._con
         with suppress(*_LOST):  # the pool may have closed it, which does not affect the statement
             if not ended:
                 try:
@@ -193,6 +190,7 @@ class Database:
                         await connection.execute("SELECT 1")
                 except (*_LOST, asyncpg.PostgresError):
                     connection.terminate()
+            UNREPLICATED.discard(raw)  # it concerned the last caller
             await self._pool.release(connection)
 
     async def _acquire(self) -> asyncpg.Connection[Any]:
@@ -254,54 +252,6 @@ def _translated(error: asyncpg.PostgresError, lost: type[StoreUnavailable | Outc
     return StoreUnavailable(f"the database refused a statement: {error} ({state})")
 
 
-class _Asked(NamedTuple):
-    """A placeholder for the statement that introspects types, if none was run."""
-
-    name: str = "asked before"
-
-
-class _Connection(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
-    """A connection that does not query the server for PostgreSQL's own types.
-
-    The driver queries them on each connection for each kind of array, which takes longer than the first push, pop and
-    ack together. They are the same on every server, so one answer serves all connections of the process.
-    """
-
-    _types: ClassVar[dict[frozenset[int], Any]] = {}
-
-    async def _introspect_types(self, typeoids: Iterable[int], seconds: float | None) -> tuple[Any, Any]:
-        asked = frozenset(typeoids)
-        if asked in self._types:
-            return self._types[asked], _Asked()
-        types, statement = await super()._introspect_types(asked, seconds)
-        if max(asked) < _OWN_OIDS_END:
-            self._types[asked] = types
-        return types, statement
-
-
-@cache
-def in_schema(statement: str, schema: str) -> str:
-    """Return the statement for the tables and functions of `schema`. Statements are constants, so each is kept."""
-    return _SCHEMA_NAME.sub(schema, statement)
-
-
-@cache
-def _connection_to(schema: str) -> type[_Connection]:
-    """Return the class of connections whose statements use the tables and functions of `schema`."""
-    if schema == SCHEMA:
-        return _Connection
-
-    class SchemaConnection(_Connection):
-        def execute(self, query: str, *args: Any, **named: Any) -> Any:
-            return super().execute(in_schema(query, schema), *args, **named)
-
-        def _execute(self, query: str, *args: Any, **named: Any) -> Any:
-            # Every method of a pool's connection that returns rows ends here.
-            return super()._execute(in_schema(query, schema), *args, **named)
-
-    return SchemaConnection
-
-
 async def open_database(
     url: str, *, connections: int, statement_cache: bool, clock: Clock | None, schema: str = SCHEMA
 ) -> Database:
@@ -319,7 +269,7 @@ async def open_database(
             init=prepare,
             reset=_keep,
             server_settings=settings,
-            connection_class=_connection_to(schema),
+            connection_class=connection_to(schema),
         )
 
     return Database(await _with_session(open_pool), clock)
@@ -334,7 +284,7 @@ async def connect(url: str, schema: str = SCHEMA) -> asyncpg.Connection[Any]:
             timeout=CONNECT_SECONDS,
             statement_cache_size=0,
             server_settings=settings,
-            connection_class=_connection_to(schema),
+            connection_class=connection_to(schema),
         )
 
     return await _with_session(open_one)

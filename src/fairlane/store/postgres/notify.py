@@ -16,7 +16,8 @@ from typing import Any
 import asyncpg
 
 from fairlane.errors import StoreUnavailable
-from fairlane.store.postgres.connection import SCHEMA, connect
+from fairlane.store.postgres.connection import connect
+from fairlane.store.postgres.driver import SCHEMA
 
 _GAP_SECONDS = 0.01
 """Pause between two notifications. NOTIFY locks the whole database, so several are combined."""

@@ -16,13 +16,13 @@ from fairlane.store.codec import Codec
 from fairlane.store.contract.store import Store
 from fairlane.store.postgres.connection import (
     CONNECT_SECONDS,
-    SCHEMA,
     Database,
     connect,
     connect_error,
     open_database,
 )
 from fairlane.store.postgres.doctor import SAFE
+from fairlane.store.postgres.driver import SCHEMA, check_replicated
 from fairlane.store.postgres.health import HealthCheck
 from fairlane.store.postgres.messages import Messages
 from fairlane.store.postgres.migrate import migrate
@@ -180,6 +180,7 @@ async def _prepare(url: str, schema: str, cell: int, *, allow_unsafe: bool) -> N
                     f"set it to {safe[0]}, or open the store with allow_unsafe"
                 )
         await migrate(connection, cell)
+        check_replicated(connection)
     except asyncpg.PostgresError as error:
         raise connect_error(error) from error
     finally:
