@@ -77,7 +77,7 @@ async def test_twenty_thousand_messages_keep_their_order_and_groups_their_place(
             batch = await broker.pop("q", partition=f"p{lane}", batch=37 * lane + 1)
             await broker.ack(batch)
             done[lane] = len(batch)
-    await command(*words(source, target, tmp_path))
+    assert "1 queue, 20 partitions, 20000 messages, 20 lanes" in await command(*words(source, target, tmp_path))
     async with Broker.open(target) as broker:
         for lane in range(20):
             left = [message.data for message in await drain(broker, "q", "__QUEUE_MODE__", f"p{lane}")]

@@ -28,15 +28,16 @@ _MESSAGE_BYTES_MAX: Final = ("partitions", "message_bytes_max")
 
 
 async def migrate(source: str, target: str, progress: Progress) -> dict[str, int]:
-    """Copy the store in the file `source` to the store `target`, and verify the copy. Returns the rows of each table.
+    """Copy the store in the file `source` to the store `target`, and verify the copy.
 
-    If it fails or is killed, the target stays empty.
+    Returns the rows of each table and the number of `messages`. If it fails or is killed, the target stays empty.
     """
     with open_tables(source) as tables:
         async with receiving(target) as receiver:
-            counts = await _Copy(tables, receiver, progress).run()
+            copy = _Copy(tables, receiver, progress)
+            counts = await copy.run()
             await _verify(tables, receiver, counts, progress)
-    return counts
+    return {**counts, "messages": copy.messages}
 
 
 class _Copy:
@@ -48,6 +49,8 @@ class _Copy:
         self._progress = progress
         self._largest: dict[int, int] = {}
         """Size of the largest message of each partition, known once the segments are copied."""
+        self.messages = 0
+        """Messages of the segments that were copied."""
 
     async def run(self) -> dict[str, int]:
         counts = {}
@@ -83,6 +86,7 @@ class _Copy:
             yield tuple(values)
 
     def _measure(self, partition: int, ends: list[int]) -> None:
+        self.messages += len(ends)
         largest = max(end - start for start, end in zip([0, *ends], ends, strict=False))
         self._largest[partition] = max(largest, self._largest.get(partition, 0))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fairlane.cli.toolkit.command import AsJson, CommandGroup, Output, command, print_output
+from fairlane.cli.toolkit.output import plural
 from fairlane.cli.toolkit.parameters import opt
 from fairlane.config import Settings
 from fairlane.errors import InvalidRequest, Unavailable
@@ -45,15 +46,15 @@ def migrate(
         )
     with ProgressBar() as bar:
         counts = asyncio.run(migrate_store(from_url.removeprefix("sqlite:///"), to_url, bar.update))
-    shown = ", ".join(f"{counts[table]} {name}" for table, name in _SHOWN.items())
+    shown = ", ".join(plural(counts[name], noun) for name, noun in _SHOWN.items())
     text = f"Moved {shown}. Every partition and lane was compared. Start the broker with --store on the new store."
     print_output(Output(counts, text), json)
 
 
 _SHOWN = {
-    "queues": "queues",
-    "partitions": "partitions",
-    "segments": "batches of messages",
-    "cursors": "lanes",
-    "dead_letters": "dead letters",
+    "queues": "queue",
+    "partitions": "partition",
+    "messages": "message",
+    "cursors": "lane",
+    "dead_letters": "dead letter",
 }
