@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 
 from fairlane.broker.ack import AckRequest
@@ -50,6 +51,7 @@ LIMITS: Final[Mapping[Kind, Limit]] = {
     "ack": Limit(WAIT_SECONDS_MAX, 50_000),
     "pop": Limit(WAIT_SECONDS_MAX, 0),
 }
+_tenant_of = attrgetter("tenant")
 PATIENT: Final[Mapping[Kind, Limit]] = {}
 """Limits that execute everything, however long it takes, for callers that wait anyway."""
 
@@ -196,10 +198,6 @@ class Admission:
         """Finish all requests except pushes. Call it after the pops have stopped, because pops may release leases."""
         for batcher in (self.acks, self.renewals, self.push_operations, self.ack_operations):
             await batcher.stop()
-
-
-def _tenant_of(request: PushRequest | AckRequest) -> str:
-    return request.tenant
 
 
 def _renewing(store: Store) -> Callable[[list[Renewal]], Awaitable[Sequence[RenewOutcome | Exception]]]:

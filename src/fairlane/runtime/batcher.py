@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from time import perf_counter
@@ -11,13 +11,17 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from fairlane.errors import ShuttingDown
 from fairlane.runtime.rate import RateEstimate
-from fairlane.runtime.turns import in_turns
+from fairlane.runtime.turns import Turns
 
 _LATELY_SECONDS = 2.0
 """Time span of the rate of recent flushes."""
+_TURNS_SECONDS = 10.0
+"""Time for which owners take turns after two of them alternated."""
 
 Op = TypeVar("Op")
 Out = TypeVar("Out")
+Entry = tuple[Op, int, int, asyncio.Future[Out]]
+"""A waiting request with its items, bytes and future."""
 LateAnswer = asyncio.Future[Any]
 """Future of an outcome that is not known yet when its flush ends."""
 
@@ -54,23 +58,21 @@ class BatchPolicy(NamedTuple):
     """
     seconds_max: float = 0.5
     """Target duration of a flush, estimated from recent flushes. A slow store gets less at once."""
-    turn_seconds: float = 0.01
-    """Target duration while several owners wait, so that none waits long for a flush full of another's items."""
     turn_items: int = 100
-    """Number of items that such a flush may always take."""
+    """Largest number of items while owners take turns.
 
-    def take(
-        self, waiting: Iterable[Weight], *, items: int, running: int, rate: float = 0.0, in_turn: bool = False
-    ) -> int:
+    So many take about as long as a flush of one item, so that a request of one owner waits for few items of another.
+    """
+
+    def take(self, waiting: Iterable[Weight], *, items: int, running: int, rate: float = 0.0) -> int:
         """Return the number of requests for the next flush, of `items` waiting, beside `running` other flushes.
 
-        `rate` is the number of items per second, 0 if it is unknown. `in_turn` is True if several owners wait. The
-        first request is always included: if it is larger than the limits, it is flushed alone.
+        `rate` is the number of items per second, 0 if it is unknown. The first request is always included: if it is
+        larger than the limits, it is flushed alone.
         """
         free = max(1, self.flushes - running)
-        seconds, least = (self.turn_seconds, self.turn_items) if in_turn else (self.seconds_max, self.share_items)
-        soon = int(rate * seconds) // self.flushes or self.items_max
-        bound = max(least, min(self.items_max, soon, -(-items // free)))
+        soon = int(rate * self.seconds_max) // self.flushes or self.items_max
+        bound = max(self.share_items, min(self.items_max, soon, -(-items // free)))
         count = total = size = 0
         for weight in waiting:
             total += weight.items
@@ -98,13 +100,18 @@ class Batcher(Generic[Op, Out]):
     ) -> None:
         """`owner` names who sent a request. Owners take turns, so that a flood of one does not delay another."""
         self._owner = owner
+        self._last_owner: str | None = None
         self._turns_until = 0.0
-        """Several owners waited shortly before this time."""
+        """Time until which owners take turns."""
+        self._turns: Turns[Entry[Op, Out]] = Turns()
+        """Requests that wait for their turn, before those in `waiting`. Empty with one owner."""
+        self._turning = 0
+        """Number of requests in `_turns`."""
         self._flush = flush
         self._policy = policy
         self._unwanted = unwanted
-        self.waiting: deque[tuple[Op, int, int, asyncio.Future[Out]]] = deque()
-        """Waiting requests with their items, bytes and futures."""
+        self.waiting: deque[Entry[Op, Out]] = deque()
+        """Requests since the last flush began. With one owner, all waiting requests."""
         self._items = 0
         self._items_flushing = 0
         self._requests_flushing = 0
@@ -117,17 +124,17 @@ class Batcher(Generic[Op, Out]):
 
     @property
     def idle(self) -> bool:
-        return not (self.waiting or self._flushing or self._late)
+        return not (self.waiting or self._turning or self._flushing or self._late)
 
     @property
     def pending(self) -> int:
         """Number of waiting requests and running flushes."""
-        return len(self.waiting) + self._flushing
+        return len(self.waiting) + self._turning + self._flushing
 
     @property
     def requests(self) -> int:
         """Number of requests that wait or run."""
-        return len(self.waiting) + self._requests_flushing
+        return len(self.waiting) + self._turning + self._requests_flushing
 
     @property
     def items(self) -> int:
@@ -136,19 +143,20 @@ class Batcher(Generic[Op, Out]):
 
     def wait_seconds(self) -> float:
         """Estimated seconds until a new request would be flushed. 0 if the rate is unknown."""
-        if not self.waiting:
+        if not (self.waiting or self._turning):
             return 0.0
         return self._rate.seconds_for(self.items) or 0.0
 
     def wait_seconds_of(self, owner: str) -> float:
         """Estimated seconds until a new request of this owner would be flushed, as owners take turns."""
         of = self._owner
-        if of is None or not self.waiting:
+        if of is None or not (self.waiting or self._turning):
             return self.wait_seconds()
-        owners = Counter({owner: 0})
+        owners, mine = {owner, *self._turns.owners()}, self._turns.items_of(owner)
         for op, items, _, _ in self.waiting:
-            owners[of(op)] += items
-        ahead = min(self.items, owners[owner] * len(owners) + self._items_flushing)
+            owners.add(whose := of(op))
+            mine += items if whose == owner else 0
+        ahead = min(self.items, mine * len(owners) + self._items_flushing)
         return self._rate.seconds_for(ahead) or 0.0
 
     async def submit(self, op: Op) -> Out:
@@ -170,10 +178,18 @@ class Batcher(Generic[Op, Out]):
             self._loop = asyncio.get_running_loop()
         future: asyncio.Future[Out] = self._loop.create_future()
         self._items += items
+        if self._owner is not None and (owner := self._owner(op)) != self._last_owner:
+            self._alternate(owner)
         self.waiting.append((op, items, bytes, future))
         if len(self._tasks) < self._policy.flushes:
             self._fire()
         return future
+
+    def _alternate(self, owner: str) -> None:
+        """Note a request of another owner than the last one. From the second owner on they take turns for a while."""
+        if self._last_owner is not None:
+            self._turns_until = perf_counter() + _TURNS_SECONDS
+        self._last_owner = owner
 
     def _fire(self) -> None:
         task = asyncio.create_task(self._run())
@@ -182,10 +198,10 @@ class Batcher(Generic[Op, Out]):
 
     def _ran(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not self.waiting:
+        if not (self.waiting or self._turning):
             return
         if task.cancelled():  # the loop is being torn down
-            for *_, future in self.waiting:
+            for *_, future in (*self._turns.drain(), *self.waiting):
                 future.cancel()
         elif len(self._tasks) < self._policy.flushes:
             self._fire()
@@ -193,12 +209,12 @@ class Batcher(Generic[Op, Out]):
     async def _run(self) -> None:
         """Run one flush after another while requests wait."""
         rate = self._rate
-        while self.waiting:
-            batch = [self.waiting.popleft()] if len(self.waiting) == 1 else self._take()
+        while self.waiting or self._turning:
+            batch = [self.waiting.popleft()] if len(self.waiting) == 1 and not self._turning else self._take()
             items = sum([items for _, items, _, _ in batch])
             self._items -= items
             # Only a flush that left requests behind measures the rate: a smaller one could have taken more.
-            full = bool(self.waiting)
+            full = bool(self.waiting or self._turning)
             if full and len(self._tasks) < self._policy.flushes:
                 self._fire()
             batch = [entry for entry in batch if not entry[3].cancelled()]
@@ -231,28 +247,47 @@ class Batcher(Generic[Op, Out]):
                 elif now - rate.at > _LATELY_SECONDS:
                     rate.forget()
                 rate.at = now
-            for (op, _, _, future), outcome in zip(batch, outcomes, strict=True):
+            answers: Iterable[tuple[Entry[Op, Out], Any]] = zip(batch, outcomes, strict=True)
+            if self._turns_until:  # small requests resume first, before larger ones and before the next flush
+                answers = sorted(answers, key=lambda answer: answer[0][1])
+            for (op, _, _, future), outcome in answers:
                 if future.done() or isinstance(outcome, Exception | asyncio.Future):
                     self._answer(op, future, outcome)
                 else:
                     future.set_result(outcome)
+            if self._turns_until:
+                await asyncio.sleep(0)
 
-    def _take(self) -> list[tuple[Op, int, int, asyncio.Future[Out]]]:
-        """Remove the requests of the next flush from the front."""
-        in_turn = self._owner is not None and self._take_turns(self._owner)
+    def _take(self) -> list[Entry[Op, Out]]:
+        """Remove the requests of the next flush."""
+        if self._turns_until:
+            if perf_counter() < self._turns_until:
+                return self._take_turns()
+            self.waiting.extendleft(reversed(list(self._turns.drain())))
+            self._turns_until = self._turning = 0
         weights = (Weight(items, bytes) for _, items, bytes, _ in self.waiting)
         rate = self._rate.per_second
-        count = self._policy.take(weights, items=self._items, running=self._flushing, rate=rate, in_turn=in_turn)
+        count = self._policy.take(weights, items=self._items, running=self._flushing, rate=rate)
         return [self.waiting.popleft() for _ in range(count)]
 
-    def _take_turns(self, owner: Callable[[Op], str]) -> bool:
-        """Reorder the waiting requests if several owners wait. Returns True if they do, or did lately."""
-        now = perf_counter()
-        if len({owner(op) for op, _, _, _ in self.waiting}) > 1:
-            self._turns_until = now + _LATELY_SECONDS
-            most = self._policy.requests_max
-            self.waiting = deque(in_turns(self.waiting, lambda one: owner(one[0]), lambda one: one[1], count=most))
-        return now < self._turns_until
+    def _take_turns(self) -> list[Entry[Op, Out]]:
+        """Remove the requests of a small flush, in which owners take turns."""
+        turns, owner = self._turns, self._owner
+        assert owner is not None
+        while self.waiting:
+            entry = self.waiting.popleft()
+            turns.put(owner(entry[0]), entry, entry[1])
+        batch: list[Entry[Op, Out]] = []
+        total = size = 0
+        while turns and len(batch) < self._policy.requests_max:
+            _, items, bytes, _ = turns.first()
+            total += items
+            size += bytes
+            if batch and (total > self._policy.turn_items or size > self._policy.bytes_max):
+                break
+            batch.append(turns.pop())
+        self._turning = len(turns)
+        return batch
 
     def _answer(self, op: Op, future: asyncio.Future[Out], outcome: Out | Exception | LateAnswer) -> None:
         """Resolve a future with an outcome that is late or an error, or pass it to `unwanted`."""

@@ -1,40 +1,75 @@
-"""Turns: an order in which the owners of waiting requests take turns, so that none waits behind all of another's."""
+"""Turns: waiting requests, of which each owner is served equally, whatever another one has waiting."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Hashable, Sequence
-from heapq import heapify, heappop, heapreplace
-from typing import TypeVar
+from collections import deque
+from collections.abc import Hashable, Iterator
+from heapq import heappop, heappush, heapreplace
+from itertools import count
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
-def in_turns(waiting: Sequence[T], owner: Callable[[T], Hashable], items: Callable[[T], int], *, count: int) -> list[T]:
-    """Return the requests with the first `count` in turns; the others follow in their order.
+class Turns(Generic[T]):
+    """Requests of several owners, served by start-time fair queuing.
 
-    The next request is always one of the owner with the fewest items so far. Each owner's requests keep their order.
+    The owner with the fewest items served is next. Each owner's requests keep their order. An owner
+    that had nothing waiting begins where the others are now.
     """
-    lines: dict[Hashable, deque[T]] = {}
-    for one in waiting:
-        lines.setdefault(owner(one), deque()).append(one)
-    turns = [(0, number, key) for number, key in enumerate(lines)]
-    heapify(turns)
-    first: list[T] = []
-    taken: Counter[Hashable] = Counter()
-    while turns and len(first) < count:
-        so_far, number, key = turns[0]
-        one = lines[key].popleft()
-        first.append(one)
-        taken[key] += 1
-        if lines[key]:
-            heapreplace(turns, (so_far + items(one), number, key))
-        else:
-            heappop(turns)
-    rest: list[T] = []
-    for one in waiting:
-        if taken[key := owner(one)]:
-            taken[key] -= 1
-        else:
-            rest.append(one)
-    return first + rest
+
+    def __init__(self) -> None:
+        self._lines: dict[Hashable, deque[tuple[T, int]]] = {}
+        self._order: list[tuple[int, int, Hashable]] = []
+        """A heap with the items served of each owner that waits."""
+        self._served: dict[Hashable, int] = {}
+        """Items served of owners with nothing waiting. Forgotten when nobody waits."""
+        self._now = 0
+        self._numbers = count()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, owner: Hashable, one: T, items: int) -> None:
+        self._count += 1
+        line = self._lines.get(owner)
+        if line is not None:
+            line.append((one, items))
+            return
+        self._lines[owner] = deque([(one, items)])
+        heappush(self._order, (max(self._now, self._served.pop(owner, 0)), next(self._numbers), owner))
+
+    def first(self) -> T:
+        """Return the next request without removing it."""
+        return self._lines[self._order[0][2]][0][0]
+
+    def pop(self) -> T:
+        """Remove and return the next request."""
+        self._now, _, owner = self._order[0]
+        line = self._lines[owner]
+        one, items = line.popleft()
+        self._count -= 1
+        served = self._now + items
+        if line:
+            heapreplace(self._order, (served, next(self._numbers), owner))
+            return one
+        heappop(self._order)
+        del self._lines[owner]
+        self._served[owner] = served
+        if not self._lines:
+            self._served.clear()
+        return one
+
+    def items_of(self, owner: Hashable) -> int:
+        """Return the number of waiting items of an owner."""
+        return sum(items for _, items in self._lines.get(owner, ()))
+
+    def owners(self) -> set[Hashable]:
+        """Return the owners with waiting requests."""
+        return set(self._lines)
+
+    def drain(self) -> Iterator[T]:
+        """Remove and yield all requests, in turns."""
+        while self._count:
+            yield self.pop()
