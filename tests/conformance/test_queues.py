@@ -55,7 +55,7 @@ async def test_an_unknown_queue_is_none(harness: Harness) -> None:
 
 async def test_every_option_is_kept(harness: Harness) -> None:
     options = queue_options(
-        ordering="fifo",
+        ordering="per_key",
         lease_seconds=11,
         retry_limit=12,
         retry_delay_ms=13,
@@ -64,6 +64,7 @@ async def test_every_option_is_kept(harness: Harness) -> None:
         max_size=2**53,
         max_running=15,
         rate="10/1m",
+        rate_per_key="2/1m",
         dedup_seconds=16,
         delay_seconds=17,
         window_seconds=18,

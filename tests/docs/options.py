@@ -61,6 +61,17 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         "limit of messages that are delivered to a group in a time, such as `10/1m`, see Limits; empty for none",
         ("test_no_more_messages_are_delivered_in_any_period_than_the_rate",),
     ),
+    "max_running_per_key": (
+        "`max_running` for the messages of each key of an unordered queue, see Limits; 0 for none",
+        (
+            "test_no_more_messages_of_a_key_are_held_than_may_run",
+            "test_sixteen_consumers_of_two_brokers_never_exceed_a_limit_of_a_key",
+        ),
+    ),
+    "rate_per_key": (
+        "`rate` for the messages of each key, see Limits; empty for none",
+        ("test_no_more_messages_of_a_key_are_delivered_in_any_period_than_the_rate",),
+    ),
     "dedup_seconds": (
         "how long a transactionId is remembered, even if its message is deleted; 0 accepts every repeat",
         (

@@ -240,6 +240,7 @@ OPTIONS = st.fixed_dictionaries(
         "retry_limit": st.integers(0, 3),
         "max_size": st.integers(0, 2),
         "max_running": st.integers(0, 2),
+        "rate_per_key": st.sampled_from(["", "1/1m"]),
         "rate": st.sampled_from(["", "1/1m", "2/1m"]),
         "ttl_seconds": st.integers(0, 2),
         "retry_jitter": st.booleans(),

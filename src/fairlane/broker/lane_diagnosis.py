@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from fairlane.model.group import LaneState
@@ -36,11 +37,12 @@ def explain(
     now: int,
     acks: int = 0,
     seals: bool = True,
-    allowance: Allowance | None = None,
+    allowances: Sequence[Allowance] = (),
 ) -> Explained:
     """Explain what keeps the first unfinished message of a lane from the next pop.
 
-    `acks` of the lane are not applied yet. `seals` is True if this broker has an encryption key.
+    `acks` of the lane are not applied yet. `seals` is True if this broker has an encryption key. `allowances` are those
+    of the group and of the lane's key.
     """
     options = queue.options
     leased_upto = lane.committed if lane.leased_until is None else lane.leased_until
@@ -50,8 +52,11 @@ def explain(
         why = "The queue is encrypted and this broker has no encryption key: set the one of its messages."
         found = "sealed", why, None
     reason, sentence, until = found or _by_time(lane, options, now)
-    if reason == "ready" and allowance is not None and allowance.limited_by is not None:
-        reason, sentence, until = _limited(allowance, options)
+    limits = [one for one in allowances if one.limited_by is not None]
+    if limits and reason in ("ready", "asleep"):
+        limit = max(limits, key=lambda one: one.until or 0)
+        if reason == "ready" or (until or 0) <= (limit.until or 0):
+            reason, sentence, until = _limited(limit, options, options.key_of(lane.name))
     return Explained(
         queue=queue.name,
         partition=lane.name,
@@ -171,12 +176,15 @@ def _by_time(lane: LaneState, options: QueueOptions, now: int) -> _Found:
     return "ready", f"Nothing holds it: {_count(waiting)} for the next pop.", None
 
 
-def _limited(allowance: Allowance, options: QueueOptions) -> _Found:
-    until = allowance.until
+def _limited(allowance: Allowance, options: QueueOptions, key: str) -> _Found:
+    until, limit = allowance.until, allowance.limited_by
     end = "" if until is None else f" until {_moment(until)}"
-    if allowance.limited_by == "rate":
+    if limit == "rate":
         return "limited", f"The rate of the queue, {options.rate}, allows its group no message{end}.", until
-    why = f"The group holds {_count(allowance.running or 0)}, as many as max_running allows"
+    if limit == "rate_per_key":
+        return "limited", f"The rate_per_key, {options.rate_per_key}, allows no message of key {key!r}{end}.", until
+    of_key = f" of key {key!r}" if limit == "max_running_per_key" else ""
+    why = f"The group holds {_count(allowance.running or 0)}{of_key}, as many as {limit} allows"
     return "limited", f"{why}; the first of these leases ends at {_moment(until or 0)}, or with its ack.", until
 
 

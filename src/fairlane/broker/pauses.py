@@ -18,6 +18,7 @@ from fairlane.model.names import QUEUE_MODE
 from fairlane.model.queue import Paused, Queue
 from fairlane.model.segment import messages
 from fairlane.store.contract.journal import Backlog
+from fairlane.store.contract.limits import Allowance
 from fairlane.wire.pauses import Explained, GlobalPauses, LaneDetail, LanePage, LanesQuery
 from fairlane.wire.pauses import Pauses as PauseList
 
@@ -127,14 +128,22 @@ class Pauses(Resource):
         found, lane, paused = await self._lane(queue, partition, group)
         acks = await self._waiting_acks(lane.partition, found, group)
         now = await self._store.now()
-        allowance = None
-        if found.options.max_running or found.options.rate:
-            allowance = await self._store.limits.state((await self._catalogue.existing_group(found, group)).id)
+        allowances = await self._allowances(found, group, lane)
         explained = explain(
-            lane, found, paused, group=group, now=now, acks=acks, seals=self._store.seals, allowance=allowance
+            lane, found, paused, group=group, now=now, acks=acks, seals=self._store.seals, allowances=allowances
         )
         id = await self._transaction_id(lane) if lane.attempts else None
         return msgspec.structs.replace(explained, partition_id=str(lane.partition), transaction_id=id)
+
+    async def _allowances(self, queue: Queue, group: str, lane: LaneState) -> list[Allowance]:
+        """Return what the limits of the group and of the lane's key allow. Empty for a queue without limits."""
+        options = queue.options
+        keys = [""] if options.max_running or options.rate else []
+        if options.limits_keys:
+            keys.append(options.key_of(lane.name))
+        group_id = (await self._catalogue.existing_group(queue, group)).id if keys else 0
+        found = [await self._store.limits.state(group_id, key=key) for key in keys]
+        return [one for one in found if one is not None]
 
     async def _transaction_id(self, lane: LaneState) -> str | None:
         """Return the transactionId of the first message of a lane. None if it was deleted."""

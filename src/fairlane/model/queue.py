@@ -42,6 +42,10 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Largest number of messages that the consumers of a group hold at the same time."""
     rate: str = ""
     """Largest number of messages that are delivered to a group in a time, such as `10/1m`. Empty for no limit."""
+    max_running_per_key: int = 0
+    """Like `max_running`, for the messages of each key: of a partition with all its priorities."""
+    rate_per_key: str = ""
+    """Like `rate`, for the messages of each key."""
     dedup_seconds: int = 86_400
     """Seconds for which a transactionId is remembered. 0 accepts every repeat."""
     delay_seconds: int = 0
@@ -76,6 +80,14 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             return 0
         return min(filter(None, (self.retention_seconds, self.completed_retention_seconds)), default=0)
 
+    @property
+    def limits_keys(self) -> bool:
+        return bool(self.max_running_per_key or self.rate_per_key)
+
+    def key_of(self, partition: str) -> str:
+        """Return the key by which the messages of a partition are limited."""
+        return without_priority(partition) if self.ordering == "unordered" else partition
+
     def check(self) -> QueueOptions:
         """Return these options. Raises InvalidRequest for the first one that is out of bounds."""
         for name, choices in _CHOICES.items():
@@ -85,9 +97,11 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         check_count("lease_seconds", self.lease_seconds, least=1, most=LEASE_SECONDS_MAX)
         check_count("retry_limit", self.retry_limit, least=0, most=BATCH_ITEMS_MAX)
         check_count("max_size", self.max_size, least=0, most=COUNT_MAX)
-        check_count("max_running", self.max_running, least=0, most=COUNT_MAX)
-        if self.rate != "":
-            DeliveryRate.parse("rate", self.rate)
+        for name in ("max_running", "max_running_per_key"):
+            check_count(name, getattr(self, name), least=0, most=COUNT_MAX)
+        for name in ("rate", "rate_per_key"):
+            if getattr(self, name) != "":
+                DeliveryRate.parse(name, getattr(self, name))
         check_count("priority", self.priority, least=-(2**31), most=2**31 - 1)
         for name in ("retry_delay_ms", "retry_delay_max_ms"):
             check_count(name, getattr(self, name), least=0, most=SECONDS_MAX * 1000)
@@ -99,6 +113,12 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             check_name("dead_letter_queue", self.dead_letter_queue)
         if not isinstance(self.cell, str) or (self.cell and _CELL.fullmatch(self.cell) is None):
             raise InvalidRequest(f"cell is {self.cell!r:.80}; it must be a number, or `same-as` and a queue's name")
+        if self.max_running_per_key and self.ordering != "unordered":
+            raise InvalidRequest(
+                "max_running_per_key is for unordered queues; an ordered one handles a partition one batch at a time"
+            )
+        if self.rate_per_key and self.ordering == "fifo":
+            raise InvalidRequest("rate_per_key needs keys, and a fifo queue has one partition; set rate instead")
         if self.ordering == "unordered":
             for name in _ORDERED_ONLY:
                 if getattr(self, name):
@@ -158,6 +178,8 @@ def may_ready_lanes(before: QueueOptions, after: QueueOptions) -> bool:
         or before.on_exhausted != after.on_exhausted
         or before.max_running != after.max_running
         or before.rate != after.rate
+        or before.max_running_per_key != after.max_running_per_key
+        or before.rate_per_key != after.rate_per_key
     )
 
 

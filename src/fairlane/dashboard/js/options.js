@@ -22,6 +22,8 @@ const OPTIONS = [
   ["Delivery", "maxSize", "Capacity", 0, "Largest number of messages that some group has not finished. A push beyond it is refused whole.", { type: "number", show: (value) => (value ? count(value) : "no limit") }],
   ["Delivery", "maxRunning", "Running messages", 0, "Largest number of messages that the consumers of a group hold at the same time.", { type: "number", show: (value) => (value ? count(value) : "no limit") }],
   ["Delivery", "rate", "Rate", "", "Largest number of messages that are delivered to a group in a time: 10/1m is ten a minute.", { type: "text", empty: "", show: (value) => value || "no limit" }],
+  ["Delivery", "maxRunningPerKey", "Running messages of a key", 0, "The same for each key, which is the partition with all its priorities. For unordered queues.", { type: "number", show: (value) => (value ? count(value) : "no limit") }],
+  ["Delivery", "ratePerKey", "Rate of a key", "", "Largest number of messages of each key that are delivered to a group in a time: 10/1m is ten a minute.", { type: "text", empty: "", show: (value) => value || "no limit" }],
   ["Delivery", "dedupSeconds", "Deduplication window", 86400, "Time for which a transactionId is remembered, so that a repeated push is a duplicate.", seconds("not at all")],
   ["Failure", "retryLimit", "Retries", 3, "Number of retries. A message is delivered at most one time more often.", { type: "number", show: count }],
   ["Failure", "retryDelay", "First backoff", 0, "Delay after the first failed attempt. It doubles with each further one.", millis("none")],

@@ -73,6 +73,8 @@ class QueueDeclaration(Declaration[ir.QueueSpec]):
             "on_exhausted": _option("on_exhausted", declaration.choice(*get_args(AfterLastAttempt))),
             "max_running": _option("max_running", declaration.NUMBER),
             "rate": _option("rate", declaration.STRING),
+            "max_running_per_key": _option("max_running_per_key", declaration.NUMBER),
+            "rate_per_key": _option("rate_per_key", declaration.STRING),
             "lease_seconds": _option("lease_seconds", declaration.SECONDS),
             "dedup_seconds": _option("dedup_seconds", declaration.SECONDS),
             "delay_seconds": _option("delay_seconds", declaration.SECONDS),

@@ -6,15 +6,15 @@ import msgspec
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """The number of messages that a group may get now, under `max_running` and `rate` of its queue."""
+    """The number of messages that a group may get now under the limits of its queue, of all keys or of one."""
 
     allowed: int | None
     """Number of messages. None without limits."""
     until: int | None
     """Time when it may get more, if it may get none now."""
     limited_by: str | None
-    """`max_running` or `rate`, if it may get none now."""
+    """The option that allows none now: `max_running`, `rate`, `max_running_per_key` or `rate_per_key`."""
     running: int | None
-    """Messages that its consumers hold. None without `max_running`."""
+    """Messages that its consumers hold. None without a limit of them."""
     started: int | None
     """Messages that were delivered in the window of the rate. None without one."""

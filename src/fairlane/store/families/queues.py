@@ -20,6 +20,7 @@ from fairlane.model.queue import (
     labels_of,
     may_ready_lanes,
 )
+from fairlane.store.families.limits import wake_keys
 from fairlane.store.families.query import DatabaseTransaction, Family, Value, View, as_json, one, struct, value
 
 if TYPE_CHECKING:
@@ -173,6 +174,8 @@ class Queues(Family):
         for queue in eased:
             slept = {"delay_seconds": queue.options.delay_seconds, "window_seconds": queue.options.window_seconds}
             await transaction.run("queues.wake", queue_id=queue.id, **slept)
+            if queue.options.rate_per_key:
+                await wake_keys(transaction, queue)
 
     async def delete(self, tenant: str, name: str) -> bool:
         """Delete the queue with its partitions, messages, groups and dead letters. Returns False if it does not exist.

@@ -43,8 +43,8 @@ class PostgresDialect(Dialect):
         found: str | None = value(await self._run("browse.dead_letter", error=error, **where))
         return found
 
-    async def limit_state(self, group_id: int) -> list[Row]:
-        return [tuple(row) for row in await self._run("limits.state", group_id=group_id)]
+    async def limit_state(self, group_id: int, key: str) -> list[Row]:
+        return [tuple(row) for row in await self._run("limits.state", group_id=group_id, key=key)]
 
     async def cancel_message(self, partition_id: int, group_id: int, position: int) -> list[Row]:
         where: dict[str, Value] = {"partition_id": partition_id, "group_id": group_id, "position": position}

@@ -218,8 +218,11 @@ CREATE TABLE fairlane.results (
 
 -- Deliveries of groups whose queue has a rate, for as long as the rate counts them. Pops of such a group hold its row in `groups`.
 CREATE TABLE fairlane.starts (
-    group_id bigint NOT NULL, at timestamptz NOT NULL, n bigint NOT NULL, PRIMARY KEY (group_id, at)
+    group_id bigint NOT NULL,
+    key text NOT NULL COLLATE "C",  -- Empty for the rate of the group.
+    at timestamptz NOT NULL, n bigint NOT NULL, PRIMARY KEY (group_id, key, at)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX starts_at ON fairlane.starts (group_id, at);  -- pop: deliveries that no rate counts any more.
 
 -- Cancelled messages, by group. Group 0 stands for groups that are created later.
 CREATE TABLE fairlane.cancellations (

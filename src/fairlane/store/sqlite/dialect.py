@@ -51,8 +51,8 @@ class SqliteDialect(Dialect):
     async def dead_letter_message(self, partition_id: int, group_id: int, position: int, error: str) -> str | None:
         return await self._run(lambda db, now: browse.dead_letter(db, now, partition_id, group_id, position, error))
 
-    async def limit_state(self, group_id: int) -> list[Row]:
-        found = await self._run(lambda db, now: limits.state(db, now, group_id))
+    async def limit_state(self, group_id: int, key: str) -> list[Row]:
+        found = await self._run(lambda db, now: limits.state(db, now, group_id, key))
         return [] if found is None else [msgspec.structs.astuple(found)]
 
     async def cancel_message(self, partition_id: int, group_id: int, position: int) -> list[Row]:

@@ -2,81 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import accumulate
 
 import apsw
-import msgspec
 
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
 from fairlane.model.rate import DeliveryRate
 from fairlane.store import statements
 from fairlane.store.contract.limits import Allowance
-from fairlane.store.contract.values import PopCall, PopResult
 from fairlane.store.sqlite.lanes import parse_options
 from fairlane.store.sqlite.rows import first, rows
 
 SQL = statements.load("fairlane.store.sqlite", "limits.sql")
-LOOK_US = 1_000_000
-"""An ack that ends no lease wakes nobody, so that polls look again after this time."""
 
 
-def allowance(db: apsw.Connection, now: int, group_id: int, options: QueueOptions) -> Allowance:
-    """Return how many messages the group may get now."""
+def allowance(db: apsw.Connection, now: int, group_id: int, options: QueueOptions, key: str = "") -> Allowance:
+    """Return how many messages the group may get now, of a key if one is given."""
     allowed: int | None = None
     until = limited_by = running = started = None
-    if options.max_running:
-        running, ends_at = first(db, SQL["held"], group_id, now, NEVER_AT)
-        allowed = options.max_running - running
+    limit, rate = (options.max_running_per_key, options.rate_per_key) if key else (options.max_running, options.rate)
+    suffix = "_per_key" if key else ""
+    if limit:
+        held = first(db, SQL["held_of_key"], group_id, now, key) if key else None
+        running, ends_at = held or first(db, SQL["held"], group_id, now, NEVER_AT)
+        allowed = limit - running
         if allowed <= 0:
-            limited_by, until = "max_running", ends_at
-    if options.rate:
-        count, seconds = DeliveryRate.parse("rate", options.rate)
+            limited_by, until = f"max_running{suffix}", ends_at
+    if rate:
+        count, seconds = DeliveryRate.parse("rate", rate)
         window = seconds * 1_000_000
-        starts = rows(db, SQL["started"], group_id, now - window)
+        starts = rows(db, SQL["started"], group_id, key, now - window)
         started = sum(n for _, n in starts)
         allowed = count - started if allowed is None else min(allowed, count - started)
         if started >= count:
-            limited_by = limited_by or "rate"
+            limited_by = f"rate{suffix}"
             gone = accumulate(n for _, n in starts)
-            free_at = next(at for (at, _), n in zip(starts, gone, strict=True) if started - n < count) + window
-            until = free_at if until is None else max(until, free_at)
+            until = next(at for (at, _), n in zip(starts, gone, strict=True) if started - n < count) + window
     return Allowance(allowed, until, limited_by, running, started)
 
 
-def state(db: apsw.Connection, now: int, group_id: int) -> Allowance | None:
+def state(db: apsw.Connection, now: int, group_id: int, key: str) -> Allowance | None:
     row = first(db, SQL["options"], group_id)
-    return None if row is None else allowance(db, now, group_id, parse_options(row[0]))
-
-
-def pop(
-    db: apsw.Connection, now: int, call: PopCall, options: QueueOptions, run: Callable[[PopCall], PopResult]
-) -> PopResult:
-    """Pop claim by claim, each no larger than what is allowed then."""
-    found = PopResult([[] for _ in call.claims])
-    allowed = allowance(db, now, call.group_id, options).allowed or 0
-    for index, claim in enumerate(call.claims):
-        if allowed <= 0:
-            break
-        one = msgspec.structs.replace(claim, batch=min(claim.batch, allowed))
-        result = run(msgspec.structs.replace(call, claims=[one]))
-        found.lanes[index] = result.lanes[0]
-        found.leases_lost += result.leases_lost
-        found.dead += result.dead
-        found.expired += result.expired
-        found.next_at = result.next_at
-        taken = sum(lane.upto - lane.first for lane in result.lanes[0])
-        if not taken:
-            break
-        allowed -= taken
-        if options.rate:
-            db.execute(SQL["start"], (call.group_id, now, taken))
-    if options.rate:
-        window = DeliveryRate.parse("rate", options.rate).seconds * 1_000_000
-        db.execute(SQL["forget_starts"], (call.group_id, now - window))
-    if allowed <= 0:
-        state = allowance(db, now, call.group_id, options)
-        running = state.limited_by == "max_running" and state.until is not None
-        found.next_at = min(state.until or now, now + LOOK_US) if running else state.until
-    return found
+    return None if row is None else allowance(db, now, group_id, parse_options(row[0]), key)

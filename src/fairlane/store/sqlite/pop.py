@@ -10,7 +10,7 @@ import apsw
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
 from fairlane.store.contract.values import PopCall, PopResult
-from fairlane.store.sqlite import limits, unordered_pop
+from fairlane.store.sqlite import limited_pop, unordered_pop
 from fairlane.store.sqlite.groups import SQL as GROUPS
 from fairlane.store.sqlite.groups import seed_partition
 from fairlane.store.sqlite.lanes import (
@@ -43,8 +43,10 @@ def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
     if call.partition is not None and queue[1]:
         seed_partition(db, call.queue_id, call.partition.id, now)
     options = parse_options(queue[0])
-    if options.max_running or options.rate:
-        return limits.pop(db, now, call, options, lambda one: _pop(db, now, one, options, conflating=bool(queue[3])))
+    if options.max_running or options.rate or options.max_running_per_key or options.rate_per_key:
+        return limited_pop.pop(
+            db, now, call, options, lambda one: _pop(db, now, one, options, conflating=bool(queue[3]))
+        )
     return _pop(db, now, call, options, conflating=bool(queue[3]))
 
 

@@ -177,8 +177,11 @@ create table results (
 
 -- Deliveries of groups whose queue has a rate, for as long as the rate counts them.
 create table starts (
-    group_id integer not null, at integer not null, n integer not null, primary key (group_id, at)
+    group_id integer not null,
+    key text not null,  -- Empty for the rate of the group.
+    at integer not null, n integer not null, primary key (group_id, key, at)
 ) strict, without rowid;
+create index starts_at on starts (group_id, at);  -- pop: deliveries that no rate counts any more.
 
 -- Cancelled messages, by group. Group 0 stands for groups that are created later.
 create table cancellations (

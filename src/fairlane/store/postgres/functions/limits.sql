@@ -1,5 +1,19 @@
--- Limits of what a group holds and gets: `max_running` messages at a time, and a `rate`. Pops of a limited group take its row in
--- `groups`, one after another on all brokers, and then count.
+-- Limits of what a group holds and gets: `max_running` messages at a time, and a `rate`, for all messages and for those of each
+-- key. Pops of a limited group take its row in `groups`, one after another on all brokers, and then count.
+
+-- True if a queue with the options `o` has limits.
+CREATE OR REPLACE FUNCTION fairlane.is_limited(o jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT o @? '$.max_running ? (@ > 0)' OR o ->> 'rate' <> '' OR fairlane.limits_keys(o);
+$$;
+
+CREATE OR REPLACE FUNCTION fairlane.limits_keys(o jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce((o ->> 'max_running_per_key')::bigint > 0 OR o ->> 'rate_per_key' <> '', false);
+$$;
+
+-- The key by which the messages of a partition are limited.
+CREATE OR REPLACE FUNCTION fairlane.limit_key(p_name text, o jsonb) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN o ->> 'ordering' = 'unordered' THEN regexp_replace(p_name, '![1-9]$', '') ELSE p_name END;
+$$;
 
 -- The seconds of a rate such as 10/1m.
 CREATE OR REPLACE FUNCTION fairlane.rate_seconds(p_rate text) RETURNS int LANGUAGE sql IMMUTABLE AS $$
@@ -22,39 +36,61 @@ LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
         SELECT 1, f.due_at FROM fairlane.failures f WHERE f.group_id = p_group AND f.due_at > t AND f.token IS NOT NULL) x;
 $$;
 
+-- The messages of a key of an unordered queue that consumers of a group hold, and when the first of their leases ends. A key has a
+-- partition for each priority.
+CREATE OR REPLACE FUNCTION fairlane.held_of_key(p_group bigint, p_key text, t timestamptz, OUT running bigint, OUT ends_at timestamptz)
+LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    WITH mine AS MATERIALIZED (
+        SELECT p.id FROM fairlane.groups g JOIN fairlane.partitions p ON p.queue_id = g.queue_id
+        WHERE g.id = p_group AND p.name IN (SELECT p_key || n.suffix FROM unnest('{"",!1,!2,!3,!4,!5,!6,!7,!8,!9}'::text[]) n(suffix)))
+    SELECT coalesce(sum(x.n), 0)::bigint, min(x.ends_at) FROM (
+        SELECT c.upto - c.first_pos AS n, c.ends_at FROM mine m
+        JOIN fairlane.claims c ON c.partition_id = m.id AND c.group_id = p_group AND c.ends_at > t
+        UNION ALL
+        SELECT 1, f.due_at FROM mine m
+        JOIN fairlane.failures f ON f.partition_id = m.id AND f.group_id = p_group AND f.due_at > t AND f.token IS NOT NULL) x;
+$$;
+
 -- The number of messages that a group may get now under the options `o`, and when it may get more if that is none. `limited_by` is
--- then max_running or rate. `running` and `started` are what these count.
+-- then the option. `running` and `started` are what these count. With p_key, of this key only.
 CREATE OR REPLACE FUNCTION fairlane.allowance(
-    p_group bigint, o jsonb, t timestamptz,
+    p_group bigint, p_key text, o jsonb, t timestamptz,
     OUT allowed bigint, OUT until timestamptz, OUT limited_by text, OUT running bigint, OUT started bigint
 ) LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
+    v_suffix text := CASE WHEN p_key = '' THEN '' ELSE '_per_key' END;
+    v_most bigint := (o ->> ('max_running' || v_suffix))::bigint;
+    v_text text := o ->> ('rate' || v_suffix);
     v_rate bigint;
     v_window interval;
     v_ends_at timestamptz;
 BEGIN
-    IF (o ->> 'max_running')::bigint > 0 THEN
-        SELECT h.running, h.ends_at INTO running, v_ends_at FROM fairlane.held(p_group, t) h;
-        allowed := (o ->> 'max_running')::bigint - running;
+    IF v_most > 0 THEN
+        IF p_key = '' THEN
+            SELECT h.running, h.ends_at INTO running, v_ends_at FROM fairlane.held(p_group, t) h;
+        ELSE
+            SELECT h.running, h.ends_at INTO running, v_ends_at FROM fairlane.held_of_key(p_group, p_key, t) h;
+        END IF;
+        allowed := v_most - running;
         IF allowed <= 0 THEN
-            limited_by := 'max_running';
+            limited_by := 'max_running' || v_suffix;
             until := v_ends_at;
         END IF;
     END IF;
-    IF o ->> 'rate' <> '' THEN
-        v_rate := split_part(o ->> 'rate', '/', 1)::bigint;
-        v_window := make_interval(secs => fairlane.rate_seconds(o ->> 'rate'));
-        started := (SELECT coalesce(sum(s.n), 0) FROM fairlane.starts s WHERE s.group_id = p_group AND s.at > t - v_window);
+    IF v_text <> '' THEN
+        v_rate := split_part(v_text, '/', 1)::bigint;
+        v_window := make_interval(secs => fairlane.rate_seconds(v_text));
+        started := (SELECT coalesce(sum(s.n), 0) FROM fairlane.starts s
+                    WHERE s.group_id = p_group AND s.key = p_key AND s.at > t - v_window);
         allowed := least(allowed, v_rate - started);
         IF started >= v_rate THEN
-            limited_by := coalesce(limited_by, 'rate');
-            -- The group gets more when so many of the earlier ones are out of the window that fewer than the rate are left.
-            until := greatest(until, (
-                SELECT s.at + v_window FROM (
-                    SELECT x.at, sum(x.n) OVER (ORDER BY x.at) AS n FROM fairlane.starts x
-                    WHERE x.group_id = p_group AND x.at > t - v_window) s
-                WHERE started - s.n < v_rate ORDER BY s.at LIMIT 1));
+            limited_by := 'rate' || v_suffix;
+            -- More is allowed when so many of the earlier ones are out of the window that fewer than the rate are left.
+            until := (SELECT s.at + v_window FROM (
+                          SELECT x.at, sum(x.n) OVER (ORDER BY x.at) AS n FROM fairlane.starts x
+                          WHERE x.group_id = p_group AND x.key = p_key AND x.at > t - v_window) s
+                      WHERE started - s.n < v_rate ORDER BY s.at LIMIT 1);
         END IF;
     END IF;
 END $$;
@@ -84,18 +120,24 @@ DECLARE
     v_dead bigint := 0;
     v_from timestamptz;
     v_next bytea;
+    v_batch int;
+    v_keys boolean := fairlane.limits_keys(o);
 BEGIN
     IF (o ->> 'max_size')::bigint > 0 THEN
         PERFORM 1 FROM fairlane.queues q WHERE q.id = p_queue FOR UPDATE;
     END IF;
     PERFORM 1 FROM fairlane.groups g WHERE g.id = p_group FOR NO KEY UPDATE;
     t := coalesce(p_now, clock_timestamp());
-    SELECT * INTO a FROM fairlane.allowance(p_group, o, t);
+    SELECT * INTO a FROM fairlane.allowance(p_group, '', o, t);
     FOR i IN 1 .. cardinality(p_tokens) LOOP
         EXIT WHEN a.allowed <= 0;
         v_taken := 0;
-        FOR r IN SELECT * FROM fairlane.pop(p_queue, p_group, p_tokens[i:i], ARRAY[least(p_batch[i], a.allowed)::int], p_lanes[i:i], p_auto_ack,
-                                     p_lease_seconds, p_partition, p_from, p_bytes_max, p_forgiving, p_waits, t, true)
+        v_batch := least(p_batch[i], a.allowed);
+        FOR r IN SELECT * FROM fairlane.pop(p_queue, p_group, p_tokens[i:i], ARRAY[v_batch], p_lanes[i:i], p_auto_ack,
+                                     p_lease_seconds, p_partition, p_from, p_bytes_max, p_forgiving, p_waits, t, true) WHERE NOT v_keys
+                 UNION ALL
+                 SELECT * FROM fairlane.pop_keys(p_queue, p_group, p_tokens[i], v_batch, p_lanes[i], p_auto_ack,
+                                     p_lease_seconds, p_partition, p_bytes_max, p_forgiving, i = 1, t, o) WHERE v_keys
         LOOP
             IF r.claim IS NULL THEN
                 v_not_ready := v_not_ready + r.not_ready;
@@ -118,18 +160,18 @@ BEGIN
         v_last_partition := NULL;
         a.allowed := a.allowed - v_taken;
         IF v_taken > 0 AND o ->> 'rate' <> '' THEN
-            INSERT INTO fairlane.starts AS s (group_id, at, n) VALUES (p_group, t, v_taken)
-            ON CONFLICT (group_id, at) DO UPDATE SET n = s.n + excluded.n;
+            PERFORM fairlane.note_start(p_group, '', t, v_taken);
         END IF;
         EXIT WHEN v_taken = 0;
     END LOOP;
-    IF o ->> 'rate' <> '' THEN
+    IF o ->> 'rate' <> '' OR o ->> 'rate_per_key' <> '' THEN
         DELETE FROM fairlane.starts s
-        WHERE s.group_id = p_group AND s.at <= t - make_interval(secs => fairlane.rate_seconds(o ->> 'rate'));
+        WHERE s.group_id = p_group AND s.at <= t - make_interval(
+            secs => greatest(fairlane.rate_seconds(o ->> 'rate'), fairlane.rate_seconds(o ->> 'rate_per_key')));
     END IF;
     IF a.allowed <= 0 THEN
         -- An ack that ends no lease wakes nobody, so that polls look again within a second.
-        SELECT * INTO a FROM fairlane.allowance(p_group, o, t);
+        SELECT * INTO a FROM fairlane.allowance(p_group, '', o, t);
         t_next := CASE WHEN a.limited_by = 'max_running' THEN least(a.until, t + interval '1 second') ELSE a.until END;
         v_next := timestamptz_send(t_next);
     END IF;

@@ -90,7 +90,7 @@ BEGIN
         RETURN QUERY SELECT * FROM fairlane.pop_summary(o IS NULL, 0, 0, 0, 0, NULL, NULL, NULL);
         RETURN;
     END IF;
-    IF ((o ->> 'max_running')::bigint > 0 OR o ->> 'rate' <> '') AND NOT p_unlimited AND p_batch[1] > 0 THEN
+    IF fairlane.is_limited(o) AND NOT p_unlimited AND p_batch[1] > 0 THEN
         RETURN QUERY SELECT * FROM fairlane.pop_limited(p_queue, p_group, p_tokens, p_batch, p_lanes, p_auto_ack, p_lease_seconds,
             p_partition, p_from, p_bytes_max, p_forgiving, p_waits, p_now, o);
         RETURN;
