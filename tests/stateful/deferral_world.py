@@ -297,6 +297,9 @@ class FakeStore:
     def id_time(self) -> int:
         return int(self._world.loop.now * 1000)
 
+    def cell_health(self) -> dict[int, str]:
+        return {0: ""}
+
     async def _queues(self, tenant: str | None = None) -> list[Queue]:
         return []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairlane.broker.cells import check_complete
 from fairlane.broker.paging import page_of
 from fairlane.broker.resource import Resource
 from fairlane.errors import InvalidRequest, NotFound
@@ -162,6 +163,7 @@ class Groups(Resource):
         """
         if queue is None:
             groups = [group for _, group in await self._everywhere(name)]
+            check_complete(self._store)
         else:
             there = await self._catalogue.existing(self._tenant, queue)
             found = await self._store.groups.get(there.id, check_name("group", name))
@@ -179,6 +181,7 @@ class Groups(Resource):
         """Let a group start at this time in partitions that it has not read yet. Returns the number of queues."""
         subscription = Subscription("time", at)
         groups = await self._everywhere(name)
+        check_complete(self._store)
         return sum([await self._store.groups.resubscribe(group.id, subscription) for _, group in groups])
 
     async def _existing(self, queue: str, name: str) -> Group:

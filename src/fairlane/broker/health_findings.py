@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from fairlane.broker.cells import cells_away, missing_cells
 from fairlane.broker.finding_text import count_text, group_text, span_text, wait_text
 from fairlane.broker.flags import PUSHES_PAUSED
 from fairlane.broker.messages import BY_HAND
@@ -89,6 +90,7 @@ class Findings(Resource):
         found = [*self._journal(), *await self._webhooks()]
         if not any(one.kind == "store_away" for one in found):
             found += await self._stored()
+        found += cells_away(self._store)
         now, keys = Moment(wall_clock()), list(map(_key, found))
         self._first_seen = {key: self._first_seen.get(key, now) for key in keys}
         found = [
@@ -118,7 +120,7 @@ class Findings(Resource):
                 for look in looks:
                     counted += await look()
         except (FairlaneError, TimeoutError) as error:
-            return await self._uncounted(error)
+            return counted if 0 in missing_cells(self._store) else await self._uncounted(error)
         self._counted, self._counted_at = counted, time.monotonic()
         return counted
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from fairlane.broker.cells import check_complete
 from fairlane.broker.compiled_specs import CompiledSpecs
 from fairlane.broker.paging import page_of
 from fairlane.broker.resource import Resource
@@ -195,6 +196,7 @@ class Specs(Resource):
 
     async def _current_state(self) -> CurrentState:
         queues = await self._store.queues.all(self._tenant)
+        check_complete(self._store)
         schedules = await self._store.schedules.all(self._tenant)
         return CurrentState(
             {queue.name: queue.options for queue in queues},

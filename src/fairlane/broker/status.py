@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from fairlane.broker.cells import missing_cells
 from fairlane.broker.resource import Resource
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_TENANT
@@ -24,6 +25,14 @@ class Status(Resource):
         """Return True if the store commits a write in reasonable time. All callers within a second share one."""
         write_router = self._engine.write_router
         return await write_router.health.healthy(_HEALTH_SECONDS, journalled=write_router.journal is not None)
+
+    def cell_health(self) -> dict[int, str]:
+        """Return the reason why each cell does not answer, which is empty for those that do."""
+        return self._store.cell_health()
+
+    def missing_cells(self) -> dict[int, str]:
+        """Return the cells that do not answer, with the reasons. Lists and totals leave out their queues."""
+        return missing_cells(self._store)
 
     def uptime_seconds(self) -> float:
         return max(0.001, (wall_clock() - self._engine.telemetry.started_at) / 1e6)

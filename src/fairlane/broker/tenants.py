@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from fairlane.broker.cells import check_complete
 from fairlane.broker.count_cache import cache_seconds
 from fairlane.errors import AlreadyExists, NotFound, OverQuota, QuotaReached
 from fairlane.model.moment import moment_or_none
@@ -125,6 +126,7 @@ class Tenants:
         until, used = self._used.get(tenant, (0.0, Counter[str]()))
         if time.monotonic() >= until:
             used = Counter(dict(zip(_COUNTABLE, await self._store.tenants.counts(tenant), strict=True)))
+            check_complete(self._store)
             self._used[tenant] = time.monotonic() + _COUNT_SECONDS, used
         if used[kind] + new > most:
             raise QuotaReached(

@@ -17,6 +17,8 @@ from fairlane.wire.base import encode
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
+MISSING_CELLS = b"fairlane-missing-cells"
+"""Header of an answer that leaves out the queues of these cells, because they do not answer."""
 ADMIN = "/admin/"
 """Paths of the admin API, where `tenant_id` may name the tenant."""
 _OURS = ("/api/", ADMIN, "/streams/")
@@ -132,6 +134,8 @@ class Routes(list[Route]):
         if list(takes) != ["app", "request"] or kinds["return"] is not Response:
             default = msgspec.UNSET if needed else body and body.default
             endpoint = _endpoint(handler, kinds, list(takes), default, admin=path.startswith(ADMIN))
+            if method == "GET":
+                endpoint = _naming_missing_cells(endpoint)
         summary = " ".join((handler.__doc__ or "").split())
         self.append(Route(method=method, path=path, endpoint=endpoint, summary=summary, body_required=needed, **more))
         return handler
@@ -162,6 +166,18 @@ def _endpoint(
         return respond(await handler(*[value(name, app, request) for name in names]))
 
     return endpoint
+
+
+def _naming_missing_cells(endpoint: Endpoint) -> Endpoint:
+    """Return an endpoint that adds a header if lists and totals leave out the queues of a cell."""
+
+    async def answer_get(app: Any, request: Request) -> Response:
+        before = app.broker.status.missing_cells()
+        answer = await endpoint(app, request)
+        missing = before | app.broker.status.missing_cells()
+        return answer.plus((MISSING_CELLS, ", ".join(map(str, sorted(missing))).encode())) if missing else answer
+
+    return answer_get
 
 
 def respond(answer: Any, status: int = 200) -> Response:

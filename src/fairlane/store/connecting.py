@@ -77,6 +77,9 @@ class ConnectingStore:
     async def check_health(self) -> None:
         await self.opened().check_health()
 
+    def cell_health(self) -> dict[int, str]:
+        return self._store.cell_health() if self._store is not None else {0: self._why}
+
     def id_time(self) -> int:
         return self._store.id_time() if self._store is not None else wall_clock() // 1000
 

@@ -30,7 +30,7 @@ class Finding(Answer):
 
     One of lanes_stopped, app_lost, leases_lost, dead_letters_growing, operations_failed, operations_stuck,
     staged_waiting, journal_waiting, group_stopped, queue_unread, schedule_late, hook_refused, hook_unavailable,
-    snapshot_pinned, bloat, store_slow, store_away and disk_full.
+    snapshot_pinned, bloat, store_slow, store_away, cell_away and disk_full.
     """
     severity: Severity
     sentence: str

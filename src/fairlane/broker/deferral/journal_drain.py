@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fairlane.broker.cells import missing_cells
 from fairlane.broker.compiled_specs import AllSpecs
 from fairlane.broker.credentials import Credentials
 from fairlane.broker.deferral.drain import OPERATION_BYTES
@@ -197,7 +198,8 @@ class JournalDrain(Service):
             specs = self._specs.versions() if self._specs.loaded else None
             queues = await self._store.queues.all()
             self._write_router.catalogue.recollect(queues)
-            await self._journal.save(queues=queues, specs=specs, keys=keys)
+            # While a cell is down its queues are not listed, and those that were saved before are the better ones.
+            await self._journal.save(queues=None if missing_cells(self._store) else queues, specs=specs, keys=keys)
             self._saved_keys = keys
             self._snapshot_at = monotonic() + _SNAPSHOT_SECONDS
         soonest = min((until for _, until in self._resting.values()), default=float("inf"))

@@ -9,7 +9,7 @@ import msgspec
 
 from fairlane.http.metrics.families import Families, Flat
 from fairlane.http.metrics.process import ProcessMetrics, add_journal, add_process, snapshot
-from fairlane.http.metrics.queues import add_findings, add_queues
+from fairlane.http.metrics.queues import add_findings, add_queues, add_store_up
 
 if TYPE_CHECKING:
     from fairlane.http.app import HttpApp
@@ -22,7 +22,7 @@ async def exposition(app: HttpApp) -> bytes:
     out, queues = Families(), Families()
     from_store, _ = await asyncio.gather(app.store_metrics.text(), add_findings(queues, app.broker))
     names = app.store_metrics.names
-    out.gauge("store_up", "1 while the store answers, 0 while it does not.", int(from_store is not None))
+    add_store_up(out, app.broker, from_store is not None)
     if app.peer_processes is None:
         add_process(out, app)
         add_journal(out, app)
@@ -49,7 +49,7 @@ async def own_families(app: HttpApp) -> list[Flat]:
     out.add(own.journal, {})
     if not number:
         up = await app.store_metrics.count()
-        out.gauge("store_up", "1 while the store answers, 0 while it does not.", int(up))
+        add_store_up(out, app.broker, up)
         out.add(app.store_metrics.counted.flat() if up else [], {})
         await add_findings(out, app.broker)
     labels = {} if number is None else {"worker": str(number)}

@@ -44,6 +44,13 @@ def add_queues(
     )
 
 
+def add_store_up(out: Families, broker: Broker, up: bool) -> None:
+    """Add whether the store answers, and each of its cells."""
+    out.gauge("store_up", "1 while the store answers, 0 while it does not.", int(up))
+    cells = [({"cell": str(cell)}, int(up and not why)) for cell, why in broker.status.cell_health().items()]
+    out.gauge("cell_up", "1 while the cell of the store answers, 0 while it does not.", cells)
+
+
 async def add_findings(out: Families, broker: Broker) -> None:
     """Add the findings of the default tenant, which the dashboard shows."""
     findings: list[Finding] = []

@@ -79,9 +79,10 @@ class StoreMetrics:
         began = time.monotonic()
         await self._operations(out)
         await self._queues(out)
-        await self._staged(out)
-        await self._workers(out)
-        await self._spec(out)
+        if 0 not in self._broker.status.missing_cells():  # what follows is in the home
+            await self._staged(out)
+            await self._workers(out)
+            await self._spec(out)
         self._last, self.counted = await out.written(), out
         now, statistics = time.monotonic(), self._broker.queues.statistics
         self._counted_at = began - max(statistics.age_seconds(), statistics.groups_age_seconds())

@@ -14,7 +14,7 @@ from fairlane.model.ids import cell_of
 from fairlane.model.queue import SAME_AS, Partition, Queue, QueueOptions
 from fairlane.model.tenant import Quotas
 from fairlane.store.cells.link import CHECK_SECONDS
-from fairlane.store.cells.router import Arguments, CellRouter, Named
+from fairlane.store.cells.router import Arguments, CellRouter, Named, concatenated
 from fairlane.store.families.queues import CELLS, DEFAULTS, changed_concurrently
 from fairlane.store.families.specs import SpecChange
 
@@ -204,10 +204,8 @@ class TargetQueues:
 
 
 async def all_queues(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> list[Queue]:
-    """Return all queues, newest first. Without a tenant, cells that are unavailable are left out."""
-    partly = (args[0] if args else named.get("tenant")) is None
-    answers = await router.everywhere(family, verb, args, named, partly=partly)
-    queues = [queue for answer in answers for queue in answer]
+    """Return all queues, newest first. Cells that are down are left out."""
+    queues = concatenated(await router.read(family, verb, args, named))
     return sorted(queues, key=lambda queue: (queue.created_at, queue.id), reverse=True)
 
 

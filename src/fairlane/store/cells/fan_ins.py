@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.errors import SealError
-from fairlane.store.cells.router import Arguments, CellRouter, Named
+from fairlane.store.cells.router import Arguments, CellRouter, Named, concatenated
 from fairlane.store.cells.spanning import only_cell
 
 
@@ -50,6 +50,5 @@ async def settle(router: CellRouter, family: str, verb: str, args: Arguments, na
 
 
 async def newest(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> list[Any]:
-    answers = await router.everywhere(family, verb, args, named)
-    found = [one for answer in answers for one in answer]
+    found = concatenated(await router.read(family, verb, args, named))
     return sorted(found, key=lambda one: one.id, reverse=True)[: named["limit"]]

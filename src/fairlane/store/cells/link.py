@@ -14,7 +14,14 @@ CHECK_SECONDS = 2.0
 PAUSE_SECONDS = 0.5
 """Pause between two health checks while the cell is down."""
 
+_TRIES = 3
+"""Connections that a health check tries, because one that was cut does not mean that the cell is down."""
+
 log = logging.getLogger(__name__)
+
+
+class CellDown(StoreUnavailable):
+    """The cell did not answer its last health check."""
 
 
 class Link:
@@ -29,6 +36,8 @@ class Link:
         self.store = store
         self.down = ""
         """The reason why the cell is down, empty if it is up."""
+        self.turns = 0
+        """The number of times that it went down or was back."""
         self._checking: asyncio.Task[None] | None = None
         self._closed = False
         self._calls: set[asyncio.Timeout] = set()
@@ -37,7 +46,7 @@ class Link:
     async def call(self, family: str, verb: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call a verb of a family in this cell. Raises StoreUnavailable at once while the cell is down."""
         if self.down:
-            raise StoreUnavailable(f"cell {self.cell} is unavailable: {self.down}")
+            raise CellDown(f"cell {self.cell} is unavailable: {self.down}")
         try:
             async with asyncio.timeout(None) as limit:
                 self._calls.add(limit)
@@ -51,6 +60,18 @@ class Link:
         except TimeoutError:
             raise OutcomeUnknown(f"cell {self.cell} stopped answering during a call") from None
 
+    async def read(self, family: str, verb: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Call a verb that only reads. Raises CellDown, instead of other errors, if the cell is down after it."""
+        checking = asyncio.get_running_loop().call_later(CHECK_SECONDS, self.check_soon)
+        try:
+            return await self.call(family, verb, args, named)
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            if self.down or not await self.answers():
+                raise CellDown(f"cell {self.cell} is unavailable: {self.down}") from error
+            raise
+        finally:
+            checking.cancel()
+
     def check_soon(self) -> None:
         if not self._closed and (self._checking is None or self._checking.done()):
             self._checking = asyncio.create_task(self._check(), name="fairlane cell health")
@@ -59,10 +80,11 @@ class Link:
         """Return True if the cell commits a write in time. Otherwise it is down from now on."""
         try:
             async with asyncio.timeout(CHECK_SECONDS):
-                await self.store.check_health()
+                await self._write()
         except (FairlaneError, TimeoutError) as error:
             if not self.down:
                 log.warning("cell %(cell)d is unavailable: %(error)s", {"cell": self.cell, "error": error})
+            self.turns += not self.down
             self.down = str(error) or "it does not answer"
             for call in list(self._calls):
                 if not call.expired():
@@ -72,7 +94,16 @@ class Link:
         if self.down:
             log.warning("cell %(cell)d is available again", {"cell": self.cell})
             self.down = ""
+            self.turns += 1
         return True
+
+    async def _write(self) -> None:
+        for left in reversed(range(_TRIES)):
+            try:
+                return await self.store.check_health()
+            except (StoreUnavailable, OutcomeUnknown):
+                if not left:
+                    raise
 
     async def _check(self) -> None:
         """Check until the cell answers."""

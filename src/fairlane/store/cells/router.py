@@ -10,7 +10,7 @@ from typing import Any
 from fairlane.errors import OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import PartitionId, cell_of
 from fairlane.store.cells.directory import Directory
-from fairlane.store.cells.link import Link
+from fairlane.store.cells.link import CellDown, Link
 
 LOOK_SECONDS = 1.0
 """Least time between two looks for an unknown cell."""
@@ -74,6 +74,22 @@ class CellRouter:
         calls = [link.call(family, verb, args, named) for _, link in sorted(self.links.items())]
         return _answers(await asyncio.gather(*calls, return_exceptions=True), partly=partly)
 
+    async def read(self, family: str, verb: str, args: Arguments, named: Named) -> list[Any]:
+        """Call every cell and return the answers. Cells that are down are left out, unless all are."""
+        calls = [link.read(family, verb, args, named) for _, link in sorted(self.links.items())]
+        return _read(await asyncio.gather(*calls, return_exceptions=True))
+
+    async def read_split(
+        self, family: str, verb: str, items: Sequence[Any], args: Arguments, named: Named
+    ) -> list[Any]:
+        """Call each cell with its items and return the answers. Cells that are down are left out, unless all are."""
+        by_cell: dict[int, list[Any]] = {}
+        for item in items:
+            by_cell.setdefault(cell_named(item), []).append(item)
+        links = [(await self.link(cell), some) for cell, some in by_cell.items()]
+        calls = [link.read(family, verb, (some, *args), named) for link, some in links]
+        return _read(await asyncio.gather(*calls, return_exceptions=True))
+
     async def split(
         self, family: str, verb: str, items: Sequence[Any], args: Arguments, named: Named
     ) -> list[tuple[list[int], Any]]:
@@ -98,6 +114,11 @@ def _answers(found: Sequence[Any], *, partly: bool) -> list[Any]:
         if not (partly and answers and isinstance(error, StoreUnavailable | OutcomeUnknown)):
             raise error
     return answers
+
+
+def _read(found: Sequence[Any]) -> list[Any]:
+    answers = [one for one in found if not isinstance(one, CellDown)]
+    return _answers(answers or found, partly=False)
 
 
 # Each of these makes a verb of a family out of the same verb of each cell.
@@ -141,14 +162,35 @@ def in_order(unavailable: Callable[[], Any] | None = None) -> Route:
 
 
 def split_and(merge: Callable[[list[Any]], Any]) -> Route:
-    """Split the list that is the first argument, and merge the answers."""
+    """Split the list that is the first argument of a verb that only reads, and merge the answers.
+
+    Cells that are down are left out, unless all of these are.
+    """
 
     async def route(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
         items, rest = (args[0], args[1:]) if args else (named.pop(next(iter(named))), ())
-        parts = await router.split(family, verb, items, rest, named)
-        return merge(_answers([found for _, found in parts], partly=False))
+        return merge(await router.read_split(family, verb, items, rest, named))
 
     return route
+
+
+def read_and(merge: Callable[[list[Any]], Any]) -> Route:
+    """Call every cell with a verb that only reads, and merge the answers. Cells that are down are left out."""
+
+    async def route(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
+        return merge(await router.read(family, verb, args, named))
+
+    return route
+
+
+async def first_found(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
+    """Return the answer of the cell that has it. None or False is the answer only if every cell says so."""
+    calls = [link.read(family, verb, args, named) for _, link in sorted(router.links.items())]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    return (
+        next((one for one in answers if one and not isinstance(one, BaseException)), None)
+        or _answers(answers, partly=False)[0]
+    )
 
 
 def everywhere_and(merge: Callable[[list[Any]], Any], *, partly: bool = False) -> Route:
@@ -180,17 +222,18 @@ Route = Callable[[CellRouter, str, str, Arguments, Named], Any]
 class RoutedFamily:
     """A family of the store whose verbs are routed."""
 
-    def __init__(self, router: CellRouter, name: str, routes: dict[str, Route]) -> None:
+    def __init__(self, router: CellRouter, name: str, routes: dict[str, Route] | None) -> None:
+        """Create the family. None as routes means that all of it is in the home."""
         self._router = router
         self._name = name
         self._routes = routes
 
     def __getattr__(self, verb: str) -> Any:
-        route = self._routes.get(verb)
+        fact = getattr(getattr(self._router.home.store, self._name), verb)
+        if not callable(fact):
+            return fact
+        route = at_home if self._routes is None else self._routes.get(verb)
         if route is None:
-            fact = getattr(getattr(self._router.home.store, self._name), verb)
-            if not callable(fact):
-                return fact
             raise AttributeError(f"the verb {self._name}.{verb} has no route")
 
         def call(*args: Any, **named: Any) -> Any:

@@ -11,7 +11,9 @@ from fairlane.store.cells.router import (
     by,
     concatenated,
     everywhere_and,
+    first_found,
     in_order,
+    read_and,
     sorted_by,
     split_and,
 )
@@ -34,10 +36,6 @@ def _soonest(answers: list[int | None]) -> int | None:
     return min((at for at in answers if at is not None), default=None)
 
 
-def _first(answers: list[Any]) -> Any:
-    return next((answer for answer in answers if answer is not None), None)
-
-
 def _added(answers: list[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(map(sum, zip(*answers, strict=True)))
 
@@ -53,10 +51,10 @@ def _all(route: Route, *verbs: str) -> dict[str, Route]:
     return dict.fromkeys(verbs, route)
 
 
-SUMS: Final = everywhere_and(sum)
+SUMS: Final = read_and(sum)
 SUMS_OF_AVAILABLE: Final = everywhere_and(sum, partly=True)
 ANY_OF_AVAILABLE: Final = everywhere_and(any, partly=True)
-LISTS: Final = everywhere_and(concatenated)
+LISTS: Final = read_and(concatenated)
 
 ROUTES: Final[dict[str, dict[str, Route]]] = {
     "messages": {
@@ -74,14 +72,14 @@ ROUTES: Final[dict[str, dict[str, Route]]] = {
         **_all(SUMS_OF_AVAILABLE, "release", "depth", "clean"),
         "postpone": split_and(sum),
         **_all(by(), "fail", "acks"),
-        "get": everywhere_and(_first),
-        "page": sorted_by(lambda one: one.id, everywhere_and),
-        "newest": sorted_by(lambda one: -one.id.int, everywhere_and),
+        "get": first_found,
+        "page": sorted_by(lambda one: one.id, read_and),
+        "newest": sorted_by(lambda one: -one.id.int, read_and),
         "failed": SUMS,
         "retry": by(2),
-        "discard": everywhere_and(any),
-        "counts": everywhere_and(spanning.operation_counts),
-        "backlogs": sorted_by(lambda one: -one.open, everywhere_and),
+        "discard": first_found,
+        "counts": read_and(spanning.operation_counts),
+        "backlogs": sorted_by(lambda one: -one.open, read_and),
     },
     "scheduled": {
         "add": in_order(),
@@ -92,14 +90,14 @@ ROUTES: Final[dict[str, dict[str, Route]]] = {
     "tenants": {
         **_all(at_home, "all", "get", "make", "limit"),
         "delete": births.delete_tenant,
-        "counts": everywhere_and(_added),
+        "counts": read_and(_added),
         **_all(SUMS, "stored_bytes", "other_bytes"),
     },
     "queues": {
         **_all(by(), "ensure_partitions", "set_priority", "partition", "named", "depth"),
         "get": births.get,
         "all": births.all_queues,
-        "stamp": everywhere_and(tuple),
+        "stamp": spanning.stamp,
         "ensure": births.ensure,
         "ensure_all": births.ensure_all,
         "configure": births.configure,
@@ -118,7 +116,7 @@ ROUTES: Final[dict[str, dict[str, Route]]] = {
     },
     "dead_letters": {
         **_all(by(), "page", "get", "count", "errors", "replay", "purge"),
-        "queues": everywhere_and(_united),
+        "queues": read_and(_united),
         "forward": everywhere_and(spanning.appended, partly=True),
     },
     "browse": {
@@ -143,7 +141,7 @@ ROUTES: Final[dict[str, dict[str, Route]]] = {
     "fan_ins": {
         "commit": fan_ins.commit,
         "callback": fan_ins.callback,
-        "get": everywhere_and(_first),
+        "get": first_found,
         "newest": fan_ins.newest,
         "parts": LISTS,
         "result": fan_ins.result,
@@ -152,7 +150,7 @@ ROUTES: Final[dict[str, dict[str, Route]]] = {
         "ready": everywhere_and(concatenated, partly=True),
         "end": fan_ins.end,
         "refuse": everywhere_and(_nothing, partly=True),
-        "delete": everywhere_and(any),
+        "delete": first_found,
         "forget": SUMS_OF_AVAILABLE,
     },
     "retention": {

@@ -115,23 +115,22 @@ def appended(answers: list[Appended]) -> Appended:
 
 async def newest(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> list[StoredHead]:
     """Return heads in the order of the partitions that were asked."""
-    parts = await router.split(family, verb, args[0], args[1:], named)
-    for _, found in parts:
-        if isinstance(found, BaseException):
-            raise found
+    heads: list[StoredHead] = concatenated(await router.read_split(family, verb, args[0], args[1:], named))
     order = {upto.partition: index for index, upto in enumerate(args[0])}
-    heads: list[StoredHead] = concatenated([found for _, found in parts])
     return sorted(heads, key=lambda head: order[head.at.partition])
 
 
 async def statistics_of_queues(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
     """Return statistics in the order of the queues that were asked."""
-    parts = await router.split(family, verb, args[0], args[1:], named)
-    for _, found in parts:
-        if isinstance(found, BaseException):
-            raise found
+    found = concatenated(await router.read_split(family, verb, args[0], args[1:], named))
     order = {queue_id: index for index, queue_id in enumerate(args[0])}
-    return sorted(concatenated([found for _, found in parts]), key=lambda one: order[one.queue_id])
+    return sorted(found, key=lambda one: order[one.queue_id])
+
+
+async def stamp(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
+    """Return a value that changes with the queues, and when a cell goes down or is back."""
+    answers = await router.read(family, verb, args, named)
+    return tuple(answers), sum(link.turns for link in router.links.values())
 
 
 async def repair_wakes(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> RepairedWakes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Self, cast
 
@@ -14,7 +15,7 @@ from fairlane.model.queue import Partition
 from fairlane.runtime.clock import Clock
 from fairlane.store.cells import births
 from fairlane.store.cells.directory import Cell, Directory, size_of
-from fairlane.store.cells.link import Link
+from fairlane.store.cells.link import CHECK_SECONDS, Link
 from fairlane.store.cells.router import CellRouter, RoutedFamily, cell_named
 from fairlane.store.cells.routes import HOME, ROUTES
 from fairlane.store.codec import Codec
@@ -65,9 +66,7 @@ class CellsStore:
         """Give the families the routes that the number of cells asks for."""
         several = len(self.router.links) > 1
         self._stores = [link.store for link in self.router.links.values()]
-        for name in HOME:
-            setattr(self, name, getattr(self._home, name))
-        for name, routes in ROUTES.items():
+        for name, routes in (*((name, None) for name in HOME), *ROUTES.items()):
             setattr(self, name, RoutedFamily(self.router, name, routes) if several else getattr(self._home, name))
         if several:
             self._home.dead_letters.targets = births.TargetQueues(self.router, 0)
@@ -156,16 +155,14 @@ class CellsStore:
 
     async def now(self) -> int:
         """Return the time of the home, or that of another cell while the home is unavailable."""
-        if not self.router.home.down:
-            try:
-                return await self._home.now()
-            except StoreUnavailable:
-                self.router.home.check_soon()
-                if len(self.router.links) < 2:
-                    raise
+        if len(self.router.links) < 2:
+            return await self._home.now()
         for _, link in sorted(self.router.links.items()):
             if not link.down:
-                return await link.store.now()
+                with suppress(StoreUnavailable, TimeoutError):
+                    async with asyncio.timeout(CHECK_SECONDS):
+                        return await link.store.now()
+                await link.answers()
         raise StoreUnavailable(f"no cell is available: {self.router.home.down}")
 
     async def check_health(self) -> None:
@@ -176,6 +173,9 @@ class CellsStore:
         elif not any(await asyncio.gather(*(link.answers() for link in links))):
             raise StoreUnavailable(f"no cell is available: {self.router.home.down}")
 
+    def cell_health(self) -> dict[int, str]:
+        return {number: link.down for number, link in sorted(self.router.links.items())}
+
     def flushes(self) -> int:
         return sum(store.flushes() for store in self._stores)
 
@@ -185,7 +185,7 @@ class CellsStore:
 
     async def report(self) -> dict[str, Any]:
         """Return the report of the home, and under `cells` the reports of the other available cells."""
-        report = await self._home.report()
+        report = {"kind": self.kind} if self.router.home.down else await self._home.report()
         cells = {}
         for number, link in sorted(self.router.links.items()):
             if number and not link.down:

@@ -147,6 +147,13 @@ class Store(StoreFamilies, ABC):
     async def check_health(self) -> None:
         """Commit a write without waiting for any lane. Raises StoreUnavailable if the store does not accept it."""
 
+    def cell_health(self) -> dict[int, str]:
+        """Return the reason why each cell does not answer, which is empty for those that do.
+
+        Lists and totals leave out the queues of a cell that does not answer.
+        """
+        return {0: ""}
+
     @abstractmethod
     def flushes(self) -> int:
         """Return the number of concurrent pushes, acks or pops that are useful."""
