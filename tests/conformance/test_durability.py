@@ -139,7 +139,7 @@ async def test_a_closed_store_says_so(harness: Harness) -> None:
 async def test_a_schema_newer_than_the_code_is_refused(harness: Harness) -> None:
     await harness.store.close()
     await harness.backend.sql(
-        "INSERT INTO fairlane.migrations (version, name, applied_at) VALUES (9999, 'x', '2099-01-01')"
+        "INSERT INTO fairlane.migrations (version, name, applied_at, needs) VALUES (9999, 'x', '2099-01-01', 9999)"
     )
     try:
         with pytest.raises(StoreUnsafe, match="9999"):

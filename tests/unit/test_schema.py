@@ -105,8 +105,8 @@ def make(dialect: str, tmp_path: Path, request: pytest.FixtureRequest) -> Make:
 def as_released(text: str, version: int) -> tuple[str, str]:
     """Create the tables as an earlier release did."""
     return text, (
-        "INSERT INTO fairlane.migrations (version, name, hash, applied_at)"
-        f" VALUES ({version}, 'schema', '{Schema(text).hash}', '2026-01-01')"
+        "INSERT INTO fairlane.migrations (version, name, hash, applied_at, needs)"
+        f" VALUES ({version}, 'schema', '{Schema(text).hash}', '2026-01-01', 1)"
     )
 
 
@@ -125,19 +125,39 @@ async def test_a_migrated_database_is_as_a_fresh_one(dialect: str, known: Schema
 async def test_a_release_behind_is_migrated(
     dialect: str, known: Schema, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database, notes = await make(), "CREATE TABLE fairlane.notes (id integer PRIMARY KEY);"
+    database = await make()
     await database.migrate()
     await database.run("DROP VIEW fairlane.messages")
-    text = known.text + (notes if dialect == "postgres" else notes.replace("fairlane.", ""))
-    later = Schema(text, (*known.migrations, Migration(known.version + 1, "notes", text[len(known.text) :])))
+    later = next_schema(dialect, known)
     monkeypatch.setattr(schema, "load", lambda package: later)
     migrated = await database.migrate()
     assert migrated == await (await make()).migrate()
     assert migrated == await database.migrate(), "and again, which changes nothing"
     assert any("notes" in row for row in migrated["tables"])
     monkeypatch.undo()
-    with pytest.raises(StoreUnsafe, match="upgrade Fairlane"):
-        await database.migrate()
+    assert migrated == await database.migrate(), "the previous version can use it, and changes nothing"
+
+
+def next_schema(dialect: str, known: Schema, header: str = "") -> Schema:
+    """Return the schema after one more migration."""
+    notes = f"{header}CREATE TABLE {'fairlane.' if dialect == 'postgres' else ''}notes (id integer PRIMARY KEY);"
+    return Schema(known.text + notes, (*known.migrations, Migration(known.version + 1, "notes", notes)))
+
+
+async def test_a_schema_that_needs_a_newer_version_is_refused_by_older_ones(
+    dialect: str, known: Schema, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migrated, new = await make(), await make()
+    await migrated.migrate()
+    later = next_schema(dialect, known, f"-- needs: {known.version + 1}\n")
+    monkeypatch.setattr(schema, "load", lambda package: later)
+    before = [await migrated.migrate(), await new.migrate()]
+    monkeypatch.undo()
+    for database in (migrated, new):
+        with pytest.raises(StoreUnsafe, match="upgrade Fairlane"):
+            await database.migrate()
+    monkeypatch.setattr(schema, "load", lambda package: later)
+    assert before == [await migrated.migrate(), await new.migrate()]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +176,49 @@ async def test_the_database_of_an_unreleased_version_is_refused(make: Make, made
 def test_comments_do_not_make_another_schema() -> None:
     assert Schema("create table a (\n  b text -- c\n);").hash == Schema("-- A.\ncreate table a ( b text );").hash
     assert Schema("create table a (b text);").hash != Schema("create table a (c text);").hash
+
+
+BREAKING = re.compile(
+    r"\bdrop (table|column|function|type|default)\b|\brename\b|\bset (data )?type\b|alter column \w+ type\b"
+    r"|\bset not null\b|\badd (constraint|check|unique|foreign|primary)\b"
+    r"|\badd column [^;,]* not null(?![^;,]*\bdefault\b)"
+    r"|\bcreate (unique index|trigger|rule)\b|\btruncate\b"
+)
+"""Statements after which a broker of the previous version would fail, or would not read what it wrote."""
+
+
+def breaks(migration: Migration) -> bool:
+    statements = " ".join(re.sub(r"--.*", "", migration.text).lower().split())
+    return migration.needs == FIRST and BREAKING.search(statements) is not None
+
+
+def test_migrations_only_add_or_say_which_brokers_they_need(dialect: str, known: Schema) -> None:
+    """A release removes nothing that brokers of the previous release use."""
+    assert [migration.name for migration in known.migrations if breaks(migration)] == []
+    released = [int(file.stem) for file in RELEASED.glob(f"{dialect}/*.sql")]
+    assert known.needs <= max(released, default=FIRST), "brokers of the previous release must be able to go on"
+
+
+@pytest.mark.parametrize(
+    ("statement", "breaking"),
+    [
+        ("CREATE TABLE a (b int NOT NULL, UNIQUE (b)); CREATE INDEX c ON a (b); DROP VIEW v; DROP INDEX d", False),
+        ("ALTER TABLE a ADD COLUMN b int; ALTER TABLE a ADD COLUMN c int NOT NULL DEFAULT 0", False),
+        ("ALTER TABLE a ADD COLUMN b int NOT NULL", True),
+        ("ALTER TABLE a ADD COLUMN b int DEFAULT 0, ADD COLUMN c text\n NOT NULL", True),
+        ("ALTER TABLE a DROP COLUMN b", True),
+        ("ALTER TABLE a RENAME b TO c", True),
+        ("ALTER TABLE a ALTER COLUMN b TYPE bigint", True),
+        ("ALTER TABLE a ALTER b SET NOT NULL", True),
+        ("ALTER TABLE a ADD CONSTRAINT c CHECK (b > 0)", True),
+        ("CREATE UNIQUE INDEX c ON a (b)", True),
+        ("DROP FUNCTION a(int)", True),
+        ("DROP TABLE a", True),
+    ],
+)
+def test_a_migration_that_would_stop_running_brokers_is_found(statement: str, breaking: bool) -> None:
+    assert breaks(Migration(2, "next", statement)) is breaking
+    assert not breaks(Migration(3, "next", f"-- needs: 2\n{statement}"))
 
 
 def test_every_migration_has_its_own_number(known: Schema) -> None:

@@ -139,7 +139,7 @@ def test_settings_that_lose_commits_are_refused(path: Path) -> None:
 
 async def test_a_newer_schema_is_refused(path: Path) -> None:
     await (await SqliteStore.open(str(path))).close()
-    execute(path, "insert into migrations values (9999, 'later', null, '')")
+    execute(path, "insert into migrations values (9999, 'later', null, '', 9999)")
     with pytest.raises(StoreUnsafe, match="9999"):
         await SqliteStore.open(str(path))
 

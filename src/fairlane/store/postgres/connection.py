@@ -275,15 +275,17 @@ async def open_database(
     return Database(await _with_session(open_pool), clock)
 
 
-async def connect(url: str, schema: str = SCHEMA) -> asyncpg.Connection[Any]:
-    """Open a connection outside the pool. Raises StoreUnavailable if that fails."""
+async def connect(
+    url: str, schema: str = SCHEMA, *, name: str = SESSION["application_name"]
+) -> asyncpg.Connection[Any]:
+    """Open a connection outside the pool, which the server shows by `name`. Raises StoreUnavailable if that fails."""
 
     async def open_one(settings: dict[str, str]) -> asyncpg.Connection[Any]:
         return await asyncpg.connect(
             url,
             timeout=CONNECT_SECONDS,
             statement_cache_size=0,
-            server_settings=settings,
+            server_settings={**settings, "application_name": name},
             connection_class=connection_to(schema),
         )
 

@@ -18,6 +18,7 @@ import asyncpg
 from fairlane.errors import StoreUnavailable
 from fairlane.store.postgres.connection import connect
 from fairlane.store.postgres.driver import SCHEMA
+from fairlane.store.postgres.versions import application_name
 
 _GAP_SECONDS = 0.01
 """Pause between two notifications. NOTIFY locks the whole database, so several are combined."""
@@ -67,7 +68,7 @@ class Notifier:
     async def _run(self) -> None:
         while True:
             try:
-                connection = await connect(self._url)
+                connection = await connect(self._url, name=application_name())
             except StoreUnavailable as error:
                 log.warning("cannot listen for hints from other brokers, retrying: %(error)s", {"error": error})
                 await asyncio.sleep(_RECONNECT_SECONDS)

@@ -4,10 +4,14 @@
 CREATE SCHEMA IF NOT EXISTS fairlane;
 
 -- Applied versions of the schema. `hash` is the hash of this file if it created the tables.
-CREATE TABLE fairlane.migrations (version int PRIMARY KEY, name text NOT NULL, hash text, applied_at timestamptz NOT NULL);
+CREATE TABLE fairlane.migrations (
+    version int PRIMARY KEY, name text NOT NULL, hash text, applied_at timestamptz NOT NULL,
+    needs int NOT NULL  -- The oldest schema whose brokers can use the database.
+);
 
--- The hash of the installed functions. If it differs, they are replaced at the next start.
-CREATE TABLE fairlane.functions (one boolean PRIMARY KEY DEFAULT true CHECK (one), hash text NOT NULL);
+-- The hash of the installed functions, and the version of Fairlane that installed them. A start of the same or a newer
+-- version replaces them if the hash differs.
+CREATE TABLE fairlane.functions (one boolean PRIMARY KEY DEFAULT true CHECK (one), hash text NOT NULL, version text NOT NULL);
 
 -- Tenants, the owners of queues.
 CREATE TABLE fairlane.tenants (

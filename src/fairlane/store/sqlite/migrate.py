@@ -9,12 +9,14 @@ import apsw
 
 from fairlane.errors import StoreUnsafe
 from fairlane.store import schema
+from fairlane.store.schema import Applied
 from fairlane.store.sqlite import rows
 from fairlane.store.statements import read
 
 _PACKAGE: Final = "fairlane.store.sqlite"
 _APPLIED: Final = (
-    "insert into migrations (version, name, hash, applied_at) values (?, ?, ?, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))"
+    "insert into migrations (version, name, hash, needs, applied_at)"
+    " values (?, ?, ?, ?, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))"
 )
 
 
@@ -28,22 +30,24 @@ def migrate(db: apsw.Connection) -> None:
             raise StoreUnsafe(f"{db.filename} is the database of another program")
         if not tables:
             db.execute(known.text)
-            db.execute(_APPLIED, (known.version, "schema", known.hash))
-        for migration in known.missing(_applied(db), db.filename):
+            db.execute(_APPLIED, (known.version, "schema", known.hash, known.needs))
+        applied = _applied(db)
+        for migration in known.missing(applied, db.filename):
             db.execute(migration.text)
-            db.execute(_APPLIED, (migration.version, migration.name, None))
-        _install_views(db)
+            db.execute(_APPLIED, (migration.version, migration.name, None, migration.needs))
+        if applied[-1].version <= known.version:
+            _install_views(db)
     except BaseException:
         db.execute("rollback")
         raise
     db.execute("commit")
 
 
-def _applied(db: apsw.Connection) -> list[tuple[int, str | None]]:
+def _applied(db: apsw.Connection) -> list[Applied]:
     columns = {name for (name,) in rows.rows(db, "select name from pragma_table_info('migrations')")}
-    # The table of an unreleased version may lack the hash.
-    sql = f"select version, {'hash' if 'hash' in columns else 'null'} from migrations order by version"  # noqa: S608
-    return [(version, text_hash) for version, text_hash in rows.rows(db, sql)]
+    # The table of an unreleased version may lack columns.
+    named = ", ".join(name if name in columns else "null" for name in Applied._fields)
+    return [Applied(*row) for row in rows.rows(db, f"select {named} from migrations order by version")]  # noqa: S608
 
 
 def _install_views(db: apsw.Connection) -> None:

@@ -4,7 +4,10 @@
 -- Times are microseconds since 1970. Ids come from AUTOINCREMENT, so that an id kept by a client never names something made later.
 
 -- Applied versions of the schema. `hash` is the hash of this file if it created the tables.
-create table migrations (version integer primary key, name text not null, hash text, applied_at text not null) strict;
+create table migrations (
+    version integer primary key, name text not null, hash text, applied_at text not null,
+    needs integer not null  -- The oldest schema whose brokers can use the database.
+) strict;
 
 -- Numbers that outlive the process, such as the last stored time.
 create table meta (key text primary key, value integer not null) without rowid, strict;
