@@ -63,6 +63,7 @@ DIRECTORIES = {
     "staged": Directory(quick=70),
     "stateful": Directory(rest=150),
     "tokens": Directory(quick=15),
+    "upgrade": Directory(rest=40),
     "unit": Directory(quick=100, rest=15),
     "worker": Directory(quick=60),
 }

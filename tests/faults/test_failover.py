@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 import sqlite3
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fairlane import Client, Message
+from fairlane import Client
 from tests.broker_process import BrokerProcess
 from tests.faults.outages import _signal, promote, standby_of
 from tests.faults.producers import QUEUE, stored
+from tests.faults.traffic import LANES, Traffic
 from tests.postgres import PostgresServer, running_server
-
-LANES = [f"p{number}" for number in range(6)]
-SECONDS_MAX = 120
 
 
 @pytest.fixture
@@ -49,50 +46,6 @@ def brokers(
         yield started
 
 
-class Traffic:
-    """Producers that await each push, and consumers, all through one client."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._stopping = False
-        self.accepted: dict[str, list[int]] = defaultdict(list)
-        self.delivered: dict[str, list[int]] = defaultdict(list)
-        self.journalled: Counter[str] = Counter()
-        self.stored_last: set[str] = set()
-        """Lanes whose latest push was stored immediately."""
-        self._changed = asyncio.Condition()
-
-    async def produce(self, lane: str) -> None:
-        number = 0
-        while not self._stopping:
-            outcome = await self._client.push(QUEUE, number, partition=lane)
-            self.accepted[lane].append(number)
-            self.journalled[lane] += outcome.durability == "journal"
-            (self.stored_last.add if outcome.status == "queued" else self.stored_last.discard)(lane)
-            number += 1
-            await self._tell()
-            await asyncio.sleep(0.01)
-
-    async def consume(self, queue: str) -> None:
-        await self._client.consume(queue, self._deliver, batch=10, partitions=3, lease_seconds=10)
-
-    async def _deliver(self, message: Message[int]) -> None:
-        self.delivered[message.partition].append(message.data)
-        await self._tell()
-
-    async def _tell(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
-
-    async def until(self, wanted: object) -> None:
-        assert callable(wanted)
-        async with asyncio.timeout(SECONDS_MAX), self._changed:
-            await self._changed.wait_for(wanted)
-
-    def stop(self) -> None:
-        self._stopping = True
-
-
 def lanes_pushed_to(data_dir: Path) -> set[str]:
     """Return the partitions with pushes in the journal of a broker. An ack may wait in another one."""
     found = set()
@@ -106,12 +59,9 @@ async def test_a_failover_leaves_every_lane_in_order(
     primary: PostgresServer, standby: PostgresServer, brokers: list[BrokerProcess], tmp_path: Path
 ) -> None:
     async with Client([broker.url for broker in brokers]) as client:
-        traffic = Traffic(client)
-        producers = [asyncio.create_task(traffic.produce(lane)) for lane in LANES]
         # Consumers of empty queues are answered by other brokers than the producers of the lanes.
-        queues = [QUEUE, QUEUE, *(f"empty-{number}" for number in range(4))]
-        consumers = [asyncio.create_task(traffic.consume(queue)) for queue in queues]
-        await traffic.until(lambda: min(len(traffic.delivered[lane]) for lane in LANES) >= 5)
+        traffic = Traffic(client, consumed=[QUEUE, QUEUE, *(f"empty-{number}" for number in range(4))])
+        await traffic.progress()
         _signal(primary, signal.SIGKILL)
         await traffic.until(lambda: min(traffic.journalled[lane] for lane in LANES) >= 500)
         journals = Counter(lane for number in range(len(brokers)) for lane in lanes_pushed_to(tmp_path / str(number)))
@@ -119,13 +69,5 @@ async def test_a_failover_leaves_every_lane_in_order(
         await promote(standby)
         traffic.stored_last.clear()
         await traffic.until(lambda: traffic.stored_last.issuperset(LANES))
-        traffic.stop()
-        await asyncio.gather(*producers)
-        await traffic.until(lambda: all(set(traffic.accepted[lane]) <= set(traffic.delivered[lane]) for lane in LANES))
-        assert not any(consumer.done() for consumer in consumers), "the outage ended no consumer"
-        for consumer in consumers:
-            consumer.cancel()
-        await asyncio.gather(*consumers, return_exceptions=True)
+        await traffic.finish()
     assert await stored(standby.url()) == traffic.accepted
-    # A lease whose pop or ack fell into the failover ends, and its messages come again: after their first time.
-    assert {lane: list(dict.fromkeys(some)) for lane, some in traffic.delivered.items()} == traffic.accepted

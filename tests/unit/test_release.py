@@ -8,6 +8,8 @@ from pathlib import Path
 
 import yaml
 
+from tests.upgrade.releases import PREVIOUS
+
 ROOT = Path(__file__).parents[2]
 CHANGELOG_LINES_MAX = 80
 
@@ -21,6 +23,11 @@ def test_the_changelog_has_a_short_section_for_the_version() -> None:
     )
     assert section, f"CHANGELOG.md says nothing of {version}"
     assert len(section[0].splitlines()) <= CHANGELOG_LINES_MAX
+
+
+def test_the_previous_release_is_the_one_beside_which_brokers_are_tested() -> None:
+    releases = re.findall(r"^## (\d[\w.]*) - ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert (f"v{releases[1]}" if len(releases) > 1 else None) == PREVIOUS
 
 
 def test_workflows_run_targets_of_the_makefile() -> None:
