@@ -57,7 +57,7 @@ def test_a_section_is_measured_and_reported_in_json_and_markdown(tmp_path: Path)
     [
         (["--quick", "--write"], "leave out --quick or --write"),
         (["--against", ".", "--write"], "leave out --against or --write"),
-        (["htp"], "there is no section 'htp'; choose from core, http, clients, jobs, delivery, growth"),
+        (["htp"], "there is no section 'htp'; choose from core, http, clients, jobs, enqueue, delivery, growth"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(arguments: list[str], error: str) -> None:

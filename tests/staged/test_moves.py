@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
+from uuid import RFC_4122, UUID
 
 import asyncpg
 import msgspec
@@ -44,6 +46,15 @@ async def test_a_message_comes_with_the_commit_and_not_before(broker: Broker, ap
         assert not await broker.pop("orders")
     [message] = await popped(broker, "orders", 1)
     assert (message.data, message.transaction_id, message.partition) == ({"id": 1}, id, "Default")
+
+
+async def test_a_new_id_is_a_uuid_of_its_time(app: App) -> None:
+    before = time.time()
+    rows = await app.fetch("SELECT fairlane.enqueue('orders', '1') FROM generate_series(1, 1000)")
+    ids = {UUID(id) for (id,) in rows}
+    assert len(ids) == 1000
+    assert {(id.version, id.variant) for id in ids} == {(7, RFC_4122)}
+    assert all(before - 1 < (id.int >> 80) / 1000 < time.time() + 1 for id in ids)
 
 
 async def test_a_rollback_and_a_savepoint_take_their_messages_back(broker: Broker, app: App) -> None:

@@ -181,6 +181,28 @@ async def test_a_fifo_queue_has_one_partition(app: App, broker: Broker) -> None:
     await broker.queues.configure("line", ordering="fifo")
     statement = "SELECT fairlane.enqueue('line', '1', partition => 'p')"
     assert 'queue "line" is fifo: its only partition is "Default"' in await refused(app, statement)
+    await app.execute("SELECT fairlane.enqueue('line', '1')")
+
+
+async def test_an_existing_queue_that_becomes_encrypted_takes_nothing(app: App, broker: Broker) -> None:
+    await broker.queues.configure("cards")
+    await app.execute("SELECT fairlane.enqueue('cards', '1')")
+    await broker._engine.store.staged.publish_sealed(["card?"])
+    assert 'queue "cards" is encrypted' in await refused(app, "SELECT fairlane.enqueue('cards', '2')")
+
+
+async def test_a_member_of_a_granted_role_may_enqueue_into_an_existing_queue(
+    app: App, broker: Broker, database: Database
+) -> None:
+    await broker.queues.configure("orders")
+    member = f"{database.role}_member"
+    await database.sql(f"CREATE ROLE {member} LOGIN IN ROLE {database.role}")
+    connection = await asyncpg.connect(database.role_url.replace(f"{database.role}@", f"{member}@"))
+    await connection.execute(ENQUEUE)
+    await database.sql(f"REVOKE {database.role} FROM {member}")
+    assert "permission denied" in await refused(connection, ENQUEUE)
+    await connection.close()
+    await database.sql(f"DROP ROLE {member}")
 
 
 @pytest.mark.parametrize(

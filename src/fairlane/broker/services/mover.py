@@ -19,7 +19,7 @@ from fairlane.store.families.staged import Move, StagedBucket, StagedMessage, Wa
 _STEP = 2000
 """Messages moved in one transaction."""
 _BUSY_SECONDS = 0.02
-"""Pause between checks while messages were staged lately."""
+"""Pause between checks while a role may enqueue, or messages were staged lately."""
 _IDLE_SECONDS = 0.1
 _LATELY_SECONDS = 60.0
 _WAIT_SECONDS = 0.5
@@ -40,7 +40,7 @@ class Mover(Service):
         self._waiting: dict[Waiting, float] = {}
         self._warned: dict[Waiting, str] = {}
         self._moved_at = -_LATELY_SECONDS
-        self._blocked = False
+        self._granted = self._blocked = False
         self._sealed: tuple[str, ...] | None = None
 
     async def _run(self) -> None:
@@ -57,14 +57,17 @@ class Mover(Service):
                 if not away and not isinstance(error, Unavailable):  # an outage is logged once for all services
                     log.warning("cannot move staged messages, retrying: %(error)s", {"error": error})
                 away = True
-            lately = not self._blocked and time.monotonic() - self._moved_at < _LATELY_SECONDS
-            await self._rest(_AWAY_SECONDS if away else _BUSY_SECONDS if lately else _IDLE_SECONDS)
+            lately = self._granted or time.monotonic() - self._moved_at < _LATELY_SECONDS
+            busy = lately and not self._blocked
+            await self._rest(_AWAY_SECONDS if away else _BUSY_SECONDS if busy else _IDLE_SECONDS)
 
     async def move(self) -> bool:
         """Move some messages. Returns True if there may be more to do at once."""
         now = time.monotonic()
         self._waiting = {what: until for what, until in self._waiting.items() if until > now}
-        if not await self._store.staged.exists():
+        found = await self._store.staged.check()
+        self._granted, self._blocked = found.granted, False
+        if not found.waiting:
             return False
         step: StagedMove | None = None
 

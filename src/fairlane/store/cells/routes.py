@@ -134,7 +134,7 @@ ROUTES: Final[dict[str, dict[str, Route]]] = {
         "of_leases": split_and(concatenated),
     },
     "staged": {
-        **_all(at_home, "exists", "by_queue", "grant", "revoke", "grants", "publish_sealed"),
+        **_all(at_home, "check", "by_queue", "grant", "revoke", "grants", "publish_sealed"),
         "move": staged.move,
     },
     "limits": _all(by(), "state"),

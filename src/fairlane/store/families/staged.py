@@ -71,6 +71,15 @@ class StagedQueue(NamedTuple):
     oldest_at: Moment
 
 
+class StagedSigns(NamedTuple):
+    """Signs of staged messages, now or soon."""
+
+    waiting: bool = False
+    """True if any message is staged."""
+    granted: bool = False
+    """True if any role may enqueue messages, so that some may come at any time."""
+
+
 class EnqueueGrant(NamedTuple):
     """A permission of a database role to enqueue messages and to complete them. An empty `queue` stands for all."""
 
@@ -102,9 +111,8 @@ class Staged(Family):
 
     supported = False
 
-    async def exists(self) -> bool:
-        """Return True if any message is staged."""
-        return False
+    async def check(self) -> StagedSigns:
+        return StagedSigns()
 
     async def move(
         self,

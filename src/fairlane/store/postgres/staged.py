@@ -29,6 +29,7 @@ from fairlane.store.families.staged import (
     StagedBucket,
     StagedMessage,
     StagedQueue,
+    StagedSigns,
     Waiting,
 )
 from fairlane.store.postgres.connection import Database
@@ -100,9 +101,9 @@ class Staged(staged.Staged):
         self._messages = messages
         self._scheduled = scheduled
 
-    async def exists(self) -> bool:
-        [[found]] = await self._database.read(SQL["exists"])
-        return bool(found)
+    async def check(self) -> StagedSigns:
+        [found] = await self._database.read(SQL["check"])
+        return StagedSigns(*found)
 
     async def move(
         self,

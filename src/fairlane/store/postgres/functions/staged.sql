@@ -1,19 +1,22 @@
 -- Messages that other programs enqueue and complete in their own transactions. `enqueue` and `complete` are public: their names,
 -- arguments and results stay as they are. They run with the rights of the owner, so every name in them is qualified.
 
--- The role of the caller: what SET ROLE chose, or else the login role. The owner stands in `current_user` here.
-CREATE OR REPLACE FUNCTION fairlane.calling_role() RETURNS name LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce(nullif(current_setting('role'), 'none'), session_user)::name;
+-- The role of the caller: what SET ROLE chose, or else the login role. The owner stands in `current_user` here. Without a path of its
+-- own it is inlined; those who call it have one.
+CREATE OR REPLACE FUNCTION fairlane.calling_role() RETURNS name LANGUAGE sql STABLE AS $$
+    SELECT coalesce(nullif(pg_catalog.current_setting('role'), 'none'), session_user)::pg_catalog.name;
 $$;
 
--- True if the caller may enqueue into a queue and complete messages of it.
+-- True if the caller may enqueue into a queue and complete messages of it, also as a member of a role. In plpgsql, because a function
+-- in SQL is planned in every transaction.
 CREATE OR REPLACE FUNCTION fairlane.may_enqueue(p_role name, p_tenant bigint, p_queue text) RETURNS boolean
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT pg_has_role(p_role, c.relowner, 'USAGE')
-        OR EXISTS (SELECT 1 FROM fairlane.enqueue_grants g JOIN pg_roles r ON r.rolname = g.role_name
-                   WHERE g.tenant_id = p_tenant AND g.queue IN (p_queue, '') AND pg_has_role(p_role, r.oid, 'USAGE'))
-    FROM pg_class c WHERE c.oid = 'fairlane.staged'::regclass;
-$$;
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM fairlane.enqueue_grants g
+                   WHERE g.tenant_id = p_tenant AND g.queue IN (p_queue, '')
+                     AND pg_has_role(p_role, to_regrole(quote_ident(g.role_name)), 'USAGE'))
+        OR EXISTS (SELECT 1 FROM pg_class c WHERE c.oid = 'fairlane.staged'::regclass AND pg_has_role(p_role, c.relowner, 'USAGE'));
+END $$;
 
 -- Enqueues a message in the transaction of the caller and returns its transactionId. A broker moves it to its partition soon after
 -- the commit. What is wrong with it fails here, in the transaction of the caller.
@@ -36,7 +39,6 @@ DECLARE
     v_payload text := payload::text;
     v_role name := fairlane.calling_role();
     v_tenant bigint;
-    v_options jsonb;
     t timestamptz := clock_timestamp();
 BEGIN
     IF queue IS NULL OR queue = '' OR length(queue) > 255 THEN
@@ -65,17 +67,17 @@ BEGIN
     IF length(v_payload) > 256 THEN  -- shorter ones cannot be nested too deeply
         PERFORM fairlane.check_depth(v_payload);
     END IF;
-    SELECT n.id, q.options INTO v_tenant, v_options
-    FROM fairlane.tenants n LEFT JOIN fairlane.queues q ON q.tenant_id = n.id AND q.name = queue
-    WHERE n.name = tenant;
-    IF v_tenant IS NULL OR NOT fairlane.may_enqueue(v_role, v_tenant, queue) THEN
-        RAISE EXCEPTION 'role "%" may not enqueue into queue "%"', v_role, queue USING ERRCODE = 'insufficient_privilege',
-            HINT = 'An operator can allow it: fairlane grant-enqueue ROLE --queue QUEUE.';
+    SELECT n.id INTO v_tenant FROM fairlane.tenants n JOIN fairlane.queues q ON q.tenant_id = n.id AND q.name = queue
+    WHERE n.name = tenant AND NOT q.options @> '{"encryption_enabled": true}' AND NOT q.options @> '{"ordering": "fifo"}'
+      AND EXISTS (SELECT 1 FROM fairlane.enqueue_grants g
+                  WHERE g.role_name = v_role AND g.tenant_id = n.id AND g.queue IN (queue, ''))
+      AND NOT EXISTS (SELECT 1 FROM fairlane.sealed_queues s WHERE queue ~ s.pattern);
+    IF NOT FOUND THEN
+        v_tenant := fairlane.check_enqueue(v_role, tenant, queue, partition);
     END IF;
-    PERFORM fairlane.check_queue(tenant, queue, partition, v_options);
-    IF v_id IS NULL THEN  -- a UUIDv7: the time in milliseconds, then random bits, and the version
-        v_id := encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
-                PLACING substring(int8send((extract(epoch FROM t) * 1000)::bigint) FROM 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid::text;
+    IF v_id IS NULL THEN  -- a UUIDv7: the time in milliseconds, the version, and random bits around the variant
+        v_id := encode(int8send((date_part('epoch', t) * 1000)::bigint << 16 | 28672 | floor(random() * 4096)::bigint)
+                       || int8send(floor(random() * 4611686018427387904)::bigint | (-9223372036854775807 - 1)), 'hex')::uuid::text;
     END IF;
     INSERT INTO fairlane.staged (tenant_id, queue, bucket, created_at, partition_name, transaction_id, given, type, headers, deliver_at,
                                  priority, max_attempts, payload)
@@ -137,21 +139,29 @@ BEGIN
     END IF;
 END $$;
 
--- Raises if a queue takes no staged messages: its messages are encrypted and would be stored in clear, or it has one partition.
-CREATE OR REPLACE FUNCTION fairlane.check_queue(p_tenant text, p_queue text, p_partition text, p_options jsonb) RETURNS void
+-- Returns the tenant of a message to stage, by all rules. `enqueue` asks only if the usual case does not hold: an existing queue and a
+-- grant to the caller itself. Raises if the caller has no right, if the message would be stored in clear though its queue is encrypted,
+-- or if the queue has one partition and the message another.
+CREATE OR REPLACE FUNCTION fairlane.check_enqueue(p_role name, p_tenant text, p_queue text, p_partition text) RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    o jsonb := p_options;
+    v_tenant bigint;
+    o jsonb;
 BEGIN
-    IF o IS NULL THEN
-        SELECT d.options INTO o FROM fairlane.declared_queues d WHERE d.tenant = p_tenant AND d.name = p_queue;
-    END IF;
-    IF (o ->> 'encryption_enabled')::boolean OR EXISTS (SELECT 1 FROM fairlane.sealed_queues s WHERE p_queue ~ s.pattern) THEN
+    SELECT n.id, coalesce(q.options, d.options) INTO v_tenant, o
+    FROM fairlane.tenants n LEFT JOIN fairlane.queues q ON q.tenant_id = n.id AND q.name = p_queue
+    LEFT JOIN fairlane.declared_queues d ON d.tenant = n.name AND d.name = p_queue
+    WHERE n.name = p_tenant;
+    IF v_tenant IS NULL OR NOT fairlane.may_enqueue(p_role, v_tenant, p_queue) THEN
+        RAISE EXCEPTION 'role "%" may not enqueue into queue "%"', p_role, p_queue USING ERRCODE = 'insufficient_privilege',
+            HINT = 'An operator can allow it: fairlane grant-enqueue ROLE --queue QUEUE.';
+    ELSIF (o ->> 'encryption_enabled')::boolean OR EXISTS (SELECT 1 FROM fairlane.sealed_queues s WHERE p_queue ~ s.pattern) THEN
         RAISE EXCEPTION 'queue "%" is encrypted, and this message would be stored in clear until a broker moves it', p_queue
             USING ERRCODE = 'feature_not_supported', HINT = 'Push it with a client instead.';
     ELSIF o ->> 'ordering' = 'fifo' AND p_partition <> 'Default' THEN
         RAISE EXCEPTION 'queue "%" is fifo: its only partition is "Default"', p_queue USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    RETURN v_tenant;
 END $$;
 
 -- Acks a message in the transaction of the caller. Raises unless the lease is live and holds the message, so that the transaction
