@@ -27,7 +27,7 @@ from fairlane.errors import FairlaneError, NotFound
 from fairlane.http.app import HttpApp
 from fairlane.http.server import open_sockets
 from fairlane.model.group import LaneState, Subscription
-from fairlane.model.message import ScheduledPushOptions
+from fairlane.model.message import PushOptions
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.sqlite import store as _  # noqa: F401  # now: the loop of a test should not wait for it
 from fairlane.worker import Worker
@@ -90,7 +90,7 @@ class AppTest:
         """Apply the spec in a file. Raises SpecError with the first mistake in it."""
         await self.client.specs.apply(await asyncio.to_thread(_compiled, str(file)), consent=True)
 
-    async def push(self, queue: str, data: Any, **options: Unpack[ScheduledPushOptions]) -> PushHandle:
+    async def push(self, queue: str, data: Any, **options: Unpack[PushOptions]) -> PushHandle:
         """Push a message and return the outcome, as `Client.push` does."""
         return await self.client.push(queue, data, **options)
 

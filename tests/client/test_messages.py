@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -228,6 +228,21 @@ async def test_acks_and_pushes_of_a_transaction_happen_together(client: Client, 
     assert getattr(pushed, "status", None) == "queued"
     [message] = await client.pop(f"{queue}-out")
     assert (message.data, message.partition) == (21, "p")
+
+
+async def test_a_transaction_schedules_messages(client: Client, queue: str) -> None:
+    await client.push(queue, 20)
+    batch = await client.pop(queue)
+    at = datetime(2040, 1, 31, 12, tzinfo=UTC)
+    async with client.transaction() as transaction:
+        transaction.ack(batch)
+        transaction.push(queue, 1, delay_ms=timedelta(days=3))
+        transaction.push(queue, 2, deliver_at=at, transaction_id="at")
+    _, first, second = transaction.outcomes
+    assert [getattr(one, "status", None) for one in (first, second)] == ["scheduled", "scheduled"]
+    assert getattr(second, "deliver_at", None) == at.timestamp() * 1_000_000
+    assert [one.transaction_id for one in (await client.scheduled.page(queue)).messages][1:] == ["at"]
+    assert not await client.pop(queue)
 
 
 async def test_a_transaction_whose_block_raises_is_not_sent(client: Client, queue: str) -> None:

@@ -132,8 +132,8 @@ async def test_a_message_is_delivered_with_the_priority_of_its_push(harness: Har
     await broker.push(queue, "plain")
     await broker.push(queue, "low", priority=0, type="job")
     trace_id = str(uuid4())
-    more: PushOptions = {"trace_id": trace_id, "type": "job", "headers": {"a": "b"}, "max_attempts": 1}
-    await broker.push(queue, "high", priority=9, **more)
+    more: PushOptions = {"trace_id": trace_id, "type": "job", "headers": {"a": "b"}, "max_attempts": 1, "priority": 9}
+    await broker.push(queue, "high", **more)
     await broker.push(queue, "higher", priority=8)
     found = {message.data: message for message in await broker.pop(queue, batch=9, partitions=9)}
     assert {data: message.priority for data, message in found.items()} == {

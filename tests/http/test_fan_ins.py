@@ -68,7 +68,7 @@ async def test_the_callback_is_a_message_with_results_and_failures(wire: Wire) -
         ({"consumerGroup": "x" * 300}, "consumerGroup has 300 characters"),
         ({"then": {"queue": "", "payload": 1}}, "queue"),
         ({"then": {"queue": "q", "payload": 1, "delayMs": 5}}, "leave out deliverAt and delayMs"),
-        ({"items": [{"queue": "q", "payload": 1, "delayMs": 5}]}, "cannot schedule"),
+        ({"items": [{"queue": "q", "payload": 1, "delayMs": 5}]}, "cannot be scheduled"),
     ],
 )
 async def test_a_bad_fan_in_is_refused_with_a_reason(wire: Wire, change: dict[str, Any], error: str) -> None:

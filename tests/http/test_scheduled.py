@@ -65,14 +65,19 @@ async def test_a_time_that_is_none_is_refused_and_nothing_stored(wire: Wire, whe
     assert await wire.pop(queue) == []
 
 
-async def test_a_transaction_cannot_schedule(wire: Wire) -> None:
+async def test_a_transaction_schedules(wire: Wire) -> None:
     queue = wire.name()
     later = {"queue": queue, "payload": 1, "delayMs": 1000}
-    at = {"queue": queue, "payload": 1, "deliverAt": "2199-01-01T00:00:00Z"}
-    for push in ({"items": [later]}, {"items": [at]}, later, at):
-        body = {"operations": [{"type": "push", **push}]}
-        refused = (await wire.post("/api/v1/transaction", body=body)).refused(400, "invalid_request")
-        assert "cannot schedule" in refused["error"]
+    at = {"queue": queue, "payload": 1, "transactionId": "at", "deliverAt": FAR}
+    body = {"operations": [{"type": "push", "items": [later]}, {"type": "push", **at}]}
+    answer = (await wire.post("/api/v1/transaction", body=body)).ok()
+    assert [result["status"] for result in answer["results"]] == ["scheduled", "scheduled"]
+    assert answer["results"][1]["deliverAt"] == FAR
+    assert [one["deliverAt"] for one in (await wire.get("/api/v1/scheduled", queue)).ok()["messages"]][1:] == [FAR]
+    for bad in ({"delayMs": -1}, {"delayMs": 1, "deliverAt": FAR}):
+        body = {"operations": [{"type": "push", "items": [{"queue": queue, "payload": 1}, {**at, **bad}]}]}
+        (await wire.post("/api/v1/transaction", body=body)).refused(400, "invalid_request")
+    assert await wire.pop(queue) == []
 
 
 async def test_scheduled_messages_come_in_pages(wire: Wire) -> None:

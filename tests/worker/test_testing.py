@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -64,6 +64,22 @@ async def test_time_stands_still_until_it_is_moved() -> None:
         await test.drain("orders")
         assert await test.pushed("invoices") == [{"order": 13}]
         assert clock.now == datetime(2027, 1, 1, 0, 1, tzinfo=UTC)
+
+
+async def test_a_handler_schedules_messages() -> None:
+    app = App()
+
+    @app.handler("orders")
+    async def remind(order: Order, ctx: Context) -> None:
+        ctx.push("reminders", order, delay_ms=timedelta(days=3))
+
+    clock = FrozenClock(datetime(2027, 1, 1, tzinfo=UTC))
+    async with AppTest(app, clock=clock) as test:
+        await test.push("orders", {"id": 1})
+        await test.drain("orders")
+        assert await test.pushed("reminders") == []
+        [reminder] = (await test.client.scheduled.page("reminders")).messages
+        assert int(reminder.deliver_at) == datetime(2027, 1, 4, tzinfo=UTC).timestamp() * 1_000_000
 
 
 async def test_a_queue_that_does_not_get_empty_is_an_error() -> None:

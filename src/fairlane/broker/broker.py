@@ -55,10 +55,9 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId, PopOptions, PopRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, POLLS_MAX, RENEW_SECONDS
 from fairlane.model.message import (
-    SCHEDULED_OPTIONS,
     Message,
     PushItem,
-    ScheduledPushOptions,
+    PushOptions,
     check_items,
     check_payloads,
 )
@@ -207,12 +206,12 @@ class Broker:
         """Stop, and close the store and the journal."""
         await self._engine.close()
 
-    async def push(self, queue: str, data: Any, **options: Unpack[ScheduledPushOptions]) -> PushOutcome:
+    async def push(self, queue: str, data: Any, **options: Unpack[PushOptions]) -> PushOutcome:
         """Store one message and return when it is durable. Raises QueueFull. A known transactionId is a `duplicate`.
 
         With a time or a delay the message is `scheduled` until then. `priority` is 0 to 9.
         """
-        item = item_of(queue, data, options, SCHEDULED_OPTIONS)
+        item = item_of(queue, data, options)
         special = check_items([item])
         [outcome] = await self.requests.push(PushRequest(self.tenant, [item], special))
         if outcome.error is not None:

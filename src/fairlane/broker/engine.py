@@ -254,11 +254,11 @@ def build_engine(
     fan_in_watch = FanInWatch()
     acker = Acker(store, catalogue, leases, waiters, result_waiters, telemetry, enqueuer, forwarder, fan_in_watch)
     drain = OperationDrain(store, catalogue, announcer, acker, open_operations, failed_operations_seconds)
-    transactor = Transactor(store, pusher, acker, fan_in_watch)
+    scheduler = Scheduler(store, pusher)
+    transactor = Transactor(store, pusher, scheduler, acker, fan_in_watch)
     priorities = Priorities(store, catalogue)
     ticks = Ticks(store, transactor, all_specs, announcer)
-    scheduler_loop = SchedulerLoop(store, announcer, ticks, telemetry)
-    scheduler = Scheduler(store, pusher, scheduler_loop)
+    scheduler_loop = SchedulerLoop(store, announcer, ticks, telemetry, scheduler.news)
     router = WriteRouter(store, catalogue, flags, pusher, acker, enqueuer, announcer, journal, store_timeout_seconds)
     popper = Popper(
         store,

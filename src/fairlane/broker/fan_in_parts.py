@@ -11,7 +11,7 @@ from fairlane.model.fan_in import Callback, FanInStep
 from fairlane.model.ids import PartitionId
 from fairlane.model.queue import Queue
 from fairlane.store.contract.store import Store
-from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice, Stored
+from fairlane.store.contract.values import AckResult, LaneAck, PushResult, ScheduledSlice, Slice, Stored
 from fairlane.store.families.fan_ins import NewFanIn, NewPart
 
 _Place = tuple[PartitionId, int, str]
@@ -25,7 +25,7 @@ def fan_in_commit(
     flight: PushFlight,
     push_indexes: Sequence[int],
     fan_ins: Sequence[tuple[FanInStep, Queue]],
-) -> Callable[[Sequence[LaneAck], Sequence[Slice]], Awaitable[tuple[list[AckResult], list[PushResult]]]]:
+) -> Callable[..., Awaitable[tuple[list[AckResult], list[PushResult]]]]:
     """Return the verb of the store that commits a transaction with these fan-ins.
 
     `push_indexes` has the step of each message in flight.
@@ -36,11 +36,13 @@ def fan_in_commit(
         for step, queue in fan_ins
     ]
 
-    async def commit(acks: Sequence[LaneAck], slices: Sequence[Slice]) -> tuple[list[AckResult], list[PushResult]]:
+    async def commit(
+        acks: Sequence[LaneAck], slices: Sequence[Slice], *scheduled: Sequence[ScheduledSlice]
+    ) -> tuple[list[AckResult], list[PushResult]]:
         # Each batch in flight has one slice, in the same order.
         parts_of = partial(_parts_of, flight, list(flight.batches.values()), push_indexes, steps)
         watch.queues.update(one.queue_id for one in slices)
-        results = await store.fan_ins.commit(made, parts_of, acks, slices)
+        results = await store.fan_ins.commit(made, parts_of, acks, slices, *scheduled)
         # These may have ended: they have no parts, or parts that are duplicates of older messages.
         for _, (partition, _, _) in _settled(flight):
             watch.touch(partition)

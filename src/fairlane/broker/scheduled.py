@@ -26,9 +26,8 @@ from fairlane.model.moment import Moment, When, moment_or_none
 from fairlane.model.names import DEFAULT_PARTITION, check_count, check_name
 from fairlane.model.outcome import PushOutcome
 from fairlane.runtime.backoff import UNKNOWN_OUTCOME_PAUSES
-from fairlane.runtime.service import Service
 from fairlane.store.contract.store import Store
-from fairlane.store.contract.values import NOT_DUE, Added, Duplicate, Duplicates, Gone, ScheduledSlice
+from fairlane.store.contract.values import NOT_DUE, Added, Duplicate, Duplicates, PushResult, ScheduledSlice
 from fairlane.wire.scheduled import ScheduledPage
 
 _ROUNDS_MAX = 100
@@ -36,12 +35,12 @@ _PAGE = re.compile(r"(\d{1,16})\.([0-9a-f-]{36})", re.ASCII)
 
 
 class Scheduler:
-    """Stores messages that have a delivery time, and wakes the scheduler `loop` for them."""
+    """Stores messages that have a delivery time, and sets `news` for the scheduler loop."""
 
-    def __init__(self, store: Store, pusher: Pusher, loop: Service) -> None:
+    def __init__(self, store: Store, pusher: Pusher) -> None:
         self._store = store
         self._pusher = pusher
-        self._loop = loop
+        self.news = asyncio.Event()
 
     def is_scheduled(self, item: PushItem) -> bool:
         """Return True if the item has a delivery time in the future. Otherwise it is pushed like any other."""
@@ -52,14 +51,13 @@ class Scheduler:
 
     def wake(self) -> None:
         """Wake the scheduler loop, because messages were scheduled."""
-        self._loop.wake()
+        self.news.set()
 
     async def flush(self, requests: Sequence[PushRequest]) -> list[list[PushOutcome] | Exception]:
         """Schedule the items of all requests, in one call of the store; one outcome per item."""
         flight = PushFlight(requests)
         await self._pusher.pack(flight)
         await self._add_all(flight)
-        self.wake()
         return flight.outcomes
 
     async def _add_all(self, flight: PushFlight) -> None:
@@ -79,8 +77,7 @@ class Scheduler:
                     recheck_ids(batches)
                     continue
                 flight.maybe_applied = False
-                for batch, result in zip(batches, results, strict=True):
-                    await self._settle(flight, batch, result)
+                await self.apply(flight, batches, results)
             else:
                 raise StoreUnavailable("the queue kept changing during this push; try again")
         except FairlaneError as error:
@@ -92,7 +89,14 @@ class Scheduler:
                 return
             flight.fail(as_outcome_unknown(error) if flight.maybe_applied else error)
 
-    async def _settle(self, flight: PushFlight, batch: PartitionBatch, result: Added | Duplicates | Gone) -> None:
+    async def apply(self, flight: PushFlight, batches: Sequence[PartitionBatch], results: Sequence[PushResult]) -> None:
+        """Apply results of scheduled slices. Undecided batches stay in `flight.batches` for another round."""
+        for batch, result in zip(batches, results, strict=True):
+            await self._settle(flight, batch, result)
+        if any(isinstance(result, Added) for result in results):
+            self.wake()
+
+    async def _settle(self, flight: PushFlight, batch: PartitionBatch, result: PushResult) -> None:
         """Answer and remove decided messages. The rest goes to the store again."""
         if isinstance(result, Added):
             where = batch.slice.partition
@@ -105,7 +109,7 @@ class Scheduler:
                 else:
                     flight.put(owner, outcome)
             del flight.batches[batch.partition]
-        elif isinstance(result, Gone):
+        elif not isinstance(result, Duplicates):
             await self._pusher.move(batch)
         else:
             for one in sorted(

@@ -9,7 +9,7 @@ from fairlane.broker.broker import Broker
 from fairlane.broker.transaction import item_of
 from fairlane.model.batch import Batch
 from fairlane.model.lease import PopOptions
-from fairlane.model.message import SCHEDULED_OPTIONS, Message, PushItem, ScheduledPushOptions
+from fairlane.model.message import Message, PushItem, PushOptions
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome
 from fairlane.otel import tracing
@@ -26,8 +26,8 @@ class TracedBroker(Broker):
         assert found is not None, "asked for where spans are made"
         self._spans: Spans = found
 
-    async def push(self, queue: str, data: Any, **options: Unpack[ScheduledPushOptions]) -> PushOutcome:
-        [outcome] = await self.push_many([item_of(queue, data, options, SCHEDULED_OPTIONS)])
+    async def push(self, queue: str, data: Any, **options: Unpack[PushOptions]) -> PushOutcome:
+        [outcome] = await self.push_many([item_of(queue, data, options)])
         if outcome.error is not None:
             raise outcome.error
         return outcome

@@ -15,6 +15,7 @@ from fairlane.broker.fan_in_parts import fan_in_commit
 from fairlane.broker.fan_in_watch import FanInWatch
 from fairlane.broker.push import Pusher
 from fairlane.broker.push_batch import PartitionBatch, PushFlight, PushRequest, recheck_ids
+from fairlane.broker.scheduled import Scheduler, scheduled_slice
 from fairlane.errors import (
     AlreadyApplied,
     FairlaneError,
@@ -35,12 +36,11 @@ from fairlane.store.contract.ack_rules import only_repeats
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import (
     AckResult,
+    Added,
     Full,
-    LaneAck,
     Nack,
     OperationsAhead,
     PushResult,
-    Slice,
     Stored,
 )
 
@@ -68,17 +68,40 @@ class _Acks(msgspec.Struct):
     outcomes: Outcomes
 
 
+class _Pushes(msgspec.Struct):
+    """The pushes of a transaction in flight, with their step indexes: those to store now, and scheduled ones."""
+
+    flight: PushFlight
+    steps: list[int]
+    scheduled: PushFlight
+    scheduled_steps: list[int]
+
+    def batches(self) -> list[PartitionBatch]:
+        return [*self.flight.batches.values(), *self.scheduled.batches.values()]
+
+    def outcomes(self) -> dict[int, Outcome]:
+        """Return the outcomes by step. Raises the error of a push that has none."""
+        found: dict[int, Outcome] = {}
+        for flight, steps in ((self.flight, self.steps), (self.scheduled, self.scheduled_steps)):
+            if isinstance(outcomes := flight.outcomes[0], Exception):
+                raise outcomes
+            found |= zip(steps, outcomes, strict=True)
+        return found
+
+
 _Plans = list[tuple[_Acks, Plan]]
-Commit = Callable[[Sequence[LaneAck], Sequence[Slice]], Awaitable[tuple[list[AckResult], list[PushResult]]]]
+Commit = Callable[..., Awaitable[tuple[list[AckResult], list[PushResult]]]]
+"""A verb of the store that takes acks and slices. One that can schedule takes scheduled slices, too."""
 Step = PushItem | AckStep
 Outcome = PushOutcome | AckOutcome
 
 
 class Transactor:
-    def __init__(self, store: Store, pusher: Pusher, acker: Acker, fan_ins: FanInWatch) -> None:
+    def __init__(self, store: Store, pusher: Pusher, scheduler: Scheduler, acker: Acker, fan_ins: FanInWatch) -> None:
         self._store = store
         self._fan_ins = fan_ins
         self._pusher = pusher
+        self._scheduler = scheduler
         self._acker = acker
 
     async def transact(
@@ -94,8 +117,9 @@ class Transactor:
 
         Raises TransactionRefused, and applies nothing, if a step is refused. A push with a known transactionId repeats
         this transaction or part of it, and counts as done. An unknown one is refused (AlreadyApplied) if all acks are
-        repeats. `commit` is a custom verb of the store. With `release` the rest of the leases is released. `fan_ins`
-        are stored with their parts, which are pushes of the transaction, each with the queue of its callback.
+        repeats. `commit` is a custom verb of the store, which schedules nothing. With `release` the rest of the leases
+        is released. `fan_ins` are stored with their parts, which are pushes of the transaction, each with the queue of
+        its callback.
         """
         parts, plans = _by_group(tenant, steps), _Plans()
         for part in parts:
@@ -105,52 +129,69 @@ class Transactor:
                 if outcome.code is not None:
                     raise TransactionRefused(f"rolled back: step {index}: {outcome.error}", index=index)
         _check_order(plans)
-        push_indexes = [index for index, step in enumerate(steps) if isinstance(step, PushItem)]
-        flight = PushFlight([PushRequest(tenant, [step for step in steps if isinstance(step, PushItem)], traced=True)])
-        await self._pusher.pack(flight)
+        pushes = self._pushes(tenant, steps, schedules=commit is None, parts=[fan_in for fan_in, _ in fan_ins])
+        await self._pusher.pack(pushes.flight)
+        if pushes.scheduled_steps:
+            await self._pusher.pack(pushes.scheduled)
         for _, plan in plans if release else ():
             ack, upto = plan.ack, plan.ack.done[0][1] if plan.ack.done else 0
             ack.release = ack.unordered
             if not ack.unordered and not ack.nacks:
                 ack.nacks = [Nack(upto, charge=False, error="released", delay_ms=0)]
         if fan_ins:
-            commit = fan_in_commit(self._store, self._fan_ins, tenant, flight, push_indexes, fan_ins)
-        acked = await self._commit(commit or self._store.messages.transact, flight, plans, push_indexes)
+            commit = fan_in_commit(self._store, self._fan_ins, tenant, pushes.flight, pushes.steps, fan_ins)
+        acked = await self._commit(commit or self._store.messages.transact, pushes, plans)
         for (part, plan), result in zip(plans, acked, strict=True):
             if not self._acker.answer(plan, result, part.outcomes):
                 await self._acker.answer_each(plan, result, part.request.items, part.outcomes)
-        pushed = flight.outcomes[0]
-        if isinstance(pushed, Exception):
-            raise pushed
-        outcomes: dict[int, Outcome] = dict(zip(push_indexes, pushed, strict=True))
+        outcomes = pushes.outcomes()
         for part in parts:
             outcomes.update(zip(part.steps, part.outcomes, strict=True))
         return [outcomes[index] for index in range(len(steps))]
 
-    async def _commit(
-        self,
-        commit: Commit,
-        flight: PushFlight,
-        plans: _Plans,
-        push_indexes: list[int],
-    ) -> list[AckResult]:
-        if isinstance(error := flight.outcomes[0], Exception):
-            raise error
+    def _pushes(self, tenant: str, steps: Sequence[Step], *, schedules: bool, parts: Sequence[FanInStep]) -> _Pushes:
+        """Return the pushes in flight. Raises InvalidRequest for one that cannot be scheduled here."""
+        pushed = {index: step for index, step in enumerate(steps) if isinstance(step, PushItem)}
+        later = {index: item for index, item in pushed.items() if self._scheduler.is_scheduled(item)}
+        if later and not schedules:
+            raise InvalidRequest(f"step {min(later)}: nothing can be scheduled here; leave out deliverAt and delayMs")
+        for part in parts:
+            if wrong := later.keys() & range(part.first, part.first + part.total):
+                raise InvalidRequest(
+                    f"step {min(wrong)}: a part of a fan-in cannot be scheduled; leave out deliverAt and delayMs"
+                )
+        now = {index: item for index, item in pushed.items() if index not in later}
+        return _Pushes(
+            PushFlight([PushRequest(tenant, list(now.values()), traced=True)]),
+            list(now),
+            PushFlight([PushRequest(tenant, list(later.values()))]),
+            list(later),
+        )
+
+    async def _commit(self, commit: Commit, pushes: _Pushes, plans: _Plans) -> list[AckResult]:
+        pushes.outcomes()
         pauses = iter(UNKNOWN_OUTCOME_PAUSES)
         unknown = False
+        acks = [plan.ack for _, plan in plans]
         for _ in range(_ROUNDS_MAX):
-            batches = list(flight.batches.values())
+            batches, scheduled = list(pushes.flight.batches.values()), list(pushes.scheduled.batches.values())
+            later = [[scheduled_slice(one, pushes.scheduled) for one in scheduled]]
             try:
-                acked, pushed = await commit([plan.ack for _, plan in plans], [batch.slice for batch in batches])
+                acked, results = await commit(acks, [one.slice for one in batches], *(later if scheduled else ()))
                 _check_acks(plans, acked)
-                if all(isinstance(result, Stored) for result in pushed):
-                    if batches and only_repeats([plan.ack for _, plan in plans], acked):
-                        raise _applied_before(push_indexes[batches[0].owners[0][1]])
-                    await self._pusher.apply(flight, batches, pushed)
+                pushed, added = results[: len(batches)], results[len(batches) :]
+                if all(isinstance(result, Stored | Added) for result in results):
+                    if results and only_repeats(acks, acked):
+                        raise _applied_before(pushes)
+                    await self._pusher.apply(pushes.flight, batches, pushed)
+                    await self._scheduler.apply(pushes.scheduled, scheduled, added)
                     return acked
-                await self._mend(flight, batches, pushed, push_indexes)
+                await self._mend(pushes, batches, pushed)
+                undecided = [pair for pair in zip(scheduled, added, strict=True) if not isinstance(pair[1], Added)]
+                await self._scheduler.apply(pushes.scheduled, *zip(*undecided, strict=True)) if undecided else None
             except OutcomeUnknown:
-                unknown = True
+                unknown = pushes.scheduled.maybe_applied = True
+                batches += scheduled
                 if (pause := next(pauses, None)) is None or not all(d.slice.options.dedup_seconds for d in batches):
                     raise
                 await asyncio.sleep(pause)
@@ -162,9 +203,7 @@ class Transactor:
         changing = StoreUnavailable("the queue kept changing during this transaction; try again")
         raise as_outcome_unknown(changing) if unknown else changing
 
-    async def _mend(
-        self, flight: PushFlight, batches: list[PartitionBatch], pushed: Sequence[PushResult], push_indexes: list[int]
-    ) -> None:
+    async def _mend(self, pushes: _Pushes, batches: list[PartitionBatch], pushed: Sequence[PushResult]) -> None:
         """Prepare another attempt after nothing was applied.
 
         Removes stored messages, looks up moved partitions, and refuses the rest.
@@ -176,16 +215,18 @@ class Transactor:
                     f"rolled back: operations wait in partition {partition!r} of queue {queue!r}; try again"
                 )
             if isinstance(result, Full):
-                index = push_indexes[batch.owners[0][1]]
+                index = pushes.steps[batch.owners[0][1]]
                 error = full(result)
                 raise TransactionRefused(f"rolled back: step {index}: {error}", index=index) from error
         undecided = [
             (batch, result) for batch, result in zip(batches, pushed, strict=True) if not isinstance(result, Stored)
         ]
-        await self._pusher.apply(flight, [batch for batch, _ in undecided], [result for _, result in undecided])
+        await self._pusher.apply(pushes.flight, [batch for batch, _ in undecided], [result for _, result in undecided])
 
 
-def _applied_before(index: int) -> AlreadyApplied:
+def _applied_before(pushes: _Pushes) -> AlreadyApplied:
+    found = ((pushes.flight, pushes.steps), (pushes.scheduled, pushes.scheduled_steps))
+    index = next(steps[batch.owners[0][1]] for flight, steps in found for batch in flight.batches.values())
     return AlreadyApplied(
         f"rolled back: step {index}: an earlier attempt applied the acks of this transaction, and this push cannot be "
         "found by its id; a transaction can be repeated if its pushes have a transactionId",
@@ -212,8 +253,6 @@ def _by_group(tenant: str, steps: Sequence[Step]) -> list[_Acks]:
                     f"`{step.item.status}` here; ack it once"
                 )
             items[step.group][index] = step.item
-        elif step.deliver_at is not None or step.delay_ms is not None:
-            raise InvalidRequest(f"step {index}: a transaction cannot schedule; push without deliverAt and delayMs")
     requests = {group: AckRequest(tenant, group, list(some.values())) for group, some in items.items()}
     return [_Acks(request, list(items[group]), Outcomes(request.items)) for group, request in requests.items()]
 

@@ -10,7 +10,7 @@ import msgspec
 from fairlane.broker.transact import AckStep, Outcome, Step
 from fairlane.errors import InvalidRequest
 from fairlane.model.fan_in import FanInMessage, FanInOptions, FanInStep, items_of, named
-from fairlane.model.message import OPTIONS, Message, PushItem, PushOptions, check_items, check_options, check_payload
+from fairlane.model.message import Message, PushItem, PushOptions, check_items, check_options, check_payload
 from fairlane.model.names import check_name
 from fairlane.model.outcome import AckStatus, check_acks
 from fairlane.model.payload import json_of
@@ -70,8 +70,8 @@ def check_steps(steps: Sequence[Step], fan_ins: Sequence[FanInStep] = ()) -> Non
         check_payload(fan_in.callback.payload)
 
 
-def item_of(queue: str, data: Any, options: PushOptions, allowed: frozenset[str] = OPTIONS) -> PushItem:
-    check_options(options, allowed)
+def item_of(queue: str, data: Any, options: PushOptions) -> PushItem:
+    check_options(options)
     return PushItem(queue=queue, payload=encoded("the data", data), **options)
 
 

@@ -55,7 +55,7 @@ from fairlane.model.group import Subscription
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import PopOptions, PopRequest
 from fairlane.model.limits import LEASE_SECONDS_MAX, RENEW_SECONDS
-from fairlane.model.message import SCHEDULED_OPTIONS, Message, PushItem, ScheduledPushOptions
+from fairlane.model.message import Message, PushItem, PushOptions
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_SERVER, QUEUE_MODE, check_count, check_name
 from fairlane.model.outcome import (
     AckItem,
@@ -145,7 +145,7 @@ class Client(ClientResource):
         )
         self._acks = Acks(transport, batching=batching)
 
-    async def push(self, queue: str, data: Any, **options: Unpack[ScheduledPushOptions]) -> PushHandle:
+    async def push(self, queue: str, data: Any, **options: Unpack[PushOptions]) -> PushHandle:
         """Push one message and return when it is durable. Creates the queue and the partition if necessary.
 
         With `deliver_at` (a datetime with a time zone, a text, or microseconds since 1970) or `delay_ms` (or a
@@ -156,7 +156,7 @@ class Client(ClientResource):
         when it is stored; with `queued_operation="wait"` this call waits. Raises QueueFull if the queue stays full, and
         OutcomeUnknown if no answer came: pushing again with the same transaction_id stores the message at most once.
         """
-        item = item_of(queue, data, options, SCHEDULED_OPTIONS)
+        item = item_of(queue, data, options)
         outcome = await self._pushes.one(item, own=options.get("transaction_id") is None)
         handle = outcome if isinstance(outcome, PushHandle) else PushHandle(**msgspec.structs.asdict(outcome))
         handle.result_of = partial(

@@ -19,7 +19,6 @@ from fairlane.errors import BrokerFailed, FairlaneError, Overloaded, QueueFull
 from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.limits import JSON_DEPTH_MAX
 from fairlane.model.message import (
-    OPTIONS,
     PushItem,
     PushOptions,
     are_uniform_items,
@@ -294,11 +293,11 @@ def prepare(items: Sequence[PushItem]) -> list[Item]:
     ]
 
 
-def item_of(queue: str, data: Any, options: PushOptions, allowed: frozenset[str] = OPTIONS) -> Item:
+def item_of(queue: str, data: Any, options: PushOptions) -> Item:
     """Check one item and give it a transactionId, so that every attempt to push it has the same id."""
-    check_options(options, allowed)
+    check_options(options)
     payload = json_of("the data", data, encode)
-    item = Item(queue=queue, payload=msgspec.Raw(payload), **options)
+    item = Item(queue=queue, payload=msgspec.Raw(payload), **cast(Any, options))  # `check` converts times
     if item.transaction_id is None:
         item.transaction_id = uuid7()
     item.check()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import msgspec
 
@@ -13,7 +13,7 @@ from fairlane.errors import TransactionRefused
 from fairlane.model.fan_in import FanInMessage, FanInOptions, items_of, named
 from fairlane.model.ids import PartitionId
 from fairlane.model.message import Message, PushOptions
-from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome
+from fairlane.model.outcome import AckItem, AckOutcome, AckStatus, PushOutcome, PushStatus
 from fairlane.model.verdict import ack_item
 from fairlane.wire.transactions import TransactionAnswer, TransactionResult, TransactionStep
 
@@ -94,8 +94,9 @@ def _outcome(result: TransactionResult) -> PushOutcome | AckOutcome:
             result.success, result.transaction_id, dead_lettered=result.dlq is True, error=result.error or None
         )
     return PushOutcome(
-        "duplicate" if result.status == "duplicate" else "queued",
+        cast(PushStatus, result.status),
         result.transaction_id,
         result.message_id or None,
         None if not result.partition_id else PartitionId.parse(result.partition_id),
+        deliver_at=result.deliver_at or None,
     )

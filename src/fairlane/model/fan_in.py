@@ -18,6 +18,9 @@ FAN_IN_FORM = "give each part and `then` as (queue, data) or (queue, data, optio
 T = TypeVar("T")
 
 
+_OPTIONS = OPTIONS - {"deliver_at", "delay_ms"}
+
+
 class FanInOptions(TypedDict, total=False):
     """Options of a fan-in besides its parts and its callback."""
 
@@ -58,8 +61,8 @@ def _item(message: FanInMessage, item_of: Callable[[str, Any, PushOptions], T]) 
     options: Any = rest[0] if rest else {}
     if not isinstance(options, Mapping):
         raise InvalidRequest(FAN_IN_FORM)
-    if unknown := options.keys() - OPTIONS:
-        raise InvalidRequest(f"{min(unknown)!r:.40} is no option here; use {', '.join(sorted(OPTIONS))}")
+    if unknown := options.keys() - _OPTIONS:
+        raise InvalidRequest(f"{min(unknown)!r:.40} is no option here; use {', '.join(sorted(_OPTIONS))}")
     return item_of(queue, data, cast(PushOptions, {**options}))
 
 

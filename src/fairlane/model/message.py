@@ -39,24 +39,18 @@ class PushOptions(TypedDict, total=False):
     type: str | None
     headers: dict[str, str] | None
     max_attempts: int | None
-
-
-class ScheduledPushOptions(PushOptions, total=False):
-    """Options of a push outside a transaction, which may be for later and may have a priority."""
-
     deliver_at: When | None
     delay_ms: timedelta | int | None
     priority: int | None
 
 
 OPTIONS = PushOptions.__optional_keys__
-SCHEDULED_OPTIONS = ScheduledPushOptions.__optional_keys__
 
 
-def check_options(options: PushOptions, allowed: frozenset[str]) -> None:
+def check_options(options: PushOptions) -> None:
     """Raise TypeError for an option that a push does not take."""
-    if not options.keys() <= allowed:
-        raise TypeError(f"push() got an unexpected keyword argument {min(options.keys() - allowed)!r}")
+    if not options.keys() <= OPTIONS:
+        raise TypeError(f"push() got an unexpected keyword argument {min(options.keys() - OPTIONS)!r}")
 
 
 class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
@@ -84,7 +78,7 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
     """Subject of the credential that pushed the message. It never comes from the body of a request."""
 
     @staticmethod
-    def of(queue: str, data: Any, **options: Unpack[ScheduledPushOptions]) -> PushItem:
+    def of(queue: str, data: Any, **options: Unpack[PushOptions]) -> PushItem:
         """Return an item whose payload is `data` as JSON. Raises InvalidRequest if it cannot be written."""
         return PushItem(queue=queue, payload=json_of("the data", data), **options)
 

@@ -22,6 +22,7 @@ from fairlane.model.limits import (
 from fairlane.model.message import check_json
 from fairlane.model.names import check_count, check_name, is_plain, storable, storable_end
 
+PushStatus = Literal["queued", "duplicate", "scheduled", "buffered", "refused"]
 AckStatus = Literal["completed", "success", "failed", "retry", "dlq"]
 _STATUSES: tuple[str, ...] = get_args(AckStatus)
 Isolation = Literal["serializable", "repeatable read", "read committed"]
@@ -63,7 +64,7 @@ class PushOutcome(Deferral, gc=False):
     `reason` why.
     """
 
-    status: Literal["queued", "duplicate", "scheduled", "buffered", "refused"]
+    status: PushStatus
     transaction_id: str
     message_id: str | None = None
     partition: PartitionId | None = None

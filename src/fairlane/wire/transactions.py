@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from fairlane.model.moment import Moment
 from fairlane.model.outcome import Isolation
 from fairlane.wire.problem import Problem
 from fairlane.wire.push import Item
@@ -54,6 +55,8 @@ class TransactionResult(msgspec.Struct, rename="camel", kw_only=True):
     message_id: str | msgspec.UnsetType | None = msgspec.UNSET
     partition_id: str | msgspec.UnsetType = msgspec.UNSET
     queue_name: str | msgspec.UnsetType | None = msgspec.UNSET
+    deliver_at: Moment | msgspec.UnsetType = msgspec.UNSET
+    """Time of delivery of a scheduled message."""
     error: str | msgspec.UnsetType | None = msgspec.UNSET
     dlq: bool | msgspec.UnsetType = msgspec.UNSET
 

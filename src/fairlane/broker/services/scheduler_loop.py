@@ -5,6 +5,7 @@ Every broker runs it, without a leader: each step is small, atomic, and skips wo
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import time
@@ -30,8 +31,10 @@ log = logging.getLogger(__name__)
 
 
 class SchedulerLoop(Service):
-    def __init__(self, store: Store, announcer: Announcer, ticks: Ticks, telemetry: Telemetry) -> None:
-        super().__init__("scheduler")
+    def __init__(
+        self, store: Store, announcer: Announcer, ticks: Ticks, telemetry: Telemetry, news: asyncio.Event
+    ) -> None:
+        super().__init__("scheduler", news)
         self._store = store
         self._telemetry = telemetry
         self._announcer = announcer

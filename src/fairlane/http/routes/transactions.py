@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from fairlane.broker.broker import Broker
 from fairlane.broker.transact import AckStep, Step
 from fairlane.errors import AlreadyApplied, InvalidRequest, TransactionRefused
@@ -15,6 +17,7 @@ from fairlane.model.fan_in import FanInStep
 from fairlane.model.ids import uuid7
 from fairlane.model.limits import REQUEST_BYTES_MAX
 from fairlane.model.message import PushItem
+from fairlane.model.moment import Moment
 from fairlane.model.names import QUEUE_MODE, check_name
 from fairlane.model.outcome import AckOutcome, PushOutcome, check_isolation
 from fairlane.model.principal import Principal
@@ -147,6 +150,7 @@ def _push_result(index: int, step: Step, outcome: PushOutcome) -> TransactionRes
         message_id=outcome.message_id,
         partition_id=str(outcome.partition),
         queue_name=step.queue if isinstance(step, Item) else None,
+        deliver_at=msgspec.UNSET if outcome.deliver_at is None else Moment(outcome.deliver_at),
     )
 
 

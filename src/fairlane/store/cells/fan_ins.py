@@ -11,9 +11,10 @@ from fairlane.store.cells.spanning import only_cell
 
 async def commit(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
     """Store fan-ins in the cell of their messages. Raises TransactionSpansCells if a callback is for another cell."""
-    made, parts_of, acks, slices = args
-    cell = await only_cell(router, acks, slices, [one.queue.id for one in made])
-    return await router.at(cell, family, verb, made, parts_of, acks, slices, **named)
+    made, _, acks, slices, *scheduled = args
+    pushed = [*slices, *(part.slice for parts in scheduled for part in parts)]
+    cell = await only_cell(router, acks, pushed, [one.queue.id for one in made])
+    return await router.at(cell, family, verb, *args, **named)
 
 
 async def end(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:

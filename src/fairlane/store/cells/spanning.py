@@ -24,8 +24,9 @@ LEAD_SECONDS = 60
 
 async def transact(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
     """Run a transaction in the cell of its queues. Raises TransactionSpansCells if these are several cells."""
-    acks, slices = args
-    return await router.at(await only_cell(router, acks, slices), family, verb, acks, slices, **named)
+    acks, slices, *scheduled = args
+    pushed = [*slices, *(part.slice for parts in scheduled for part in parts)]
+    return await router.at(await only_cell(router, acks, pushed), family, verb, *args, **named)
 
 
 async def only_cell(

@@ -19,7 +19,17 @@ from fairlane.model.outcome import RenewOutcome
 from fairlane.model.queue import SAME_AS
 from fairlane.model.segment import Segment
 from fairlane.store.codec import Codec
-from fairlane.store.contract.values import AckResult, LaneAck, Leased, PopCall, PopResult, PushResult, Renewal, Slice
+from fairlane.store.contract.values import (
+    AckResult,
+    LaneAck,
+    Leased,
+    PopCall,
+    PopResult,
+    PushResult,
+    Renewal,
+    ScheduledSlice,
+    Slice,
+)
 from fairlane.store.families.operations import Operations
 from fairlane.store.families.registry import StoreFamilies
 from fairlane.store.families.scheduled import ScheduledMessages
@@ -100,13 +110,14 @@ class Messages(Protocol):
         ...
 
     async def transact(
-        self, acks: Sequence[LaneAck], slices: Sequence[Slice]
+        self, acks: Sequence[LaneAck], slices: Sequence[Slice], scheduled: Sequence[ScheduledSlice] = ()
     ) -> tuple[list[AckResult], list[PushResult]]:
-        """Apply all acks, then all slices, in one transaction: all of them or none.
+        """Apply all acks, then all slices, then `scheduled`, in one transaction: all of them or none.
 
-        Nothing is applied if an ack is not `ok` (or `repeated`), a nack or dead letter of an ack lies below the cursor,
-        or a slice is not `Stored`. The results of the attempt then show the reason. Slices are not stored either if
-        the acks are `only_repeats`, because an earlier attempt was applied and stored its own.
+        The second list has the results of the slices and then those of `scheduled`. Nothing is applied if an ack is
+        not `ok` (or `repeated`), a nack or dead letter of an ack lies below the cursor, a slice is not `Stored`, or a
+        scheduled one not `Added`. The results of the attempt then show the reason. Slices are not stored either if the
+        acks are `only_repeats`, because an earlier attempt was applied and stored its own.
         """
         ...
 

@@ -112,7 +112,13 @@ class PartitionLocked(msgspec.Struct, frozen=True):
     """Nothing was stored, because the partition is locked for too long. Other slices of the call are."""
 
 
-PushResult = Stored | Duplicates | Full | Gone | OperationsAhead | PartitionLocked
+class Added(msgspec.Struct, frozen=True):
+    """All messages of the scheduled slice are durable, each due at its time."""
+
+    due_at: list[int]
+
+
+PushResult = Stored | Added | Duplicates | Full | Gone | OperationsAhead | PartitionLocked
 
 
 def repeats(slices: Sequence[Slice]) -> list[int]:
@@ -155,12 +161,6 @@ class ScheduledSlice(msgspec.Struct):
     @property
     def partition(self) -> PartitionId:
         return self.slice.partition
-
-
-class Added(msgspec.Struct, frozen=True):
-    """All messages of the scheduled slice are durable, each due at its time."""
-
-    due_at: list[int]
 
 
 class Appended(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from fairlane.errors import AlreadyApplied, Conflict
 from fairlane.model.fan_in import Callback
 from fairlane.model.ids import PartitionId
 from fairlane.model.queue import Queue
-from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
+from fairlane.store.contract.values import AckResult, LaneAck, PushResult, ScheduledSlice, Slice
 from fairlane.store.families.query import DatabaseTransaction, Family, Row, Value, no_op, struct
 
 PART_RESULT_BYTES_MAX = 16 * 1024
@@ -83,7 +83,12 @@ PartsOf = Callable[[Sequence[PushResult]], list[list[NewPart]]]
 
 class FanIns(Family):
     async def commit(
-        self, made: Sequence[NewFanIn], parts_of: PartsOf, acks: Sequence[LaneAck], slices: Sequence[Slice]
+        self,
+        made: Sequence[NewFanIn],
+        parts_of: PartsOf,
+        acks: Sequence[LaneAck],
+        slices: Sequence[Slice],
+        scheduled: Sequence[ScheduledSlice] = (),
     ) -> tuple[list[AckResult], list[PushResult]]:
         """Run `Messages.transact` and store fan-ins in the same transaction.
 
@@ -93,16 +98,16 @@ class FanIns(Family):
         callbacks = [await self._sealed(one) for one in made]
 
         async def also(transaction: DatabaseTransaction, pushed: Sequence[PushResult]) -> None:
-            for fan_in, callback, parts in zip(made, callbacks, parts_of(pushed), strict=True):
+            for fan_in, callback, parts in zip(made, callbacks, parts_of(pushed[: len(slices)]), strict=True):
                 fields: dict[str, Value] = {"tenant": fan_in.tenant, "id": fan_in.id, "group_name": fan_in.group}
                 stored: dict[str, Value] = {"total": fan_in.total, "queue": fan_in.queue.name, "callback": callback}
                 if not await transaction.run("fan_ins.add", **fields, **stored):
-                    if slices:
+                    if pushed:
                         raise AlreadyApplied(f"rolled back: fan-in {fan_in.id!r:.80} exists", index=0)
                 elif parts:
                     await transaction.run("fan_ins.add_parts", **fields, **_columns(parts))
 
-        return await self._runner.transact_messages(acks, slices, begin=no_op, also=also)
+        return await self._runner.transact_messages(acks, slices, begin=no_op, also=also, scheduled=scheduled)
 
     async def _sealed(self, made: NewFanIn) -> bytes:
         data, codec, queue = msgspec.json.encode(made.callback), self._runner.codec, made.queue

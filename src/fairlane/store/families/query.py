@@ -20,7 +20,7 @@ import msgspec
 from fairlane.model.ids import PartitionId
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.store.contract.operations import EnqueueResult, NewOperation
-from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
+from fairlane.store.contract.values import AckResult, LaneAck, PushResult, ScheduledSlice, Slice
 from fairlane.store.statements import PACKAGES, load
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class QueryRunner(Protocol):
         check: TransactionBody[None] = no_op,
         also: AppliedBody = no_more,
         locked: Sequence[PartitionId] = (),
+        scheduled: Sequence[ScheduledSlice] = (),
     ) -> tuple[list[AckResult], list[PushResult]]:
         """Run `Messages.transact` with further steps in the same transaction.
 

@@ -19,6 +19,7 @@ from fairlane.model.segment import Segment, may_be_traced, traces_of, transactio
 from fairlane.store.contract.ack_rules import doubtful, in_force, only_repeats
 from fairlane.store.contract.values import (
     AckResult,
+    Added,
     Gone,
     LaneAck,
     Leased,
@@ -27,12 +28,13 @@ from fairlane.store.contract.values import (
     PopResult,
     PushResult,
     Renewal,
+    ScheduledSlice,
     Slice,
     Stored,
     merged,
     repeats,
 )
-from fairlane.store.postgres import ack, push
+from fairlane.store.postgres import ack, push, scheduling
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.pop import PopRunner
 from fairlane.store.postgres.row_locks import Partitioned, Result, RowLocks
@@ -206,24 +208,27 @@ class Messages:
         self,
         acks: Sequence[LaneAck],
         slices: Sequence[Slice],
+        scheduled: Sequence[ScheduledSlice] = (),
         *,
         begin: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
         check: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
         also: Callable[[asyncpg.Connection[Any], Sequence[PushResult]], Awaitable[None]] | None = None,
         locked: Sequence[PartitionId] = (),
     ) -> tuple[list[AckResult], list[PushResult]]:
-        """Apply acks and slices in one transaction.
+        """Apply acks, slices and scheduled ones in one transaction.
 
         `begin` runs before all locks, `check` when partitions are locked and nothing is changed yet, `also` at the end.
         `locked` are additional partitions to lock.
         """
         acks, slices = await self._database.codec.seal_all(acks, slices)
+        later = await self._database.codec.seal_scheduled(scheduled) if scheduled else []
+        locked = [*locked, *(part.partition for part in later)]
         acked: list[AckResult] = []
         pushed: list[PushResult] = []
 
         async def work(connection: asyncpg.Connection[Any]) -> None:
             nonlocal acked, pushed
-            acked, pushed = [], [Gone()] * len(slices)
+            acked, pushed = [], [Gone()] * (len(slices) + len(later))
 
             if begin is not None:
                 await begin(connection)
@@ -234,8 +239,10 @@ class Messages:
             if not all(map(in_force, acks, acked)):
                 raise _Refused
             pushed = await in_lock_order(slices, _partition, partial(self.push_on, connection.fetch))
+            if later:
+                pushed += await scheduling.add_on(connection, later, self._database.time())
             again = only_repeats(acks, acked)
-            if not all(isinstance(result, Stored) for result in pushed) or (again and slices):
+            if not all(isinstance(result, Stored | Added) for result in pushed) or (again and pushed):
                 raise _Refused
             if also is not None and not again:
                 await also(connection, pushed)

@@ -12,7 +12,7 @@ import asyncpg
 from fairlane.model.ids import PartitionId
 from fairlane.store.codec import Codec
 from fairlane.store.contract.operations import EnqueueResult, NewOperation
-from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
+from fairlane.store.contract.values import AckResult, LaneAck, PushResult, ScheduledSlice, Slice
 from fairlane.store.families.dialect import Dialect
 from fairlane.store.families.query import AppliedBody, Row, TransactionBody, Value, no_more, no_op, statements
 from fairlane.store.postgres.connection import Database
@@ -100,10 +100,12 @@ class QueryRunner:
         check: TransactionBody[None] = no_op,
         also: AppliedBody = no_more,
         locked: Sequence[PartitionId] = (),
+        scheduled: Sequence[ScheduledSlice] = (),
     ) -> tuple[list[AckResult], list[PushResult]]:
         return await self._messages.transact(
             acks,
             slices,
+            scheduled,
             begin=lambda connection: begin(self._transaction(connection)),
             check=lambda connection: check(self._transaction(connection)),
             also=lambda connection, pushed: also(self._transaction(connection), pushed),

@@ -34,7 +34,7 @@ from fairlane.store.families.staged import (
 )
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages, in_lock_order
-from fairlane.store.postgres.scheduled import ScheduledMessages
+from fairlane.store.postgres.scheduling import add_on
 from fairlane.store.statements import load
 
 SQL = load("fairlane.store.postgres", "staged.sql")
@@ -57,7 +57,6 @@ class Move:
         connection: asyncpg.Connection[Any],
         database: Database,
         messages: Messages,
-        scheduled: ScheduledMessages,
         found: list[StagedMessage],
         locked: set[PartitionId],
     ) -> None:
@@ -66,7 +65,6 @@ class Move:
         self._connection = connection
         self._database = database
         self._all_messages = messages
-        self._scheduled = scheduled
         self._locked = locked
 
     async def lock(self, slices: Sequence[Slice]) -> None:
@@ -82,7 +80,8 @@ class Move:
 
     async def schedule(self, parts: Sequence[ScheduledSlice]) -> list[Added | Duplicates | Gone | PartitionLocked]:
         free = [part for part in parts if part.partition not in self._locked]
-        added = iter(await self._scheduled.add_on(self._connection, free))
+        sealed = await self._database.codec.seal_scheduled(free)
+        added = iter(await add_on(self._connection, sealed, self._database.time()))
         return [PartitionLocked() if part.partition in self._locked else next(added) for part in parts]
 
     async def refuse(self, queue_id: int, partition: PartitionId, position: int, error: str) -> None:
@@ -93,13 +92,10 @@ class Move:
 class Staged(staged.Staged):
     supported = True
 
-    def __init__(
-        self, runner: QueryRunner, database: Database, messages: Messages, scheduled: ScheduledMessages
-    ) -> None:
+    def __init__(self, runner: QueryRunner, database: Database, messages: Messages) -> None:
         super().__init__(runner)
         self._database = database
         self._messages = messages
-        self._scheduled = scheduled
 
     async def check(self) -> StagedSigns:
         [found] = await self._database.read(SQL["check"])
@@ -121,7 +117,7 @@ class Staged(staged.Staged):
             nonlocal move
             rows = await connection.fetch(SQL["open"], *after, *columns, limit, BYTES_MAX)
             found = [StagedMessage(*row) for row in rows]
-            move = Move(connection, self._database, self._messages, self._scheduled, found, locked)
+            move = Move(connection, self._database, self._messages, found, locked)
             moved = await work(move) if found else ()
             if not moved:
                 return 0

@@ -55,7 +55,7 @@ class PostgresStore(Store):
         self.operations = Operations(runner, database, self.messages)
         self.codec = database.codec = Codec(self.data_keys, self.queues, self.id_time)
         self.scheduled = ScheduledMessages(runner, database, self.messages)
-        self.staged = Staged(runner, database, self.messages, self.scheduled)
+        self.staged = Staged(runner, database, self.messages)
 
     @classmethod
     async def open(

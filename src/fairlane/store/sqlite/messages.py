@@ -14,12 +14,14 @@ from fairlane.model.segment import Segment, ids_of
 from fairlane.store.contract.ack_rules import in_force, only_repeats
 from fairlane.store.contract.values import (
     AckResult,
+    Added,
     LaneAck,
     Leased,
     PopCall,
     PopResult,
     PushResult,
     Renewal,
+    ScheduledSlice,
     Slice,
     Stored,
 )
@@ -31,6 +33,7 @@ from fairlane.store.sqlite.log import SQL
 from fairlane.store.sqlite.pop import expire, pop
 from fairlane.store.sqlite.push import push
 from fairlane.store.sqlite.rows import rows, value
+from fairlane.store.sqlite.scheduled import add
 
 
 class Messages:
@@ -96,10 +99,11 @@ class Messages:
         return await self._database.read(lambda db, now: find(db, partition.id, transaction_id, deleted=deleted))
 
     async def transact(
-        self, acks: Sequence[LaneAck], slices: Sequence[Slice]
+        self, acks: Sequence[LaneAck], slices: Sequence[Slice], scheduled: Sequence[ScheduledSlice] = ()
     ) -> tuple[list[AckResult], list[PushResult]]:
         acks, slices = await self._database.codec.seal_all(acks, slices)
-        return await self._database.write(lambda db, now: transact(db, now, acks, slices))
+        later = await self._database.codec.seal_scheduled(scheduled) if scheduled else ()
+        return await self._database.write(lambda db, now: transact(db, now, acks, slices, later))
 
 
 def transact(
@@ -107,18 +111,19 @@ def transact(
     now: int,
     acks: Sequence[LaneAck],
     slices: Sequence[Slice],
+    scheduled: Sequence[ScheduledSlice] = (),
     *,
     begin: Callable[[], None] = lambda: None,
     also: Callable[[Sequence[PushResult]], None] = lambda pushed: None,
 ) -> tuple[list[AckResult], list[PushResult]]:
-    """Apply acks and slices in one transaction, with `begin` before and `also` after them."""
+    """Apply acks, slices and scheduled ones in one transaction, with `begin` before and `also` after them."""
     db.execute("savepoint transact")
     begin()
     acked = ack_all(db, now, acks)
-    pushed = push(db, now, slices)
-    applied = all(map(in_force, acks, acked)) and all(isinstance(each, Stored) for each in pushed)
+    pushed = [*push(db, now, slices), *(add(db, now, scheduled) if scheduled else ())]
+    applied = all(map(in_force, acks, acked)) and all(isinstance(each, Stored | Added) for each in pushed)
     again = only_repeats(acks, acked)
-    if not applied or (again and slices):
+    if not applied or (again and pushed):
         db.execute("rollback to transact")
     elif not again:
         also(pushed)

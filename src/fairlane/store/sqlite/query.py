@@ -12,7 +12,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.limits import NEVER_AT
 from fairlane.store.codec import Codec
 from fairlane.store.contract.operations import EnqueueResult, NewOperation
-from fairlane.store.contract.values import AckResult, LaneAck, PushResult, Slice
+from fairlane.store.contract.values import AckResult, LaneAck, PushResult, ScheduledSlice, Slice
 from fairlane.store.families.dialect import Dialect
 from fairlane.store.families.query import (
     AppliedBody,
@@ -90,6 +90,7 @@ class QueryRunner:
         check: TransactionBody[None] = no_op,
         also: AppliedBody = no_more,
         locked: Sequence[PartitionId] = (),
+        scheduled: Sequence[ScheduledSlice] = (),
     ) -> tuple[list[AckResult], list[PushResult]]:
         def work(db: apsw.Connection, now: int) -> tuple[list[AckResult], list[PushResult]]:
             transaction = DatabaseTransaction(db, now)
@@ -99,10 +100,11 @@ class QueryRunner:
                 _finish(check(transaction))
 
             return transact(
-                db, now, acks, slices, begin=prepare, also=lambda pushed: _finish(also(transaction, pushed))
+                db, now, acks, slices, later, begin=prepare, also=lambda pushed: _finish(also(transaction, pushed))
             )
 
         acks, slices = await self.codec.seal_all(acks, slices)
+        later = await self.codec.seal_scheduled(scheduled) if scheduled else ()
         return await self._database.write(work)
 
 

@@ -57,7 +57,7 @@ class ScheduledMessages(scheduled.ScheduledMessages):
 
     async def add(self, parts: Sequence[ScheduledSlice]) -> list[Added | Duplicates | Gone]:
         sealed = await self._database.codec.seal_scheduled(parts)
-        return await self._database.write(lambda db, now: _add(db, now, sealed))
+        return await self._database.write(lambda db, now: add(db, now, sealed))
 
     async def append_due(self, *, limit: int = 1000) -> Appended:
         return await self._database.write(lambda db, now: _append_due(db, now, limit))
@@ -77,7 +77,7 @@ def change(
     return at
 
 
-def _add(db: apsw.Connection, now: int, parts: Sequence[ScheduledSlice]) -> list[Added | Duplicates | Gone]:
+def add(db: apsw.Connection, now: int, parts: Sequence[ScheduledSlice]) -> list[Added | Duplicates | Gone]:
     results: list[Added | Duplicates | Gone] = []
     added = []
     for part in parts:
