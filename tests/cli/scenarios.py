@@ -38,6 +38,13 @@ STORIES = {
         top
         completion bash
     """,
+    "verify": """
+        verify --list-faults
+        verify --minutes -1
+        verify --store nowhere
+        verify --faults earthquake
+        verify --store queue.db
+    """,
     "backup": """
         push orders '{"total": 42}'
         backup moved.db --store queue.db --data-dir .

@@ -153,7 +153,7 @@ def test_data_that_the_superuser_made_goes_to_the_brokers_role(open_path: Path) 
             single = (str(postgres._binaries / "postgres"), "--single", "-j", "-D", str(postgres._data), "postgres")
             postgres._run(*single, stdin=script)
         (postgres._data / "pg_hba.conf").write_text("local all all trust\n")
-        postgres._start()
+        postgres.start()
     with EmbeddedPostgres(open_path, connections=1) as postgres:
         found = asyncio.run(_owner(postgres.url))
     assert found == "fairlane"

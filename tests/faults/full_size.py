@@ -1,4 +1,4 @@
-"""`make faults`: the outages of test_outages at their full size, which takes minutes."""
+"""`make faults-full`: the outages of test_outages at their full size, which takes minutes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make faults`: slowhttptest in its four modes, with and without TLS, during normal pushes."""
+"""`make faults-full`: slowhttptest in its four modes, with and without TLS, during normal pushes."""
 
 from __future__ import annotations
 

@@ -4,32 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from tests.history.checks import violations
-from tests.history.record import Ack, DeadLetter, Delivery, Fate, History, Lane, Push, Rules
+from fairlane.verify.history import (
+    AckRecord,
+    Conserved,
+    DeliveryRecord,
+    Fate,
+    FaultSpan,
+    LaneName,
+    LetterRecord,
+    PushRecord,
+    RecordedHistory,
+)
+from fairlane.verify.promises import violations
+from fairlane.verify.rules import TrafficRules
 
-P0 = Lane("plain", "p0")
-BANK, POISON = Lane("bank", "p0"), Lane("poison", "p0")
-RULES = Rules(
+LEASE_SECONDS = 10.0
+P0 = LaneName("plain", "p0")
+BANK, POISON = LaneName("bank", "p0"), LaneName("poison", "p0")
+RULES = TrafficRules(
     ordered=frozenset({"plain", "bank", "poison"}),
-    settled=frozenset({("plain", "g"), ("bank", "g"), ("poison", "g")}),
+    settled=frozenset({("plain", "g"), ("bank", "g"), ("poison", "g"), ("later", "g")}),
     auto_acked=frozenset({("plain", "auto")}),
     tokens=frozenset({"bank"}),
     poisoned=frozenset({"poison"}),
+    lease_seconds=LEASE_SECONDS,
 )
 
 
 def pushed(
-    id: str, began: float, *, fate: Fate = "done", lane: Lane = P0, broker: int = 0, journal: bool = False
-) -> Push:
-    return Push(lane, id, began, began + 0.5, fate, broker, journal)
+    id: str, began: float, *, fate: Fate = "done", lane: LaneName = P0, broker: int = 0, journal: bool = False
+) -> PushRecord:
+    return PushRecord(lane, id, began, began + 0.5, fate, broker, journal)
 
 
 def delivered(
-    id: str, position: int, began: float, *, lease: str = "L1", group: str = "g", lane: Lane = P0
-) -> Delivery:
-    return Delivery(lane, group, id, position, lease, began, began + 0.5)
+    id: str, position: int, began: float, *, lease: str = "L1", group: str = "g", lane: LaneName = P0
+) -> DeliveryRecord:
+    return DeliveryRecord(lane, group, id, position, lease, began, began + 0.5)
 
 
 def acked(
@@ -39,15 +53,15 @@ def acked(
     lease: str = "L1",
     status: str = "completed",
     fate: Fate = "done",
-    lane: Lane = P0,
+    lane: LaneName = P0,
     pushed: str | None = None,
-) -> Ack:
-    return Ack(lane, "g", id, lease, status, began, began + 0.5, fate, pushed)
+) -> AckRecord:
+    return AckRecord(lane, "g", id, lease, status, began, began + 0.5, fate, pushed)
 
 
-def good() -> History:
+def good() -> RecordedHistory:
     """Return a history in which every promise is kept: two messages, a token with two hops, a replayed dead letter."""
-    history = History()
+    history = RecordedHistory()
     history.pushes = [pushed("a", 1), pushed("b", 2), pushed("t-0", 1, lane=BANK), pushed("poison-1", 1, lane=POISON)]
     history.log |= {P0: ["a", "b"], BANK: ["t-0", "t-1"], POISON: ["poison-1", "copy"]}
     history.deliveries = [
@@ -68,7 +82,7 @@ def good() -> History:
         acked("poison-1", 4, lane=POISON, status="failed"),
         acked("copy", 9, lane=POISON, lease="L2"),
     ]
-    history.dead = [DeadLetter(POISON, "poison-1")]
+    history.dead = [LetterRecord(POISON, "poison-1")]
     history.replays, history.copies = {"poison-1": "done"}, {"copy": "poison-1"}
     return history
 
@@ -86,6 +100,26 @@ def test_an_unknown_push_may_be_stored_once_or_not_at_all() -> None:
     assert violations(history, RULES) == []
 
 
+def test_a_lease_that_ran_out_released_or_nacked_may_be_followed_by_another() -> None:
+    for status in ("released", "failed", "retry"):
+        history = good()
+        history.acks[1:2] = [acked("b", 5, status=status), acked("b", 8, lease="L2")]
+        history.deliveries.append(delivered("b", 1, 6, lease="L2"))
+        assert violations(history, RULES) == []
+    history = good()
+    history.acks[1] = acked("b", 16, lease="L2")
+    history.deliveries.append(delivered("b", 1, 3 + LEASE_SECONDS, lease="L2"))
+    assert violations(history, RULES) == []
+
+
+def test_leases_are_not_compared_with_the_clock_while_that_is_stepped() -> None:
+    history = good()
+    lease_twice(history)
+    assert any("got the lease L2" in violation for violation in violations(history, RULES))
+    history.faults.append(FaultSpan("step_clock_of_server", 3.5, 4))
+    assert not any("got the lease L2" in violation for violation in violations(history, RULES))
+
+
 def test_what_waits_in_a_journal_may_follow_later_pushes_through_another_broker_only() -> None:
     history = good()
     history.pushes[:2] = [pushed("b", 1, fate="deferred", broker=1, journal=True), pushed("a", 2, broker=0)]
@@ -95,100 +129,126 @@ def test_what_waits_in_a_journal_may_follow_later_pushes_through_another_broker_
     assert "a was pushed after b was accepted" in violation
 
 
-def lose(history: History) -> None:
+def lose(history: RecordedHistory) -> None:
     history.log[P0].remove("b")
 
 
-def double(history: History) -> None:
+def double(history: RecordedHistory) -> None:
     history.log[P0].append("a")
 
 
-def invent(history: History) -> None:
+def invent(history: RecordedHistory) -> None:
     history.log[P0].append("x")
 
 
-def store_what_was_refused(history: History) -> None:
+def store_what_was_refused(history: RecordedHistory) -> None:
     history.pushes[1] = pushed("b", 2, fate="refused")
 
 
-def reorder(history: History) -> None:
+def reorder(history: RecordedHistory) -> None:
     history.log[P0].reverse()
 
 
-def finish_without_ack(history: History) -> None:
+def finish_without_ack(history: RecordedHistory) -> None:
     del history.acks[1]
 
 
-def overtake(history: History) -> None:
+def overtake(history: RecordedHistory) -> None:
     history.deliveries[:2] = [delivered("b", 1, 3), delivered("a", 0, 3.6, lease="L2")]
 
 
-def repeat_in_one_answer(history: History) -> None:
+def repeat_in_one_answer(history: RecordedHistory) -> None:
     history.deliveries.insert(2, delivered("a", 0, 3))
 
 
-def move_a_message(history: History) -> None:
+def move_a_message(history: RecordedHistory) -> None:
     history.deliveries[1] = delivered("b", 7, 3)
 
 
-def deliver_after_ack(history: History) -> None:
+def deliver_after_ack(history: RecordedHistory) -> None:
     history.deliveries.append(delivered("b", 1, 20, lease="L9"))
 
 
-def complete_twice(history: History) -> None:
+def complete_twice(history: RecordedHistory) -> None:
     history.acks.append(acked("b", 21, lease="L9"))
 
 
-def auto_ack_twice(history: History) -> None:
+def auto_ack_twice(history: RecordedHistory) -> None:
     history.deliveries.append(delivered("b", 1, 20, group="auto", lease=""))
 
 
-def auto_ack_backwards(history: History) -> None:
+def auto_ack_backwards(history: RecordedHistory) -> None:
     history.deliveries[2:4] = [delivered("b", 1, 4, group="auto"), delivered("a", 0, 5, group="auto")]
 
 
-def lose_a_hop(history: History) -> None:
+def lose_a_hop(history: RecordedHistory) -> None:
     history.log[BANK].remove("t-1")
 
 
-def repeat_a_hop(history: History) -> None:
+def repeat_a_hop(history: RecordedHistory) -> None:
     history.log[BANK].append("t-1")
 
 
-def push_what_was_refused(history: History) -> None:
+def push_what_was_refused(history: RecordedHistory) -> None:
     history.acks[2] = acked("t-0", 4, lane=BANK, pushed="t-1", fate="refused")
 
 
-def lose_a_letter(history: History) -> None:
+def lose_a_letter(history: RecordedHistory) -> None:
     history.dead.clear()
 
 
-def double_a_letter(history: History) -> None:
-    history.dead.append(DeadLetter(POISON, "poison-1"))
+def double_a_letter(history: RecordedHistory) -> None:
+    history.dead.append(LetterRecord(POISON, "poison-1"))
 
 
-def complete_a_letter(history: History) -> None:
+def complete_a_letter(history: RecordedHistory) -> None:
     history.acks.append(acked("poison-1", 5, lane=POISON))
 
 
-def replay_twice(history: History) -> None:
+def replay_twice(history: RecordedHistory) -> None:
     history.log[POISON].append("copy2")
     history.copies["copy2"] = "poison-1"
 
 
-def replay_unasked(history: History) -> None:
+def replay_unasked(history: RecordedHistory) -> None:
     history.replays.clear()
 
 
-def answer_oddly(history: History) -> None:
+def corrupt(history: RecordedHistory) -> None:
+    history.deliveries[0] = msgspec.structs.replace(history.deliveries[0], intact=False)
+
+
+def lease_twice(history: RecordedHistory) -> None:
+    history.deliveries.append(delivered("b", 1, 4, lease="L2"))
+    history.acks[1] = acked("b", 6)
+
+
+def ack_as_a_zombie(history: RecordedHistory) -> None:
+    history.deliveries.append(delivered("b", 1, 14, lease="L2"))
+    history.acks[1] = acked("b", 20)
+
+
+def repeat_without_cause(history: RecordedHistory) -> None:
+    later = LaneName("later", "p0")
+    history.log[later] = ["m"]
+    history.pushes.append(pushed("m", 1, lane=later))
+    history.deliveries += [delivered("m", 0, 3, lane=later), delivered("m", 0, 5, lease="L2", lane=later)]
+    history.acks.append(acked("m", 6, lease="L2", lane=later))
+
+
+def count_differently(history: RecordedHistory) -> None:
+    history.conserved.append(Conserved(P0, "g", {"log": 2, "SQL": 1}, {}, {}))
+
+
+def answer_oddly(history: RecordedHistory) -> None:
     history.odd_answers.append("GET / was answered 500")
 
 
-def get_stuck(history: History) -> None:
+def get_stuck(history: RecordedHistory) -> None:
     history.stuck.append("operations wait")
 
 
-BREAKS: dict[Callable[[History], None], str] = {
+BREAKS: dict[Callable[[RecordedHistory], None], str] = {
     lose: "b was accepted (done) and lost",
     double: "a was stored 2 times",
     invent: "x is in the log and nobody pushed it",
@@ -210,13 +270,18 @@ BREAKS: dict[Callable[[History], None], str] = {
     complete_a_letter: "poison-1 is a dead letter and completed",
     replay_twice: "poison-1 was replayed (done) and stored 2 times",
     replay_unasked: "poison-1 was stored again and nobody replayed it",
+    corrupt: "got a with another payload",
+    lease_twice: "got the lease L2 1.50 s after L1",
+    ack_as_a_zombie: "applied an ack of b under L1, after L2 was given",
+    repeat_without_cause: "got m again 2.50 s later without a cause",
+    count_differently: "counts stored messages differently (log: 2, SQL: 1)",
     answer_oddly: "was answered 500",
     get_stuck: "operations wait",
 }
 
 
 @pytest.mark.parametrize("broken", BREAKS, ids=lambda broken: broken.__name__)
-def test_a_broken_promise_is_found(broken: Callable[[History], None]) -> None:
+def test_a_broken_promise_is_found(broken: Callable[[RecordedHistory], None]) -> None:
     history = good()
     broken(history)
     assert any(BREAKS[broken] in violation for violation in violations(history, RULES))

@@ -1,4 +1,4 @@
-"""A flood of webhooks with redeliveries is processed once each, in order. `make faults` has it at full size."""
+"""A flood of webhooks with redeliveries is processed once each, in order. `make faults-full` has it at full size."""
 
 from __future__ import annotations
 

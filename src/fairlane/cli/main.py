@@ -33,6 +33,7 @@ COMMANDS = {
     "import": "exchange",
     "migrate": "migrate",
     "mirror": "mirror",
+    "verify": "verify",
     "completion": "completion",
 }
 """Modules of the commands that belong to no group."""

@@ -41,7 +41,9 @@ class EmbeddedPostgres:
     Only the owner can read `directory`. The server listens on a socket in it, and on no port.
     """
 
-    def __init__(self, directory: Path, *, connections: int) -> None:
+    def __init__(self, directory: Path, *, connections: int, environment: Mapping[str, str] | None = None) -> None:
+        """Use the server in `directory`, and run it with these additional environment variables."""
+        self._environment = environment or {}
         self._root = directory / "postgres"
         self._data = self._root / "data"
         self._connections = connections
@@ -52,6 +54,18 @@ class EmbeddedPostgres:
     @property
     def url(self) -> str:
         return f"postgresql://{_ROLE}@/postgres?" + urlencode({"host": str(self._sockets), "port": "5432"})
+
+    @property
+    def socket(self) -> Path:
+        return self._sockets / ".s.PGSQL.5432"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the postmaster, or None if it never ran or was shut down."""
+        try:
+            return int((self._data / "postmaster.pid").read_text().partition("\n")[0])
+        except (FileNotFoundError, ValueError):
+            return None
 
     def __enter__(self) -> Self:
         package = _package()
@@ -70,7 +84,7 @@ class EmbeddedPostgres:
         if len(os.fsencode(self._root / ".s.PGSQL.5432.lock")) > _SOCKET_PATH_MAX:
             self._sockets = Path(tempfile.mkdtemp(prefix="fairlane-"))
             self._chown(self._sockets)
-        self._start()
+        self.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -151,7 +165,8 @@ class EmbeddedPostgres:
         (self._data / "pg_ident.conf").write_text(f'broker "{broker}" {_ROLE}\n')
         hba.write_text(_HBA)  # written last, because it marks the setup as complete
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start the server, and return when it takes connections. Raises StoreUnavailable if it does not start."""
         settings = {
             "listen_addresses": "",
             "unix_socket_directories": str(self._sockets),
@@ -160,13 +175,16 @@ class EmbeddedPostgres:
             "max_connections": str(max(100, self._connections)),
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        self._ctl("start", "-w", "-t", str(_WAIT_SECONDS), "-l", str(self._root / "log"), "-o", shlex.join(options))
+        log_file = str(self._root / "log")
+        self._ctl(
+            "start", *("-w", "-t", str(_WAIT_SECONDS), "-l", log_file, "-o", shlex.join(options)), env=self._environment
+        )
 
     def _stop(self) -> None:
         self._ctl("stop", "-w", "-t", str(_WAIT_SECONDS), "-m", "fast")
 
-    def _ctl(self, verb: str, *arguments: str) -> str:
-        return self._run(str(self._binaries / "pg_ctl"), verb, "-D", str(self._data), *arguments)
+    def _ctl(self, verb: str, *arguments: str, **how: Any) -> str:
+        return self._run(str(self._binaries / "pg_ctl"), verb, "-D", str(self._data), *arguments, **how)
 
     def _is_running(self) -> bool:
         try:
@@ -181,7 +199,7 @@ class EmbeddedPostgres:
     def _run_as_self(self, *command: str, stdin: Any = subprocess.DEVNULL, **how: Any) -> str:
         """Run a program as this user and return its output. It does not inherit the broker's environment."""
         with tempfile.TemporaryFile("w+") as output:  # not a pipe, because a started server keeps it open
-            how["env"] = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
+            how["env"] = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"} | dict(how.get("env", {}))
             done = subprocess.run(command, stdin=stdin, stdout=output, stderr=output, text=True, **how)  # noqa: S603
             output.seek(0)
             text = output.read()

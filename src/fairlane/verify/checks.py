@@ -9,69 +9,61 @@ from itertools import pairwise
 from math import inf
 from operator import itemgetter
 
-from tests.history.record import Delivery, History, Lane, Push, Rules
-
-SHOWN_MAX = 20
-"""Largest number of violations of one kind that are reported in full."""
+from fairlane.verify.history import DeliveryRecord, LaneName, PushRecord, RecordedHistory
+from fairlane.verify.rules import TrafficRules
 
 
-def violations(history: History, rules: Rules) -> list[str]:
-    """Return every broken promise of a history, the first of each kind."""
-    found = []
-    for check in (
-        lost_or_doubled,
-        out_of_order,
-        skipped,
-        delivered_after_ack,
-        completed_twice,
-        delivered_twice_by_auto_ack,
-        tokens_kept,
-        letters_kept,
-    ):
-        broken = check(history, rules)
-        found += broken[:SHOWN_MAX]
-        if len(broken) > SHOWN_MAX:
-            found.append(f"and {len(broken) - SHOWN_MAX} more by {check.__name__}")
-    return found + history.odd_answers[:SHOWN_MAX] + history.stuck
+def _stored(history: RecordedHistory) -> Counter[tuple[str, str]]:
+    return Counter((lane.queue, id) for lane, ids in history.log.items() for id in ids)
 
 
-def lost_or_doubled(history: History, rules: Rules) -> list[str]:
-    """Every accepted message is in the log once, a refused one never, and there are no others."""
-    found, fates = [], defaultdict(set)
+def lost(history: RecordedHistory, rules: TrafficRules) -> list[str]:
+    """Return the accepted messages that are not in the log."""
+    stored = _stored(history)
+    return [
+        f"{push.lane.queue}: {push.id} was accepted ({push.fate}) and lost"
+        for push in history.pushes
+        if push.fate in ("done", "deferred") and not stored[push.lane.queue, push.id]
+    ]
+
+
+def doubled(history: RecordedHistory, rules: TrafficRules) -> list[str]:
+    """Return the messages that are in the log twice."""
+    return [f"{queue}: {id} was stored {count} times" for (queue, id), count in _stored(history).items() if count > 1]
+
+
+def invented(history: RecordedHistory, rules: TrafficRules) -> list[str]:
+    """Return the messages of the log that nobody pushed, or whose push was refused."""
+    found: list[str] = []
+    fates: dict[tuple[str, str], set[str]] = defaultdict(set)
     for push in history.pushes:
         fates[push.lane.queue, push.id].add(push.fate)
-    counts = Counter((lane.queue, id) for lane, ids in history.log.items() for id in ids)
-    for (queue, id), known in fates.items():
-        count = counts.pop((queue, id), 0)
-        if count > 1:
-            found.append(f"{queue}: {id} was stored {count} times")
-        elif count == 0 and known & {"done", "deferred"}:
-            found.append(f"{queue}: {id} was accepted ({', '.join(sorted(known))}) and lost")
-        elif count and known == {"refused"}:
-            found.append(f"{queue}: {id} was refused and stored")
     moved = {ack.pushed for ack in history.acks if ack.pushed}
-    for (queue, id), count in counts.items():
-        if id not in moved and id not in history.copies:
+    for queue, id in _stored(history):
+        known = fates.get((queue, id))
+        if known == {"refused"}:
+            found.append(f"{queue}: {id} was refused and stored")
+        elif known is None and id not in moved and id not in history.copies:
             found.append(f"{queue}: {id} is in the log and nobody pushed it")
-        elif count > 1:
-            found.append(f"{queue}: {id} was stored {count} times")
     return found
 
 
-def out_of_order(history: History, rules: Rules) -> list[str]:
-    """A push accepted before another began has the lower position.
+def out_of_order(history: RecordedHistory, rules: TrafficRules) -> list[str]:
+    """Return the pushes that overtook one that had been accepted before they began.
 
     A push in a journal precedes only those that its broker accepts later.
     """
     found = []
-    lanes: dict[Lane, list[Push]] = defaultdict(list)
+    lanes: dict[LaneName, list[PushRecord]] = defaultdict(list)
     for push in history.pushes:
         if push.lane.queue in rules.ordered:
             lanes[push.lane].append(push)
     for lane, pushes in lanes.items():
         positions = {id: position for position, id in enumerate(history.log.get(lane, ()))}
-        accepted: list[tuple[float, int, Push]] = []
-        last: dict[int | None, tuple[int, Push | None]] = {}  # the highest position so far, by broker; None is any
+        accepted: list[tuple[float, int, PushRecord]] = []
+        last: dict[
+            int | None, tuple[int, PushRecord | None]
+        ] = {}  # the highest position so far, by broker; None is any
         for number, push in enumerate(sorted(pushes, key=lambda push: push.began)):
             while accepted and accepted[0][0] < push.began:
                 earlier = heapq.heappop(accepted)[2]
@@ -89,7 +81,9 @@ def out_of_order(history: History, rules: Rules) -> list[str]:
     return found
 
 
-def _answers(history: History, of: Iterable[tuple[str, str]]) -> dict[tuple[Lane, str], list[list[Delivery]]]:
+def _answers(
+    history: RecordedHistory, of: Iterable[tuple[str, str]]
+) -> dict[tuple[LaneName, str], list[list[DeliveryRecord]]]:
     """Return the deliveries of these queues and groups by lane and group, those of one answer together."""
     wanted, answers = frozenset(of), defaultdict(list)
     for one in history.deliveries:
@@ -101,10 +95,10 @@ def _answers(history: History, of: Iterable[tuple[str, str]]) -> dict[tuple[Lane
     return grouped
 
 
-def skipped(history: History, rules: Rules) -> list[str]:
-    """Every message of the log is delivered to each group, in order, and not before those ahead of it are finished."""
+def skipped(history: RecordedHistory, rules: TrafficRules) -> list[str]:
+    """Return the messages that a group did not get, or got before those ahead of them were finished."""
     found = []
-    finished: dict[tuple[Lane, str, str], float] = {}
+    finished: dict[tuple[LaneName, str, str], float] = {}
     for ack in history.acks:
         if ack.status == "completed" and ack.fate != "refused":
             key = ack.lane, ack.group, ack.id
@@ -140,9 +134,9 @@ def skipped(history: History, rules: Rules) -> list[str]:
     return found
 
 
-def delivered_after_ack(history: History, rules: Rules) -> list[str]:
-    """A message whose ack was answered 200 is not in the answer to any later pop of its group."""
-    done: dict[tuple[Lane, str, str], float] = {}
+def delivered_after_ack(history: RecordedHistory, rules: TrafficRules) -> list[str]:
+    """Return the messages that a group got again after their ack had been answered 200."""
+    done: dict[tuple[LaneName, str, str], float] = {}
     for ack in history.acks:
         if ack.status == "completed" and ack.fate == "done" and (ack.lane.queue, ack.group) in rules.settled:
             key = ack.lane, ack.group, ack.id
@@ -154,9 +148,9 @@ def delivered_after_ack(history: History, rules: Rules) -> list[str]:
     ]
 
 
-def completed_twice(history: History, rules: Rules) -> list[str]:
-    """At most one lease completes a message for a group."""
-    leases: dict[tuple[Lane, str, str], set[str]] = defaultdict(set)
+def completed_twice(history: RecordedHistory, rules: TrafficRules) -> list[str]:
+    """Return the messages that two leases of a group completed."""
+    leases: dict[tuple[LaneName, str, str], set[str]] = defaultdict(set)
     for ack in history.acks:
         if ack.status == "completed" and ack.fate == "done" and (ack.lane.queue, ack.group) in rules.settled:
             leases[ack.lane, ack.group, ack.id].add(ack.lease)
@@ -167,7 +161,7 @@ def completed_twice(history: History, rules: Rules) -> list[str]:
     ]
 
 
-def delivered_twice_by_auto_ack(history: History, rules: Rules) -> list[str]:
+def delivered_twice_by_auto_ack(history: RecordedHistory, rules: TrafficRules) -> list[str]:
     """Return the messages that auto-ack pops delivered twice, or delivered after a later message of an ordered lane."""
     found = []
     for (lane, group), answers in _answers(history, rules.auto_acked).items():
@@ -181,8 +175,8 @@ def delivered_twice_by_auto_ack(history: History, rules: Rules) -> list[str]:
     return found
 
 
-def tokens_kept(history: History, rules: Rules) -> list[str]:
-    """Each hop of a token is in the log once, without a gap, and a committed transaction has pushed the next hop."""
+def torn_transactions(history: RecordedHistory, rules: TrafficRules) -> list[str]:
+    """Return the tokens with a lost or doubled hop, and the transactions that were applied in part."""
     found = []
     stored = Counter(id for lane, ids in history.log.items() if lane.queue in rules.tokens for id in ids)
     hops: dict[str, list[int]] = defaultdict(list)
@@ -203,12 +197,12 @@ def tokens_kept(history: History, rules: Rules) -> list[str]:
     return found
 
 
-def _moved_by_another(history: History, id: str) -> bool:
+def _moved_by_another(history: RecordedHistory, id: str) -> bool:
     return any(ack.pushed == id and ack.fate != "refused" for ack in history.acks)
 
 
-def letters_kept(history: History, rules: Rules) -> list[str]:
-    """Every poisonous message is a dead letter once and nobody completed it. A replay stores its message once."""
+def wrong_letters(history: RecordedHistory, rules: TrafficRules) -> list[str]:
+    """Return the poisonous messages that are not one dead letter, and the replays that stored not one message."""
     found = []
     letters = Counter(letter.id for letter in history.dead)
     found += [f"{id} is {count} dead letters" for id, count in letters.items() if count > 1]

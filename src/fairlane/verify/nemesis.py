@@ -1,0 +1,155 @@
+"""The nemesis: breaks brokers, clients, connections and the store at random, one at a time, and mends them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal, NamedTuple
+
+from fairlane.errors import InvalidRequest
+from fairlane.verify.history import FaultSpan
+from fairlane.verify.preload import Preload
+from fairlane.verify.processes import LocalBroker, LocalClients
+from fairlane.verify.proxy import Proxy
+from fairlane.verify.server import OwnServer
+
+Need = Literal["", "preload", "postgres", "server", "server preload"]
+"""The requirement of a fault: the preloaded library, PostgreSQL, or a PostgreSQL server that belongs to the run."""
+NEEDS: dict[str, str] = {
+    "": "",
+    "preload": "a C compiler (cc) on Linux",
+    "postgres": "a PostgreSQL store",
+    "server": "--store postgres",
+    "server preload": "--store postgres, and a C compiler (cc) on Linux",
+}
+
+
+@dataclass
+class FaultTargets:
+    """Everything that a fault may break."""
+
+    random: Random
+    url: str
+    brokers: list[LocalBroker]
+    clients: LocalClients
+    fronts: list[Proxy]
+    """One proxy in front of each broker."""
+    preloads: list[Preload] = field(default_factory=list)
+    """The preloaded library of each broker. Empty without a compiler."""
+    server: OwnServer | None = None
+    server_preload: Preload | None = None
+    back: Proxy | None = None
+    """The proxy between the brokers and the server of the run."""
+
+    async def wait(self, most: float = 5.0) -> None:
+        """Wait for a random time while a fault lasts, up to `most` seconds."""
+        await asyncio.sleep(self.random.uniform(0.2, most))
+
+    def broker(self) -> LocalBroker:
+        return self.random.choice(self.brokers)
+
+    def has(self, need: str) -> bool:
+        """Return True if this run meets the requirement of a fault."""
+        met = {
+            "preload": bool(self.preloads),
+            "postgres": not self.url.startswith("sqlite"),
+            "server": self.server is not None,
+        }
+        return all(met[word] for word in need.split())
+
+    async def mend(self) -> None:
+        """Take every fault back, and start what has ended."""
+        for preload in (*self.preloads, self.server_preload):
+            if preload is not None:
+                preload.heal()
+        for proxy in (*self.fronts, self.back):
+            if proxy is not None:
+                proxy.heal()
+        if self.server is not None:
+            await self.server.revive()
+        for broker in self.brokers:
+            if not broker.running:
+                await broker.start()
+
+
+FaultAction = Callable[[FaultTargets], Awaitable[None]]
+
+
+class FaultKind(NamedTuple):
+    """A fault that the nemesis knows, by its name."""
+
+    name: str
+    help: str
+    need: Need
+    usual: bool
+    """True if it is injected unless `--faults` names others."""
+    inject: FaultAction
+
+
+FAULTS: dict[str, FaultKind] = {}
+
+
+def fault(need: Need = "", *, usual: bool = True) -> Callable[[FaultAction], FaultAction]:
+    """Register a function as the fault of its name. The docstring is its description."""
+
+    def register(inject: FaultAction) -> FaultAction:
+        name = inject.__name__
+        FAULTS[name] = FaultKind(name, " ".join((inject.__doc__ or "").split()), need, usual, inject)
+        return inject
+
+    return register
+
+
+def choose(names: Sequence[str]) -> list[FaultKind]:
+    """Return the faults of these names, or the usual ones. Raises InvalidRequest for an unknown name."""
+    for name in names:
+        if name not in FAULTS and name != "none":
+            raise InvalidRequest(f"there is no fault {name!r:.40}; `fairlane verify --list-faults` lists them")
+    if not names:
+        return [one for one in FAULTS.values() if one.usual]
+    return [FAULTS[name] for name in names if name != "none"]
+
+
+class Nemesis:
+    """Injects the chosen faults in random order. Each comes once in every round."""
+
+    def __init__(self, targets: FaultTargets, chosen: Sequence[FaultKind], notify: Callable[[str], None]) -> None:
+        self._targets = targets
+        self._notify = notify
+        self.chosen = [one for one in chosen if targets.has(one.need)]
+        self.skipped = [one for one in chosen if not targets.has(one.need)]
+        self.spans: list[FaultSpan] = []
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Number of times each fault was injected."""
+        return Counter(span.name for span in self.spans)
+
+    async def run(self, seconds: float) -> None:
+        """Make faults for `seconds`, then mend everything."""
+        ends_at = time.monotonic() + seconds
+        random = self._targets.random
+        while time.monotonic() < ends_at:
+            random.shuffle(self.chosen)
+            for one in self.chosen:
+                await asyncio.sleep(random.uniform(0.2, 2.5))
+                if time.monotonic() > ends_at:
+                    break
+                await self._inject(one)
+            if not self.chosen:
+                await asyncio.sleep(max(0.0, ends_at - time.monotonic()))
+        self._notify("")
+        await self._targets.mend()
+
+    async def _inject(self, one: FaultKind) -> None:
+        self._notify(one.name)
+        began = time.monotonic()
+        try:
+            await one.inject(self._targets)
+        finally:
+            self.spans.append(FaultSpan(one.name, began, time.monotonic()))
+            self._notify("")

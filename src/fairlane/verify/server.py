@@ -1,0 +1,103 @@
+"""A PostgreSQL server that belongs to a run, which may therefore crash, freeze and fill it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from fairlane.errors import StoreUnavailable
+from fairlane.store.postgres.embedded import EmbeddedPostgres
+
+END_SECONDS_MAX = 60.0
+
+
+class OwnServer:
+    """The embedded PostgreSQL of a run."""
+
+    def __init__(self, postgres: EmbeddedPostgres) -> None:
+        self._postgres = postgres
+
+    @property
+    def url(self) -> str:
+        return self._postgres.url
+
+    @property
+    def socket(self) -> Path:
+        return self._postgres.socket
+
+    @property
+    def running(self) -> bool:
+        pid = self._postgres.pid
+        return pid is not None and _is_alive(pid)
+
+    def backends(self) -> list[int]:
+        """Return the processes that the postmaster has started."""
+        pid = self._postgres.pid
+        return _children(pid) if pid is not None else []
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Freeze all processes of the server. It keeps its connections and answers nothing."""
+        self._signal_all(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._signal_all(signal.SIGCONT)
+
+    async def crash(self, number: signal.Signals) -> None:
+        """End the server with SIGQUIT, which is an immediate shutdown, or with SIGKILL, as when memory runs out."""
+        pid = self._postgres.pid
+        if pid is None:
+            return
+        children = _children(pid)
+        _send(pid, number)
+        give_up_at = time.monotonic() + END_SECONDS_MAX
+        # After SIGKILL the children find out by themselves, and a new server waits for them.
+        while any(map(_is_alive, (pid, *children))) and time.monotonic() < give_up_at:
+            await asyncio.sleep(0.02)
+
+    async def revive(self) -> None:
+        """Start the server if it has ended, and return when it takes connections."""
+        give_up_at = time.monotonic() + END_SECONDS_MAX
+        while True:
+            try:
+                if not self.running:
+                    await asyncio.to_thread(self._postgres.start)
+                return
+            except StoreUnavailable:
+                if time.monotonic() > give_up_at:
+                    raise
+                await asyncio.sleep(0.2)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        """Signal the postmaster first, so that no child starts meanwhile."""
+        pid = self._postgres.pid
+        for one in (pid, *_children(pid)) if pid is not None else ():
+            _send(one, number)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError):
+                if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
+                    found.append(int(entry.name))
+    return found
