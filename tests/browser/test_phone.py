@@ -17,7 +17,7 @@ ROUTES = {
     "keys": "/keys",
     "audit": "/audit",
 }
-_OUTSIDE = """() => {
+OUTSIDE = """() => {
   const width = document.documentElement.clientWidth;
   const all = document.documentElement.scrollWidth;
   const wide = all > width ? [`the page is ${all} px wide`] : [];
@@ -43,7 +43,7 @@ async def test_no_page_scrolls_sideways(page: Watched, filled_wire: Wire, name: 
     await on_a_phone(page)
     await page.open(ROUTES[name])
     await page.page.screenshot(path=page.screen(f"{name}-tall-phone"), full_page=True)
-    assert await page.page.evaluate(_OUTSIDE) == []
+    assert await page.page.evaluate(OUTSIDE) == []
     assert await page.violations() == []
 
 
@@ -56,7 +56,7 @@ async def test_no_message_and_no_dead_letter_scrolls_sideways(page: Watched, fil
     }.items():
         await page.open(route)
         await page.page.screenshot(path=page.screen(f"{name}-tall-phone"), full_page=True)
-        assert await page.page.evaluate(_OUTSIDE) == [], route
+        assert await page.page.evaluate(OUTSIDE) == [], route
         assert await page.violations() == [], route
 
 
@@ -74,7 +74,7 @@ async def test_very_long_names_do_not_widen_a_page(page: Watched, wire: Wire) ->
         "/groups",
     ):
         await page.open(route)
-        assert await page.page.evaluate(_OUTSIDE) == [], route
+        assert await page.page.evaluate(OUTSIDE) == [], route
 
 
 async def test_a_row_is_selected_on_a_phone(page: Watched, filled_wire: Wire) -> None:
@@ -83,7 +83,7 @@ async def test_a_row_is_selected_on_a_phone(page: Watched, filled_wire: Wire) ->
     await page.page.get_by_role("checkbox", name="Select customer-3", exact=True).check()
     await page.shows("1 lane selected")
     await page.page.screenshot(path=page.screen("bulk-tall-phone"), full_page=True)
-    assert await page.page.evaluate(_OUTSIDE) == []
+    assert await page.page.evaluate(OUTSIDE) == []
 
 
 async def test_a_row_is_a_card_with_the_titles_of_its_columns(page: Watched, filled_wire: Wire) -> None:

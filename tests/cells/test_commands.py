@@ -27,7 +27,7 @@ async def test_a_cell_is_added_shown_closed_reopened_and_removed(urls: Urls) -> 
     code, out, _ = await run("status", *store, "--json")
     first, second = json.loads(out)
     assert (code, first["cell"], first["state"], first["queues"]) == (0, 0, "open", 0)
-    assert (second["cell"], second["state"], second["queues"], second["error"]) == (1, "open", 1, "")
+    assert (second["cell"], second["state"], second["queues"], second["error"]) == (1, "open", 1, None)
     assert second["bytes"] > 0
     code, out, _ = await run("status", *store)
     assert [line.split()[0] for line in out.splitlines()] == ["cell", out.splitlines()[1].split()[0], "0", "1"]

@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from fairlane.broker.broker import Broker
+from fairlane.client import Client
 from fairlane.errors import Unavailable
 from fairlane.http.route_table import ROUTES
+from fairlane.store.cells.directory import node_of
 from fairlane.store.opening import open_store
 from tests.cells.conftest import Servers, Urls
 from tests.faults.outages import crashed, frozen
@@ -121,3 +123,41 @@ async def test_verbs_that_need_every_cell_are_refused_and_change_nothing(cells: 
                 await broker.specs.plan(msgspec.json.encode(compiled('app shop { queue "orders-0" {} }').spec))
             assert [one.name for one in await broker.groups.all("orders-0")] == ["g"]
             assert "acme" in {one.name for one in await broker.tenants.all()}
+
+
+async def test_the_api_lists_the_cells_without_credentials(wire: Wire, servers: Servers, cells: Urls) -> None:
+    await fill(wire, "second")
+    async with Client(wire.base) as client:
+        first, second = await client.cells.all()
+        assert (first.cell, first.schema, first.state, first.queues) == (0, "fairlane", "open", 1)
+        assert (second.cell, second.schema, second.node) == (1, "fairlane_1", node_of(cells.second))
+        assert "postgres@" not in (await wire.get("/api/v1/cells")).body.decode()
+
+        async def rate() -> bool:
+            await wire.push("orders-lost", 1)
+            return bool((await client.cells.all())[1].messages_per_second)
+
+        await until(rate)
+        async with crashed(servers.second):
+
+            async def down() -> bool:
+                return (await client.cells.all())[1].state == "unavailable"
+
+            await until(down)
+            first, second = await client.cells.all()
+            assert (first.queues, second.queues, bool(second.error)) == (1, None, True)
+    assert (await wire.get("/api/v1/whoami")).ok()["cells"] == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "node"),
+    [
+        ("postgresql://me:secret@pg1:5433/queue?sslmode=require", "pg1:5433/queue"),
+        ("postgresql://pg1,pg2/queue", "pg1,pg2/queue"),
+        ("postgresql://me@/queue?host=/var/run", "/var/run/queue"),
+        ("postgresql:///queue", "localhost/queue"),
+        ("postgresql://me:what?@pg1/queue", "..."),
+    ],
+)
+def test_a_node_is_shown_without_user_and_password(url: str, node: str) -> None:
+    assert node_of(url) == node

@@ -12,7 +12,7 @@ from fairlane.broker.transaction import Transaction
 from fairlane.errors import Conflict, FairlaneError, InvalidRequest, NotFound, TransactionSpansCells, Unavailable
 from fairlane.model.ids import cell_of
 from fairlane.store.cells.cluster import add_cell, remove_cell, set_state, status
-from fairlane.store.cells.directory import Directory
+from fairlane.store.cells.directory import Directory, node_of
 from fairlane.store.opening import open_store
 from fairlane.store.postgres.store import PostgresStore
 from tests.cells.conftest import Urls
@@ -239,7 +239,7 @@ async def test_the_status_tells_what_is_in_each_cell(cells: Urls, home: Postgres
         await broker.push("orders", 1)
     first, second = await status(home)
     assert (first.cell, first.schema, first.state) == (0, "fairlane", "open")
-    assert (second.cell, second.schema, second.url) == (1, "fairlane_1", cells.second)
+    assert (second.cell, second.schema, second.node) == (1, "fairlane_1", node_of(cells.second))
     assert first.size is not None
     assert second.size is not None
     assert (first.size.queues, second.size.queues, second.size.pushed) == (0, 1, 1)

@@ -32,6 +32,7 @@ FAMILIES = {
     "streams": "[Streams](streams.md).",
     "health": "Probes and Prometheus, see [monitoring](monitoring.md).",
     "status": "Data for people and dashboards.",
+    "cells": "The databases of a store that [spans several](scaling.md).",
     "live": "Live updates of the same data.",
     "pauses": "[Pausing all pops or pushes](load.md#pausing-all-pops-or-pushes).",
     "maintenance": "Endpoints for Queen's clients.",

@@ -107,6 +107,7 @@ WIDE = {
         GET /api/v1/status/engine
         GET /api/v1/status/buffers
         GET /api/v1/system
+        GET /api/v1/cells
         GET /api/v1/tenant
         GET /health
         GET /metrics
@@ -232,6 +233,7 @@ EACH = {
 }
 """Routes that check each queue: a scope for some queue gives access, and more scopes show more."""
 OPERATOR = """
+    GET /api/v1/cells
     GET /api/v1/tenants
     POST /api/v1/tenants
     GET /api/v1/tenants/{tenant}

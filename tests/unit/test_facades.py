@@ -16,6 +16,7 @@ Signature = list[tuple[str, Any, Any]]
 
 ONE_SIDED = {
     "buffer": "collects pushes for one request; a broker batches by itself",
+    "cells.all": "process.cells.all of a broker, because cells are those of all tenants",
     "consume": "handlers of a program beside the broker are a worker's, or the broker's commands",
     "consumer": "as consume",
     "result": "waits over HTTP; a broker has results.get with wait",

@@ -2,9 +2,50 @@
 
 from __future__ import annotations
 
+import time
+from typing import Final
+
+from msgspec.structs import replace
+
+from fairlane.broker.count_cache import cache_seconds
 from fairlane.errors import StoreUnavailable
+from fairlane.model.cell import CellStatus
 from fairlane.store.contract.store import Store
+from fairlane.wire.cells import CellView, cell_view
 from fairlane.wire.monitoring import Finding
+
+_RATE_SECONDS: Final = (1.0, 60.0)
+"""Least and longest time between the two measurements of a rate."""
+
+
+class Cells:
+    """The cells of the store, as the operator sees them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._shown: list[CellView] = []
+        self._shown_until = 0.0
+        self._pushed: dict[int, tuple[float, int]] = {}
+        """Time and count of the previous measurement of each cell."""
+
+    async def all(self) -> list[CellView]:
+        """Return the cells with their contents, measured again only if that was a moment ago."""
+        began = time.monotonic()
+        if began >= self._shown_until:
+            self._shown = [self._view(one) for one in await self._store.cells()]
+            now = time.monotonic()
+            self._shown_until = now + max(_RATE_SECONDS[0], cache_seconds(now - began))
+        return self._shown
+
+    def _view(self, one: CellStatus) -> CellView:
+        return cell_view(replace(one, messages_per_second=one.size and self._rate(one.cell, one.size.pushed)))
+
+    def _rate(self, cell: int, pushed: int) -> float | None:
+        now = time.monotonic()
+        at, before = self._pushed.get(cell, (0.0, 0))
+        self._pushed[cell] = now, pushed
+        passed = now - at
+        return max(0, pushed - before) / passed if passed <= _RATE_SECONDS[1] else None
 
 
 def missing_cells(store: Store) -> dict[int, str]:

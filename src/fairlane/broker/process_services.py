@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairlane.broker.cells import Cells
 from fairlane.broker.engine import Engine
 
 
@@ -15,5 +16,6 @@ class ProcessServices:
         self.peer_stats = engine.peer_stats
         self.specs = engine.all_specs
         self.statistics = engine.statistics
+        self.cells = Cells(engine.store)
         self.staged = engine.store.staged
         """Staged messages of all tenants."""

@@ -23,7 +23,7 @@ from fairlane.client.fan_ins import FanIns
 from fairlane.client.groups import Groups
 from fairlane.client.keys import Keys
 from fairlane.client.messages import Messages
-from fairlane.client.monitoring import Findings, History, Status
+from fairlane.client.monitoring import Cells, Findings, History, Status
 from fairlane.client.operations import Operations, PushHandle, QueuedPushes
 from fairlane.client.options import ClientOptions
 from fairlane.client.pauses import Pauses
@@ -131,6 +131,7 @@ class Client(ClientResource):
         self.traces = Traces(transport)
         self.status = Status(transport)
         self.findings = Findings(transport)
+        self.cells = Cells(transport)
         self.history = History(transport)
         self.webhooks = Webhooks(transport)
         self.effects = Effects(transport)

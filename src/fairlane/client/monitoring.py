@@ -1,4 +1,4 @@
-"""Monitoring: status of the broker, findings and history."""
+"""Monitoring: status of the broker, findings, cells and history."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from fairlane.client.transport import Call
 from fairlane.errors import FairlaneError
 from fairlane.model.names import name_or_none
 from fairlane.wire import monitoring as wire
+from fairlane.wire.cells import CellList, CellView
 from fairlane.wire.queues import Overview
 from fairlane.wire.status import Health, JournalReport
 
@@ -15,6 +16,12 @@ class Findings(ClientResource):
     async def all(self) -> list[wire.Finding]:
         """Return the current health findings, the most severe first."""
         return (await self._call(wire.FindingList, "GET", "findings")).findings
+
+
+class Cells(ClientResource):
+    async def all(self) -> list[CellView]:
+        """Return the cells with their queues, bytes and messages per second. Those that do not answer have an error."""
+        return (await self._call(CellList, "GET", "cells")).cells
 
 
 class History(ClientResource):

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 from fairlane.errors import ShuttingDown, StoreUnavailable
+from fairlane.model.cell import CellStatus
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.contract.store import Store
@@ -76,6 +77,9 @@ class ConnectingStore:
 
     async def check_health(self) -> None:
         await self.opened().check_health()
+
+    async def cells(self) -> list[CellStatus]:
+        return await self.opened().cells()
 
     def cell_health(self) -> dict[int, str]:
         return self._store.cell_health() if self._store is not None else {0: self._why}

@@ -73,3 +73,5 @@ class Whoami(Answer):
     expires_at: Moment | None = None
     open: bool
     """True if the broker requires no credentials."""
+    cells: int = 1
+    """Number of cells of the store, for callers that may list them."""

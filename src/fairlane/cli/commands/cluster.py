@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from msgspec.structs import astuple
+
 from fairlane.cli.commands.serve import given_settings, settings_options
 from fairlane.cli.toolkit.command import AsJson, CommandGroup, Output, print_output
 from fairlane.cli.toolkit.parameters import arg, opt, parameter
@@ -65,27 +67,13 @@ def status(config: Path | None, json: bool, **options: Any) -> None:
     """List the cells with their queues, bytes and messages per second."""
 
     async def run(home: PostgresStore, given: dict[str, Any]) -> Output:
-        from fairlane.cli.processes.banner import mask_password
         from fairlane.cli.toolkit.output import print_table
-        from fairlane.store.cells.cluster import CellStatus
         from fairlane.store.cells.cluster import status as cells_of
+        from fairlane.wire.cells import cell_view
 
-        def row(one: CellStatus) -> dict[str, Any]:
-            size = one.size
-            return {
-                "cell": one.cell,
-                "state": "unavailable" if one.error else one.state,
-                "queues": size and size.queues,
-                "bytes": size and size.bytes,
-                "messagesPerSecond": one.messages_per_second,
-                "schema": one.schema,
-                "database": mask_password(one.url) if one.url else "",
-                "error": one.error,
-            }
-
-        rows = [row(one) for one in await cells_of(home, **given)]
-        titles = ["cell", "state", "queues", "bytes", "messages/s", "schema", "database", "error"]
-        return Output(rows, lambda: print_table(titles, [list(one.values()) for one in rows], empty=""))
+        found = [cell_view(one) for one in await cells_of(home, **given)]
+        titles = ["cell", "node", "schema", "state", "queues", "bytes", "messages/s", "error"]
+        return Output(found, lambda: print_table(titles, [list(astuple(one)) for one in found], empty=""))
 
     _with_home(run, config, json, options)
 

@@ -56,6 +56,10 @@ export const failed = (problem, again) =>
 export const stale = (problem, again) =>
   h("div.stale", { key: "stale", role: "status" }, icon("alert"), h("p", `This page is not up to date: ${problem.message}${/[.?!]$/.test(problem.message) ? "" : "."} `, h("span.note", "It is loaded again by itself.")), button("Try again", { onclick: again }));
 
+/** A bar above lists that lack the queues of a cell. */
+export const incomplete = (finding) =>
+  h("div.stale", { key: finding.sentence, role: "status" }, icon("alert"), h("p", finding.sentence), h("a.button", { href: `#${finding.page}` }, "Look"));
+
 /** The frames of a failed handler, folded. Null if there are none. */
 export const traceback = (frames) => (frames ? h("details.frames", h("summary", "Traceback"), h("pre.code", { tabindex: "0" }, frames)) : null);
 

@@ -31,10 +31,11 @@ import { keys } from "./keys.js";
 import { labelCells } from "./labels.js";
 import { connection, watch } from "./live.js";
 import { login } from "./login.js";
-import { failed, stale, waiting } from "./components.js";
+import { failed, incomplete, stale, waiting } from "./components.js";
 import { here, match, setQuery } from "./router.js";
 import { routes } from "./routes.js";
 
+const LISTS = ["/queues", "/groups", "/dead-letters", "/operations"]; // sections of pages that lack the queues of a cell that is down
 const main = document.getElementById("main");
 const FINDINGS = "shell findings"; // watched on every page
 let now = null; // the visit of a page: { route, page, ctx, paths, awaited (names whose data is not for this address yet), stop }
@@ -66,12 +67,13 @@ const drawPage = ({ page, ctx, hash, awaited }) => {
   }
   // A part that was shown before and cannot be read now. Its old rows stay, greyed.
   const old = Object.entries(ctx.problems).find(([name, problem]) => passes(problem) && ctx.data[name] !== undefined)?.[1];
+  const missing = LISTS.includes(now.route.section) ? shared.findings?.filter((one) => one.kind === "cell_away") ?? [] : [];
   draw(main,
     h("header.page-head",
       h("div.page-title", page.crumbs && h("nav.crumbs", { "aria-label": "Breadcrumbs" }, page.crumbs(ctx).map(([text, href]) => h("a", { href }, text))),
         h("h1", title, ...(page.badges?.(ctx) ?? []))),
       page.actions && h("div.actions", ...page.actions(ctx))),
-    h("div.page", { key: now.route.path, class: old ? "is-old" : "" }, old && stale(old, ctx.again), body));
+    h("div.page", { key: now.route.path, class: old ? "is-old" : "" }, old && stale(old, ctx.again), missing.map(incomplete), body));
   labelCells(main);
   main.setAttribute("aria-busy", String(awaited.size > 0));
   if (!awaited.size) main.dataset.shown = hash; // the address that is shown completely

@@ -18,11 +18,12 @@ export const routes = [
   { path: "/specs", module: "specs", section: "/specs" },
   { path: "/specs/:version", module: "spec", section: "/specs" },
   { path: "/system", module: "system", section: "/system" },
+  { path: "/cells", module: "cells", section: "/cells" },
   { path: "/keys", module: "api_keys", section: "/keys" },
   { path: "/audit", module: "audit", section: "/audit" },
 ];
 
-/** The navigation, in groups. `key` follows g on the keyboard. */
+/** The navigation, in groups. `key` follows g on the keyboard. `several` is shown if the store has several cells. */
 export const nav = [
   { items: [{ path: "/", label: "Overview", icon: "overview", key: "o" }] },
   { label: "Messages", items: [
@@ -40,6 +41,7 @@ export const nav = [
   ] },
   { label: "Broker", items: [
     { path: "/system", label: "System", icon: "system", key: "y" },
+    { path: "/cells", label: "Cells", icon: "cells", key: "e", several: true },
     { path: "/keys", label: "API keys", icon: "key", key: "k" },
     { path: "/audit", label: "Audit log", icon: "audit", key: "a" },
   ] },

@@ -6,6 +6,7 @@ from fairlane.broker.broker import Broker
 from fairlane.http.router import Routes
 from fairlane.http.server import Response
 from fairlane.model.moment import moment_or_none
+from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.principal import ANYBODY, Principal
 from fairlane.wire import keys as wire
 from fairlane.wire.base import encode
@@ -50,12 +51,13 @@ async def rotate(broker: Broker, caller: Principal, key: str, body: wire.RotateB
 
 
 @routes.get("/api/v1/whoami", needs="known")
-async def whoami(caller: Principal) -> wire.Whoami:
+async def whoami(broker: Broker, caller: Principal) -> wire.Whoami:
     """Show the caller: its name, its tenant and its scopes."""
-    return of_caller(caller)
+    return of_caller(caller, broker)
 
 
-def of_caller(caller: Principal) -> wire.Whoami:
+def of_caller(caller: Principal, broker: Broker) -> wire.Whoami:
+    lists_cells = caller.tenant == DEFAULT_TENANT and caller.allows_all("status")
     grants = caller.grants
     narrow = [f"{scope}:{name}" for scope, name in grants.exact]
     narrow += [f"{scope}:{prefix}*" for scope, prefix in grants.prefixes]
@@ -65,4 +67,5 @@ def of_caller(caller: Principal) -> wire.Whoami:
         scopes=sorted([*grants.whole, *narrow]),
         expires_at=moment_or_none(caller.expires_at),
         open=caller is ANYBODY,
+        cells=len(broker.status.cell_health()) if lists_cells else 1,
     )

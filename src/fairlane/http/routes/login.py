@@ -37,7 +37,7 @@ async def login(app: HttpApp, request: Request, body: LoginBody) -> Response:
         raise
     await app.broker.audit.logged_in(caller, "/api/v1/login", request.peer)
     session_id = await app.broker.process.credentials.log_in(caller, secret.decode("ascii"))
-    return Response(200, encode(of_caller(caller)), headers=(_cookie(request, session_id.encode()),))
+    return Response(200, encode(of_caller(caller, app.broker)), headers=(_cookie(request, session_id.encode()),))
 
 
 @routes.post("/api/v1/logout", needs=PUBLIC, audited=False, statuses=(204,))

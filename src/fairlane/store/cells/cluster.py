@@ -9,25 +9,13 @@ from uuid import UUID
 import msgspec
 
 from fairlane.errors import Conflict, FairlaneError, InvalidRequest, NotFound
-from fairlane.store.cells.directory import SQL, Cell, CellSize, Directory, size_of
+from fairlane.model.cell import CellSize, CellStatus
+from fairlane.store.cells.directory import ONLY_CELL, SQL, Cell, Directory, size_of, status_of
 from fairlane.store.postgres.connection import Database, open_database
 from fairlane.store.postgres.driver import in_schema
 from fairlane.store.postgres.store import PostgresStore
 
 SAMPLE_SECONDS = 1.0
-
-
-class CellStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell, and its contents if it answers."""
-
-    cell: int
-    schema: str
-    url: str | None
-    state: str
-    size: CellSize | None
-    messages_per_second: float | None
-    """Messages stored per second in the last moment."""
-    error: str = ""
 
 
 async def add_cell(home: PostgresStore, url: str, **options: Any) -> Cell:
@@ -116,12 +104,12 @@ async def _open(home: PostgresStore, cell: Cell, options: dict[str, Any]) -> Pos
 
 async def status(home: PostgresStore, **options: Any) -> list[CellStatus]:
     """Return all cells. One that does not answer has an error instead of its contents."""
-    cells = await Directory(home).load() or [Cell(0, "fairlane", None, "open")]
+    cells = await Directory(home).load() or [ONLY_CELL]
     return list(await asyncio.gather(*(_status(home, cell, options) for cell in cells)))
 
 
 async def _status(home: PostgresStore, cell: Cell, options: dict[str, Any]) -> CellStatus:
-    known: dict[str, Any] = {"cell": cell.number, "schema": cell.schema, "url": cell.url, "state": cell.state}
+    known = status_of(cell, home.url)
     try:
         if cell.number == 0:
             size, rate = await _measure(home)
@@ -129,8 +117,8 @@ async def _status(home: PostgresStore, cell: Cell, options: dict[str, Any]) -> C
             async with await _open(home, cell, options) as store:
                 size, rate = await _measure(store)
     except FairlaneError as error:
-        return CellStatus(**known, size=None, messages_per_second=None, error=str(error))
-    return CellStatus(**known, size=size, messages_per_second=rate)
+        return msgspec.structs.replace(known, error=str(error))
+    return msgspec.structs.replace(known, size=size, messages_per_second=rate)
 
 
 async def _measure(store: PostgresStore) -> tuple[CellSize, float]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
+from urllib.parse import parse_qs
 from uuid import UUID
 
 import msgspec
 
+from fairlane.model.cell import CellSize, CellStatus
 from fairlane.store.postgres.store import PostgresStore
 from fairlane.store.statements import load
 
@@ -28,12 +30,8 @@ class Cell(msgspec.Struct, frozen=True):
     """`open`, `full` for one that gets no new queues, or `joining` until every broker respects its queues."""
 
 
-class CellSize(msgspec.Struct, frozen=True):
-    """The contents of a cell. `pushed` counts all messages that its partitions ever got."""
-
-    queues: int
-    bytes: int
-    pushed: int
+ONLY_CELL = Cell(0, "fairlane", None, "open")
+"""The home of a store that has no directory."""
 
 
 class Directory:
@@ -80,6 +78,20 @@ class Directory:
         """Return the id of this home, which is made once."""
         [[home, _]] = await self._database.write(SQL["identify"], None, 0)
         return UUID(str(home))
+
+
+def status_of(cell: Cell, home_url: str) -> CellStatus:
+    """Return the status of a cell without its contents."""
+    return CellStatus(cell=cell.number, schema=cell.schema, node=node_of(cell.url or home_url), state=cell.state)
+
+
+def node_of(url: str) -> str:
+    """Return host, port and database of a URL without its credentials, or `...` if these cannot be told apart."""
+    location, _, query = url.partition("://")[2].partition("?")
+    if "@" in query:
+        return "..."
+    hosts, _, database = location.rpartition("@")[2].partition("/")
+    return f"{hosts or ','.join(parse_qs(query).get('host', ['localhost']))}/{database}"
 
 
 async def size_of(store: PostgresStore) -> CellSize:

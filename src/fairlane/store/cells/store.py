@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any, Self, cast
 
+from msgspec.structs import replace
+
 from fairlane.errors import FairlaneError, QueueElsewhere, StoreUnavailable
+from fairlane.model.cell import CellStatus
 from fairlane.model.ids import PartitionId, cell_of
 from fairlane.model.queue import Partition
 from fairlane.runtime.clock import Clock
 from fairlane.store.cells import births
-from fairlane.store.cells.directory import Cell, Directory, size_of
+from fairlane.store.cells.directory import ONLY_CELL, Cell, Directory, size_of, status_of
 from fairlane.store.cells.link import CHECK_SECONDS, Link
 from fairlane.store.cells.router import CellRouter, RoutedFamily, cell_named
 from fairlane.store.cells.routes import HOME, ROUTES
@@ -44,6 +47,8 @@ class CellsStore:
         self._clock = clock
         self._options = options
         self._wake: Callable[[int], None] | None = None
+        self._cells: Sequence[Cell] = [ONLY_CELL]
+        """The cells as the directory had them last."""
         self._sizes: dict[int, int] = {}
         self._sized_at = 0.0
         self._reloading = asyncio.Lock()
@@ -77,7 +82,8 @@ class CellsStore:
     async def reload(self) -> None:
         """Bring the links up to date with the directory."""
         async with self._reloading:
-            cells = {cell.number: cell for cell in await self.router.directory.load() if cell.number}
+            self._cells = await self.router.directory.load() or [ONLY_CELL]
+            cells = {cell.number: cell for cell in self._cells if cell.number}
             links = self.router.links
             before = set(links)
             for number in [number for number in links if number and number not in cells]:
@@ -172,6 +178,20 @@ class CellsStore:
             await self._home.check_health()
         elif not any(await asyncio.gather(*(link.answers() for link in links))):
             raise StoreUnavailable(f"no cell is available: {self.router.home.down}")
+
+    async def cells(self) -> list[CellStatus]:
+        return list(await asyncio.gather(*(self._status(cell) for cell in self._cells)))
+
+    async def _status(self, cell: Cell) -> CellStatus:
+        link, known = self.router.links[cell.number], status_of(cell, self._home.url)
+        if not link.down:
+            try:
+                async with asyncio.timeout(CHECK_SECONDS):
+                    return replace(known, size=await size_of(link.opened))
+            except (FairlaneError, TimeoutError) as error:
+                link.check_soon()
+                return replace(known, error=str(error) or "it does not answer in time")
+        return replace(known, error=link.down)
 
     def cell_health(self) -> dict[int, str]:
         return {number: link.down for number, link in sorted(self.router.links.items())}
