@@ -7,6 +7,8 @@ The broker uses the PostgreSQL database of the application: `fairlane serve --st
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
@@ -18,8 +20,7 @@ from fairlane.worker import Worker
 
 SERVER = os.environ.get("FAIRLANE_SERVER", "http://127.0.0.1:6632")
 DATABASE = os.environ.get("DATABASE_URL", "postgresql://localhost/shop")
-engine = create_async_engine(DATABASE.replace("postgresql://", "postgresql+asyncpg://"))
-sessions = async_sessionmaker(engine, expire_on_commit=False)
+Sessions = async_sessionmaker[AsyncSession]
 jobs = App("shop")
 
 
@@ -39,8 +40,16 @@ class Receipt(Base):
     total: Mapped[int]
 
 
+@jobs.provide
+async def database() -> AsyncIterator[Sessions]:
+    """Open a pool. Handlers have an event loop of their own, and a pool belongs to one loop, so `main` has another."""
+    engine = create_async_engine(DATABASE.replace("postgresql://", "postgresql+asyncpg://"))
+    yield async_sessionmaker(engine, expire_on_commit=False)
+    await engine.dispose()
+
+
 @jobs.handler("price", max_attempts=3)
-async def price(id: int, ctx: Context) -> None:
+async def price(id: int, ctx: Context, sessions: Sessions) -> None:
     """Write one receipt for an order: it is committed with the end of the message, or not at all."""
     async with sessions.begin() as session:
         order = await session.get_one(Order, id)
@@ -59,21 +68,21 @@ async def take(session: AsyncSession, items: int) -> int:
 
 
 async def main() -> None:
-    async with engine.begin() as connection:
-        await connection.run_sync(Base.metadata.create_all)
-    async with Worker(jobs, SERVER):
+    async with asynccontextmanager(database)() as sessions:
         async with sessions.begin() as session:
-            id = await take(session, 3)
-        async with sessions() as session:
-            await take(session, 1000)
-            await session.rollback()  # neither order nor message is stored
-        async with sessions() as session:
-            while not (total := await session.scalar(select(Receipt.total).where(Receipt.order == id))):
-                await asyncio.sleep(0.05)
-            print(f"order {id} costs {total}; {await session.scalar(select(func.count(Receipt.id)))} receipt")
+            await (await session.connection()).run_sync(Base.metadata.create_all)
+        async with Worker(jobs, SERVER):
+            async with sessions.begin() as session:
+                id = await take(session, 3)
+            async with sessions() as session:
+                await take(session, 1000)
+                await session.rollback()  # neither order nor message is stored
+            async with sessions() as session:
+                while not (total := await session.scalar(select(Receipt.total).where(Receipt.order == id))):
+                    await asyncio.sleep(0.05)
+                print(f"order {id} costs {total}; {await session.scalar(select(func.count(Receipt.id)))} receipt")
     async with Client(SERVER) as client:
         print(f"its message is {(await client.results.get('price', f'price {id}')).status}")
-    await engine.dispose()
 
 
 if __name__ == "__main__":
