@@ -19,6 +19,7 @@ from fairlane.counts import Bin, Minute, QueueCounts, Step, Tally
 from fairlane.queue_counters import QueueCounters, QueueTotals
 from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.process import cpu_seconds, resident_bytes
+from fairlane.tenant_counters import TenantCounters
 
 T = TypeVar("T")
 KINDS: Final = ("push", "pop", "ack", "transaction", "renew_lease")
@@ -151,6 +152,7 @@ class Telemetry:
         self._closed: deque[Minute] = deque(maxlen=CLOSED_MAX)
         self._beyond = QueueCounts()
         self.counters = QueueCounters()
+        self.tenants = TenantCounters()
         self._counts = (0,) * len(COUNTED)
         """Counts of all queues in past bins."""
         self._rotate_at = 0.0
@@ -298,6 +300,7 @@ class Telemetry:
         if at - at % _BIN != self._bin.at:
             self._fold(self._minute)
             self.counters.fold(self._queues)
+            self.tenants.mark()
             self._counts = tuple(map(sub, self.counts(), [getattr(self._beyond, name) for name in COUNTED]))
             self._bins.append(self._bin)
             self._queues = {}

@@ -154,6 +154,22 @@ STORIES = {
         group delete orders billing
         group delete orders billing --yes
     """,
+    "finding": """
+        finding list
+        queue create orders --retry-limit 0 --set on_exhausted=block
+        push orders '{"total": 1}' --partition customer-7 --id one
+        pop orders --no-ack --json
+        | ack --status failed --error 'no such card'
+        finding list
+        finding snooze lanes_stopped/orders/__QUEUE_MODE__/customer-7 --for 8h
+        status
+        finding list
+        finding unsnooze lanes_stopped/orders/__QUEUE_MODE__/customer-7
+        finding unsnooze lanes_stopped/orders/__QUEUE_MODE__/customer-7
+        finding snooze lanes_stopped/orders/__QUEUE_MODE__/customer-7
+        finding snooze lanes_stopped/orders --for 1h
+        finding snooze lanes_stopped/orders --for soon
+    """,
     "dlq": """
         dlq errors
         queue create orders --retry-limit 0

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import asyncpg
 import pytest
 
-from fairlane.broker import count_cache, health_findings
+from fairlane.broker import count_cache, health_findings, queue_findings
 from fairlane.store.opening import open_journal
 from tests.clock import ManualClock
 from tests.conformance.backends import Backend, PostgresBackend, SqliteBackend
@@ -145,7 +145,7 @@ async def test_a_message_that_somebody_gave_up_is_no_finding(wire: Wire) -> None
 
 
 async def test_a_group_that_nobody_reads_for_is_told_of(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_findings, "_UNREAD_SECONDS", 0)
+    monkeypatch.setattr(queue_findings, "_UNREAD_SECONDS", 0)
     queue = wire.name()
     await wire.push(queue, 1, 2)
     taken = await wire.pop(queue, consumerGroup="billing", batch=1)
@@ -156,7 +156,7 @@ async def test_a_group_that_nobody_reads_for_is_told_of(wire: Wire, monkeypatch:
 
 
 async def test_a_queue_that_nobody_ever_read_is_told_of(alone: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_findings, "_UNREAD_SECONDS", 0)
+    monkeypatch.setattr(queue_findings, "_UNREAD_SECONDS", 0)
     wire = alone
     queue, letters = wire.name(), wire.name()
     await wire.configure(queue, deadLetterQueue=letters)
@@ -198,7 +198,7 @@ async def test_operations_that_failed_are_told_of_until_they_are_discarded(wire:
 async def test_operations_that_do_not_move_are_told_of_until_they_do(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health_findings, "_STUCK_SECONDS", 0)
+    monkeypatch.setattr(health_findings, "STUCK_SECONDS", 0)
     drain, queue = wire.app.broker._engine.operation_drain, wire.name()
     await drain.stop()
     make_busy(wire)
@@ -214,7 +214,7 @@ async def test_operations_that_do_not_move_are_told_of_until_they_do(
 async def test_a_schedule_that_does_not_tick_is_told_of_and_its_action_runs_it(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health_findings, "_LATE_SECONDS", 0)
+    monkeypatch.setattr(queue_findings, "_LATE_SECONDS", 0)
     queue, name, due = wire.name(), wire.name("tick"), wire.app.broker._engine.scheduler_loop
     await due.stop()
     (await wire.post("/api/v1/schedules", name, body={"queue": queue, "everySeconds": 1})).ok()
@@ -226,7 +226,7 @@ async def test_a_schedule_that_does_not_tick_is_told_of_and_its_action_runs_it(
     (await wire.ask(action["method"], action["path"], body=action["body"])).ok()
     assert await wire.pop(queue), "it ran"
     due.start()
-    monkeypatch.setattr(health_findings, "_LATE_SECONDS", 2)
+    monkeypatch.setattr(queue_findings, "_LATE_SECONDS", 2)
     await until(lambda: gone(wire, **late))
     await wire.delete("/api/v1/schedules", name)
 
@@ -257,16 +257,16 @@ async def test_a_group_is_seen_to_take_messages_at_another_broker(
     on_postgres: tuple[Wire, PostgresBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The finding does not depend on the counters of one process: another broker reports the same."""
-    monkeypatch.setattr(health_findings, "_SHOWN_MAX", 1000)  # other tests may have left older groups
+    monkeypatch.setattr(queue_findings, "SHOWN_MAX", 1000)  # other tests may have left older groups
     clock, (_, backend) = ManualClock(), on_postgres
     async with serving(await backend.open(clock)) as here, serving(await backend.open(clock)) as there:
         queue = here.name()
         await here.configure(queue, retryLimit=0, retryDelay=0)
         await here.push(queue, 1, 2, 3)
-        clock.advance(health_findings._UNREAD_SECONDS)
+        clock.advance(queue_findings._UNREAD_SECONDS)
         await here.ack(await here.pop(queue, consumerGroup="billing", batch=1))
         await here.ack(await here.pop(queue, consumerGroup="billing", batch=1), "failed", error="refused")
-        clock.advance(health_findings._UNREAD_SECONDS - 10)
+        clock.advance(queue_findings._UNREAD_SECONDS - 10)
         assert not await found(there, "group_stopped", queue=queue)
         [dead] = await until(lambda: found(there, "dead_letters_growing", queue=queue))
         assert (dead["count"], "'refused'" in dead["sentence"]) == (1, True)
@@ -279,7 +279,7 @@ async def test_a_group_is_seen_to_take_messages_at_another_broker(
 async def test_a_webhook_without_its_secret_is_told_of_until_the_broker_has_it(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health_findings, "_SHOWN_MAX", 1000)
+    monkeypatch.setattr(queue_findings, "SHOWN_MAX", 1000)
     await backend.make()
     tag = ""
 
@@ -371,7 +371,7 @@ async def test_a_table_full_of_dead_rows_is_told_of_until_it_is_vacuumed(
 async def test_a_journal_that_is_not_drained_is_told_of_with_its_reason(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health_findings, "_STUCK_SECONDS", 0)
+    monkeypatch.setattr(health_findings, "STUCK_SECONDS", 0)
     await backend.make()
     journal = await open_journal(str(tmp_path / "journal"), 10**9, "test")
     async with serving(await backend.open(None), journal=journal) as wire:

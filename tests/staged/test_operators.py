@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from fairlane import Client
-from fairlane.broker import health_findings
+from fairlane.broker import queue_findings
 from fairlane.broker.broker import Broker
 from fairlane.cli import main
 from fairlane.errors import Forbidden
@@ -20,7 +20,7 @@ from tests.until import until
 async def test_messages_that_wait_are_listed_measured_and_found(
     database: Database, broker: Broker, app: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health_findings, "_STUCK_SECONDS", 0)
+    monkeypatch.setattr(queue_findings, "STUCK_SECONDS", 0)
     assert await broker.staged.queues() == []
     await broker.queues.configure("small", max_size=1)
     await broker.push("small", 0)

@@ -10,8 +10,10 @@ import pytest
 
 from fairlane import Broker
 from fairlane.broker.flags import PUSHES_PAUSED, Flags
+from fairlane.broker.peer_stats import PeerStats
 from fairlane.broker.tenants import Tenants
 from fairlane.model.tenant import Quotas
+from fairlane.telemetry import Telemetry
 
 
 class SlowFirst:
@@ -34,7 +36,7 @@ class SlowFirst:
 async def test_a_slow_read_does_not_take_back_the_quotas_of_a_new_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Broker.open("sqlite:///:memory:") as broker:
         store = broker._engine.store
-        tenants, slow = Tenants(store), SlowFirst(store.tenants.all)
+        tenants, slow = Tenants(store, PeerStats(Telemetry())), SlowFirst(store.tenants.all)
         monkeypatch.setattr(store.tenants, "all", slow)
         old = asyncio.create_task(tenants.reload())
         await slow.was_read.wait()

@@ -30,6 +30,7 @@ from fairlane.broker.messages import Messages
 from fairlane.broker.pauses import Pauses
 from fairlane.broker.process_services import ProcessServices
 from fairlane.broker.push_batch import PushRequest
+from fairlane.broker.queue_findings import QueueFindings
 from fairlane.broker.queues import Queues
 from fairlane.broker.requests import Requests
 from fairlane.broker.resource import Resource
@@ -121,9 +122,8 @@ class Broker:
         self.fan_ins = FanIns(scope)
         self.retention = Retention(scope)
         self.status = Status(scope)
-        self.findings = Findings(
-            scope, self.status, self.queues, self.dead_letters, self.schedules, self.webhooks, self.workers
-        )
+        of_queues = QueueFindings(scope, self.queues, self.dead_letters, self.schedules, self.workers)
+        self.findings = Findings(scope, self.status, self.webhooks, of_queues)
 
     def of(self, tenant: str) -> Self:
         """Return this broker scoped to another tenant. Both share the engine; stopping either stops both."""

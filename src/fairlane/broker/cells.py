@@ -8,6 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from fairlane.broker.count_cache import cache_seconds
+from fairlane.broker.finding_text import finding, page_of
 from fairlane.errors import StoreUnavailable
 from fairlane.model.cell import CellStatus
 from fairlane.store.contract.store import Store
@@ -63,12 +64,12 @@ def check_complete(store: Store) -> None:
 def cells_away(store: Store) -> list[Finding]:
     """Return a finding for each cell that does not answer."""
     return [
-        Finding(
-            kind="cell_away",
-            severity="critical",
-            sentence=f"{f'Cell {cell}' if cell else 'The home (cell 0)'} does not answer: {why}. "
+        finding(
+            "cell_away",
+            f"{f'Cell {cell}' if cell else 'The home (cell 0)'} does not answer: {why}. "
             "Its queues are missing in lists and totals.",
-            page="/cells",
+            page_of("cells"),
+            key=f"cell_away/{cell}",
         )
         for cell, why in missing_cells(store).items()
     ]

@@ -239,7 +239,7 @@ def build_engine(
     telemetry = Telemetry()
     peer_stats = PeerStats(telemetry, peer_processes)
     flags = Flags(store)
-    tenants = Tenants(store)
+    tenants = Tenants(store, peer_stats)
     all_specs = AllSpecs(store, partial(named_variables, allowed=secret_names), allowed, tenants.work_limits)
     catalogue = Catalogue(store, tenants, all_specs.declared)
     credentials = Credentials(store, polls_max)

@@ -45,6 +45,7 @@ class Intake:
         self._write_router = write_router
         self._open_operations = open_operations
         self._telemetry = telemetry
+        self._pushed = telemetry.tenants.of(quota.tenant)
         self._loading: asyncio.Task[None] | None = None
 
     def admit(self) -> tuple[bool, bool]:
@@ -85,6 +86,10 @@ class Intake:
             self._telemetry.push.errors += 1
             raise
         self._telemetry.record(self._telemetry.push, began, len(items))
+        pushed = self._pushed
+        pushed.pushes += 1
+        pushed.messages += len(items)
+        pushed.bytes += size
         return outcomes
 
     async def _push_with_wait(self, request: PushRequest, size: int, pause: float) -> list[PushOutcome]:

@@ -11,6 +11,7 @@ import msgspec
 from fairlane.counts import Bin, Minute, QueueCounts, Step, Tally
 from fairlane.runtime.peer_processes import PeerProcesses
 from fairlane.telemetry import Telemetry
+from fairlane.tenant_counters import TenantRate, summed
 from fairlane.wire.base import decoder
 
 _EVER: Final = 2**62
@@ -31,6 +32,7 @@ class PeerStats:
             "seconds": telemetry.seconds,
             "bins": self._bins,
             "minutes": self._minutes,
+            "tenants": telemetry.tenants.rates,
         }
         """Queries that the peer processes may send to this process."""
 
@@ -58,6 +60,10 @@ class PeerStats:
     async def minutes(self, since: int = 0, until: int = _EVER, queue: int | None = None) -> list[Minute]:
         """Return the minutes that began between `since` and `until`, of all queues or one. The last may be partial."""
         return _joined(await self.ask(list[Minute], "minutes", since, until, queue), _minute)
+
+    async def tenant_rates(self) -> dict[str, TenantRate]:
+        """Return what each tenant pushed per second in the last minute."""
+        return summed(await self.ask(dict[str, TenantRate], "tenants"))
 
     def _bins(self, since: int, queues: list[int] | None) -> list[Bin]:
         found = [one for one in self.telemetry.bins() if one.at >= since]

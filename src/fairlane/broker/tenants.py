@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 from weakref import WeakValueDictionary
-
-import msgspec
 
 from fairlane.broker.cells import check_complete
 from fairlane.broker.count_cache import cache_seconds
+from fairlane.broker.peer_stats import PeerStats
 from fairlane.errors import AlreadyExists, NotFound, OverQuota, QuotaReached
 from fairlane.model.moment import moment_or_none
 from fairlane.model.names import check_name
@@ -25,7 +24,7 @@ from fairlane.runtime.rate import RateLimit, WorkLimit
 from fairlane.runtime.read_order import ReadOrder
 from fairlane.store.contract.store import Store
 from fairlane.store.families.queues import CATALOGUE
-from fairlane.wire.tenants import Tenant, TenantDetail, Used
+from fairlane.wire.tenants import ListedTenant, Pushed, Tenant, TenantDetail, Used
 
 T = TypeVar("T")
 Countable = Literal["queues", "partitions", "groups", "schedules"]
@@ -40,8 +39,9 @@ NONE: Final = Quotas()
 class Tenants:
     """All tenants. `known` has their quotas."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, peer_stats: PeerStats) -> None:
         self._store = store
+        self._peer_stats = peer_stats
         self.known: dict[str, Quotas] = {}
         self.rate_limits: dict[str, RateLimit] = {}
         """Rate limits of requests, for tenants with such a quota."""
@@ -75,17 +75,38 @@ class Tenants:
                 self.work_limits[name] = WorkLimit(most)
         self._used.clear()
 
-    async def all(self) -> list[Tenant]:
-        """Return all tenants, by name."""
-        return [_shown(one) for one in await self._store.tenants.all()]
+    async def all(self) -> list[ListedTenant]:
+        """Return all tenants with what they pushed lately, by name."""
+        pushed = await self.pushed()
+        return [
+            ListedTenant(**_fields(one), pushed=pushed.get(one.name) or Pushed())
+            for one in await self._store.tenants.all()
+        ]
+
+    async def pushed(self) -> dict[str, Pushed]:
+        """Return what each tenant pushed in the last minute. Tenants that pushed nothing are left out."""
+        rates = await self._peer_stats.tenant_rates()
+        total = sum(one.messages for one in rates.values())
+        return {
+            name: Pushed(
+                messages_per_second=round(one.messages, 3),
+                bytes_per_second=round(one.bytes, 1),
+                share=round(one.messages / total, 4),
+            )
+            for name, one in rates.items()
+        }
 
     async def show(self, name: str) -> TenantDetail:
         """Return a tenant with its quotas and usage. Raises NotFound."""
         found = await self._store.tenants.get(check_name("tenant", name))
         if found is None:
             raise NotFound(f"there is no tenant {name!r:.80}")
-        used = dict(zip(_COUNTABLE, await self._store.tenants.counts(name), strict=True))
-        return TenantDetail(**msgspec.structs.asdict(_shown(found)), used=Used(**used))
+        used = Used(
+            **dict(zip(_COUNTABLE, await self._store.tenants.counts(name), strict=True)),
+            depth=await unfinished(self._store, name),
+            bytes=await self._store.tenants.stored_bytes(name),
+        )
+        return TenantDetail(**_fields(found), used=used)
 
     async def create(self, name: str, quotas: Quotas = NONE) -> Tenant:
         """Create a tenant. Raises AlreadyExists."""
@@ -139,8 +160,14 @@ class Tenants:
         self._used.pop(tenant, None)
 
 
-def _shown(tenant: StoredTenant) -> Tenant:
-    return Tenant(name=tenant.name, quotas=tenant.quotas, created_at=moment_or_none(tenant.created_at))
+async def unfinished(store: Store, tenant: str) -> int:
+    """Return the number of messages of a tenant that some group has not finished."""
+    ids = [queue.id for queue in await store.queues.all(tenant)]
+    return sum(one.unfinished for one in await store.statistics.queues(ids))
+
+
+def _fields(tenant: StoredTenant) -> dict[str, Any]:
+    return {"name": tenant.name, "quotas": tenant.quotas, "created_at": moment_or_none(tenant.created_at)}
 
 
 class _Measure:
@@ -229,8 +256,7 @@ class TenantQuota:
     async def _measure_messages(self, quotas: Quotas) -> str | None:
         again = "try again when some of it is finished"
         if quotas.depth is not None:
-            ids = [queue.id for queue in await self._store.queues.all(self._tenant)]
-            depth = sum(one.unfinished for one in await self._store.statistics.queues(ids))
+            depth = await unfinished(self._store, self._tenant)
             if depth >= quotas.depth:
                 return f"{depth} messages are not finished, and the quota is {quotas.depth}; {again}"
         if quotas.bytes is not None:

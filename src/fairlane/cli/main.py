@@ -53,6 +53,7 @@ GROUPS = {
     "trace": "Show the messages of a trace, and the notes that consumers added.",
     "pause": "Pause and resume all pops or all pushes.",
     "key": "Create, list, rotate and revoke API keys.",
+    "finding": "List problems that need attention, and snooze them.",
     "audit": "List audit log entries, and verify that the log was not changed.",
     "tenant": "Create, limit and delete the tenants of a broker.",
     "cluster": "Add, list, close and remove the cells of a store: PostgreSQL servers that share its queues.",

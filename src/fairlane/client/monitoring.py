@@ -17,6 +17,15 @@ class Findings(ClientResource):
         """Return the current health findings, the most severe first."""
         return (await self._call(wire.FindingList, "GET", "findings")).findings
 
+    async def snooze(self, key: str, *, seconds: int | None = None) -> wire.Finding:
+        """Snooze a finding for `seconds`, or until it changes. Raises NotFound."""
+        body = wire.SnoozeBody(key=key, seconds=seconds)
+        return await self._call(wire.Finding, "POST", "findings", "snooze", body=body)
+
+    async def unsnooze(self, key: str) -> bool:
+        """End the snooze of a finding. Returns False if it is not snoozed."""
+        return (await self._call(wire.Unsnoozed, "DELETE", "findings", "snooze", query={"key": key})).deleted
+
 
 class Cells(ClientResource):
     async def all(self) -> list[CellView]:

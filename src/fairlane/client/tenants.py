@@ -6,7 +6,7 @@ from fairlane.client.resource import ClientResource
 from fairlane.model.names import check_name
 from fairlane.model.tenant import Quotas
 from fairlane.wire.keys import KeyOptions, NewKey
-from fairlane.wire.tenants import Tenant, TenantBody, TenantDeleted, TenantDetail
+from fairlane.wire.tenants import ListedTenant, Tenant, TenantBody, TenantDeleted, TenantDetail
 from fairlane.wire.tenants import Tenants as TenantList
 
 _NONE = Quotas()
@@ -17,8 +17,8 @@ class Tenants(ClientResource):
         """Return the tenant of this client's key, with its quotas and usage."""
         return await self._call(TenantDetail, "GET", "tenant")
 
-    async def all(self) -> list[Tenant]:
-        """Return all tenants by name."""
+    async def all(self) -> list[ListedTenant]:
+        """Return all tenants with what they pushed lately, by name."""
         return (await self._call(TenantList, "GET", "tenants")).tenants
 
     async def show(self, name: str) -> TenantDetail:

@@ -141,6 +141,11 @@ class Batcher(Generic[Op, Out]):
         """Number of items of these requests."""
         return self._items + self._items_flushing
 
+    @property
+    def takes_turns(self) -> bool:
+        """True while requests of several owners wait for their turn."""
+        return self._turning > 0
+
     def wait_seconds(self) -> float:
         """Estimated seconds until a new request would be flushed. 0 if the rate is unknown."""
         if not (self.waiting or self._turning):

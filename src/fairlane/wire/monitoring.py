@@ -30,7 +30,7 @@ class Finding(Answer):
 
     One of lanes_stopped, app_lost, leases_lost, dead_letters_growing, operations_failed, operations_stuck,
     staged_waiting, journal_waiting, group_stopped, queue_unread, schedule_late, hook_refused, hook_unavailable,
-    snapshot_pinned, bloat, store_slow, store_away, cell_away and disk_full.
+    snapshot_pinned, bloat, store_slow, store_away, cell_away, disk_full and tenant_floods.
     """
     severity: Severity
     sentence: str
@@ -38,17 +38,43 @@ class Finding(Answer):
     group: str | None = None
     partition: str | None = None
     app: str | None = None
+    tenant: str | None = None
     count: int | None = None
     since: Moment | None = None
     page: str | None = None
     """Page of the dashboard with the details."""
     action: Action | None = None
+    key: str = ""
+    """Identifies the finding as long as it lasts, for example to snooze it."""
+    snoozed_until: Moment | None = None
+    """End of its snooze. Null if it is not snoozed."""
+    snoozed_by: str | None = None
 
 
 class FindingList(Answer):
     findings: list[Finding]
     """Findings, most severe first."""
     timestamp: Moment
+
+
+class SnoozeBody(Body):
+    key: str
+    """Key of a current finding."""
+    seconds: Annotated[int, msgspec.Meta(ge=1, le=7 * 86_400)] | None = None
+    """Duration of the snooze, up to a week.
+
+    Null snoozes the finding until it ends, becomes more severe, or its count doubles, but at most for a week.
+    """
+
+
+class UnsnoozeQuery(Body):
+    key: str
+
+
+class Unsnoozed(Answer):
+    key: str
+    deleted: bool
+    """False if the finding was not snoozed."""
 
 
 class HistoryQuery(Body):

@@ -21,6 +21,19 @@ class Used(Answer):
     partitions: int
     groups: int
     schedules: int
+    depth: int = 0
+    """Messages that some group has not finished."""
+    bytes: int = 0
+    """Bytes of all stored and scheduled messages."""
+
+
+class Pushed(Answer):
+    """Rates of a tenant's pushes in the last minute, through the broker that answers."""
+
+    messages_per_second: float = 0.0
+    bytes_per_second: float = 0.0
+    share: float = 0.0
+    """Share of the messages of all tenants, from 0 to 1."""
 
 
 class Tenant(Answer):
@@ -31,12 +44,18 @@ class Tenant(Answer):
     """Time of creation. Null for the default tenant, which always exists."""
 
 
+class ListedTenant(Tenant):
+    """A tenant as operators see it."""
+
+    pushed: Pushed = msgspec.field(default_factory=Pushed)
+
+
 class TenantDetail(Tenant):
     used: Used
 
 
 class Tenants(Answer):
-    tenants: list[Tenant]
+    tenants: list[ListedTenant]
     """Tenants by name."""
 
 

@@ -59,9 +59,12 @@ async def status(client: Client) -> Output:
         messages = plural(sum(one.messages for one in staged), "message")
         facts["staged"] = f"{messages}, the oldest since {staged[0].oldest_at.isoformat()}"
     lines = [f"{name:<10}{text}" for name, text in facts.items()]
-    lines += ["", *(map(_sentence, findings[:_FINDINGS_MAX]) if findings else ["There are no findings."])]
-    if len(findings) > _FINDINGS_MAX:
-        lines.append(f"and {len(findings) - _FINDINGS_MAX} more; --json shows all")
+    awake = [finding for finding in findings if finding.snoozed_until is None]
+    lines += ["", *(map(_sentence, awake[:_FINDINGS_MAX]) if awake else ["There are no findings."])]
+    if len(awake) > _FINDINGS_MAX:
+        lines.append(f"and {len(awake) - _FINDINGS_MAX} more; --json shows all")
+    if len(awake) < len(findings):
+        lines.append(f"{plural(len(findings) - len(awake), 'finding')} snoozed; `fairlane finding list` shows all")
     shown = {
         "health": health,
         "overview": overview,
@@ -71,7 +74,7 @@ async def status(client: Client) -> Output:
         "staged": staged,
         "findings": findings,
     }
-    critical = away or any(finding.severity == "critical" for finding in findings)
+    critical = away or any(finding.severity == "critical" for finding in awake)
     return Output(shown, lambda: sys.stdout.write("\n".join(map(printable, lines)) + "\n"), 1 if critical else 0)
 
 

@@ -38,6 +38,7 @@ def add_process(out: Families, app: HttpApp) -> None:
     _process(out, app)
     _load(out, app.broker)
     _verbs(out, app.broker)
+    _tenants(out, app.broker)
     _spec(out, app.broker)
 
 
@@ -138,6 +139,21 @@ def _verbs(out: Families, broker: Broker) -> None:
         "Messages deleted by retention. `unread` is true if a group had not finished them.",
         gone,
     )
+
+
+def _tenants(out: Families, broker: Broker) -> None:
+    """Add the pushes of each tenant. Tenants beyond the limit of series are combined."""
+    counts = broker.process.telemetry.tenants.counts
+    labels = capped(counts)
+    for name, event, help in (
+        ("pushes", "pushes", "Pushes of a tenant."),
+        ("messages", "messages_pushed", "Messages that a tenant pushed."),
+        ("bytes", "bytes_pushed", "Bytes of the payloads that a tenant pushed."),
+    ):
+        found: list[tuple[Labels, float]] = [
+            ({"tenant": labels[tenant]}, getattr(one, name)) for tenant, one in counts.items()
+        ]
+        out.counter(f"tenant_{event}_total", help, found)
 
 
 def _spec(out: Families, broker: Broker) -> None:

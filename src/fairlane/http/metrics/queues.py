@@ -56,10 +56,12 @@ async def add_findings(out: Families, broker: Broker) -> None:
     findings: list[Finding] = []
     with contextlib.suppress(FairlaneError):  # a scrape shows what is known
         findings = await broker.findings.all()
-    counts = Counter((one.kind, one.severity, one.queue or "") for one in findings)
+    counts = Counter(
+        (one.kind, one.severity, one.queue or "", "false" if one.snoozed_until is None else "true") for one in findings
+    )
     found = [
-        ({"kind": kind, "severity": severity, "queue": queue}, count)
-        for (kind, severity, queue), count in counts.items()
+        ({"kind": kind, "severity": severity, "queue": queue, "snoozed": snoozed}, count)
+        for (kind, severity, queue, snoozed), count in counts.items()
     ]
-    help = "Problems that need attention, as the dashboard shows them to the default tenant."
+    help = "Problems that need attention, as the dashboard shows them to the default tenant, also snoozed ones."
     out.gauge("findings", help, found)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from fairlane.broker.broker import Broker
+from fairlane.broker.snoozes import queue_of
 from fairlane.http.auth import scopes
 from fairlane.http.router import EVENTS, Routes
 from fairlane.http.server import Request, Response
@@ -14,7 +15,18 @@ from fairlane.model.moment import Moment
 from fairlane.model.principal import Principal
 from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.process import resident_bytes
-from fairlane.wire.monitoring import BrokerProcess, FindingList, History, HistoryQuery, LiveQuery, SystemReport
+from fairlane.wire.monitoring import (
+    BrokerProcess,
+    Finding,
+    FindingList,
+    History,
+    HistoryQuery,
+    LiveQuery,
+    SnoozeBody,
+    SystemReport,
+    Unsnoozed,
+    UnsnoozeQuery,
+)
 
 if TYPE_CHECKING:
     from fairlane.http.app import HttpApp
@@ -58,6 +70,20 @@ async def findings(broker: Broker, caller: Principal) -> FindingList:
     """List problems that need attention, most severe first, each with its page and an action that may fix it."""
     found = [one for one in await broker.findings.all() if scopes.allows(caller, "status", one.queue)]
     return FindingList(findings=found, timestamp=Moment(wall_clock()))
+
+
+@routes.post("/api/v1/findings/snooze", needs="configure", each=True)
+async def snooze(broker: Broker, caller: Principal, body: SnoozeBody) -> Finding:
+    """Snooze a finding for a time or until it changes. It is still listed, with the end of its snooze."""
+    scopes.check(caller, "configure", queue_of(body.key))
+    return await broker.findings.snooze(body.key, seconds=body.seconds, caller=caller.name)
+
+
+@routes.delete("/api/v1/findings/snooze", needs="configure", each=True)
+async def unsnooze(broker: Broker, caller: Principal, query: UnsnoozeQuery) -> Unsnoozed:
+    """End the snooze of a finding."""
+    scopes.check(caller, "configure", queue_of(query.key))
+    return Unsnoozed(key=query.key, deleted=await broker.findings.unsnooze(query.key))
 
 
 @live.get("/api/v1/live", needs="known", query=LiveQuery, content_type=EVENTS)

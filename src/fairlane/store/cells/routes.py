@@ -20,7 +20,7 @@ from fairlane.store.cells.router import (
 from fairlane.store.contract.operations import Lost
 from fairlane.store.contract.values import AckResult, PartitionLocked
 
-HOME: Final = ("flags", "leadership", "history", "data_keys", "api_keys", "sessions", "audit", "workers")
+HOME: Final = ("flags", "leadership", "history", "data_keys", "api_keys", "sessions", "audit", "workers", "snoozes")
 """Families that are in the home alone."""
 
 

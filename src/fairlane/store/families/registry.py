@@ -23,6 +23,7 @@ from fairlane.store.families.queues import Queues
 from fairlane.store.families.retention import Retention
 from fairlane.store.families.schedules import Schedules
 from fairlane.store.families.sessions import Sessions
+from fairlane.store.families.snoozes import Snoozes
 from fairlane.store.families.sources import Sources
 from fairlane.store.families.specs import Specs
 from fairlane.store.families.staged import Staged
@@ -52,6 +53,7 @@ class StoreFamilies:
         self.data_keys = DataKeys(runner)
         self.api_keys = ApiKeys(runner)
         self.sessions = Sessions(runner)
+        self.snoozes = Snoozes(runner)
         self.audit = Audit(runner)
         self.schedules = Schedules(runner)
         self.workers = Workers(runner)

@@ -44,6 +44,7 @@ WITH r AS (DELETE FROM fairlane.shadow_records x WHERE x.source_id IN (SELECT s.
      w AS (DELETE FROM fairlane.workers x WHERE x.tenant = :name),
      k AS (DELETE FROM fairlane.api_keys x WHERE x.tenant = :name),
      l AS (DELETE FROM fairlane.sessions x WHERE x.tenant = :name),
+     z AS (DELETE FROM fairlane.snoozes x WHERE x.tenant = :name),
      q AS (DELETE FROM fairlane.stream_queries x
            WHERE x.tenant_id = (SELECT t.id FROM fairlane.tenants t WHERE t.name = :name))
 DELETE FROM fairlane.tenants x WHERE x.name = :name
@@ -58,6 +59,7 @@ delete from declared_queues where tenant = :name;
 delete from workers where tenant = :name;
 delete from api_keys where tenant = :name;
 delete from sessions where tenant = :name;
+delete from snoozes where tenant = :name;
 delete from stream_queries where tenant_id = (select id from tenants where name = :name);
 delete from tenants where name = :name
 

@@ -111,6 +111,12 @@ INSERT INTO fairlane.audit_head (number, hash) VALUES (0, '');
 -- Flags that operators set for all brokers.
 CREATE TABLE fairlane.flags (name text PRIMARY KEY, enabled boolean NOT NULL, changed_at timestamptz NOT NULL);
 
+-- Snoozed findings. A snooze with a severity ends early if the finding gets worse than this severity and count.
+CREATE TABLE fairlane.snoozes (
+    tenant text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL,
+    until timestamptz NOT NULL, caller text NOT NULL, severity text, count bigint, PRIMARY KEY (tenant, key)
+);
+
 -- Leaders of services that run on one broker at a time. A token identifies one term of leadership, and is never reused.
 CREATE TABLE fairlane.leadership (
     name text PRIMARY KEY, token bigint NOT NULL, leads_until timestamptz NOT NULL, rests_until timestamptz NOT NULL

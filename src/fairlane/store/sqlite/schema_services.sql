@@ -111,6 +111,12 @@ insert into audit_head (one, number, hash) values (1, 0, x'');
 -- Flags that operators set for all brokers.
 create table flags (name text primary key, enabled integer not null, changed_at integer not null) without rowid, strict;
 
+-- Snoozed findings. A snooze with a severity ends early if the finding gets worse than this severity and count.
+create table snoozes (
+    tenant text not null, key text not null,
+    until integer not null, caller text not null, severity text, count integer, primary key (tenant, key)
+) without rowid, strict;
+
 -- Leaders of services that run once. A token identifies one term of leadership, and is never reused.
 create table leadership (
     name text primary key,
