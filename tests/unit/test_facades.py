@@ -39,6 +39,7 @@ OTHERWISE = {
     "dead_letters.page": "a broker takes a filter and a cursor",
     "dead_letters.purge": "as page",
     "dead_letters.replay": "as page; its payload is bytes",
+    "findings.snooze": "a broker takes the name of the caller",
     "groups.all": "a broker lists the groups of one queue; summaries are those of all",
     "pauses.lanes": "a broker takes the query of the API, and returns a page",
     "release": "a broker may give one partition of a lease back",

@@ -190,7 +190,7 @@ async def test_a_tenant_beside_a_flood_waits_for_few_items_and_little_work(tmp_p
         await asyncio.gather(*tasks)
     assert alone == 1
     assert beside <= 200
-    assert beside_seconds <= 3 * alone_seconds
+    assert beside_seconds <= 5 * alone_seconds, "about twice; ten times if it waited for the whole flood"
 
 
 async def test_quotas_limit_messages_and_bytes_and_not_only_requests(tmp_path: Path) -> None:
