@@ -7,12 +7,21 @@ import re
 from typing import Any
 from urllib.parse import quote
 
+import pytest
+
+from fairlane.broker import health_findings
 from fairlane.model.message import PushItem
 from tests.http.test_findings import PATH, alone, empty_store, found, fresh, gone, use_up
 from tests.http.wire import Wire
 from tests.until import until
 
 __all__ = ("alone", "empty_store", "fresh")
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count everything for each request, however slow a busy machine is."""
+    monkeypatch.setattr(health_findings, "_ANSWER_SECONDS", 60.0)
 
 
 async def stop_lane(wire: Wire, queue: str, partition: str) -> None:
