@@ -35,7 +35,7 @@ class Check(NamedTuple):
 app = CommandGroup()
 
 
-_SETTINGS = ("store", "data_dir", "host", "port", "listen_url", "statement_cache")
+_SETTINGS = ("store", "data_dir", "host", "port", "listen_url", "statement_cache", "workers")
 
 
 def doctor(config: Path | None, json: bool, **options: Any) -> None:
@@ -157,5 +157,5 @@ async def _store(settings: Settings) -> AsyncIterator[Check]:
     else:
         from fairlane.store.postgres.doctor import diagnose
 
-        async for found in diagnose(settings.store, settings.listen_url, settings.statement_cache):
+        async for found in diagnose(settings.store, settings.listen_url, settings.statement_cache, settings.workers):
             yield Check(*found)

@@ -11,9 +11,8 @@ import asyncpg
 from fairlane.errors import FairlaneError
 from fairlane.store.postgres.connection import connect
 from fairlane.store.postgres.health import HealthCheck
-from fairlane.store.statements import load
+from fairlane.store.postgres.server_checks import SQL, Finding, check_server
 
-SQL = load(__package__, "doctor.sql")
 SAFE = {
     "fsync": ("on",),
     "full_page_writes": ("on",),
@@ -24,12 +23,12 @@ _SKEW_SECONDS = 1.0
 _POOLED_SECONDS = 5.0
 _TRIES = 5
 
-Finding = tuple[str, str, str]
-"""A subject, the finding, and the advice. The advice is empty if nothing is wrong."""
 _DEAF = ("notify", "a pooler is between, which forgets who listens", "name the server itself with --listen-url")
 
 
-async def diagnose(url: str, listen_url: str | None, statement_cache: bool = True) -> AsyncIterator[Finding]:
+async def diagnose(
+    url: str, listen_url: str | None, statement_cache: bool = True, processes: int = 1
+) -> AsyncIterator[Finding]:
     try:
         connection = await connect(url)
     except FairlaneError as error:
@@ -37,7 +36,7 @@ async def diagnose(url: str, listen_url: str | None, statement_cache: bool = Tru
         return
     try:
         async with connection.transaction(readonly=True):  # a pooler gives it one session
-            async for finding in _checks(connection):
+            async for finding in _checks(connection, processes):
                 yield finding
     finally:
         await connection.close(timeout=5.0)
@@ -51,7 +50,7 @@ async def diagnose(url: str, listen_url: str | None, statement_cache: bool = Tru
     yield _DEAF if pooled and listen_url is None else await _notified(listen_url or url, apart=listen_url is not None)
 
 
-async def _checks(connection: asyncpg.Connection[asyncpg.Record]) -> AsyncIterator[Finding]:
+async def _checks(connection: asyncpg.Connection[asyncpg.Record], processes: int) -> AsyncIterator[Finding]:
     version = connection.get_server_version()
     yield (
         "version",
@@ -74,6 +73,9 @@ async def _checks(connection: asyncpg.Connection[asyncpg.Record]) -> AsyncIterat
         yield setting, str(value), "" if value in safe else f"set it to {safe[0]}: committed messages could be lost"
     skew = abs(time() - role["now"])
     yield "clock", f"{skew:.2f} s apart", "" if skew < _SKEW_SECONDS else "let both machines keep time by NTP"
+    if not role["standby"]:
+        async for finding in check_server(connection, processes):
+            yield finding
 
 
 async def _committed(url: str) -> Finding:
