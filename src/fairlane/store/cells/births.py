@@ -10,7 +10,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from fairlane.errors import Conflict, InvalidRequest, NotFound, QueueElsewhere, StoreUnavailable, Unavailable
-from fairlane.model.ids import cell_of
 from fairlane.model.queue import SAME_AS, Partition, Queue, QueueOptions
 from fairlane.model.tenant import Quotas
 from fairlane.store.cells.link import CHECK_SECONDS
@@ -19,6 +18,8 @@ from fairlane.store.families.queues import CELLS, DEFAULTS, changed_concurrently
 from fairlane.store.families.specs import SpecChange
 
 _ROUNDS_MAX = 10
+_PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+"""Seconds to wait for a queue that is on its way. It is so for some round trips, unless the mover died."""
 _VERSIONS_MAX = 1000
 
 
@@ -28,15 +29,26 @@ async def get(router: CellRouter, family: str, verb: str, args: Arguments, named
 
 
 async def _existing(router: CellRouter, tenant: str, names: Sequence[str]) -> dict[str, Queue]:
-    """Return those queues that exist. A queue of the home needs no look into the directory."""
-    cached = {name: cell for name in names if (cell := router.directory.placed.get((tenant, name))) is not None}
-    rest = [name for name in names if name not in cached]
+    """Return those queues that exist. Waits a moment for one that is on its way to another cell.
+
+    A queue of the home needs no look into the directory.
+    """
+    where = {name: router.directory.placed.get((tenant, name), 0) for name in names}
     found: dict[str, Queue] = {}
-    if rest:
-        found |= await _ask(router, tenant, dict.fromkeys(rest, 0), make=False)
-        if missing := [name for name in rest if name not in found]:
-            cached |= await router.directory.read(tenant, missing)
-    return found | await _ask(router, tenant, cached, make=False)
+    waited = False
+    for pause in _PAUSES:
+        found |= await _ask(router, tenant, where, make=False)
+        missing = [name for name in where if name not in found]
+        if not missing:
+            return found
+        cells, waiting = await router.directory.read_now(tenant, missing)
+        before, where = where, {name: cells.get(name, 0) for name in missing}
+        if not (waiting or waited) and all(before[name] == cell for name, cell in where.items()):
+            return found
+        waited = waiting
+        if waiting:
+            await asyncio.sleep(pause)
+    raise QueueElsewhere(f"a queue of {names!r:.200} is on its way to another cell; try again")
 
 
 async def _ask(
@@ -50,6 +62,9 @@ async def _ask(
     for cell, names in by_cell.items():
         queues = await _with_tenant(router, cell, "ensure_all", tenant, names, make=make, options=options)
         found |= {queue.name: queue for queue in queues}
+        if any(router.cell(queue.id) != cell for queue in queues):  # moved since this broker last looked
+            await router.refresh()
+            router.moved.update({queue.id: cell for queue in queues if router.cell(queue.id) != cell})
     return found
 
 
@@ -110,7 +125,7 @@ async def _cell_for(router: CellRouter, tenant: str, options: QueueOptions, besi
         return await named_cell(router, tenant, options.cell)
     target = beside or (options.dead_letter_queue if isinstance(options.dead_letter_queue, str) else None)
     if target and (queue := (await _existing(router, tenant, [target])).get(target)) is not None:
-        return _cell(queue)
+        return router.cell(queue.id)
     return await router.choose()
 
 
@@ -120,7 +135,7 @@ async def named_cell(router: CellRouter, tenant: str, text: str) -> int:
         name = text.removeprefix(SAME_AS).strip()
         if (queue := (await _existing(router, tenant, [name])).get(name)) is None:
             raise InvalidRequest(f"cell {text!r:.80}: there is no queue {name!r:.80}; create it first")
-        return _cell(queue)
+        return router.cell(queue.id)
     cell = int(text)
     states = {one.number: one.state for one in await router.directory.load()} or {0: "open"}
     if cell not in states:
@@ -129,10 +144,6 @@ async def named_cell(router: CellRouter, tenant: str, text: str) -> int:
     if states[cell] != "open":
         raise Conflict(f"cell {cell} is {states[cell]} and takes no new queues; name another one")
     return cell
-
-
-def _cell(queue: Queue) -> int:
-    return cell_of(queue.id)
 
 
 async def configure(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Queue:
@@ -144,7 +155,7 @@ async def configure(router: CellRouter, family: str, verb: str, args: Arguments,
             wanted = await _cell_for(router, tenant, options)
             cell = (await _place(router, tenant, [name], wanted))[name]
         else:
-            cell = _cell(queue)
+            cell = router.cell(queue.id)
         await _check(router, tenant, name, options, cell)
         try:
             configured: Queue = await _with_tenant(router, cell, "configure", tenant, name, options, **named)
@@ -163,10 +174,10 @@ async def _check(router: CellRouter, tenant: str, name: str, options: QueueOptio
     target = options.dead_letter_queue
     if isinstance(target, str):
         found = (await _existing(router, tenant, [target])).get(target)
-        if found is not None and _cell(found) != cell:
+        if found is not None and router.cell(found.id) != cell:
             raise Conflict(
                 f"queue {name!r:.80} is in cell {cell}, and its dead letter queue {target!r:.80} in cell "
-                f"{_cell(found)}; name one that was created with `cell: same-as {name}`"
+                f"{router.cell(found.id)}; name one that was created with `cell: same-as {name}`"
             )
 
 
@@ -176,8 +187,8 @@ async def delete(router: CellRouter, family: str, verb: str, args: Arguments, na
     queue = (await _existing(router, tenant, [name])).get(name)
     if queue is None:
         return False
-    deleted = bool(await router.at(_cell(queue), family, verb, tenant, name))
-    if _cell(queue):
+    deleted = bool(await router.at(router.cell(queue.id), family, verb, tenant, name))
+    if router.cell(queue.id):
         await router.directory.forget_keys(queue.id)
     return deleted
 
@@ -192,7 +203,7 @@ class TargetQueues:
     async def ensure(self, tenant: str, name: str, options: QueueOptions = DEFAULTS) -> Queue:
         """Return the queue, created in this cell if missing. Raises NotFound if it is in another cell."""
         queue = (await _existing(self._router, tenant, [name])).get(name)
-        cell = _cell(queue) if queue else (await _place(self._router, tenant, [name], self._cell))[name]
+        cell = self._router.cell(queue.id) if queue else (await _place(self._router, tenant, [name], self._cell))[name]
         if cell != self._cell:
             raise NotFound(f"queue {name!r:.80} is in cell {cell}, and letters are forwarded within cell {self._cell}")
         found = await _ask(self._router, tenant, {name: cell}, make=True, options=options)
@@ -213,7 +224,7 @@ async def ensure_partitions_of(router: CellRouter, family: str, verb: str, args:
     [wanted] = args
     by_cell: dict[int, dict[int, Any]] = defaultdict(dict)
     for queue_id, names in wanted.items():
-        by_cell[cell_of(queue_id)][queue_id] = names
+        by_cell[router.cell(queue_id)][queue_id] = names
     return [one for cell, some in by_cell.items() for one in await router.at(cell, family, verb, some, **named)]
 
 
@@ -281,8 +292,8 @@ async def apply_spec(router: CellRouter, family: str, verb: str, args: Arguments
         if queue.before != (there[queue.name].options if queue.name in there else None):
             raise changed_concurrently(queue.name)
         if queue.before is not None and queue.after.cell:
-            await _check(router, change.tenant, queue.name, queue.after, _cell(there[queue.name]))
-    where = {name: _cell(queue) for name, queue in there.items()}
+            await _check(router, change.tenant, queue.name, queue.after, router.cell(there[queue.name].id))
+    where = {name: router.cell(queue.id) for name, queue in there.items()}
     for name, options in sorted(new.items(), key=lambda one: one[1].cell.startswith(SAME_AS)):
         if name not in where:
             beside = options.cell.removeprefix(SAME_AS).strip() if options.cell.startswith(SAME_AS) else ""

@@ -92,13 +92,13 @@ async def remove_cell(home: PostgresStore, number: int, **options: Any) -> None:
         # A broker that did not notice yet cannot create a queue there.
         await connection.execute(f"DROP SCHEMA {cell.schema} CASCADE")
 
-    async with await _open(home, cell, options) as store:
+    async with await open_cell(home, cell, **options) as store:
         await store.database.transact(drop)
     await home.database.write(SQL["remove"], number)
     await home.queues.note_cells()
 
 
-async def _open(home: PostgresStore, cell: Cell, options: dict[str, Any]) -> PostgresStore:
+async def open_cell(home: PostgresStore, cell: Cell, **options: Any) -> PostgresStore:
     return await PostgresStore.open(cell.url or home.url, schema=cell.schema, cell=cell.number, **options)
 
 
@@ -114,7 +114,7 @@ async def _status(home: PostgresStore, cell: Cell, options: dict[str, Any]) -> C
         if cell.number == 0:
             size, rate = await _measure(home)
         else:
-            async with await _open(home, cell, options) as store:
+            async with await open_cell(home, cell, **options) as store:
                 size, rate = await _measure(store)
     except FairlaneError as error:
         return msgspec.structs.replace(known, error=str(error))

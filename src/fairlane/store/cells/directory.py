@@ -58,12 +58,23 @@ class Directory:
 
     async def read(self, tenant: str, names: Sequence[str]) -> dict[str, int]:
         """Return the cells of those queues that are placed, as the home has them now."""
+        return (await self.read_now(tenant, names))[0]
+
+    async def read_now(self, tenant: str, names: Sequence[str]) -> tuple[dict[str, int], bool]:
+        """Return the same as `read`, and whether one of the queues is on its way to another cell."""
         rows = await self._database.read(SQL["placed"], tenant, list(names))
-        return self._remember(tenant, rows)
+        for name in names:
+            self.placed.pop((tenant, name), None)
+        return self._remember(tenant, [row[:2] for row in rows]), any(on_the_way for _, _, on_the_way in rows)
 
     async def assign(self, tenant: str, names: Sequence[str], cell: int) -> dict[str, int]:
         """Place queues that do not exist in a cell. Returns the cell of each, which may be another one by now."""
         return self._remember(tenant, await self._database.write(SQL["place"], tenant, list(names), cell))
+
+    async def moved(self) -> tuple[dict[int, int], frozenset[int]]:
+        """Return the cells of queues and groups that were moved, and the ids of those that are on their way."""
+        rows = await self._database.read(SQL["moved"])
+        return {id: cell for id, cell, arrived in rows if arrived}, frozenset(id for id, _, there in rows if not there)
 
     def _remember(self, tenant: str, rows: Sequence[Any]) -> dict[str, int]:
         found = {name: int(cell) for name, cell in rows}

@@ -35,7 +35,7 @@ async def callback(router: CellRouter, family: str, verb: str, args: Arguments, 
 
 async def result(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
     [part] = args
-    return await router.at(part.partition_id.cell, family, verb, part, **named)
+    return await router.at(await router.locate(part.partition_id), family, verb, part, **named)
 
 
 async def settle(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> list[str]:

@@ -7,28 +7,39 @@ from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Any
 
-from fairlane.errors import OutcomeUnknown, StoreUnavailable
+from fairlane.errors import OutcomeUnknown, QueueElsewhere, StoreUnavailable
 from fairlane.model.ids import PartitionId, cell_of
+from fairlane.model.lease import LeaseId
 from fairlane.store.cells.directory import Directory
 from fairlane.store.cells.link import CellDown, Link
 
 LOOK_SECONDS = 1.0
 """Least time between two looks for an unknown cell."""
+_PARTITIONS_MAX = 100_000
 Arguments = tuple[Any, ...]
 Named = dict[str, Any]
-_NAMING = ("queue_id", "partition", "claim", "lease", "id")
-"""Fields by which a value names its cell, the first that it has."""
+_NAMING = ("queue_id", "slice", "ack", "group_id", "claim", "lease", "partition", "partition_id", "id")
+"""Fields by which a value names its cell, the first that it has. Queues and groups are found faster than partitions."""
+Id = int | PartitionId
+"""The id of a partition, of a queue, or of a group, which is negative here: queues and groups have the same numbers."""
+
+
+def id_named(value: Any) -> Id:
+    """Return the id in a value that leads to its cell."""
+    if isinstance(value, int | PartitionId):
+        return value
+    if isinstance(value, LeaseId):
+        return -value.group_id
+    if isinstance(value, tuple):
+        return id_named(value[0])
+    name, found = next((name, found) for name in _NAMING if (found := getattr(value, name, None)))
+    return -int(found) if name == "group_id" else id_named(found)
 
 
 def cell_named(value: Any) -> int:
     """Return the cell that an id, or a value with an id, names."""
-    if isinstance(value, int):
-        return cell_of(value)
-    if isinstance(value, PartitionId):
-        return value.cell
-    if isinstance(value, tuple):  # also the id of a lease, which begins with its group
-        return cell_named(value[0])
-    return cell_named(next(getattr(value, name) for name in _NAMING if hasattr(value, name)))
+    id = id_named(value)
+    return id.cell if isinstance(id, PartitionId) else cell_of(abs(id))
 
 
 class CellRouter:
@@ -53,6 +64,67 @@ class CellRouter:
         self.versions: dict[int, dict[int, int]] = {}
         """The versions of each cell's catalogue, by the version that was returned for all of them."""
         self._looked_at = 0.0
+        self.moved: dict[int, int] = {}
+        """Cells of queues and groups that are not in the cell that their ids name."""
+        self.on_the_way: frozenset[Id] = frozenset()
+        """Queues and groups that no cell has at this moment."""
+        self._partitions: dict[PartitionId, int] = {}
+        """Cells of partitions that were looked for, because some queue was moved."""
+
+    def cell(self, id: Id) -> int:
+        """Return the cell of an id, as far as it is known without a call."""
+        if isinstance(id, PartitionId):
+            return self._partitions.get(id, id.cell)
+        return self.moved.get(id, cell_of(abs(id)))
+
+    async def locate(self, value: Any) -> int:
+        """Return the cell of what a value names."""
+        id = id_named(value)
+        if isinstance(id, PartitionId) and self.moved and id not in self._partitions:
+            return await self._find(id)
+        return self.cell(id)
+
+    async def _find(self, id: PartitionId) -> int:
+        """Ask the cells for a partition, beginning with the one that it names."""
+        down: StoreUnavailable | OutcomeUnknown | None = None
+        for link in sorted(self.links.values(), key=lambda link: link.cell != id.cell):
+            try:
+                if await link.call("queues", "partition", (id,), {}) is None:
+                    continue
+            except (StoreUnavailable, OutcomeUnknown) as error:
+                down = error
+                continue
+            if len(self._partitions) >= _PARTITIONS_MAX:
+                self._partitions.clear()
+            self._partitions[id] = link.cell
+            return link.cell
+        if down is not None:
+            raise down
+        return id.cell
+
+    async def refresh(self) -> None:
+        """Read which queues were moved, and forget where partitions were."""
+        moved, on_the_way = await self.directory.moved()
+        if (moved, on_the_way) != (self.moved, self.on_the_way):
+            self._partitions.clear()
+        self.moved, self.on_the_way = moved, on_the_way
+
+    async def moved_from(self, values: Sequence[Any], cells: Sequence[int], *, wait: bool = True) -> list[bool | None]:
+        """Return True for values that are in other cells than `cells`, and None for those on their way.
+
+        Raises QueueElsewhere if one is on its way and `wait` is set.
+        """
+        try:
+            await self.refresh()
+        except (StoreUnavailable, OutcomeUnknown):  # as far as it is known
+            return [False] * len(values)
+        found: list[bool | None] = []
+        for value, cell in zip(values, cells, strict=True):
+            on_the_way = id_named(value) in self.on_the_way
+            if on_the_way and wait:
+                raise QueueElsewhere("the queue is on its way to another cell; try again")
+            found.append(None if on_the_way else await self.locate(value) != cell)
+        return found
 
     async def link(self, cell: int) -> Link:
         """Return the link to a cell. An unknown cell is looked up, and its ids are known to none: the home says so."""
@@ -85,7 +157,7 @@ class CellRouter:
         """Call each cell with its items and return the answers. Cells that are down are left out, unless all are."""
         by_cell: dict[int, list[Any]] = {}
         for item in items:
-            by_cell.setdefault(cell_named(item), []).append(item)
+            by_cell.setdefault(await self.locate(item), []).append(item)
         links = [(await self.link(cell), some) for cell, some in by_cell.items()]
         calls = [link.read(family, verb, (some, *args), named) for link, some in links]
         return _read(await asyncio.gather(*calls, return_exceptions=True))
@@ -96,7 +168,7 @@ class CellRouter:
         """Call each cell with its items. Returns the indexes of the items with each answer, which may be an error."""
         by_cell: dict[int, list[int]] = {}
         for index, item in enumerate(items):
-            by_cell.setdefault(cell_named(item), []).append(index)
+            by_cell.setdefault(await self.locate(item), []).append(index)
         if len(by_cell) < 2:
             [cell] = by_cell or [0]
             return [([*range(len(items))], await self.at(cell, family, verb, items, *args, **named))]
@@ -124,14 +196,57 @@ def _read(found: Sequence[Any]) -> list[Any]:
 # Each of these makes a verb of a family out of the same verb of each cell.
 
 
-def by(position: int = 0) -> Route:
-    """Route to the cell that the argument at this position names."""
+def by(position: int = 0, *, group: bool = False) -> Route:
+    """Route to the cell that the argument at this position names. A number is the id of a queue, or of a `group`."""
 
     async def route(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
         value = args[position] if len(args) > position else [*named.values()][position - len(args)]
-        return await (await router.link(cell_named(value))).call(family, verb, args, named)
+        return await router.at(await router.locate(-value if group else value), family, verb, *args, **named)
 
     return route
+
+
+def found_again(position: int = 0, *, group: bool = False) -> Route:
+    """Route like `by`. If nothing is found, look once more, because the queue may have been moved just now."""
+
+    async def route(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
+        value = -args[position] if group else args[position]
+        cell = await router.locate(value)
+        found = await router.at(cell, family, verb, *args, **named)
+        if not found and (await router.moved_from([value], [cell]))[0]:
+            return await router.at(await router.locate(value), family, verb, *args, **named)
+        return found
+
+    return route
+
+
+def each_found_again(route: Route, is_missing: Callable[[Any], bool], waiting: Callable[[], Any] | None) -> Route:
+    """Ask again for the items that a route did not find, if their queue was moved meanwhile.
+
+    Items of a queue that is on its way are answered with `waiting`, or raise QueueElsewhere.
+    """
+
+    async def asking(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
+        items, *rest = args
+        cells = [await router.locate(item) for item in items] if router.moved else None
+        results = list(await route(router, family, verb, args, named))
+        missing = [index for index, result in enumerate(results) if is_missing(result)]
+        if not missing:
+            return results
+        some = [items[index] for index in missing]
+        where = list(map(cell_named, some)) if cells is None else [cells[index] for index in missing]
+        changed = await router.moved_from(some, where, wait=waiting is None)
+        again = [index for index, there in zip(missing, changed, strict=True) if there]
+        for index, there in zip(missing, changed, strict=True):
+            if there is None and waiting is not None:
+                results[index] = waiting()
+        if again:
+            found = await route(router, family, verb, ([items[index] for index in again], *rest), named)
+            for index, result in zip(again, found, strict=True):
+                results[index] = result
+        return results
+
+    return asking
 
 
 async def at_home(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:

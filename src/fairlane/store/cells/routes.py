@@ -10,8 +10,10 @@ from fairlane.store.cells.router import (
     at_home,
     by,
     concatenated,
+    each_found_again,
     everywhere_and,
     first_found,
+    found_again,
     in_order,
     read_and,
     sorted_by,
@@ -58,10 +60,11 @@ LISTS: Final = read_and(concatenated)
 
 ROUTES: Final[dict[str, dict[str, Route]]] = {
     "messages": {
-        **_all(by(), "pop", "expire", "release", "leased", "read", "find"),
+        **_all(by(), "pop", "expire", "read"),
+        **_all(found_again(), "release", "leased", "find"),
         "push": in_order(PartitionLocked),
-        "ack": in_order(_locked),
-        "renew": in_order(),
+        "ack": each_found_again(in_order(_locked), lambda ack: ack.state in ("lost", "gone"), _locked),
+        "renew": each_found_again(in_order(), lambda outcome: not outcome.renewed, None),
         "expiring": everywhere_and(concatenated, partly=True),
         "transact": spanning.transact,
     },
@@ -94,7 +97,8 @@ ROUTES: Final[dict[str, dict[str, Route]]] = {
         **_all(SUMS, "stored_bytes", "other_bytes"),
     },
     "queues": {
-        **_all(by(), "ensure_partitions", "set_priority", "partition", "named", "depth"),
+        **_all(by(), "ensure_partitions", "named", "depth"),
+        **_all(found_again(), "set_priority", "partition"),
         "get": births.get,
         "all": births.all_queues,
         "stamp": spanning.stamp,
@@ -108,9 +112,9 @@ ROUTES: Final[dict[str, dict[str, Route]]] = {
         "changes": births.changes,
     },
     "groups": {
-        **_all(by(), "get", "all", "subscribe", "seed", "lanes", "urgent", "seek", "preview_seek", "delete"),
-        **_all(by(), "resubscribe", "result", "results", "failed"),
-        "queue_of": by(1),
+        **_all(by(), "get", "all", "subscribe", "results", "failed"),
+        **_all(by(group=True), "seed", "lanes", "urgent", "seek", "preview_seek", "delete", "resubscribe", "result"),
+        "queue_of": found_again(1, group=True),
         "by_name": LISTS,
         "repair_wakes": spanning.repair_wakes,
     },
@@ -137,7 +141,7 @@ ROUTES: Final[dict[str, dict[str, Route]]] = {
         **_all(at_home, "check", "by_queue", "grant", "revoke", "grants", "publish_sealed"),
         "move": staged.move,
     },
-    "limits": _all(by(), "state"),
+    "limits": _all(by(group=True), "state"),
     "fan_ins": {
         "commit": fan_ins.commit,
         "callback": fan_ins.callback,
@@ -170,7 +174,8 @@ ROUTES: Final[dict[str, dict[str, Route]]] = {
         "dead_among": split_and(_united),
     },
     "pauses": {
-        **_all(by(), "pause", "resume", "paused", "resume_lanes"),
+        **_all(by(), "pause", "resume", "paused"),
+        "resume_lanes": by(group=True),
         "queues": split_and(_united),
     },
     "effects": _all(by(2), "get", "keep"),

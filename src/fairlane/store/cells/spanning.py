@@ -12,7 +12,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.operation import OperationCount
 from fairlane.model.retention import RETENTION, Expired, RetentionStep
 from fairlane.store.cells.directory import SQL
-from fairlane.store.cells.router import Arguments, CellRouter, Named, cell_named, concatenated
+from fairlane.store.cells.router import Arguments, CellRouter, Named, concatenated
 from fairlane.store.contract.browse import StoredHead
 from fairlane.store.contract.values import Appended, LaneAck, PushResult, Slice, Stored
 from fairlane.store.contract.wakes import RepairedWakes
@@ -35,11 +35,11 @@ async def only_cell(
     """Return the cell of a transaction. Raises TransactionSpansCells if there are several."""
     cells: dict[int, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
     for part in slices:
-        cells[cell_named(part)][0].add(part.queue_id)
+        cells[await router.locate(part)][0].add(part.queue_id)
     for queue_id in queue_ids:
-        cells[cell_named(queue_id)][0].add(queue_id)
+        cells[await router.locate(queue_id)][0].add(queue_id)
     for ack in acks:
-        cells[cell_named(ack)][1].add(ack.partition.id)
+        cells[await router.locate(ack)][1].add(ack.partition.id)
     if len(cells) > 1:
         where = [f"{await _names(router, cell, *ids)} in cell {cell}" for cell, ids in sorted(cells.items())]
         raise TransactionSpansCells(
@@ -135,11 +135,14 @@ async def stamp(router: CellRouter, family: str, verb: str, args: Arguments, nam
 
 
 async def repair_wakes(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> RepairedWakes:
-    """Walk over the lanes of one cell after the other. A cell that is unavailable is left out."""
+    """Walk over the lanes of one cell after the other. A cell that is unavailable is left out.
+
+    The end of a step is the cell, and as its number the id of a partition there, which may name another cell.
+    """
     [after] = args
     cell = after.cell if after is not None else 0
     link = router.links.get(cell)
-    begin = after if after is not None and after.number else None
+    begin = PartitionId.of(after.number) if after is not None and after.number else None
     found = RepairedWakes({}, None)
     if link is not None:
         try:
@@ -149,7 +152,7 @@ async def repair_wakes(router: CellRouter, family: str, verb: str, args: Argumen
                 raise
     if found.after is None and (rest := [one for one in sorted(router.links) if one > cell]):
         return RepairedWakes(found.lanes, PartitionId(rest[0], 0))
-    return found
+    return RepairedWakes(found.lanes, PartitionId(cell, found.after.id) if found.after is not None else None)
 
 
 async def retention_step(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> RetentionStep:

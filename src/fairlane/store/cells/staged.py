@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from fairlane.errors import OutcomeUnknown, StoreUnavailable
 from fairlane.model.ids import PartitionId
-from fairlane.store.cells.router import Arguments, CellRouter, Named, cell_named
+from fairlane.store.cells.router import Arguments, CellRouter, Named, id_named
 from fairlane.store.contract.values import (
     Added,
     Duplicates,
@@ -48,14 +48,14 @@ class CellMove:
         self._move = move
 
     async def lock(self, slices: Sequence[Slice]) -> None:
-        await self._move.lock([part for part in slices if part.partition.cell == 0])
+        await self._move.lock([part for part in slices if self._cell(part) == 0])
 
     async def push(self, slices: Sequence[Slice]) -> list[PushResult]:
-        checked = [part if part.partition.cell == 0 else _checked(part) for part in slices]
+        checked = [part if self._cell(part) == 0 else _checked(part) for part in slices]
         return await self._split(checked, self._move.push, "messages", "push")
 
     async def schedule(self, parts: Sequence[ScheduledSlice]) -> list[Added | Duplicates | Gone | PartitionLocked]:
-        checked = [part if part.partition.cell == 0 else replace(part, slice=_checked(part.slice)) for part in parts]
+        checked = [part if self._cell(part) == 0 else replace(part, slice=_checked(part.slice)) for part in parts]
         return await self._split(checked, self._move.schedule, "scheduled", "add")
 
     async def _split(
@@ -63,8 +63,8 @@ class CellMove:
     ) -> list[Any]:
         """Store parts in their cells. Parts for a cell that is unavailable are reported as locked, and wait."""
         results: dict[PartitionId, Any] = {}
-        for cell in sorted({part.partition.cell for part in parts}):
-            some = [part for part in parts if part.partition.cell == cell]
+        for cell in sorted(set(map(self._cell, parts))):
+            some = [part for part in parts if self._cell(part) == cell]
             try:
                 found = await (here(some) if cell == 0 else self._router.at(cell, family, verb, some))
             except (StoreUnavailable, OutcomeUnknown):
@@ -75,12 +75,15 @@ class CellMove:
         return [results[part.partition] for part in parts]
 
     async def refuse(self, queue_id: int, partition: PartitionId, position: int, error: str) -> None:
-        cell = cell_named(partition)
+        cell = self._router.cell(queue_id)
         if cell == 0:
             await self._move.refuse(queue_id, partition, position, error)
             return
         for group in await self._router.at(cell, "groups", "all", queue_id):
             await self._router.at(cell, "browse", "dead_letter", partition, group.id, position, error)
+
+    def _cell(self, part: Slice | ScheduledSlice) -> int:
+        return self._router.cell(id_named(part))
 
 
 def _checked(part: Slice) -> Slice:

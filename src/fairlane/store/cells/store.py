@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from fairlane.errors import FairlaneError, QueueElsewhere, StoreUnavailable
 from fairlane.model.cell import CellStatus
-from fairlane.model.ids import PartitionId, cell_of
+from fairlane.model.ids import PartitionId
 from fairlane.model.queue import Partition
 from fairlane.runtime.clock import Clock
 from fairlane.store.cells import births
 from fairlane.store.cells.directory import ONLY_CELL, Cell, Directory, size_of, status_of
 from fairlane.store.cells.link import CHECK_SECONDS, Link
-from fairlane.store.cells.router import CellRouter, RoutedFamily, cell_named
+from fairlane.store.cells.router import CellRouter, RoutedFamily, id_named
 from fairlane.store.cells.routes import HOME, ROUTES
 from fairlane.store.codec import Codec
 from fairlane.store.connecting import ConnectingStore
@@ -84,6 +84,8 @@ class CellsStore:
         async with self._reloading:
             self._cells = await self.router.directory.load() or [ONLY_CELL]
             cells = {cell.number: cell for cell in self._cells if cell.number}
+            if cells:
+                await self.router.refresh()
             links = self.router.links
             before = set(links)
             for number in [number for number in links if number and number not in cells]:
@@ -218,7 +220,7 @@ class CellsStore:
             store.listen(wake)
 
     def hint(self, queue_id: int) -> None:
-        if (link := self.router.links.get(cell_of(queue_id))) is not None:
+        if (link := self.router.links.get(self.router.cell(queue_id))) is not None:
             link.store.hint(queue_id)
 
     async def close(self) -> None:
@@ -264,7 +266,7 @@ class CellCodecs:
         """Return a verb of the codec that belongs to the cell of the first argument."""
 
         def call(*args: Any, **named: Any) -> Any:
-            link = self._store.router.links[cell_named(args[0])]
+            link = self._store.router.links[self._store.router.cell(id_named(args[0]))]
             return getattr(link.opened.codec, verb)(*args, **named)
 
         return call

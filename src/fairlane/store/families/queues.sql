@@ -118,7 +118,9 @@ select queue_id from purges
 SELECT fairlane.purge(:queue_id)
 
 -- name: delete_purge
-DELETE FROM fairlane.purges AS p WHERE p.queue_id = :queue_id
+-- Partitions are left if the queue was deleted or moved again meanwhile.
+DELETE FROM fairlane.purges AS p
+WHERE p.queue_id = :queue_id AND NOT EXISTS (SELECT 1 FROM fairlane.partitions x WHERE x.queue_id = :queue_id)
 
 -- name: ensure_partitions (postgres, steps)
 SELECT b.id, b.queue_id, b.name, q.options ->> 'ordering' = 'unordered'

@@ -59,7 +59,7 @@ _ADVICE = {
     "42501": "the role must be allowed to make a schema: GRANT CREATE ON DATABASE ... TO ...",
 }
 """Advice for errors that do not go away by waiting, by SQLSTATE."""
-_TRANSIENT = ("40001", "40P01")
+TRANSIENT = ("40001", "40P01")
 _LOCKED = "55P03"
 _ELSEWHERE = "FL001"
 """SQLSTATE of our functions: the queue is placed in another cell."""
@@ -71,7 +71,7 @@ _REFUSED = ("53", "57P03", "25006", "28", "3D", "42501", "58")
 _UNKNOWN_SETTINGS = ("08P01", "22023", "42704", "55P02")
 """SQLSTATEs with which poolers and servers refuse unknown session settings."""
 
-_LOST = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+LOST = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """Errors that the driver raises if a connection is lost or cannot be opened in time."""
 
 log = logging.getLogger(__name__)
@@ -161,9 +161,9 @@ class Database:
                 return result
             except asyncpg.PostgresError as error:
                 ended = True
-                if error.sqlstate not in _TRANSIENT or pause is None:
-                    raise _translated(error, lost) from error
-            except _LOST as error:
+                if error.sqlstate not in TRANSIENT or pause is None:
+                    raise translated(error, lost) from error
+            except LOST as error:
                 if isinstance(error, asyncpg.InternalClientError):
                     connection.terminate()  # its protocol is in an undefined state
                 raise lost(f"the connection to the database was lost during a statement: {reason_of(error)}") from error
@@ -183,12 +183,12 @@ class Database:
         another message ends.
         """
         raw = connection._con
-        with suppress(*_LOST):  # the pool may have closed it, which does not affect the statement
+        with suppress(*LOST):  # the pool may have closed it, which does not affect the statement
             if not ended:
                 try:
                     async with asyncio.timeout(CONNECT_SECONDS):
                         await connection.execute("SELECT 1")
-                except (*_LOST, asyncpg.PostgresError):
+                except (*LOST, asyncpg.PostgresError):
                     connection.terminate()
             UNREPLICATED.discard(raw)  # it concerned the last caller
             await self._pool.release(connection)
@@ -231,7 +231,7 @@ def reason_of(error: BaseException) -> str:
     return str(error) or "the server ended the connection"
 
 
-def _translated(error: asyncpg.PostgresError, lost: type[StoreUnavailable | OutcomeUnknown]) -> FairlaneError:
+def translated(error: asyncpg.PostgresError, lost: type[StoreUnavailable | OutcomeUnknown]) -> FairlaneError:
     state = error.sqlstate or ""
     error.detail = None  # it may contain a row, and payloads must not be logged
     if state == _LOCKED:
@@ -245,7 +245,7 @@ def _translated(error: asyncpg.PostgresError, lost: type[StoreUnavailable | Outc
             exc_info=error,
         )
         return BrokerFailed("the broker failed on this request; its log has the details")
-    if state in _TRANSIENT or state.startswith(_REFUSED):
+    if state in TRANSIENT or state.startswith(_REFUSED):
         return StoreUnavailable(f"the database refused a statement for now: {error}")
     if state.startswith(("08", "57")):
         return lost(f"the database ended a statement: {error}")

@@ -11,13 +11,16 @@ DECLARE
     v_placed text;
 BEGIN
     SELECT t.id INTO v_tenant FROM fairlane.tenants t WHERE t.name = p_tenant;
-    IF EXISTS (SELECT FROM fairlane.cells) AND EXISTS (
+    -- In the home the lock makes `place` wait, so that a queue is either created here or placed elsewhere. The other cells have
+    -- placements of the queues that were moved away.
+    IF (EXISTS (SELECT FROM fairlane.cells) OR EXISTS (SELECT FROM fairlane.placed)) AND EXISTS (
         SELECT FROM unnest(p_names) w(name)
         WHERE NOT EXISTS (SELECT FROM fairlane.queues q WHERE q.tenant_id = v_tenant AND q.name = w.name)
     ) THEN
-        -- `place` takes this lock, too, so that a queue is either created here or placed elsewhere.
         PERFORM FROM fairlane.tenants t WHERE t.id = v_tenant FOR SHARE;
-        SELECT min(p.queue) INTO v_placed FROM fairlane.placed p WHERE p.tenant = p_tenant AND p.queue = ANY (p_names) AND p.cell <> 0;
+        SELECT min(p.queue) INTO v_placed FROM fairlane.placed p
+        WHERE p.tenant = p_tenant AND p.queue = ANY (p_names)
+          AND p.cell <> coalesce((SELECT i.cell FROM fairlane.identity i), 0);
         IF v_placed IS NOT NULL THEN
             RAISE EXCEPTION 'queue "%" is in another cell', v_placed USING ERRCODE = 'FL001';
         END IF;
@@ -76,9 +79,15 @@ END $$;
 CREATE OR REPLACE FUNCTION fairlane.purge(p_queue bigint) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 DECLARE
-    v_ids bigint[] := ARRAY(SELECT p.id FROM fairlane.partitions p WHERE p.queue_id = p_queue
-                            ORDER BY p.id LIMIT 200);
+    v_ids bigint[];
 BEGIN
+    -- A queue that is moved back takes the row away first.
+    PERFORM FROM fairlane.purges x WHERE x.queue_id = p_queue FOR SHARE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    v_ids := ARRAY(SELECT p.id FROM fairlane.partitions p WHERE p.queue_id = p_queue
+                   ORDER BY p.id LIMIT 200);
     IF cardinality(v_ids) = 0 THEN
         RETURN false;
     END IF;
