@@ -126,7 +126,7 @@ async def _awaited(verb: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) ->
     return await verb(*args, **kwargs)
 
 
-def _blocking(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
+def in_portal(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
     """Wrap a method of the asynchronous object so that it blocks until it is done."""
 
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -220,8 +220,8 @@ class _Block:
 class Buffer(_Block):
     _asynchronous: asynchronous.Buffer
 
-    push = _blocking(asynchronous.Buffer.push)
-    flush = _blocking(asynchronous.Buffer.flush)
+    push = in_portal(asynchronous.Buffer.push)
+    flush = in_portal(asynchronous.Buffer.flush)
 
     def __len__(self) -> int:
         return len(self._asynchronous)
@@ -230,7 +230,7 @@ class Buffer(_Block):
 class Consumer(_Block):
     _asynchronous: asynchronous.Consumer
 
-    run = _blocking(asynchronous.Consumer.run)
+    run = in_portal(asynchronous.Consumer.run)
 
     def stop(self) -> None:
         self._asynchronous.stop()
@@ -274,20 +274,20 @@ class Client:
     def _portal(self) -> Portal:
         return self._here()[1]
 
-    push = _blocking(asynchronous.Client.push)
-    push_many = _blocking(asynchronous.Client.push_many)
+    push = in_portal(asynchronous.Client.push)
+    push_many = in_portal(asynchronous.Client.push_many)
     buffer = _making(asynchronous.Client.buffer, Buffer)
-    pop = _blocking(asynchronous.Client.pop)
-    ack = _blocking(asynchronous.Client.ack)
-    nack = _blocking(asynchronous.Client.nack)
-    ack_many = _blocking(asynchronous.Client.ack_many)
-    renew = _blocking(asynchronous.Client.renew)
-    release = _blocking(asynchronous.Client.release)
-    result = _blocking(asynchronous.Client.result)
-    cancel = _blocking(asynchronous.Client.cancel)
-    fan_in = _blocking(asynchronous.Client.fan_in)
+    pop = in_portal(asynchronous.Client.pop)
+    ack = in_portal(asynchronous.Client.ack)
+    nack = in_portal(asynchronous.Client.nack)
+    ack_many = in_portal(asynchronous.Client.ack_many)
+    renew = in_portal(asynchronous.Client.renew)
+    release = in_portal(asynchronous.Client.release)
+    result = in_portal(asynchronous.Client.result)
+    cancel = in_portal(asynchronous.Client.cancel)
+    fan_in = in_portal(asynchronous.Client.fan_in)
     transaction = _making(asynchronous.Client.transaction, Portal.within)
-    consume = _blocking(asynchronous.Client.consume)
+    consume = in_portal(asynchronous.Client.consume)
     consumer = _making(asynchronous.Client.consumer, Consumer)
 
     def __getattr__(self, name: str) -> BlockingResource:

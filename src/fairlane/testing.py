@@ -6,6 +6,7 @@
         assert await test.pushed("invoices") == [{"order": 1}]
 
 Needs the `server` extra. Everything runs on the event loop of the test, except plain handlers, which run in threads.
+`BlockingAppTest` is for tests without an event loop.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -21,6 +22,8 @@ from typing import Any, Self, Unpack
 import msgspec
 
 from fairlane import server_extra as _extra  # noqa: F401
+from fairlane.blocking import Client as BlockingClient
+from fairlane.blocking import Portal, in_portal
 from fairlane.broker.broker import Broker
 from fairlane.client import Client, DeadLetter, PushHandle
 from fairlane.errors import FairlaneError, NotFound
@@ -33,7 +36,7 @@ from fairlane.store.sqlite import store as _  # noqa: F401  # now: the loop of a
 from fairlane.worker import Worker
 from fairlane.worker.app import App
 
-__all__ = ["AppTest", "FrozenClock"]
+__all__ = ["AppTest", "BlockingAppTest", "FrozenClock"]
 
 DRAIN_SECONDS = 10.0
 _READER = "fairlane.testing"
@@ -151,6 +154,35 @@ class AppTest:
 
     async def dead_letters(self, queue: str) -> list[DeadLetter]:
         return await self.client.dead_letters.page(queue)
+
+
+class BlockingAppTest:
+    """An `AppTest` whose methods block, on an event loop in a thread of its own. Its `client` blocks, too."""
+
+    def __init__(self, app: App, *, clock: FrozenClock | None = None, store: str = "sqlite:///:memory:") -> None:
+        self._asynchronous = AppTest(app, clock=clock, store=store)
+        self.app, self.clock = app, clock
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._portal = Portal()
+            stack.callback(self._portal.close)
+            stack.enter_context(self._portal.within(self._asynchronous))
+            self.url = self._asynchronous.url
+            self.client = stack.enter_context(BlockingClient(self.url, attempts=1))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._stack.close()
+
+    apply = in_portal(AppTest.apply)
+    push = in_portal(AppTest.push)
+    drain = in_portal(AppTest.drain)
+    pushed = in_portal(AppTest.pushed)
+    messages = in_portal(AppTest.messages)
+    dead_letters = in_portal(AppTest.dead_letters)
 
 
 def _compiled(file: str) -> bytes:
