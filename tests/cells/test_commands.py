@@ -5,9 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 from fairlane.broker.broker import Broker
+from fairlane.errors import Conflict
+from fairlane.store.cells.cluster import remove_cell, set_state
+from fairlane.store.cells.directory import Directory
+from fairlane.store.cells.move import Mover, moves
 from fairlane.store.postgres.store import PostgresStore
 from tests.cells.conftest import Urls
+from tests.cells.queue_rows import cells_with
 from tests.cli.conftest import in_process
 
 
@@ -40,6 +47,65 @@ async def test_a_cell_is_added_shown_closed_reopened_and_removed(urls: Urls) -> 
         await broker.queues.delete("orders")
     assert await run("remove", "1", *store) == (0, "", "Removed cell 1.\n")
     assert await run("close", "1", *store) == (2, "", "fairlane: there is no cell 1\n")
+
+
+async def test_a_queue_is_moved_and_an_interrupted_move_is_shown_and_undone(cells: Urls) -> None:
+    store = ("--store", cells.home)
+    async with Broker.open(cells.home) as broker:
+        await broker.queues.configure("orders", cell="0")
+        await broker.queues.configure("returns", cell="same-as orders")
+        await broker.queues.configure("failing", cell="0", dead_letter_queue="orders")
+        await broker.push("orders", 1)
+        code, _, err = await run("move-queue", "orders", "--to", "1", *store)
+        assert (code, err.splitlines()) == (
+            0,
+            [
+                "Moved orders from cell 0 to cell 1.",
+                "Created beside it and not moved: returns",
+                "Queues whose dead letters are forwarded to it, to be moved too: failing",
+            ],
+        )
+        assert [one.data for one in (await broker.pop("orders")).messages] == [1]
+        async with await PostgresStore.open(cells.home) as home:
+            with pytest.raises(asyncio.CancelledError):
+                await Mover(home, reached=interrupted).move("default", "orders", 0)
+            with pytest.raises(Conflict, match="'orders' is being moved to or from cell 1"):
+                await remove_cell(home, 1)
+        assert "Moving orders from cell 1 to cell 0: 1 of 1 messages" in (await run("status", *store))[1]
+        assert await run("move-queue", "orders", "--abort", *store) == (0, "", "Queue orders stays in cell 1.\n")
+        assert "Moving" not in (await run("status", *store))[1]
+        await broker.push("orders", 2)
+        assert [one.data for one in (await broker.pop("orders", group="other", batch=2)).messages] == [1, 2]
+
+
+async def interrupted(step: str) -> None:
+    if step == "locked":
+        raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("nobody", "--to", "1"), "there is no queue 'nobody'"),
+        (("orders", "--to", "7"), "there is no cell 7; known are 0, 1 (`fairlane cluster status`)"),
+        (("orders", "--to", "0"), "queue 'orders' is in cell 0 already"),
+        (("orders", "--to", "1"), "cell 1 is full and takes no new queues; name another one"),
+        (("orders", "--abort"), "queue 'orders' is not being moved"),
+        (("orders",), "name the new cell with --to, or undo an interrupted move with --abort"),
+        (("orders", "--to", "1", "--tenant", "acme"), "there is no queue 'orders'"),
+    ],
+)
+async def test_a_move_that_is_not_possible_is_refused_and_nothing_changes(
+    cells: Urls, words: tuple[str, ...], error: str
+) -> None:
+    async with await PostgresStore.open(cells.home) as home, Broker.open(cells.home) as broker:
+        await broker.queues.configure("orders", cell="0")
+        if "full" in error:
+            await set_state(home, 1, "full")
+        before = await Directory(home).load(), await moves(home)
+        assert await run("move-queue", *words, "--store", cells.home) == (2, "", f"fairlane: {error}\n")
+        assert (await Directory(home).load(), await moves(home)) == before
+        assert await cells_with(home, "orders") == [0]
 
 
 async def test_a_cell_that_does_not_answer_is_shown_as_unavailable(cells: Urls) -> None:

@@ -230,7 +230,7 @@ async def test_a_cell_is_removed_only_when_it_is_empty(cells: Urls, home: Postgr
         await until(pushed)
         assert await cell_of_queue(broker, "orders") == 0
     assert [one.cell for one in await status(home)] == [0]
-    assert (await add_cell(home, cells.second)).number == 1, "its database is free again"
+    assert (await add_cell(home, cells.second)).number == 2, "its database is free again, and its ids are not"
 
 
 async def test_the_status_tells_what_is_in_each_cell(cells: Urls, home: PostgresStore) -> None:

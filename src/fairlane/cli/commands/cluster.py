@@ -12,6 +12,7 @@ from fairlane.cli.commands.serve import given_settings, settings_options
 from fairlane.cli.toolkit.command import AsJson, CommandGroup, Output, print_output
 from fairlane.cli.toolkit.parameters import arg, opt, parameter
 from fairlane.errors import InvalidRequest
+from fairlane.model.names import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from fairlane.store.postgres.store import PostgresStore
@@ -67,13 +68,24 @@ def status(config: Path | None, json: bool, **options: Any) -> None:
     """List the cells with their queues, bytes and messages per second."""
 
     async def run(home: PostgresStore, given: dict[str, Any]) -> Output:
-        from fairlane.cli.toolkit.output import print_table
+        from fairlane.cli.toolkit.output import print_lines, print_table
         from fairlane.store.cells.cluster import status as cells_of
+        from fairlane.store.cells.move import moves
         from fairlane.wire.cells import cell_view
 
         found = [cell_view(one) for one in await cells_of(home, **given)]
         titles = ["cell", "node", "schema", "state", "queues", "bytes", "messages/s", "error"]
-        return Output(found, lambda: print_table(titles, [list(astuple(one)) for one in found], empty=""))
+        moving = [
+            f"Moving {one.queue} from cell {one.source} to cell {one.target}: {one.copied:,} of {one.total:,} messages"
+            for one in await moves(home)
+        ]
+
+        def show() -> None:
+            print_table(titles, [list(astuple(one)) for one in found], empty="")
+            if moving:
+                print_lines("\n".join(moving))
+
+        return Output(found, show)
 
     _with_home(run, config, json, options)
 
@@ -110,10 +122,58 @@ def remove(cell: int, config: Path | None, json: bool, **options: Any) -> None:
     _with_home(run, config, json, options)
 
 
+def move_queue(
+    queue: str, to: int | None, tenant: str, abort: bool, config: Path | None, json: bool, **options: Any
+) -> None:
+    """Move a queue to another cell while producers and consumers use it.
+
+    Everything of the queue moves: messages, groups, cursors, dead letters and scheduled messages. Calls wait for a
+    moment at the end. If the command is interrupted, repeat it, or undo the move with --abort.
+
+        fairlane cluster move-queue orders --to 2
+    """
+    if (to is None) is not abort:
+        raise InvalidRequest("name the new cell with --to, or undo an interrupted move with --abort")
+
+    async def run(home: PostgresStore, given: dict[str, Any]) -> Output:
+        from fairlane.cli.toolkit.screen import ProgressBar
+        from fairlane.store.cells.move import Mover
+
+        mover = Mover(home, **given)
+        if to is None:
+            move = await mover.abort(tenant, queue)
+            return Output({"queue": queue, "cell": move.source}, f"Queue {queue} stays in cell {move.source}.")
+        with ProgressBar() as bar:
+
+            async def show(copied: int, total: int) -> None:
+                bar.update(f"{copied:,} of {total:,} messages", copied, total)
+
+            moved = await mover.move(tenant, queue, to, show)
+        lines = [f"Moved {queue} from cell {moved.move.source} to cell {to}."]
+        if moved.beside:
+            lines.append(f"Created beside it and not moved: {', '.join(moved.beside)}")
+        if moved.letters_from:
+            lines.append(
+                f"Queues whose dead letters are forwarded to it, to be moved too: {', '.join(moved.letters_from)}"
+            )
+        if moved.letters_to:
+            lines.append(f"The queue of its dead letters, to be moved too: {moved.letters_to}")
+        return Output({"queue": queue, "cell": to, "from": moved.move.source}, "\n".join(lines))
+
+    _with_home(run, config, json, options)
+
+
 _OPTIONS = [*settings_options(*_SETTINGS), parameter("json", AsJson, False)]
 _URL = opt("PostgreSQL URL of the new cell, an empty database.", "--url", metavar="URL")
+_QUEUE = parameter("queue", Annotated[str, arg("QUEUE", "Name of the queue.")])
+_TO = parameter(
+    "to", Annotated[int | None, opt("Number of the cell that gets the queue.", "--to", metavar="CELL")], None
+)
+_TENANT = parameter("tenant", Annotated[str, opt("Tenant of the queue.")], DEFAULT_TENANT)
+_ABORT = parameter("abort", Annotated[bool, opt("Undo an interrupted move.", "--abort")], False)
 app.add("add", add, add.__doc__, [parameter("url", Annotated[str, _URL]), *_OPTIONS])
 app.add("status", status, status.__doc__, _OPTIONS)
+app.add("move-queue", move_queue, move_queue.__doc__, [_QUEUE, _TO, _TENANT, _ABORT, *_OPTIONS])
 app.add("close", close, close.__doc__, [_CELL, *_OPTIONS])
 app.add("reopen", reopen, reopen.__doc__, [_CELL, *_OPTIONS])
 app.add("remove", remove, remove.__doc__, [_CELL, *_OPTIONS])

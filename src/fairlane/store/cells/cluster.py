@@ -26,7 +26,7 @@ async def add_cell(home: PostgresStore, url: str, **options: Any) -> Cell:
     directory = Directory(home)
     home_id = await directory.identify()
     cells = await directory.load()
-    number = max([0, *(cell.number for cell in cells)]) + 1
+    [[number]] = await home.database.read(SQL["next_cell"])
     waiting = next((cell for cell in cells if cell.state == "joining" and cell.url == url), None)
     cell = waiting or Cell(number, f"fairlane_{number}", url, "joining")
     await _check_free(url, home_id, cell, options)
@@ -92,9 +92,16 @@ async def remove_cell(home: PostgresStore, number: int, **options: Any) -> None:
         # A broker that did not notice yet cannot create a queue there.
         await connection.execute(f"DROP SCHEMA {cell.schema} CASCADE")
 
-    async with await open_cell(home, cell, **options) as store:
-        await store.database.transact(drop)
-    await home.database.write(SQL["remove"], number)
+    async def remove(connection: Any) -> None:
+        if moving := [queue for (queue,) in await connection.fetch(SQL["hold_cell"], number) if queue is not None]:
+            raise Conflict(
+                f"queue {moving[0]!r:.80} is being moved to or from cell {number}; finish or abort that first"
+            )
+        async with await open_cell(home, cell, **options) as store:
+            await store.database.transact(drop)
+        await connection.execute(SQL["remove"], number)
+
+    await home.database.transact(remove)
     await home.queues.note_cells()
 
 

@@ -1,7 +1,7 @@
 -- Only here: the directory of a store of several cells, which is in its home. SQLite is always one cell.
 
 -- name: cells
-SELECT c.cell, c.schema, c.url, c.state FROM fairlane.cells c ORDER BY c.cell;
+SELECT c.cell, c.schema, c.url, c.state FROM fairlane.cells c WHERE c.state <> 'removed' ORDER BY c.cell;
 
 -- name: all_placed
 SELECT p.tenant, p.queue, p.cell FROM fairlane.placed p;
@@ -26,6 +26,7 @@ SELECT $1, $2, $3, 'joining'
 ON CONFLICT (cell) DO NOTHING RETURNING cell;
 
 -- name: next_cell
+-- The number of a removed cell is not used again, because its ids may be in use: in another cell, or by clients.
 SELECT coalesce(max(c.cell), 0) + 1 FROM fairlane.cells c;
 
 -- name: lock_queues
@@ -42,12 +43,16 @@ LOCK TABLE fairlane.queues IN ACCESS EXCLUSIVE MODE;
 -- name: count_queues
 SELECT count(*) FROM fairlane.queues;
 
+-- name: hold_cell
+-- No move to or from the cell begins meanwhile.
+SELECT x.queue FROM fairlane.cells c LEFT JOIN fairlane.moves x ON c.cell IN (x.source, x.target) WHERE c.cell = $1 FOR UPDATE OF c;
+
 -- name: set_state
-UPDATE fairlane.cells c SET state = $2 WHERE c.cell = $1 RETURNING c.cell;
+UPDATE fairlane.cells c SET state = $2 WHERE c.cell = $1 AND c.state <> 'removed' RETURNING c.cell;
 
 -- name: remove
 WITH p AS (DELETE FROM fairlane.placed p WHERE p.cell = $1)
-DELETE FROM fairlane.cells c WHERE c.cell = $1 RETURNING c.cell;
+UPDATE fairlane.cells c SET state = 'removed', url = NULL WHERE c.cell = $1 RETURNING c.cell;
 
 -- name: identity
 SELECT i.home, i.cell FROM fairlane.identity i;

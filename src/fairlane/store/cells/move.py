@@ -192,7 +192,7 @@ class Mover:
             await self._check_alone(store, tenant, queue, found.id)
         rows = await self._home.database.write(SQL["begin"], found.id, tenant, queue, source, to)
         if not rows:
-            raise Conflict(f"another process is moving queue {queue!r:.80}; wait for it")
+            raise Conflict(f"cell {to} was closed or removed just now; name another one")
         return Move(*rows[0])
 
     async def _check_alone(self, store: PostgresStore, tenant: str, queue: str, queue_id: int) -> None:

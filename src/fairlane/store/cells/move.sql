@@ -30,7 +30,8 @@ SELECT {copied} FROM fairlane.moves x WHERE x.tenant = $1 AND x.queue = $2;
 
 -- name: begin
 INSERT INTO fairlane.moves AS x (queue_id, tenant, queue, source, target, began_at)
-VALUES ($1, $2, $3, $4, $5, clock_timestamp()) ON CONFLICT (queue_id) DO NOTHING RETURNING {copied};
+SELECT $1, $2, $3, $4, c.cell, clock_timestamp() FROM fairlane.cells c WHERE c.cell = $5 AND c.state = 'open' FOR SHARE
+ON CONFLICT (queue_id) DO NOTHING RETURNING {copied};
 
 -- name: take_over
 UPDATE fairlane.moves AS x SET term = DEFAULT WHERE x.queue_id = $1 AND x.term = $2 RETURNING {copied};
@@ -40,9 +41,6 @@ UPDATE fairlane.moves AS x SET copied = $3, total = $4 WHERE x.queue_id = $1 AND
 
 -- name: end
 DELETE FROM fairlane.moves x WHERE x.queue_id = $1 AND x.term = $2 RETURNING 1;
-
--- name: cell_moves
-SELECT x.queue FROM fairlane.moves x WHERE $1 IN (x.source, x.target) LIMIT 1;
 
 -- name: hold_home
 SELECT 1 FROM fairlane.moves x WHERE x.queue_id = $1 AND x.term = $2 FOR UPDATE;
