@@ -15,7 +15,7 @@ STAY = {
     *("identity", "cells", "placed", "moves", "moved", "moving", "arriving"),
     *("history_minutes", "history_hours", "schedules", "sources", "shadow_records", "shadow_copies", "staged"),
     *("specs", "declared_queues", "workers", "api_keys", "sessions", "audit_entries", "audit_head"),
-    *("enqueue_grants", "sealed_queues", "traces", "trace_names", "stream_queries", "stream_state"),
+    *("enqueue_grants", "sealed_queues", "traces", "trace_names", "stream_queries", "stream_state", "snoozes"),
 }
 """Tables of the home, of a cell, and of what does not move."""
 CONDITIONS = {LOG: EARLY["cursors"], **EARLY, **LATE, **HIDDEN}

@@ -17,7 +17,7 @@ from tests.cli.conftest import in_process
 from tests.cli.test_golden import CLUSTER
 
 COMMANDS = commands()
-RUN_ON = {"serve", "poll", "worker run"}
+RUN_ON = {"serve", "poll", "worker run", "verify"}
 NOT_ASKED = {
     "backup",
     "restore",

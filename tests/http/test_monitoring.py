@@ -263,13 +263,15 @@ async def test_counters_beyond_the_bound_are_added_up(tmp_path: Path) -> None:
         for queue in ("first", "second", "third"):
             await broker.push(queue, 1)
         found = samples(await exposition(app))
-    pushed = {dict(labels)["queue"]: value for (name, labels), value in found.items() if "messages_pushed" in name}
+    pushed = {
+        dict(labels)["queue"]: value for (name, labels), value in found.items() if "queue_messages_pushed" in name
+    }
     assert pushed == {"first": 1, OTHER: 2}
 
 
 async def test_findings_and_stopped_lanes_are_metrics(text: str) -> None:
     found = samples(text)
-    assert found[sample("findings", kind="lanes_stopped", severity="critical", queue="stopped")] == 1
+    assert found[sample("findings", kind="lanes_stopped", severity="critical", queue="stopped", snoozed="false")] == 1
     lanes = {
         dict(labels)["state"]: value
         for (name, labels), value in found.items()

@@ -141,6 +141,8 @@ EACH = {
         GET /api/v1/messages/{partitionId}/{transactionId}/result
     """,
     "configure": """
+        POST /api/v1/findings/snooze
+        DELETE /api/v1/findings/snooze
         POST /api/v1/configure
         POST /api/v1/schedules/{name}
         DELETE /api/v1/schedules/{name}

@@ -40,7 +40,7 @@ NAMES = {
     ),
     *("host", "keys", "kind", "lanes", "lost", "most", "name", "number", "pause", "pid", "port", "queue_id", "scheme"),
     *("servers", "service", "setting", "state", "status", "store", "target", "text", "unread", "url", "value"),
-    *("version", "warning", "workers"),
+    *("version", "versions", "warning", "workers"),
 }
 VERBS = {"debug", "info", "warning", "error", "exception", "critical"}
 """The fields of log lines: words of the glossary."""

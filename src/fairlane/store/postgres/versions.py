@@ -53,7 +53,7 @@ async def log_others(connection: asyncpg.Connection[Any], installed: str) -> Non
     others = {installed, *(one.fairlane for one in await running(connection))} - {OWN}
     if others:
         log.warning(
-            "this broker is Fairlane %(own)s, and Fairlane %(others)s uses the store, too: both work, but finish the"
-            " upgrade before the next one",
-            {"own": OWN, "others": ", ".join(sorted(others))},
+            "this broker is Fairlane %(version)s, and Fairlane %(versions)s uses the store, too: both work, but finish"
+            " the upgrade before the next one",
+            {"version": OWN, "versions": ", ".join(sorted(others))},
         )
