@@ -105,7 +105,8 @@ queen: $(QUEEN)  ## fetch the published queen-mq clients that the tests drive
 # Some tests put a real pgbouncer in front of PostgreSQL, others ask promtool what it thinks of the alert rules, open
 # the dashboard in chromium, or drive a broker with wrk. They are skipped without, so a failure to install one is no failure of the build. RUNLEVEL keeps the packages from starting a service.
 tools:
-	@for tool in pgbouncer:pgbouncer promtool:prometheus chromium:chromium nginx:nginx caddy:caddy slowhttptest:slowhttptest wrk:wrk; do \
+	@for tool in pgbouncer:pgbouncer promtool:prometheus chromium:chromium nginx:nginx caddy:caddy slowhttptest:slowhttptest wrk:wrk \
+		haproxy:haproxy etcd:etcd-server patroni:patroni /usr/lib/postgresql/15/bin/postgres:postgresql-15; do \
 		command -v $${tool%:*} >/dev/null || test -x /usr/sbin/$${tool%:*} || { \
 			test "$$(id -u)" = 0 && command -v apt-get >/dev/null && { \
 				export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1; \

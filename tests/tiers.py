@@ -33,6 +33,7 @@ class Directory:
 
 
 DIRECTORIES = {
+    "availability": Directory(rest=30),
     "bench": Directory(rest=40),
     "browser": Directory(
         quick=15, rest=260, smoke="test_pages.py::test_a_page_loads_and_shows_what_the_api_says[overview]"

@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 
 from fairlane import Client
+from fairlane.broker.broker import Broker
+from fairlane.errors import Unavailable
 from tests.broker_process import BrokerProcess
 from tests.faults.outages import _signal, promote, standby_of
 from tests.faults.producers import QUEUE, stored
 from tests.faults.traffic import LANES, Traffic
 from tests.postgres import PostgresServer, running_server
+from tests.until import until
 
 
 @pytest.fixture
@@ -44,6 +47,50 @@ def brokers(
             stack.callback(broker.stop)
             started.append(broker)
         yield started
+
+
+async def test_an_asynchronous_standby_loses_the_latest_commits_and_the_rest_goes_on(
+    primary: PostgresServer, standby: PostgresServer
+) -> None:
+    """The pushes and acks that it did not get are gone: such messages are missing, or are delivered again."""
+    async with primary.connect() as admin:
+        await admin.execute("ALTER SYSTEM SET synchronous_standby_names = ''")
+        await admin.execute("SELECT pg_reload_conf()")
+        await until(lambda: admin.fetchval("SELECT current_setting('synchronous_standby_names') = ''"))
+    url = f"{primary.url()},{standby.directory}&target_session_attrs=read-write"
+    async with Broker.open(url, retention_interval=0) as broker:
+        for number in range(4):
+            await broker.push("orders", number, transaction_id=f"order {number}")
+        await broker.ack(await broker.pop("orders"))
+        async with primary.connect() as here, standby.connect() as there:
+            end = await here.fetchval("SELECT pg_current_wal_lsn()")
+            await until(lambda: there.fetchval("SELECT pg_last_wal_replay_lsn() >= $1", end))
+            await there.execute("ALTER SYSTEM SET primary_conninfo = ''")
+            await there.execute("SELECT pg_reload_conf()")
+            await until(lambda: there.fetchval("SELECT NOT EXISTS (SELECT FROM pg_stat_wal_receiver)"))
+        for number in (4, 5):
+            assert (await broker.push("orders", number, transaction_id=f"order {number}")).status == "queued"
+        await broker.ack(await broker.pop("orders", batch=2))
+        _signal(primary, signal.SIGKILL)
+        await promote(standby)
+
+        async def pushed() -> bool:
+            with contextlib.suppress(Unavailable):
+                return (await broker.push("orders", 5, transaction_id="order 5")).status == "queued"
+            return False
+
+        await until(pushed)
+        got: list[int] = []
+
+        async def delivered() -> bool:
+            with contextlib.suppress(Unavailable):
+                batch = await broker.pop("orders", batch=10)
+                outcomes = await broker.ack(batch) if batch else []
+                got.extend(one.data for one, acked in zip(batch, outcomes, strict=True) if acked.success)
+            return 5 in got
+
+        await until(delivered)
+        assert got == [1, 2, 3, 5], "order 4 is lost, and orders 1 and 2 are delivered again"
 
 
 def lanes_pushed_to(data_dir: Path) -> set[str]:
