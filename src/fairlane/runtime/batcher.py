@@ -58,10 +58,10 @@ class BatchPolicy(NamedTuple):
     """
     seconds_max: float = 0.5
     """Target duration of a flush, estimated from recent flushes. A slow store gets less at once."""
-    turn_items: int = 100
+    turn_items: int = 50
     """Largest number of items while owners take turns.
 
-    So many take about as long as a flush of one item, so that a request of one owner waits for few items of another.
+    They take about as long as a flush of one item, so that a request of one owner waits for few items of another.
     """
 
     def take(self, waiting: Iterable[Weight], *, items: int, running: int, rate: float = 0.0) -> int:
@@ -146,6 +146,11 @@ class Batcher(Generic[Op, Out]):
         """True while requests of several owners wait for their turn."""
         return self._turning > 0
 
+    @property
+    def _flushes(self) -> int:
+        """Number of concurrent flushes. While owners take turns it is one, so that a request waits for one of them."""
+        return 1 if self._turns_until else self._policy.flushes
+
     def wait_seconds(self) -> float:
         """Estimated seconds until a new request would be flushed. 0 if the rate is unknown."""
         if not (self.waiting or self._turning):
@@ -186,7 +191,7 @@ class Batcher(Generic[Op, Out]):
         if self._owner is not None and (owner := self._owner(op)) != self._last_owner:
             self._alternate(owner)
         self.waiting.append((op, items, bytes, future))
-        if len(self._tasks) < self._policy.flushes:
+        if len(self._tasks) < self._flushes:
             self._fire()
         return future
 
@@ -208,19 +213,19 @@ class Batcher(Generic[Op, Out]):
         if task.cancelled():  # the loop is being torn down
             for *_, future in (*self._turns.drain(), *self.waiting):
                 future.cancel()
-        elif len(self._tasks) < self._policy.flushes:
+        elif len(self._tasks) < self._flushes:
             self._fire()
 
     async def _run(self) -> None:
         """Run one flush after another while requests wait."""
         rate = self._rate
-        while self.waiting or self._turning:
+        while (self.waiting or self._turning) and len(self._tasks) <= self._flushes:
             batch = [self.waiting.popleft()] if len(self.waiting) == 1 and not self._turning else self._take()
             items = sum([items for _, items, _, _ in batch])
             self._items -= items
             # Only a flush that left requests behind measures the rate: a smaller one could have taken more.
             full = bool(self.waiting or self._turning)
-            if full and len(self._tasks) < self._policy.flushes:
+            if full and len(self._tasks) < self._flushes:
                 self._fire()
             batch = [entry for entry in batch if not entry[3].cancelled()]
             if not batch:

@@ -14,14 +14,15 @@ T = TypeVar("T")
 class Turns(Generic[T]):
     """Requests of several owners, served by start-time fair queuing.
 
-    The owner with the fewest items served is next. Each owner's requests keep their order. An owner
-    that had nothing waiting begins where the others are now.
+    The owner with the fewest items served is next, and of several the one with the smallest request.
+    Each owner's requests keep their order. An owner that had nothing waiting begins where the others
+    are now.
     """
 
     def __init__(self) -> None:
         self._lines: dict[Hashable, deque[tuple[T, int]]] = {}
-        self._order: list[tuple[int, int, Hashable]] = []
-        """A heap with the items served of each owner that waits."""
+        self._order: list[tuple[int, int, int, Hashable]] = []
+        """A heap with the items served of each owner that waits, and the items of its first request."""
         self._served: dict[Hashable, int] = {}
         """Items served of owners with nothing waiting. Forgotten when nobody waits."""
         self._now = 0
@@ -38,21 +39,21 @@ class Turns(Generic[T]):
             line.append((one, items))
             return
         self._lines[owner] = deque([(one, items)])
-        heappush(self._order, (max(self._now, self._served.pop(owner, 0)), next(self._numbers), owner))
+        heappush(self._order, (max(self._now, self._served.pop(owner, 0)), items, next(self._numbers), owner))
 
     def first(self) -> T:
         """Return the next request without removing it."""
-        return self._lines[self._order[0][2]][0][0]
+        return self._lines[self._order[0][3]][0][0]
 
     def pop(self) -> T:
         """Remove and return the next request."""
-        self._now, _, owner = self._order[0]
+        self._now, _, _, owner = self._order[0]
         line = self._lines[owner]
         one, items = line.popleft()
         self._count -= 1
         served = self._now + items
         if line:
-            heapreplace(self._order, (served, next(self._numbers), owner))
+            heapreplace(self._order, (served, line[0][1], next(self._numbers), owner))
             return one
         heappop(self._order)
         del self._lines[owner]
