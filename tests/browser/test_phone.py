@@ -14,8 +14,6 @@ ROUTES = {
     "dead-letters-filtered": "/dead-letters?queue=orders&error=KeyError",
     "messages": "/queues/orders?view=messages",
     "options": "/queues/orders?view=options",
-    "keys": "/keys",
-    "audit": "/audit",
 }
 OUTSIDE = """() => {
   const width = document.documentElement.clientWidth;

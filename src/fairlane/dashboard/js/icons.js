@@ -15,6 +15,7 @@ const PATHS = {
   sources: "M12 9c4.4 0 8-1.3 8-3s-3.6-3-8-3-8 1.3-8 3 3.6 3 8 3zM4 6v12c0 1.7 3.6 3 8 3s8-1.3 8-3V6M4 12c0 1.7 3.6 3 8 3s8-1.3 8-3",
   system: "M3 5h18v6H3zM3 13h18v6H3zM7 8h.01M7 16h.01M11 8h6M11 16h6",
   cells: "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z",
+  tenants: "M4 20V5h9v15M13 9h7v11M3 20h18M7 8.5h3M7 12h3M7 15.5h3M16 12.5h1M16 16h1",
   key: "M15 9.5a4.5 4.5 0 1 0-9 0 4.5 4.5 0 0 0 9 0zM14 12.5l7 7M17.5 16l2-2M10.5 9.5h.01",
   audit: "M8 4h8v3H8zM16 5h3v16H5V5h3M9 12h6M9 16h4",
   search: "M11 18a7 7 0 1 0 0-14 7 7 0 0 0 0 14zM16 16l5 5",

@@ -19,11 +19,12 @@ export const routes = [
   { path: "/specs/:version", module: "spec", section: "/specs" },
   { path: "/system", module: "system", section: "/system" },
   { path: "/cells", module: "cells", section: "/cells" },
+  { path: "/tenants", module: "tenants", section: "/tenants" },
   { path: "/keys", module: "api_keys", section: "/keys" },
   { path: "/audit", module: "audit", section: "/audit" },
 ];
 
-/** The navigation, in groups. `key` follows g on the keyboard. `several` is shown if the store has several cells. */
+/** The navigation, in groups. `key` follows g on the keyboard. `shown` tells from the caller if the page is of use. */
 export const nav = [
   { items: [{ path: "/", label: "Overview", icon: "overview", key: "o" }] },
   { label: "Messages", items: [
@@ -41,7 +42,8 @@ export const nav = [
   ] },
   { label: "Broker", items: [
     { path: "/system", label: "System", icon: "system", key: "y" },
-    { path: "/cells", label: "Cells", icon: "cells", key: "e", several: true },
+    { path: "/cells", label: "Cells", icon: "cells", key: "e", shown: (me) => me?.cells > 1 },
+    { path: "/tenants", label: "Tenants", icon: "tenants", key: "t", shown: (me) => me === undefined || me.tenant === "default" },
     { path: "/keys", label: "API keys", icon: "key", key: "k" },
     { path: "/audit", label: "Audit log", icon: "audit", key: "a" },
   ] },

@@ -48,7 +48,7 @@ export const shell = (section, shared) => {
     h("button.find", { type: "button", onclick: searchEverything }, icon("search"), h("span", "Search"), h("kbd", "Ctrl K")),
     h("nav.nav", { "aria-label": "Pages" },
       nav.map((group, i) => h("div.nav-group", { key: i }, group.label && h("span.nav-label", group.label),
-        group.items.filter((one) => !one.several || me?.cells > 1).map((one) => h("a", { key: one.path, href: `#${one.path}`, "aria-current": section === one.path ? "page" : undefined, title: `g ${one.key}` },
+        group.items.filter((one) => !one.shown || one.shown(me)).map((one) => h("a", { key: one.path, href: `#${one.path}`, "aria-current": section === one.path ? "page" : undefined, title: `g ${one.key}` },
           icon(one.icon), h("span", one.label), one.path === "/" && urgent > 0 && h("b.badge", { class: `is-${worst}`, title: "Needs attention" }, count(urgent))))))),
     h("div.side-foot",
       h("span.live", { class: `is-${kind}`, title: "Source of the data on this page" }, text),
