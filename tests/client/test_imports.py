@@ -78,7 +78,7 @@ COMMAND = "import sys; sys.argv = ['fairlane', {}]; from fairlane.cli.main impor
         ("server", ("apsw", "asyncpg"), COMMAND.format("'serve'")),
         ("worker", WORKER_EXTRA, "import fairlane.poller"),
         ("worker", WORKER_EXTRA, "from fairlane import App; App().every(cron='0 7 * * *')(print)"),
-        ("worker", WORKER_EXTRA, COMMAND.format("'spec', 'check', 'shop.fairlane'")),
+        ("worker", WORKER_EXTRA, COMMAND.format("'spec', 'check', 'examples/incidents/incidents.fairlane'")),
         ("worker", WORKER_EXTRA, COMMAND.format("'worker', 'run', 'shop:app', '--reload'")),
         ("worker", WORKER_EXTRA, COMMAND.format("'poll', 'https://example.com/orders', '--queue', 'orders'")),
     ],

@@ -7,7 +7,6 @@ are never cached: a caller that has just changed a queue sees the change.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from fairlane.broker.count_cache import CountCache
@@ -283,6 +282,8 @@ def summed(counted: Counted) -> wire.Counts:
 def spread(values: list[float]) -> wire.Spread:
     if not values:
         return wire.Spread(avg=0, median=0, min=0, max=0)
+    from statistics import fmean, median  # here, because a broker starts faster without it
+
     return wire.Spread(avg=fmean(values), median=median(values), min=min(values), max=max(values))
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from contextvars import copy_context
 from functools import partial
@@ -31,6 +29,7 @@ from fairlane.worker.binding import Binding, provide
 
 if TYPE_CHECKING:
     from fairlane.outbound.client import OutboundClient
+    from fairlane.worker.process_pool import ProcessPool
 
 CALL_SECONDS = 30.0
 ANSWER_BYTES_MAX = 1 << 40
@@ -121,43 +120,6 @@ class HandlerPool:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-class ProcessPool:
-    """Processes that run plain functions. Each has one call at a time, so that killing it ends no other call."""
-
-    stuck = 0
-    """No call is left running: the process of an abandoned one is killed."""
-    abandoned: frozenset[Future[Any]] = frozenset()
-
-    def __init__(self, processes: int) -> None:
-        self._free: list[ProcessPoolExecutor] = []
-        self._slots = asyncio.Semaphore(processes)
-
-    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        async with self._slots:
-            context = multiprocessing.get_context("spawn")
-            executor = self._free.pop() if self._free else ProcessPoolExecutor(1, context)
-            running = executor.submit(function, *arguments)
-            try:
-                await ended(running)
-                return running.result()
-            finally:
-                if running.done() and (running.cancelled() or not isinstance(running.exception(), BrokenProcessPool)):
-                    self._free.append(executor)
-                else:
-                    _kill(executor)
-
-    def close(self) -> None:
-        while self._free:
-            self._free.pop().shutdown(wait=False, cancel_futures=True)
-
-
-def _kill(executor: ProcessPoolExecutor) -> None:
-    processes = list((getattr(executor, "_processes", None) or {}).values())
-    executor.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
-        process.kill()
-
-
 class HandlerExecutor:
     """Runs the handlers of an app.
 
@@ -234,6 +196,8 @@ class HandlerExecutor:
         pool = self._pools.get(key)
         if pool is None or pool.abandoned:
             if key is None:
+                from fairlane.worker.process_pool import ProcessPool  # here, because few workers need its imports
+
                 pool = ProcessPool(os.cpu_count() or 1)
             else:
                 pool = HandlerPool(ThreadPoolExecutor(threads, "fairlane-handler"))
