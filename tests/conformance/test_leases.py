@@ -336,3 +336,21 @@ async def test_a_pop_tells_of_leases_that_ran_out_and_of_messages_it_gave_up_on(
         harness.clock.advance(6)
     assert [(result.leases_lost, result.dead) for result in told] == [(0, 0)] * 2 + [(1, 0)] * 2 + [(1, 1)] * 2
     assert [[lane.attempts for lane in result.lanes[0]] for result in told] == [[0], [0], [1], [1], [], []]
+
+
+@pytest.mark.parametrize("finished", [0, 1])
+async def test_a_lease_released_before_anything_was_finished_leaves_the_last_one_known(
+    harness: Harness, finished: int
+) -> None:
+    """The next messages were lost on their way together with the answer to the ack, which is repeated."""
+    queue = await harness.queue()
+    await harness.push(queue, [0, 1, 2])
+    first = await harness.pop(queue, batch=1)
+    await harness.ack(first)
+    second = await harness.pop(queue)
+    if finished:
+        await harness.ack(second, 2)
+    await harness.store.messages.release(second.lease)
+    assert (await harness.ack(first)).repeated == (not finished)
+    assert (await harness.apply(harness.ordered_ack(second, 2))).repeated == bool(finished)
+    assert (await harness.pop(queue)).data == [1, 2][finished:]

@@ -10,7 +10,7 @@ import fairlane
 from fairlane.broker.broker import Broker
 
 SRC = Path(fairlane.__file__).parent
-NAMES_MAX = 45
+NAMES_MAX = 46
 STATE = {"Claim", "ClientConnection", "Context"}
 """Classes with asynchronous methods whose attributes are the state of one message, claim or connection."""
 TIED = {"Database.codec"}

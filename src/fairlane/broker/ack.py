@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from fairlane.broker.ack_flight import AckFlight, Answers
 from fairlane.broker.ack_plan import (
-    LOCKED,
     LOST,
     UNRESOLVABLE,
     Plan,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fairlane.broker.deferral.enqueue import Enqueuer
     from fairlane.broker.services.forwarder import Forwarder
 
-Answers = list[Sequence[AckOutcome] | Exception]
+Apply = Callable[[Sequence[LaneAck]], Awaitable[list[AckResult]]]
 
 _DONE = AckOutcome(True, "")
 _RELEASED = AckOutcome(True, "", lease_released=True)
@@ -47,29 +47,6 @@ class AckRequest(msgspec.Struct):
     tenant: str
     group: str
     items: Sequence[AckItem]
-
-
-class _AckFlight(msgspec.Struct):
-    """Ack requests in flight to the store, as acks of lanes."""
-
-    requests: list[AckRequest]
-    outcomes: list[Outcomes]
-    answers: Answers
-    unsettled: list[tuple[int, Plan]] = []
-    """Plans that are not settled yet, each with the number of its request."""
-    locked: list[tuple[int, Plan]] = []
-    applied: set[int] = set()
-    """Numbers of the requests with an applied plan."""
-
-    def mark_locked(self, number: int, plan: Plan) -> None:
-        """Set a plan aside, because its lane is locked, together with later plans of the same lane."""
-        self.locked.append((number, plan))
-        self.locked += [one for one in self.unsettled if one[1].lane == plan.lane]
-        self.unsettled = [one for one in self.unsettled if one[1].lane != plan.lane]
-
-    def locked_error(self, number: int) -> Unavailable:
-        error = LaneLocked(LOCKED)
-        return as_outcome_unknown(error) if number in self.applied else error
 
 
 class Acker:
@@ -120,40 +97,42 @@ class Acker:
                 answers[number] = asyncio.ensure_future(decided_answer(flight.answers, number, decided))
         return answers
 
-    async def _begin(self, requests: list[AckRequest]) -> _AckFlight:
+    async def _begin(self, requests: list[AckRequest]) -> AckFlight:
         outcomes = [Outcomes(request.items) for request in requests]
-        flight = _AckFlight(requests, outcomes, list(outcomes))
+        flight = AckFlight(requests, outcomes, list(outcomes))
         try:
             for number, request in enumerate(requests):
-                plans = self._plan_uniform(request)
+                plans = self.plan_uniform(request)
                 if plans is None:
                     plans = await self.plan(request, outcomes[number])
                 flight.unsettled += [(number, plan) for plan in plans]
-            await self._settle(flight)
+            await self.settle(flight)
         except Unavailable as error:
             if not flight.applied:
                 raise
             raise as_outcome_unknown(error) from error
         return flight
 
-    async def _wait_for_lanes(self, flight: _AckFlight) -> None:
+    async def _wait_for_lanes(self, flight: AckFlight) -> None:
         retries = LockRetries()
         while flight.locked and await retries.pause():
             flight.unsettled, flight.locked = flight.locked, []
-            await self._settle(flight)
+            await self.settle(flight)
         for number, _ in flight.locked:
             flight.answers[number] = flight.locked_error(number)
 
-    async def _settle(self, flight: _AckFlight) -> None:
+    async def settle(self, flight: AckFlight, apply: Apply | None = None) -> None:
+        """Apply the plans of a flight. `apply` replaces the verb of the store for the first acks."""
         deferred: list[tuple[int, Plan]] = []
         while now := flight.unsettled:
             flight.unsettled = []
             if len(now) > 1:
                 now, flight.unsettled = _one_per_lane(now)
             try:
-                results: Sequence[AckResult | BrokerFailed] = await self._store.messages.ack(
+                results: Sequence[AckResult | BrokerFailed] = await (apply or self._store.messages.ack)(
                     [plan.ack for _, plan in now]
                 )
+                apply = None
             except BrokerFailed as error:
                 results = [error] if len(now) == 1 else await self._apply_alone(now)
             for (number, plan), result in zip(now, results, strict=True):
@@ -183,7 +162,7 @@ class Acker:
                 results.append(error)
         return results
 
-    async def _defer(self, flight: _AckFlight, plans: list[tuple[int, Plan]]) -> None:
+    async def _defer(self, flight: AckFlight, plans: list[tuple[int, Plan]]) -> None:
         """Turn acks into operations if their lanes have open ones, because an ack must not overtake a nack."""
         requests, answers = flight.requests, flight.answers
         parts = [
@@ -204,7 +183,7 @@ class Acker:
                 for index, outcome in zip(plan.indexes, outcomes, strict=True):
                     known.add([index], outcome)
 
-    def _plan_uniform(self, request: AckRequest) -> list[Plan] | None:
+    def plan_uniform(self, request: AckRequest) -> list[Plan] | None:
         """Plan acks that complete messages of leases in memory. Returns None if the fast path does not apply."""
         items = request.items
         if type(items) is not UniformAcks or items.verdict.status != "completed":

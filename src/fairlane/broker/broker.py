@@ -49,7 +49,8 @@ from fairlane.broker.webhook_receiver import WebhookReceiver
 from fairlane.broker.webhooks import Webhooks
 from fairlane.broker.workers import Workers
 from fairlane.config import SECRET_NAMES
-from fairlane.model.batch import Batch, acks_of
+from fairlane.errors import FairlaneError
+from fairlane.model.batch import AckedAndPopped, Batch, acks_of
 from fairlane.model.decoding import decoder_of
 from fairlane.model.fan_in import FanInMessage, FanInOptions, FanInStep
 from fairlane.model.ids import PartitionId
@@ -258,6 +259,20 @@ class Broker:
         check_name("group", group)
         check_acks(items)
         return await self.requests.ack(AckRequest(self.tenant, group, items))
+
+    async def ack_and_pop(
+        self, items: Sequence[AckItem], queue: str, *, type: Any = Any, **options: Unpack[PopOptions]
+    ) -> AckedAndPopped:
+        """Ack like `ack_many` and pop like `pop`, in one transaction of the store if the acks are for this queue.
+
+        The acks are applied at once, also if the pop waits. If the pop fails after them, the answer has its error.
+        """
+        check_acks(items)
+        request = PopRequest.of(queue, options, self.tenant)
+        outcomes, popped = await self.requests.ack_and_pop(AckRequest(self.tenant, request.group, items), request)
+        if isinstance(popped, FairlaneError):
+            return AckedAndPopped(outcomes, Batch(""), popped)
+        return AckedAndPopped(outcomes, popped.batch(decoder_of(type)))
 
     async def nack(
         self,

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fairlane.broker.ack import Acker
+from fairlane.broker.ack_and_pop import AttachedAcker
 from fairlane.broker.admission import PATIENT, Admission, Kind, Limit
 from fairlane.broker.audit import KEEP_SECONDS, AuditLog
 from fairlane.broker.capacity import QueueCapacity
@@ -90,6 +91,7 @@ class Engine:
     operation_drain: OperationDrain
     pusher: Pusher
     acker: Acker
+    attached_acker: AttachedAcker
     popper: Popper
     any_queue_popper: AnyQueuePopper
     scheduler: Scheduler
@@ -260,6 +262,7 @@ def build_engine(
     ticks = Ticks(store, transactor, all_specs, announcer)
     scheduler_loop = SchedulerLoop(store, announcer, ticks, telemetry, scheduler.news)
     router = WriteRouter(store, catalogue, flags, pusher, acker, enqueuer, announcer, journal, store_timeout_seconds)
+    attached_acker = AttachedAcker(store, acker, router)
     popper = Popper(
         store,
         catalogue,
@@ -268,6 +271,7 @@ def build_engine(
         telemetry=telemetry,
         flags=flags,
         budget=budget,
+        acker=attached_acker,
         write_router=router if journal is not None else None,
     )
     catalogue_watch = CatalogueWatch(store, catalogue, tenants, all_specs, credentials, router.on_store_error)
@@ -298,6 +302,7 @@ def build_engine(
         operation_drain=drain,
         pusher=pusher,
         acker=acker,
+        attached_acker=attached_acker,
         popper=popper,
         any_queue_popper=AnyQueuePopper(store, catalogue, popper, waiters),
         scheduler=scheduler,

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from time import perf_counter
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from fairlane.broker.ack import AckRequest
+from fairlane.broker.ack_flight import AttachedAcks
 from fairlane.broker.fan_ins import FanIns
 from fairlane.broker.pop_outcome import PopOutcome
 from fairlane.broker.resource import Resource
 from fairlane.broker.transact import Commit, Outcome, Step, size_of
+from fairlane.errors import FairlaneError
 from fairlane.model.fan_in import FanInStep
 from fairlane.model.lease import PopRequest
 from fairlane.model.outcome import AckOutcome, UniformAcks
@@ -64,7 +69,10 @@ class Requests(Resource):
             admission.defers("pop", self._tenant)
         else:
             admission.decisions["pop"]["execute"] += 1
-        popping = self._engine.popper.pop(request)
+        return await self._polling(request, self._engine.popper.pop(request))
+
+    async def _polling(self, request: PopRequest, popping: Coroutine[Any, Any, PopOutcome]) -> PopOutcome:
+        """Return the outcome of a pop. Raises TooManyPolls if it waits and the tenant has no poll left."""
         if (most := self._scope.quota.quotas.polls) is not None and request.wait_seconds:
             return await self._scope.quota.wait(popping, most)
         return await popping
@@ -89,6 +97,58 @@ class Requests(Resource):
             raise
         self._engine.telemetry.record(self._engine.telemetry.ack, began, count)
         return outcomes
+
+    async def ack_and_pop(
+        self, acks: AckRequest, request: PopRequest
+    ) -> tuple[Sequence[AckOutcome], PopOutcome | FairlaneError]:
+        """Ack, and pop like `pop`. Returns the error of the pop, because the acks were applied.
+
+        Both are one transaction of the store, in which the pop may get messages that the acks released. A long poll
+        waits after it. Acks that cannot join the pop are applied before it: those of other queues or without a lease,
+        in a queue with limits, and while acks wait in the broker or its journal.
+        """
+        give_up_at, began = monotonic() + request.wait_seconds, perf_counter()
+        attached = await self._attach(acks, request)
+        popped: PopOutcome | None = None
+        if attached is not None:
+            with suppress(FairlaneError):  # the error of the pop that follows counts
+                popped = await self._polling(request, self._engine.popper.pop_until(request, give_up_at, attached))
+            done = len(acks.items) - len(attached.pending)
+            self._engine.telemetry.record(self._engine.telemetry.ack, began, done)
+        complete = attached is not None and not attached.pending
+        outcomes: Sequence[AckOutcome]
+        try:
+            if attached is None:
+                outcomes = await self.ack(acks)
+            else:
+                if attached.pending:
+                    attached.settle(await self.ack(attached.rest()))
+                outcomes = attached.outcomes
+        except BaseException:
+            if popped is not None and popped.lease is not None:
+                self._engine.popper.cleanup.give_back(popped.lease)
+            raise
+        if popped is None or not (popped.lanes or complete):
+            left = max(0.0, give_up_at - monotonic())
+            try:
+                popped = await self.pop(msgspec.structs.replace(request, wait_seconds=left))
+            except FairlaneError as error:
+                return outcomes, error
+        return outcomes, popped
+
+    async def _attach(self, acks: AckRequest, request: PopRequest) -> AttachedAcks | None:
+        """Return the acks for a pop that applies them. Returns None if it cannot."""
+        admission, catalogue = self._engine.admission, self._engine.catalogue
+        if admission.stopped:
+            admission.check_running()
+        known = catalogue.queues.get((self._tenant, request.queue))
+        if known is None or known[0].options.is_limited or not admission.is_calm("ack", "pop"):
+            return None
+        attached = await self._engine.attached_acker.attach(acks, known[0].id)
+        if attached is not None:
+            admission.decisions["ack"]["execute"] += 1
+            admission.decisions["pop"]["execute"] += 1
+        return attached
 
     async def pop_any(
         self, request: PopRequest, *, namespace: str | None, task: str | None, caller: Principal = ANYBODY

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from fairlane.broker.broker import Broker
 from fairlane.broker.transaction import item_of
-from fairlane.model.batch import Batch
+from fairlane.model.batch import AckedAndPopped, Batch
 from fairlane.model.lease import PopOptions
 from fairlane.model.message import Message, PushItem, PushOptions
 from fairlane.model.names import QUEUE_MODE
@@ -41,6 +41,16 @@ class TracedBroker(Broker):
         if batch:
             self._spans.record_pop(batch, queue, options.get("group", QUEUE_MODE), since=since)
         return batch
+
+    async def ack_and_pop(
+        self, items: Sequence[AckItem], queue: str, *, type: Any = Any, **options: Unpack[PopOptions]
+    ) -> AckedAndPopped:
+        since, group = wall_clock(), options.get("group", QUEUE_MODE)
+        with self._spans.span("ack_and_pop", queue, CLIENT, queue=queue, group=group, count=len(items)):
+            answer = await super().ack_and_pop(items, queue, type=type, **options)
+        if answer.batch:
+            self._spans.record_pop(answer.batch, queue, group, since=since)
+        return answer
 
     async def ack(
         self, messages: Message[Any] | Sequence[Message[Any]], status: AckStatus = "completed", **verdict: Any

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from itertools import chain, groupby, repeat
 from operator import attrgetter
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 import msgspec
 
@@ -16,7 +16,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.limits import BATCH_ITEMS_MAX, RENEW_SECONDS, SECONDS_MAX
 from fairlane.model.message import Lane, Message
 from fairlane.model.moment import Moment, millis_of
-from fairlane.model.outcome import COMPLETED, AckItem, AckStatus, UniformAcks, check_acks
+from fairlane.model.outcome import COMPLETED, AckItem, AckOutcome, AckStatus, UniformAcks, check_acks
 from fairlane.model.verdict import ack_item
 
 T = TypeVar("T")
@@ -105,6 +105,15 @@ class Batch(Sequence[Message[T]]):
 
     def __repr__(self) -> str:
         return f"Batch({len(self)} messages, lease={self.lease!r})"
+
+
+class AckedAndPopped(NamedTuple):
+    """The answer of `ack_and_pop`: the outcomes of the acks, and the next messages."""
+
+    outcomes: Sequence[AckOutcome]
+    batch: Batch[Any]
+    error: FairlaneError | None = None
+    """Error of the pop. The acks have their outcomes nevertheless."""
 
 
 def acks_of(

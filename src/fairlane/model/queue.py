@@ -84,6 +84,11 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def limits_keys(self) -> bool:
         return bool(self.max_running_per_key or self.rate_per_key)
 
+    @property
+    def is_limited(self) -> bool:
+        """True if the messages that a group holds or gets in a time are limited."""
+        return bool(self.max_running or self.rate or self.max_running_per_key or self.rate_per_key)
+
     def key_of(self, partition: str) -> str:
         """Return the key by which the messages of a partition are limited."""
         return without_priority(partition) if self.ordering == "unordered" else partition

@@ -26,6 +26,7 @@ TYPES: Final = {
     "handle": "process",
     "command": "process",
     "ack": "settle",
+    "ack_and_pop": "settle",
     "transaction": "settle",
 }
 """The operation types of the messaging conventions, by verb."""

@@ -57,13 +57,15 @@ SUMS: Final = read_and(sum)
 SUMS_OF_AVAILABLE: Final = everywhere_and(sum, partly=True)
 ANY_OF_AVAILABLE: Final = everywhere_and(any, partly=True)
 LISTS: Final = read_and(concatenated)
+ACKS: Final = each_found_again(in_order(_locked), lambda ack: ack.state in ("lost", "gone"), _locked)
 
 ROUTES: Final[dict[str, dict[str, Route]]] = {
     "messages": {
         **_all(by(), "pop", "expire", "read"),
         **_all(found_again(), "release", "leased", "find"),
         "push": in_order(PartitionLocked),
-        "ack": each_found_again(in_order(_locked), lambda ack: ack.state in ("lost", "gone"), _locked),
+        "ack": ACKS,
+        "ack_and_pop": spanning.ack_and_pop(ACKS),
         "renew": each_found_again(in_order(), lambda outcome: not outcome.renewed, None),
         "expiring": everywhere_and(concatenated, partly=True),
         "transact": spanning.transact,

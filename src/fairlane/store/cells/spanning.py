@@ -12,7 +12,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.operation import OperationCount
 from fairlane.model.retention import RETENTION, Expired, RetentionStep
 from fairlane.store.cells.directory import SQL
-from fairlane.store.cells.router import Arguments, CellRouter, Named, concatenated
+from fairlane.store.cells.router import Arguments, CellRouter, Named, Route, concatenated
 from fairlane.store.contract.browse import StoredHead
 from fairlane.store.contract.values import Appended, LaneAck, PushResult, Slice, Stored
 from fairlane.store.contract.wakes import RepairedWakes
@@ -27,6 +27,21 @@ async def transact(router: CellRouter, family: str, verb: str, args: Arguments, 
     acks, slices, *scheduled = args
     pushed = [*slices, *(part.slice for parts in scheduled for part in parts)]
     return await router.at(await only_cell(router, acks, pushed), family, verb, *args, **named)
+
+
+def ack_and_pop(ack: Route) -> Route:
+    """Route to the cell of the queue. Acks of lanes that it does not know are routed by `ack`, like others."""
+
+    async def route(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
+        acks, call = args
+        acked, popped = await router.at(await router.locate(call), family, verb, acks, call)
+        missing = [index for index, one in enumerate(acked) if one.state in ("lost", "gone")]
+        again = await ack(router, family, "ack", ([acks[index] for index in missing],), named) if missing else ()
+        for index, one in zip(missing, again, strict=True):
+            acked[index] = one
+        return acked, popped
+
+    return route
 
 
 async def only_cell(

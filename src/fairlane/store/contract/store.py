@@ -87,6 +87,14 @@ class Messages(Protocol):
         """
         ...
 
+    async def ack_and_pop(self, acks: Sequence[LaneAck], call: PopCall) -> tuple[list[AckResult], PopResult]:
+        """Apply acks like `ack` and then pop like `pop`, in one transaction.
+
+        The acks are for lanes of the call's queue, and the pop may lease lanes that they release. An ack that is not
+        applied changes nothing for the pop. After OutcomeUnknown both may be repeated, the pop with new tokens.
+        """
+        ...
+
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewOutcome]:
         """Extend every live lane of each lease to at least now + its seconds."""
         ...

@@ -36,12 +36,14 @@ from fairlane.store.contract.values import (
 )
 from fairlane.store.postgres import ack, push, scheduling
 from fairlane.store.postgres.connection import Database
-from fairlane.store.postgres.pop import PopRunner
+from fairlane.store.postgres.pop import AckStatement, PopRunner
 from fairlane.store.postgres.row_locks import Partitioned, Result, RowLocks
 from fairlane.store.statements import load
 
 SQL = load("fairlane.store.postgres", "messages.sql")
 LOCK_PARTITIONS = SQL["lock_partitions"]
+_WITH_POP = {SQL["ack"]: SQL["ack_and_pop"], SQL["ack_unordered"]: SQL["ack_unordered_and_pop"]}
+"""Statements that apply acks, with those that also pop."""
 _LOCKED = AckResult("locked")
 T = TypeVar("T")
 
@@ -130,6 +132,27 @@ class Messages:
         if [ack for ack in acks if ack.results]:
             acks = await self._database.codec.seal_acks(acks)
         return await in_lock_order(acks, _lane, run)
+
+    async def ack_and_pop(self, acks: Sequence[LaneAck], call: PopCall) -> tuple[list[AckResult], PopResult]:
+        popped: PopResult | None = None
+
+        async def run(statement: str, *arguments: object) -> Sequence[asyncpg.Record]:
+            nonlocal popped
+            if statement not in _WITH_POP or popped is not None:
+                return await self._database.write(statement, *arguments)
+            applying = AckStatement(_WITH_POP[statement], arguments)
+            popped = await self._popper(call, applying)
+            return applying.rows or ()
+
+        async def run_unlocked(part: list[LaneAck]) -> list[AckResult]:
+            return await self.locked.run_unlocked(part, partial(self.ack_on, run), _LOCKED)
+
+        if [ack for ack in acks if ack.results]:
+            acks = await self._database.codec.seal_acks(acks)
+        acked = await in_lock_order(acks, _lane, run_unlocked)
+        if popped is None:  # there are no acks, or their lanes are locked
+            popped = await self._popper(call)
+        return acked, await self._database.codec.open_lanes(popped)
 
     async def ack_on(self, run: Callable[..., Any], part: Sequence[LaneAck]) -> list[AckResult]:
         """Apply acks, sorted by lane, with `run`: by calls of its own or inside a transaction."""

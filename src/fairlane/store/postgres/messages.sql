@@ -18,6 +18,29 @@ WHERE greatest((q.options ->> 'ttl_seconds')::int, (q.options ->> 'max_wait_seco
 -- name: ack_unordered (steps)
 SELECT * FROM fairlane.ack_unordered($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
 
+-- part: no_lane
+NULL AS claim, NULL AS partition_id, NULL AS name, NULL AS first, NULL AS upto, NULL AS attempts,
+       NULL AS lease_ends_at, NULL AS segment_first, NULL AS created_at, NULL AS checksum, NULL AS ends, NULL AS body,
+       NULL AS gone, NULL AS not_ready, NULL AS expired, NULL AS leases_lost, NULL AS dead_lettered,
+       NULL AS popped_at, NULL AS next_at, NULL AS scan_from
+
+-- name: ack_and_pop (steps)
+-- The first $13 are for the pop. An append runs its parts one after another, and each statement of a function sees the changes
+-- of those before it. So the pop finds the lanes that the acks released.
+SELECT {no_lane}, a.*
+FROM fairlane.ack($14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33,
+                   $34, $35) a
+UNION ALL
+SELECT p.*, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM fairlane.pop($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) p;
+
+-- name: ack_unordered_and_pop (steps)
+SELECT {no_lane}, a.*
+FROM fairlane.ack_unordered($14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28) a
+UNION ALL
+SELECT p.*, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM fairlane.pop($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) p;
+
 -- name: cancelled (in within)
 -- By lane: a plan that was made for a nearly empty table would scan it.
 SELECT u.i, array_agg(DISTINCT c.position ORDER BY c.position)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -29,6 +30,7 @@ _SLOWEST_AGAIN = 0.005
 """Largest cost of repeating a scan from the floor that found too little."""
 _NEW = 0.25
 """Weight of the latest scan in the average."""
+_POP_COLUMNS = 20
 
 
 class _Floor(msgspec.Struct):
@@ -82,6 +84,22 @@ class Floors:
         floor.at = at - _FLOOR_MARGIN
 
 
+class AckStatement(msgspec.Struct):
+    """A statement that applies acks and then pops."""
+
+    text: str
+    """The statement. It takes the arguments of a pop and then the acks, whose rows come first."""
+    arguments: Sequence[object]
+    rows: Sequence[Sequence[Any]] | None = None
+    """Rows of the acks, with the columns of their function. None before they are applied."""
+
+    def split(self, rows: list[asyncpg.Record]) -> list[asyncpg.Record]:
+        """Keep the rows of the acks, and return the rest, which the pop returned."""
+        count = next(index for index, row in enumerate(rows) if row["lane"] is None)
+        self.rows = [row[_POP_COLUMNS:] for row in rows[:count]]
+        return rows[count:]
+
+
 class PopRunner:
     def __init__(self, database: Database, statement: str) -> None:
         self._database = database
@@ -90,23 +108,24 @@ class PopRunner:
         self._deep: set[int] = set()
         """Groups whose lanes last filled each claim alone, so that only one lane per claim is locked at first."""
 
-    async def __call__(self, call: PopCall) -> PopResult:
+    async def __call__(self, call: PopCall, acks: AckStatement | None = None) -> PopResult:
         result = PopResult([[] for _ in call.claims])
         try:
-            await self._fill(call, result)
+            await self._fill(call, result, acks)
         except Unavailable as error:
             # Lanes that were claimed before are delivered, because no other pop will. If more may be claimed than is
             # known, the caller gets an error and releases everything. Messages finished at delivery cannot be released.
             unknown = isinstance(error, OutcomeUnknown) and not call.auto_ack
-            if unknown or not any(result.lanes):
+            applied = acks is not None and acks.rows is not None
+            if unknown or not (applied or any(result.lanes)):
                 raise
         return result
 
-    async def _fill(self, call: PopCall, result: PopResult) -> None:
+    async def _fill(self, call: PopCall, result: PopResult, acks: AckStatement | None) -> None:
         left = {index: (claim.batch, claim.partitions) for index, claim in enumerate(call.claims)}
         # With auto-ack a lane is ready again at once, and would be used twice.
         deep = call.partition is None and not call.auto_ack and call.group_id in self._deep
-        summary = await self._pop_some(call, left, result, lanes_max=1 if deep else COUNT_MAX)
+        summary = await self._pop_some(call, left, result, lanes_max=1 if deep else COUNT_MAX, acks=acks)
         # All statements use the time of the first, or a late one would find the leases of an early one expired.
         if deep and left and all(result.lanes):
             summary = await self._pop_some(call, left, result, now=_time_of(summary))
@@ -150,17 +169,17 @@ class PopRunner:
         lanes_max: int = COUNT_MAX,
         whole: bool = False,
         now: int | None = None,
+        acks: AckStatement | None = None,
     ) -> asyncpg.Record:
         """Fill the rest of the claims with up to `lanes_max` lanes each. Returns the summary row.
 
-        `whole` scans all lanes. `now` overrides the clock of the store if it is not None.
+        `whole` scans all lanes. `now` overrides the clock of the store if it is not None. `acks` are applied before.
         """
         indexes = list(left)
         key = call.group_id
         floor = MINUS_INFINITY if whole else self._floors.start_of_scan(key)
         began = time.monotonic()
-        rows = await self._database.write(
-            self._statement,
+        arguments: tuple[object, ...] = (
             call.queue_id,
             call.group_id,
             [call.claims[index].token for index in indexes],
@@ -175,6 +194,10 @@ class PopRunner:
             any(claim.wants_due for claim in call.claims),
             self._database.time() if now is None else now,
         )
+        if acks is None:
+            rows = await self._database.write(self._statement, *arguments)
+        else:
+            rows = acks.split(await self._database.write(acks.text, *arguments, *acks.arguments))
         summary = rows.pop()
         if summary["gone"]:
             result.gone = True

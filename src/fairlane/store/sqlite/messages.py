@@ -68,6 +68,12 @@ class Messages:
         sealed = await self._database.codec.seal_acks(acks)
         return await self._database.write(lambda db, now: ack_all(db, now, sealed))
 
+    async def ack_and_pop(self, acks: Sequence[LaneAck], call: PopCall) -> tuple[list[AckResult], PopResult]:
+        if [ack for ack in acks if ack.results]:
+            acks = await self._database.codec.seal_acks(acks)
+        acked, popped = await self._database.write(lambda db, now: (ack_all(db, now, acks), pop(db, now, call)))
+        return acked, await self._database.codec.open_lanes(popped)
+
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewOutcome]:
         return await self._database.write(lambda db, now: [_renew(db, now, each) for each in renewals])
 

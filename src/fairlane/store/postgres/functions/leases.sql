@@ -78,7 +78,9 @@ BEGIN
             AND k.ready_at > t AND k.ready_at < fairlane.never() AND k.lease = p_token
           ORDER BY k.partition_id FOR UPDATE) x;
     -- The lane stays ready even if its batch was everything, because that batch is unread again.
-    UPDATE fairlane.cursors k SET ready_at = t, lease = NULL, last_lease = k.lease
+    -- If nothing of it was finished, it does not hide the lease before it, whose acks may be repeated.
+    UPDATE fairlane.cursors k SET ready_at = t, lease = NULL,
+        last_lease = CASE WHEN k.committed > k.lease_start OR k.failing THEN k.lease ELSE k.last_lease END
     WHERE k.group_id = p_group AND k.partition_id = ANY (v_ids);
     IF v_ids IS NULL THEN
         PERFORM 1 FROM fairlane.cursors k

@@ -1,0 +1,96 @@
+"""Ack and pop: applies the acks of a request and claims its next messages in one transaction of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlane.broker.ack import Acker, AckRequest
+from fairlane.broker.ack_flight import AckFlight, AttachedAcks
+from fairlane.broker.ack_plan import Plan
+from fairlane.broker.deferral.journal_writer import ack_backlogs
+from fairlane.broker.deferral.write_router import WriteRouter
+from fairlane.broker.pop_cleanup import PopCleanup
+from fairlane.errors import OutcomeUnknown, Unavailable
+from fairlane.model.lease import LeaseId
+from fairlane.model.outcome import Outcomes
+from fairlane.store.contract.store import Store
+from fairlane.store.contract.values import AckResult, LaneAck, PopCall, PopResult
+
+
+class AttachedAcker:
+    """Applies acks that are attached to pops."""
+
+    def __init__(self, store: Store, acker: Acker, write_router: WriteRouter) -> None:
+        self._store = store
+        self._acker = acker
+        self._write_router = write_router
+
+    async def attach(self, request: AckRequest, queue_id: int) -> AttachedAcks | None:
+        """Return the acks for a pop of the queue.
+
+        Returns None if they must take the way of other acks: some have no lease or belong to another queue, or earlier
+        acks are in the journal.
+        """
+        if not self._write_router.acks_go_to_the_store():
+            return None
+        outcomes = Outcomes(request.items)
+        try:
+            plans = self._acker.plan_uniform(request)
+            if plans is None:
+                plans = await self._acker.plan(request, outcomes)
+        except Unavailable:
+            return None
+        if not plans or any(plan.ack.token is None or plan.queue_id != queue_id for plan in plans):
+            return None
+        return AttachedAcks(request, plans, outcomes, _indexes(plans))
+
+    async def ack_and_pop(self, attached: Sequence[AttachedAcks], call: PopCall, cleanup: PopCleanup) -> PopResult:
+        """Apply the acks and pop. Acks of locked lanes stay pending, and all if the outcome is not known.
+
+        With a journal, a store that does not answer in time raises OutcomeUnknown, so that the acks can go there.
+        """
+        abandoned = False
+
+        async def run() -> PopResult:
+            popped = await self._run(attached, call)
+            if abandoned:
+                for claim in call.claims:
+                    cleanup.give_back(LeaseId(call.group_id, claim.token))
+            return popped
+
+        if self._write_router.journal is None:
+            return await run()
+        requests = [one.request for one in attached]
+        done = await self._write_router.timeout.wait_for(run(), lambda: True, lambda: ack_backlogs(requests))
+        if done is None:
+            abandoned = True
+            raise OutcomeUnknown("acks with a pop got no answer in time")
+        popped: PopResult = done.result()
+        return popped
+
+    async def _run(self, attached: Sequence[AttachedAcks], call: PopCall) -> PopResult:
+        popped: PopResult | None = None
+
+        async def apply(acks: Sequence[LaneAck]) -> list[AckResult]:
+            nonlocal popped
+            acked, popped = await self._store.messages.ack_and_pop(acks, call)
+            return acked
+
+        outcomes = [one.outcomes for one in attached]
+        plans = [(number, plan) for number, one in enumerate(attached) for plan in one.plans]
+        flight = AckFlight([one.request for one in attached], outcomes, list(outcomes), plans)
+        try:
+            await self._acker.settle(flight, apply)
+        except Unavailable:
+            if popped is None:
+                raise
+            return popped  # a later step failed, so all acks are repeated
+        for number, one in enumerate(attached):
+            if isinstance(flight.answers[number], Outcomes):
+                one.pending = _indexes([plan for locked, plan in flight.locked if locked == number])
+        return popped if popped is not None else await self._store.messages.pop(call)
+
+
+def _indexes(plans: Sequence[Plan]) -> list[int]:
+    """Return the indexes of the items that the plans answer."""
+    return sorted([index for plan in plans for index in plan.indexes])
