@@ -133,6 +133,10 @@ class CellRouter:
             await self.reload()
         return self.links.get(cell, self.home)
 
+    async def knows(self, cell: int) -> bool:
+        """Return True if there is such a cell."""
+        return (await self.link(cell)).cell == cell
+
     async def at(self, cell: int, family: str, verb: str, *args: Any, **named: Any) -> Any:
         return await (await self.link(cell)).call(family, verb, args, named)
 

@@ -47,14 +47,18 @@ def ack_and_pop(ack: Route) -> Route:
 async def only_cell(
     router: CellRouter, acks: Sequence[LaneAck], slices: Sequence[Slice], queue_ids: Sequence[int] = ()
 ) -> int:
-    """Return the cell of a transaction. Raises TransactionSpansCells if there are several."""
+    """Return the cell of a transaction. Raises TransactionSpansCells if there are several.
+
+    An ack that names an unknown cell counts for none. The cell of the others refuses it.
+    """
     cells: dict[int, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
     for part in slices:
         cells[await router.locate(part)][0].add(part.queue_id)
     for queue_id in queue_ids:
         cells[await router.locate(queue_id)][0].add(queue_id)
     for ack in acks:
-        cells[await router.locate(ack)][1].add(ack.partition.id)
+        if await router.knows(cell := await router.locate(ack)):
+            cells[cell][1].add(ack.partition.id)
     if len(cells) > 1:
         where = [f"{await _names(router, cell, *ids)} in cell {cell}" for cell, ids in sorted(cells.items())]
         raise TransactionSpansCells(
