@@ -33,17 +33,29 @@ def statements() -> Iterator[tuple[str, str]]:
             yield from ((name, one.strip()) for one in re.split(r";|\bTHEN\n|\bELSE\n|\bLOOP\n", begun))
 
 
+# Their rows come from arrays, and EXISTS decides on each.
+READ_BY_EXISTS = {"ack", "ack_unordered"}
 SET = r"\bSET\b(?:(?!\bWHERE\b|\bFROM\b).)*?"
+TABLE = r"fairlane\.\w+(?![\w(])"
+CHANGED = r"^UPDATE fairlane\.\w+ \w+\s+SET\b"
+TIME = r"(?: [-+] \w+\.\w*(?:lead|delay|window)\b|\binterval '|make_interval\()"
 FORMS = {
     "an element of an array in SET": (SET + r"=\s*\w+\[", set()),
     "the time in a statement that writes": (r"^(?:WITH .*?)?(?:INSERT|UPDATE|DELETE)\b.*\bclock_timestamp\(\)", set()),
     "a subquery in VALUES": (r"\bVALUES \((?:(?!\)\s*ON CONFLICT).)*\bSELECT\b", set()),
-    # Existing exceptions. None may be added.
-    "an INSERT in a CTE": (r"\bAS \(\s*INSERT\b", {"ack", "trim_log"}),
+    # The home is never distributed.
+    "an INSERT of what a statement reads from tables": (
+        rf"^INSERT INTO.*\bSELECT\b.*\b(?:FROM|JOIN) {TABLE}",
+        {"place"} | READ_BY_EXISTS,
+    ),
     "a function called for each row that is set": (
         SET + r"\bfairlane\.(?!never\(|at_us\(|add_to_history\()\w+\(",
-        {"delete_message", "forget_below", "resume_lanes", "ack_unordered"},
+        set(),
     ),
+    "a time computed in an UPDATE": (rf"{CHANGED}.*{TIME}", set()),
+    "a time computed in RETURNING": (rf"\bRETURNING\b[^)]*{TIME}", set()),
+    # Existing exceptions, which insert from another CTE. None may be added.
+    "an INSERT in a CTE": (r"\bAS \(\s*INSERT\b", {"ack", "trim_log"}),
 }
 
 

@@ -61,11 +61,19 @@ SELECT d.app, d.options, d.mapped FROM fairlane.declared_queues d WHERE d.tenant
 -- name: found
 {named}
 
--- name: make
+-- name: make (postgres)
 -- Returns nothing if the queue exists.
-INSERT INTO fairlane.queues (tenant_id, name, namespace, task, options, created_at)
-SELECT t.id, :name, :namespace, :task, :options, coalesce(:now, clock_timestamp()) FROM fairlane.tenants t WHERE t.name = :tenant
-ON CONFLICT (tenant_id, name) DO NOTHING RETURNING id, :tenant::text, name, namespace, task, options, created_at
+WITH t AS (SELECT x.id, x.name FROM fairlane.tenants x WHERE x.name = :tenant),
+     q AS (INSERT INTO fairlane.queues (id, tenant_id, name, namespace, task, options, created_at) OVERRIDING SYSTEM VALUE
+           SELECT fairlane.new_id(nextval('fairlane.queues_id_seq')), t.id, :name, :namespace, :task, :options,
+                  coalesce(:now, clock_timestamp()) FROM t
+           ON CONFLICT (tenant_id, name) DO NOTHING RETURNING id, name, namespace, task, options, created_at)
+SELECT q.id, t.name, q.name, q.namespace, q.task, q.options, q.created_at FROM q CROSS JOIN t
+
+-- name: make (sqlite)
+insert into queues (tenant_id, name, namespace, task, options, created_at)
+select t.id, :name, :namespace, :task, :options, :now from tenants t where t.name = :tenant
+on conflict (tenant_id, name) do nothing returning id, :tenant, name, namespace, task, options, created_at
 
 -- name: configure
 UPDATE fairlane.queues AS q SET options = :options, namespace = :namespace, task = :task WHERE q.id = :queue_id

@@ -50,6 +50,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
     t timestamptz;
     v_queue bigint := fairlane.lock_partition(p_partition);
+    c record;
+    v_groups bigint[];
+    v_upto bigint;
 BEGIN
     IF v_queue IS NULL OR NOT fairlane.has_message(p_partition, p_position) THEN
         RETURN false;
@@ -58,8 +61,10 @@ BEGIN
     UPDATE fairlane.queues q SET depth = q.depth - 1
     WHERE q.id = v_queue AND (q.options ->> 'max_size')::bigint > 0
       AND fairlane.is_open(p_partition, p_position);
-    PERFORM fairlane.take_claims(p_partition, k.group_id, NULL, p_position, p_position + 1, t) FROM fairlane.cursors k
-    WHERE k.partition_id = p_partition AND k.claimed > 0;
+    v_groups := ARRAY(SELECT k.group_id FROM fairlane.cursors k WHERE k.partition_id = p_partition AND k.claimed > 0);
+    FOR i IN 1 .. cardinality(v_groups) LOOP
+        PERFORM fairlane.take_claims(p_partition, v_groups[i], NULL, p_position, p_position + 1, t);
+    END LOOP;
     DELETE FROM fairlane.skips x WHERE x.partition_id = p_partition AND x.position = p_position;
     DELETE FROM fairlane.failures x WHERE x.partition_id = p_partition AND x.position = p_position;
     DELETE FROM fairlane.dead_letters x WHERE x.partition_id = p_partition AND x.position = p_position;
@@ -72,8 +77,12 @@ BEGIN
     INSERT INTO fairlane.skips (partition_id, position, group_id, created_at)
     VALUES (p_partition, p_position, 0, t);
     PERFORM fairlane.skip_undeliverable(v_queue, p_partition, 0, t);
-    UPDATE fairlane.cursors k SET committed = fairlane.watermark(p_partition, k.group_id, k.committed, k.claimed)
-    WHERE k.partition_id = p_partition AND k.claimed > k.committed;
+    FOR c IN SELECT k.group_id, k.committed, k.claimed FROM fairlane.cursors k
+             WHERE k.partition_id = p_partition AND k.claimed > k.committed
+    LOOP
+        v_upto := fairlane.watermark(p_partition, c.group_id, c.committed, c.claimed);
+        UPDATE fairlane.cursors k SET committed = v_upto WHERE k.partition_id = p_partition AND k.group_id = c.group_id;
+    END LOOP;
     RETURN true;
 END $$;
 

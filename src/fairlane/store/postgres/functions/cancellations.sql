@@ -61,6 +61,7 @@ DECLARE
     v_to bigint;
     v_over boolean;
     v_failing boolean;
+    v_ready timestamptz;
 BEGIN
     IF fairlane.is_cancelled(p_partition, p_group, p_position) THEN
         RETURN 'already';
@@ -95,11 +96,11 @@ BEGIN
         DELETE FROM fairlane.failures f WHERE f.partition_id = p_partition AND f.group_id = p_group AND f.position < v_to;
         DELETE FROM fairlane.skips x WHERE x.partition_id = p_partition AND x.position < v_to AND x.group_id = p_group;
         v_failing := fairlane.has_obstacles(p_partition, p_group, v_to);
+        v_ready := CASE WHEN v_to < p.head THEN t - p.priority_lead END;
         UPDATE fairlane.cursors x
         SET committed = v_to, failing = v_failing,
             lease = CASE WHEN v_over THEN NULL ELSE x.lease END, last_lease = CASE WHEN v_over THEN x.lease ELSE x.last_lease END,
-            ready_at = CASE WHEN v_to = k.committed OR v_live AND NOT v_over THEN x.ready_at
-                            WHEN v_to < p.head THEN t - p.priority_lead END
+            ready_at = CASE WHEN v_to = k.committed OR v_live AND NOT v_over THEN x.ready_at ELSE v_ready END
         WHERE x.partition_id = p_partition AND x.group_id = p_group;
     END IF;
     INSERT INTO fairlane.cancellations (partition_id, group_id, position, token, cancelled_at)
@@ -112,17 +113,22 @@ END $$;
 CREATE OR REPLACE FUNCTION fairlane.skip_cancelled(p_partitions bigint[], p_group bigint, t timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
+DECLARE
+    v_ids bigint[];
+    v_positions bigint[];
+    v_at timestamptz[];
 BEGIN
+    -- Those of every group, and those of this one.
+    SELECT array_agg(c.partition_id), array_agg(c.position), array_agg(c.cancelled_at) INTO v_ids, v_positions, v_at
+    FROM fairlane.cancellations c JOIN fairlane.cursors k ON k.partition_id = c.partition_id AND k.group_id = p_group
+    WHERE c.partition_id = ANY (p_partitions) AND c.group_id IN (0, p_group) AND c.position >= greatest(k.committed, k.claimed);
+    IF v_ids IS NULL THEN
+        RETURN;
+    END IF;
     INSERT INTO fairlane.cancellations (partition_id, group_id, position, cancelled_at)
-    SELECT c.partition_id, p_group, c.position, c.cancelled_at
-    FROM fairlane.cancellations c JOIN fairlane.cursors k ON k.partition_id = c.partition_id AND k.group_id = p_group
-    WHERE c.partition_id = ANY (p_partitions) AND c.group_id = 0 AND c.position >= greatest(k.committed, k.claimed)
-    ON CONFLICT DO NOTHING;
+    SELECT u.id, p_group, u.position, u.at FROM unnest(v_ids, v_positions, v_at) u(id, position, at) ON CONFLICT DO NOTHING;
     INSERT INTO fairlane.skips (partition_id, position, group_id, created_at)
-    SELECT c.partition_id, c.position, p_group, t
-    FROM fairlane.cancellations c JOIN fairlane.cursors k ON k.partition_id = c.partition_id AND k.group_id = p_group
-    WHERE c.partition_id = ANY (p_partitions) AND c.group_id = p_group AND c.position >= greatest(k.committed, k.claimed)
-    ON CONFLICT DO NOTHING;
+    SELECT DISTINCT u.id, u.position, p_group, t FROM unnest(v_ids, v_positions) u(id, position) ON CONFLICT DO NOTHING;
     IF FOUND THEN
         UPDATE fairlane.cursors k SET failing = true
         WHERE k.partition_id = ANY (p_partitions) AND k.group_id = p_group AND EXISTS (

@@ -128,15 +128,12 @@ $$;
 -- Concatenates arrays, in order.
 CREATE OR REPLACE AGGREGATE fairlane.join_arrays(anycompatiblearray) (SFUNC = array_cat, STYPE = anycompatiblearray);
 
--- True if message_keys has ids of a partition. For most it has none.
-CREATE OR REPLACE FUNCTION fairlane.has_keys(p_partition bigint) RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT 1 FROM fairlane.message_keys k WHERE k.partition_id = p_partition);
-$$;
-
--- Deletes rows of deleted_ids, with their rows of message_keys. Returns their number.
+-- Deletes rows of deleted_ids, with their rows of message_keys, of which most partitions have none. Returns their number.
 CREATE OR REPLACE FUNCTION fairlane.forget_deleted_ids(p_ids bigint[], p_created timestamptz[], p_first bigint[]) RETURNS bigint
-LANGUAGE sql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    v_gone bigint;
+BEGIN
     WITH gone AS (
         DELETE FROM fairlane.deleted_ids d USING unnest(p_ids, p_created, p_first) u(id, created_at, first_pos)
         WHERE d.partition_id = u.id AND d.created_at = u.created_at AND d.first_pos = u.first_pos
@@ -144,11 +141,12 @@ LANGUAGE sql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_has
     forgotten AS (
         DELETE FROM fairlane.message_keys k
         USING (SELECT g.partition_id, g.first_pos, unnest(g.keys) AS key, cardinality(g.keys) AS n FROM gone g
-               WHERE fairlane.has_keys(g.partition_id)) f
+               WHERE (SELECT true FROM fairlane.message_keys m WHERE m.partition_id = g.partition_id LIMIT 1)) f
         WHERE k.partition_id = f.partition_id AND k.key = f.key
           AND k.position >= f.first_pos AND k.position < f.first_pos + f.n)
-    SELECT count(*) FROM gone;
-$$;
+    SELECT count(*) INTO v_gone FROM gone;
+    RETURN v_gone;
+END $$;
 
 -- Deletes up to p_limit rows of deleted_ids whose window has passed, with their results. Returns their number.
 CREATE OR REPLACE FUNCTION fairlane.forget_ids(p_limit int, p_now timestamptz) RETURNS bigint

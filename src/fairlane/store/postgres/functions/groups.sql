@@ -9,7 +9,10 @@ LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
 DECLARE
     t timestamptz;
     v_ids bigint[];
+    v_fresh bigint[];
     v_at bigint[] := '{}';
+    v_ready timestamptz[];
+    v_failing boolean[];
     v_last text;
 BEGIN
     SELECT array_agg(x.id ORDER BY x.id), max(x.name COLLATE "C") INTO v_ids, v_last
@@ -24,10 +27,9 @@ BEGIN
         v_at := v_at || CASE WHEN p_mode = 'all' OR p_exact AND p_mode = 'new' THEN NULL
                              ELSE fairlane.position_at(v_ids[i], p_from) END;
     END LOOP;
-    INSERT INTO fairlane.cursors (partition_id, group_id, committed, ready_at, failing)
-    SELECT p.id, p_group, x.at, CASE WHEN x.at < p.head THEN t - p.priority_lead END,
-           EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.partition_id = p.id AND s.position >= x.at
-                   AND s.group_id = 0)
+    SELECT array_agg(p.id), array_agg(x.at), array_agg(CASE WHEN x.at < p.head THEN t - p.priority_lead END),
+           array_agg(EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.partition_id = p.id AND s.position >= x.at AND s.group_id = 0))
+    INTO v_fresh, v_at, v_ready, v_failing
     FROM unnest(v_ids, v_at) i(id, at)
     -- One by one: a plan that was made with few partitions would scan all of them for each.
     CROSS JOIN LATERAL (SELECT y.* FROM fairlane.partitions y WHERE y.id = i.id LIMIT 1) p
@@ -36,6 +38,8 @@ BEGIN
                        WHERE y.partition_id = p.id AND y.group_id = p_group LIMIT 1) k ON true
     -- Under the locks of the partitions: a cursor is created only by a session that holds its partition, or has just created it.
     WHERE k.group_id IS NULL;
+    INSERT INTO fairlane.cursors (partition_id, group_id, committed, ready_at, failing)
+    SELECT c.id, p_group, c.at, c.ready_at, c.failing FROM unnest(v_fresh, v_at, v_ready, v_failing) c(id, at, ready_at, failing);
     PERFORM fairlane.skip_cancelled(v_ids, p_group, t);
     RETURN CASE WHEN cardinality(v_ids) = p_limit THEN v_last END;
 END $$;
@@ -102,9 +106,9 @@ BEGIN
             JOIN fairlane.declared_queues d ON d.tenant = n.name AND d.name = q.name WHERE q.id = p_queue AND d.mapped) THEN
             RETURN;
         ELSE
-            INSERT INTO fairlane.groups (queue_id, name, mode, from_at, conflation, look, created_at, seed_after)
-            VALUES (p_queue, p_name, p_mode, p_from, p_conflation, p_look, t, '')
-            RETURNING id INTO v_group;
+            v_group := fairlane.new_id(nextval('fairlane.groups_id_seq'));
+            INSERT INTO fairlane.groups (id, queue_id, name, mode, from_at, conflation, look, created_at, seed_after)
+            OVERRIDING SYSTEM VALUE VALUES (v_group, p_queue, p_name, p_mode, p_from, p_conflation, p_look, t, '');
             PERFORM fairlane.seed_group(v_group, true, p_limit, p_now);
         END IF;
         PERFORM fairlane.choose_counting(p_queue);
@@ -129,6 +133,8 @@ DECLARE
     t timestamptz;
     v_ids bigint[];
     v_at bigint[] := '{}';
+    v_ready timestamptz[];
+    v_failing boolean[];
     v_moved bigint;
 BEGIN
     SELECT array_agg(x.id) INTO v_ids
@@ -152,15 +158,17 @@ BEGIN
     DELETE FROM fairlane.failures f WHERE f.partition_id = ANY (v_ids) AND f.group_id = p_group;
     DELETE FROM fairlane.skips s WHERE s.partition_id = ANY (v_ids) AND s.group_id = p_group;
     DELETE FROM fairlane.claims c WHERE c.partition_id = ANY (v_ids) AND c.group_id = p_group;
-    UPDATE fairlane.cursors k
-    SET committed = x.at, claimed = 0, lease = NULL, lease_end = x.at, last_lease = NULL, probe_until = 0,
-        failing = EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.partition_id = x.id
-                          AND s.position >= x.at AND s.group_id = 0),
-        ready_at = CASE WHEN x.at < x.head THEN t - x.priority_lead END
+    SELECT array_agg(x.id), array_agg(x.at), array_agg(CASE WHEN x.at < x.head THEN t - x.priority_lead END),
+           array_agg(EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.partition_id = x.id AND s.position >= x.at AND s.group_id = 0))
+    INTO v_ids, v_at, v_ready, v_failing
     FROM (SELECT p.id, p.head, p.priority_lead,
                  CASE p_to WHEN 'beginning' THEN p.start WHEN 'end' THEN p.head
                            ELSE greatest(p.start, least(p.head, i.at)) END AS at
-          FROM unnest(v_ids, v_at) i(id, at) JOIN fairlane.partitions p ON p.id = i.id) x
+          FROM unnest(v_ids, v_at) i(id, at) JOIN fairlane.partitions p ON p.id = i.id) x;
+    UPDATE fairlane.cursors k
+    SET committed = x.at, claimed = 0, lease = NULL, lease_end = x.at, last_lease = NULL, probe_until = 0, failing = x.failing,
+        ready_at = x.ready_at
+    FROM unnest(v_ids, v_at, v_ready, v_failing) x(id, at, ready_at, failing)
     WHERE k.partition_id = x.id AND k.group_id = p_group;
     GET DIAGNOSTICS v_moved = ROW_COUNT;
     PERFORM fairlane.skip_cancelled(v_ids, p_group, t);

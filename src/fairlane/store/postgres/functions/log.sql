@@ -168,6 +168,13 @@ LANGUAGE sql STABLE AS $$
                    AND x.position >= p_from AND x.group_id IN (0, p_group));
 $$;
 
+-- Which of these lanes of a group fail still from these positions on.
+CREATE OR REPLACE FUNCTION fairlane.still_failing(p_group bigint, p_partitions bigint[], p_from bigint[], p_failing boolean[])
+RETURNS boolean[] LANGUAGE sql STABLE AS $$
+    SELECT array_agg(u.failing AND fairlane.has_obstacles(u.id, p_group, u.first) ORDER BY u.i)
+    FROM unnest(p_partitions, p_from, p_failing) WITH ORDINALITY u(id, first, failing, i);
+$$;
+
 -- Moves the free cursors of a partition past messages that are not delivered, and makes these lanes ready. The caller has locked
 -- the partition and its cursors. p_group 0 means all groups.
 CREATE OR REPLACE FUNCTION fairlane.skip_undeliverable(p_queue bigint, p_partition bigint, p_group bigint, p_now timestamptz)

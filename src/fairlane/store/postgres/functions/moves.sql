@@ -48,10 +48,12 @@ CREATE OR REPLACE FUNCTION fairlane.depart(p_queue bigint, p_cell int) RETURNS v
 #variable_conflict use_column
 DECLARE
     t timestamptz := clock_timestamp();
+    v_tenant text;
+    v_name text;
     v_ids bigint[] := ARRAY(SELECT p.id FROM fairlane.partitions p WHERE p.queue_id = p_queue);
 BEGIN
-    INSERT INTO fairlane.placed (tenant, queue, cell)
-    SELECT n.name, q.name, p_cell FROM fairlane.queues q JOIN fairlane.tenants n ON n.id = q.tenant_id WHERE q.id = p_queue
+    SELECT n.name, q.name INTO v_tenant, v_name FROM fairlane.queues q JOIN fairlane.tenants n ON n.id = q.tenant_id WHERE q.id = p_queue;
+    INSERT INTO fairlane.placed (tenant, queue, cell) SELECT v_tenant, v_name, p_cell WHERE v_name IS NOT NULL
     ON CONFLICT (tenant, queue) DO UPDATE SET cell = excluded.cell;
     DELETE FROM fairlane.fan_ins f USING fairlane.fan_in_parts x
     WHERE x.queue_id = p_queue AND f.tenant = x.tenant AND f.id = x.fan_in AND f.ended_at IS NULL;

@@ -24,6 +24,7 @@ DECLARE
     t timestamptz;
     v_n int := cardinality(p_ids);
     v_there bigint[];
+    v_next bigint[];
     v_live bigint[];
     v_known uuid[];
     v_state text[];
@@ -35,8 +36,8 @@ BEGIN
     IF p_limited <> '{}' THEN
         PERFORM 1 FROM fairlane.queues q WHERE q.id = ANY (p_limited) ORDER BY q.id FOR UPDATE;
     END IF;
-    SELECT array_agg(x.id) INTO v_there
-    FROM (SELECT p.id FROM fairlane.partitions p
+    SELECT array_agg(x.id), array_agg(x.next_operation) INTO v_there, v_next
+    FROM (SELECT p.id, p.next_operation FROM fairlane.partitions p
           WHERE p.id = ANY (p_partitions) ORDER BY p.id FOR NO KEY UPDATE) x;
     -- Under the locks: a queue that was deleted or got a limit since the caller read it.
     SELECT array_agg(q.id) INTO v_live FROM fairlane.queues q
@@ -83,7 +84,7 @@ BEGIN
                 p_queue_names, p_partition_names, p_group_names, p_created, v_state) WITH ORDINALITY
          u(id, type, priority, partition_id, queue_id, group_id, messages, payload, tenant, queue, partition_name, "group",
            created_at, state, i)
-    JOIN fairlane.partitions p ON p.id = u.partition_id
+    JOIN unnest(v_there, v_next) p(id, next_operation) ON p.id = u.partition_id
     WHERE u.state = 'enqueued';
 
     INSERT INTO fairlane.operation_backlogs AS l
@@ -94,7 +95,7 @@ BEGIN
     FROM unnest(p_priorities, p_partitions, p_queues, p_groups, p_messages, p_tenants, p_queue_names, p_partition_names,
                 p_group_names, v_state)
          u(priority, partition_id, queue_id, group_id, messages, tenant, queue, partition_name, "group", state)
-    JOIN fairlane.partitions p ON p.id = u.partition_id
+    JOIN unnest(v_there, v_next) p(id, next_operation) ON p.id = u.partition_id
     WHERE u.state = 'enqueued'
     GROUP BY u.partition_id, u.group_id ORDER BY u.partition_id, u.group_id
     ON CONFLICT (partition_id, group_id) DO UPDATE

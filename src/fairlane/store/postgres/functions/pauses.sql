@@ -13,6 +13,8 @@ DECLARE
     v_queue bigint;
     v_limit int;
     v_ids bigint[];
+    v_committed bigint[];
+    v_failing boolean[];
 BEGIN
     SELECT q.id, (q.options ->> 'retry_limit')::int INTO v_queue, v_limit
     FROM fairlane.groups g JOIN fairlane.queues q ON q.id = g.queue_id WHERE g.id = p_group;
@@ -28,9 +30,11 @@ BEGIN
     WHERE f.partition_id = ANY (v_ids) AND f.group_id = p_group AND f.position = k.committed
       AND f.due_at IS NULL
       AND k.partition_id = f.partition_id AND k.group_id = p_group;
+    SELECT array_agg(k.partition_id), array_agg(k.committed), array_agg(true) INTO v_ids, v_committed, v_failing
+    FROM fairlane.cursors k WHERE k.partition_id = ANY (v_ids) AND k.group_id = p_group;
+    v_failing := fairlane.still_failing(p_group, v_ids, v_committed, v_failing);
     UPDATE fairlane.cursors k
-    SET parked = false, failing = fairlane.has_obstacles(k.partition_id, p_group, k.committed),
-        ready_at = CASE WHEN k.ready_at = fairlane.never() THEN t ELSE k.ready_at END
-    WHERE k.partition_id = ANY (v_ids) AND k.group_id = p_group;
+    SET parked = false, failing = u.failing, ready_at = CASE WHEN k.ready_at = fairlane.never() THEN t ELSE k.ready_at END
+    FROM unnest(v_ids, v_failing) u(id, failing) WHERE k.partition_id = u.id AND k.group_id = p_group;
     RETURN coalesce(cardinality(v_ids), 0);
 END $$;

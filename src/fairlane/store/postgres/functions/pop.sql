@@ -69,6 +69,7 @@ DECLARE
     v_attempts int; v_dead int;
     l_claim int[]; l_token uuid[]; l_partition bigint[]; l_name text[]; l_first bigint[]; l_upto bigint[];  -- lanes taken
     l_attempts int[]; l_probe bigint[]; l_failing boolean[]; l_dead int[]; l_dropped bigint[]; l_epoch bigint[];
+    l_awake timestamptz[];               -- when they are ready again if they have more messages
     d_partition bigint[]; d_at timestamptz[]; d_first bigint[]; d_probe bigint[];  -- lanes to postpone
     d_failing boolean[]; d_park boolean[]; d_dead int[]; d_dropped bigint[]; d_epoch bigint[];
     d_empty boolean[];                   -- true for lanes that have nothing to read
@@ -77,6 +78,7 @@ DECLARE
     v_paused_lanes bigint[];             -- lanes postponed because their partition is paused
     v_drained bigint[];                  -- lanes taken up to the head that this call read
     v_held bigint[];
+    v_still boolean[];
     v_moved bigint[];
     v_before bigint;
     v_saved bigint := 0;
@@ -131,9 +133,10 @@ BEGIN
                min(k.ready_at), count(*) + 1, array_positions(array_agg(0), 0), coalesce(array_agg(k.partition_id), '{}'),
                array_agg(p.name), array_agg(k.committed), array_agg(least(p.head, k.committed + p_batch[1])), array_agg(0),
                array_agg(k.probe_until), array_agg(false), array_agg(0), array_agg(0::bigint), array_agg(k.epoch),
-               array_agg(k.partition_id) FILTER (WHERE p.head <= k.committed + p_batch[1]), array_agg(k.partition_id) FILTER (WHERE p_auto_ack)
+               array_agg(k.partition_id) FILTER (WHERE p.head <= k.committed + p_batch[1]), array_agg(k.partition_id) FILTER (WHERE p_auto_ack),
+               array_agg(t - p.priority_lead)
         INTO v_plain, v_seen, v_claim, l_claim, l_partition, l_name, l_first, l_upto, l_attempts, l_probe, l_failing, l_dead, l_dropped,
-             l_epoch, v_drained, v_moved
+             l_epoch, v_drained, v_moved, l_awake
         FROM (SELECT * FROM fairlane.cursors c
               WHERE c.group_id = p_group AND c.ready_at <= t AND c.ready_at >= p_from
               ORDER BY c.ready_at LIMIT v_want FOR UPDATE SKIP LOCKED) k
@@ -144,15 +147,16 @@ BEGIN
     IF v_plain THEN
         l_token := p_tokens;
     ELSE
-        SELECT NULL, 1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'
-        INTO v_seen, v_claim, l_claim, l_token, l_partition, l_name, l_first, l_upto, l_attempts, l_probe, l_failing, l_dead, l_dropped, l_epoch;
+        SELECT NULL, 1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'
+        INTO v_seen, v_claim, l_claim, l_token, l_partition, l_name, l_first, l_upto, l_attempts, l_probe, l_failing, l_dead, l_dropped, l_epoch,
+             l_awake;
         SELECT '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'
         INTO d_partition, d_at, d_first, d_probe, d_failing, d_park, d_dead, d_dropped, d_epoch, d_empty, v_paused_lanes, v_drained, v_moved;
         IF p_partition = 0 THEN
             -- Lanes are chosen before their partitions are read, or a plan might read and sort them all.
             OPEN v_lanes FOR
             SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, k.parked, k.epoch,
-                   p.paused_at, p.head, p.name, p.message_bytes_max, p.last_at
+                   p.paused_at, p.head, p.name, p.message_bytes_max, p.last_at, p.priority_lead
             FROM (SELECT * FROM fairlane.cursors c
                   WHERE c.group_id = p_group AND c.ready_at <= v_until AND c.ready_at >= p_from
                   ORDER BY c.ready_at LIMIT v_look FOR UPDATE SKIP LOCKED) k
@@ -163,7 +167,7 @@ BEGIN
         ELSE
             OPEN v_lanes FOR
             SELECT k.partition_id, k.committed, k.ready_at, k.lease, k.lease_end, k.probe_until, k.failing, k.parked, k.epoch,
-                   p.paused_at, p.head, p.name, p.message_bytes_max, p.last_at
+                   p.paused_at, p.head, p.name, p.message_bytes_max, p.last_at, p.priority_lead
             FROM (SELECT * FROM fairlane.cursors c
                   WHERE c.partition_id = p_partition AND c.group_id = p_group
                   ORDER BY c.epoch DESC LIMIT 1 FOR UPDATE SKIP LOCKED) k
@@ -278,6 +282,7 @@ BEGIN
             l_probe := l_probe || v_probe;
             l_failing := l_failing || v_failing;
             l_dead := l_dead || v_dead; l_dropped := l_dropped || v_dropped; l_epoch := l_epoch || c.epoch;
+            l_awake := l_awake || (t - c.priority_lead);
             v_batch := v_batch - (v_upto - v_first)::int;
             v_bytes := v_bytes - (v_upto - v_first) * c.message_bytes_max;
             v_left := v_left - 1;
@@ -318,11 +323,13 @@ BEGIN
         END IF;
     END IF;
     IF d_partition <> '{}' THEN
+        IF true = ANY (d_failing) THEN
+            d_failing := fairlane.still_failing(p_group, d_partition, d_first, d_failing);
+        END IF;
         UPDATE fairlane.cursors k
-        SET committed = a.first, lease = NULL, ready_at = a.ready_at, probe_until = a.probe, failing = a.still, dead = k.dead + a.dead,
+        SET committed = a.first, lease = NULL, ready_at = a.ready_at, probe_until = a.probe, failing = a.failing, dead = k.dead + a.dead,
             expired = k.expired + a.dropped, parked = a.park, epoch = k.epoch + 1
-        FROM (SELECT d.*, d.failing AND fairlane.has_obstacles(d.id, p_group, d.first) AS still,
-                     CASE WHEN d.empty AND d.id = ANY (v_held) AND d.first >= x.head THEN NULL ELSE d.at END AS ready_at
+        FROM (SELECT d.*, CASE WHEN d.empty AND d.id = ANY (v_held) AND d.first >= x.head THEN NULL ELSE d.at END AS ready_at
               FROM unnest(v_groups, d_partition, d_epoch, d_empty, d_at, d_first, d_probe, d_failing, d_park, d_dead, d_dropped)
                    d(grp, id, epoch, empty, at, first, probe, failing, park, dead, dropped)
               CROSS JOIN LATERAL (SELECT p.head FROM fairlane.partitions p WHERE p.id = d.id
@@ -341,14 +348,14 @@ BEGIN
         GET DIAGNOSTICS v_changed = ROW_COUNT;
         v_saved := v_saved + v_changed;
     ELSIF l_partition <> '{}' THEN
+        v_still := CASE WHEN true = ANY (l_failing) THEN fairlane.still_failing(p_group, l_partition, l_upto, l_failing) ELSE l_failing END;
         UPDATE fairlane.cursors k
         SET committed = a.upto, lease = NULL, leased_at = t, dead = k.dead + a.dead, expired = k.expired + a.dropped, probe_until = a.probe,
-            epoch = k.epoch + 1, failing = a.still, ready_at = CASE WHEN a.empty THEN NULL ELSE t - a.priority_lead END
-        FROM (SELECT l.*, l.failing AND fairlane.has_obstacles(l.id, p_group, l.upto) AS still,
-                     l.id = ANY (v_held) AND x.head <= l.upto AS empty, x.priority_lead
-              FROM unnest(v_groups, l_partition, l_epoch, l_upto, l_probe, l_failing, l_dead,
-                          l_dropped) l(grp, id, epoch, upto, probe, failing, dead, dropped)
-              CROSS JOIN LATERAL (SELECT p.head, p.priority_lead FROM fairlane.partitions p WHERE p.id = l.id
+            epoch = k.epoch + 1, failing = a.failing, ready_at = CASE WHEN a.empty THEN NULL ELSE a.awake END
+        FROM (SELECT l.*, l.id = ANY (v_held) AND x.head <= l.upto AS empty
+              FROM unnest(v_groups, l_partition, l_epoch, l_upto, l_probe, v_still, l_dead,
+                          l_dropped, l_awake) l(grp, id, epoch, upto, probe, failing, dead, dropped, awake)
+              CROSS JOIN LATERAL (SELECT p.head FROM fairlane.partitions p WHERE p.id = l.id
                                   ORDER BY p.epoch DESC LIMIT 1) x) a
         WHERE k.partition_id = a.id AND k.group_id = a.grp AND k.epoch = a.epoch;
         GET DIAGNOSTICS v_changed = ROW_COUNT;

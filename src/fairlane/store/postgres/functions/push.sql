@@ -71,6 +71,9 @@ DECLARE
     v_stale boolean;
     v_retained boolean;
     v_family bigint[];
+    v_fresh bigint[];              -- lanes that were empty
+    v_fresh_queues bigint[];
+    v_due timestamptz[];
     lo int;
     r record;
     v record;
@@ -270,14 +273,15 @@ BEGIN
 
     IF v_retained THEN
         -- An empty lane has a first message now, whose age retention depends on.
-        INSERT INTO fairlane.expiries AS e (partition_id, queue_id, due_at)
-        SELECT p.id, q.id, t + make_interval(secs => x.seconds)
+        SELECT array_agg(p.id), array_agg(q.id), array_agg(t + make_interval(secs => x.seconds)) INTO v_fresh, v_fresh_queues, v_due
         FROM fairlane.partitions p
         JOIN fairlane.queues q ON q.id = p.queue_id
         CROSS JOIN LATERAL (SELECT least(nullif((q.options ->> 'retention_seconds')::bigint, 0),
                                          nullif((q.options ->> 'completed_retention_seconds')::bigint, 0)) AS seconds) x
         WHERE p.id = ANY (p_ids) AND q.retained AND x.seconds IS NOT NULL
-          AND p.head > p.start AND p.start = v_head[array_position(p_ids, p.id)]
+          AND p.head > p.start AND p.start = v_head[array_position(p_ids, p.id)];
+        INSERT INTO fairlane.expiries AS e (partition_id, queue_id, due_at)
+        SELECT u.id, u.queue_id, u.due_at FROM unnest(v_fresh, v_fresh_queues, v_due) u(id, queue_id, due_at)
         ON CONFLICT (partition_id) DO UPDATE SET due_at = excluded.due_at;
     END IF;
 

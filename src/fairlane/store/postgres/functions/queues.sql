@@ -9,6 +9,11 @@ DECLARE
     t timestamptz := coalesce(p_now, clock_timestamp());
     v_tenant int;
     v_placed text;
+    v_names text[];
+    v_namespaces text[];
+    v_tasks text[];
+    v_options text[];
+    v_mapped bigint[];
 BEGIN
     SELECT t.id INTO v_tenant FROM fairlane.tenants t WHERE t.name = p_tenant;
     -- In the home the lock makes `place` wait, so that a queue is either created here or placed elsewhere. The other cells have
@@ -25,18 +30,24 @@ BEGIN
             RAISE EXCEPTION 'queue "%" is in another cell', v_placed USING ERRCODE = 'FL001';
         END IF;
     END IF;
-    INSERT INTO fairlane.queues (tenant_id, name, namespace, task, options, created_at)
-    SELECT v_tenant, w.name, w.namespace, w.task, coalesce(d.options, p_options::jsonb), t
+    SELECT array_agg(w.name), array_agg(w.namespace), array_agg(w.task), array_agg(coalesce(d.options::text, p_options))
+    INTO v_names, v_namespaces, v_tasks, v_options
     FROM unnest(p_names, p_namespaces, p_tasks) w(name, namespace, task)
-    LEFT JOIN LATERAL (SELECT q.id FROM fairlane.queues q WHERE q.tenant_id = v_tenant AND q.name = w.name LIMIT 1) x ON true
     LEFT JOIN fairlane.declared_queues d ON d.tenant = p_tenant AND d.name = w.name
-    WHERE x.id IS NULL AND v_tenant IS NOT NULL ORDER BY w.name  -- in one order, so that concurrent calls do not deadlock
-    ON CONFLICT (tenant_id, name) DO NOTHING;
-    IF FOUND THEN
-        INSERT INTO fairlane.groups (queue_id, name, mode, created_at)
-        SELECT q.id, '__COMMANDS__', 'all', t FROM fairlane.declared_queues d
+    WHERE NOT EXISTS (SELECT 1 FROM fairlane.queues q WHERE q.tenant_id = v_tenant AND q.name = w.name);
+    IF v_tenant IS NOT NULL AND v_names IS NOT NULL THEN
+        INSERT INTO fairlane.queues (id, tenant_id, name, namespace, task, options, created_at) OVERRIDING SYSTEM VALUE
+        SELECT fairlane.new_id(nextval('fairlane.queues_id_seq')), v_tenant, n.name, n.namespace, n.task, n.options, t
+        FROM (SELECT w.name, w.namespace, w.task, w.options::jsonb AS options
+              FROM unnest(v_names, v_namespaces, v_tasks, v_options) w(name, namespace, task, options)
+              ORDER BY w.name) n  -- in one order, so that concurrent calls do not deadlock
+        ON CONFLICT (tenant_id, name) DO NOTHING;
+        SELECT array_agg(q.id) INTO v_mapped FROM fairlane.declared_queues d
         JOIN fairlane.queues q ON q.tenant_id = v_tenant AND q.name = d.name AND q.created_at = t  -- created above
-        WHERE d.tenant = p_tenant AND d.name = ANY (p_names) AND d.mapped ON CONFLICT (queue_id, name) DO NOTHING;
+        WHERE d.tenant = p_tenant AND d.name = ANY (v_names) AND d.mapped;
+        INSERT INTO fairlane.groups (id, queue_id, name, mode, created_at) OVERRIDING SYSTEM VALUE
+        SELECT fairlane.new_id(nextval('fairlane.groups_id_seq')), m.id, '__COMMANDS__', 'all', t FROM unnest(v_mapped) m(id)
+        ON CONFLICT (queue_id, name) DO NOTHING;
     END IF;
     RETURN QUERY
     SELECT x.id, p_tenant, x.name, x.namespace, x.task, x.options, x.created_at
@@ -130,6 +141,8 @@ DECLARE
     v_missing bigint[];
     v_queues bigint[];
     v_names text[];
+    v_ids bigint[];
+    v_groups bigint[];
 BEGIN
     IF p_make THEN
         SELECT array_agg(DISTINCT w.queue_id) INTO v_missing
@@ -147,13 +160,13 @@ BEGIN
               LEFT JOIN LATERAL (SELECT p.id FROM fairlane.partitions p
                                  WHERE p.queue_id = w.queue_id AND p.name = w.name LIMIT 1) x ON true
               WHERE x.id IS NULL) n;
-        INSERT INTO fairlane.partitions (queue_id, name, created_at, last_at)
-        SELECT n.queue_id, n.name, t, t FROM unnest(v_queues, v_names) n(queue_id, name);
+        v_ids := ARRAY(SELECT fairlane.new_id(nextval('fairlane.partitions_id_seq')) FROM unnest(v_names));
+        INSERT INTO fairlane.partitions (id, queue_id, name, created_at, last_at) OVERRIDING SYSTEM VALUE
+        SELECT n.id, n.queue_id, n.name, t, t FROM unnest(v_ids, v_queues, v_names) n(id, queue_id, name);
+        SELECT array_agg(n.id), array_agg(g.id) INTO v_ids, v_groups FROM unnest(v_ids, v_queues) n(id, queue_id)
+        JOIN fairlane.groups g ON g.queue_id = n.queue_id;
         INSERT INTO fairlane.cursors (partition_id, group_id, committed)
-        SELECT x.id, g.id, 0 FROM unnest(v_queues, v_names) n(queue_id, name)
-        JOIN fairlane.groups g ON g.queue_id = n.queue_id
-        CROSS JOIN LATERAL (SELECT p.id FROM fairlane.partitions p
-                            WHERE p.queue_id = n.queue_id AND p.name = n.name LIMIT 1) x;
+        SELECT n.id, n.group_id, 0 FROM unnest(v_ids, v_groups) n(id, group_id);
     END IF;
     RETURN QUERY
     SELECT x.id, w.queue_id, w.name
@@ -206,14 +219,18 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz := coalesce(p_now, clock_timestamp());
+    v_ids bigint[];
+    v_groups bigint[];
 BEGIN
-    UPDATE fairlane.cursors k SET ready_at = t
-    FROM fairlane.partitions p
-    WHERE p.queue_id = p_queue
-      AND k.partition_id = p.id AND k.lease IS NULL AND k.ready_at > t
-      AND (k.ready_at = fairlane.never()
-           OR k.ready_at <= greatest(p.last_at + make_interval(secs => p_window),
-                                     fairlane.due_at(p.id, k.committed, make_interval(secs => p_delay))));
+    SELECT array_agg(k.partition_id), array_agg(k.group_id) INTO v_ids, v_groups
+    FROM fairlane.cursors k JOIN fairlane.partitions p ON p.id = k.partition_id
+    WHERE p.queue_id = p_queue AND k.lease IS NULL AND k.ready_at > t
+      AND (k.ready_at = fairlane.never() OR k.ready_at <= p.last_at + make_interval(secs => p_window)
+           OR k.ready_at <= (SELECT s.created_at FROM fairlane.segments s
+                             WHERE s.partition_id = p.id AND s.first_pos <= k.committed ORDER BY s.first_pos DESC LIMIT 1)
+                            + make_interval(secs => p_delay));
+    UPDATE fairlane.cursors k SET ready_at = t FROM unnest(v_ids, v_groups) u(id, group_id)
+    WHERE k.partition_id = u.id AND k.group_id = u.group_id;
 END $$;
 
 -- Deletes all messages of a queue's partitions, and their ids. Returns their number. p_partition 0 means all partitions. The
@@ -223,6 +240,9 @@ LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
     v_ids bigint[];
+    v_full bigint[];             -- with messages or their ids
+    v_heads bigint[];
+    v_due timestamptz[];
     v_cleared bigint;
 BEGIN
     SELECT array_agg(x.id), sum(x.head - x.start) INTO v_ids, v_cleared
@@ -245,17 +265,19 @@ BEGIN
         WHERE x.partition_id = ANY (v_ids) AND x.group_id = 0 AND x.position >= p.start);
     DELETE FROM fairlane.skips x WHERE x.partition_id = ANY (v_ids);
     PERFORM fairlane.clear_scheduled(v_ids);
-    INSERT INTO fairlane.trims (partition_id, cleared)
-    SELECT p.id, p.head FROM fairlane.partitions p
+    SELECT array_agg(p.id), array_agg(p.head) INTO v_full, v_heads FROM fairlane.partitions p
     WHERE p.id = ANY (v_ids)
       AND (p.start < p.head
-           OR EXISTS (SELECT 1 FROM fairlane.deleted_ids d WHERE d.partition_id = p.id))
+           OR EXISTS (SELECT 1 FROM fairlane.deleted_ids d WHERE d.partition_id = p.id));
+    INSERT INTO fairlane.trims (partition_id, cleared)
+    SELECT u.id, u.head FROM unnest(v_full, v_heads) u(id, head)
     ON CONFLICT (partition_id) DO UPDATE SET cleared = excluded.cleared;
     UPDATE fairlane.partitions p SET start = p.head WHERE p.id = ANY (v_ids) AND p.start < p.head;
     -- Unused partitions are removed later.
+    SELECT array_agg(p.id), array_agg(p.last_at + interval '30 days') INTO v_ids, v_due FROM fairlane.partitions p
+    WHERE p.id = ANY (v_ids);
     INSERT INTO fairlane.expiries (partition_id, queue_id, due_at)
-    SELECT p.id, p.queue_id, p.last_at + interval '30 days' FROM fairlane.partitions p
-    WHERE p.id = ANY (v_ids)
+    SELECT u.id, p_queue, u.due_at FROM unnest(v_ids, v_due) u(id, due_at)
     ON CONFLICT DO NOTHING;
     RETURN v_cleared;
 END $$;

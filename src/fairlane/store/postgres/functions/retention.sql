@@ -28,6 +28,10 @@ $$;
 CREATE OR REPLACE FUNCTION fairlane.forget_below(p_partition bigint, p_upto bigint, p_head bigint, p_now timestamptz)
 RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_column
+DECLARE
+    c record;
+    v_committed bigint;
+    v_failing boolean;
 BEGIN
     -- Messages that a lane never delivered expire, and in an unordered queue delivered ones that are still open.
     UPDATE fairlane.cursors k
@@ -59,11 +63,13 @@ BEGIN
     -- Deleted messages stay marked until their segment is gone, because their ids are not remembered.
     DELETE FROM fairlane.skips x
     WHERE x.partition_id = p_partition AND x.position < p_upto AND x.group_id <> 0;
-    UPDATE fairlane.cursors k
-    SET committed = fairlane.watermark(p_partition, k.group_id, p_upto, greatest(p_upto, k.claimed)), lease = NULL,
-        ready_at = CASE WHEN p_upto < p_head THEN p_now END,
-        failing = fairlane.has_obstacles(p_partition, k.group_id, p_upto)
-    WHERE k.partition_id = p_partition AND k.committed < p_upto;
+    FOR c IN SELECT k.group_id, k.claimed FROM fairlane.cursors k WHERE k.partition_id = p_partition AND k.committed < p_upto LOOP
+        v_committed := fairlane.watermark(p_partition, c.group_id, p_upto, greatest(p_upto, c.claimed));
+        v_failing := fairlane.has_obstacles(p_partition, c.group_id, p_upto);
+        UPDATE fairlane.cursors k
+        SET committed = v_committed, lease = NULL, ready_at = CASE WHEN p_upto < p_head THEN p_now END, failing = v_failing
+        WHERE k.partition_id = p_partition AND k.group_id = c.group_id;
+    END LOOP;
     UPDATE fairlane.partitions p SET start = p_upto WHERE p.id = p_partition;
     INSERT INTO fairlane.trims (partition_id) VALUES (p_partition) ON CONFLICT DO NOTHING;
 END $$;
@@ -240,10 +246,11 @@ BEGIN
     IF v_ids IS NULL THEN
         RETURN NULL;
     END IF;
-    PERFORM 1 FROM fairlane.partitions p WHERE p.id = ANY (v_ids) ORDER BY p.id FOR NO KEY UPDATE;
+    v_ids := ARRAY(SELECT x.id FROM (SELECT p.id FROM fairlane.partitions p WHERE p.id = ANY (v_ids)
+                                     ORDER BY p.id FOR NO KEY UPDATE) x);
     t := coalesce(p_now, clock_timestamp());
     INSERT INTO fairlane.expiries AS e (partition_id, queue_id, due_at)
-    SELECT p.id, p_queue, t FROM fairlane.partitions p WHERE p.id = ANY (v_ids)
+    SELECT i.id, p_queue, t FROM unnest(v_ids) i(id)
     ON CONFLICT (partition_id) DO UPDATE SET due_at = excluded.due_at;
     RETURN v_last;
 END $$;
@@ -271,13 +278,15 @@ BEGIN
                JOIN fairlane.segments x ON x.partition_id = p.id
                WHERE x.first_pos < p.start AND x.first_pos + x.n <= p.start LIMIT p_limit) d
         WHERE s.partition_id = d.partition_id AND s.first_pos = d.first_pos
-        RETURNING s.partition_id, s.first_pos, s.created_at, s.keys, s.ends, s.body,
-                  s.created_at + make_interval(secs => d.seconds) AS forget_at,
-                  s.created_at + make_interval(secs => d.seconds) > t AND s.first_pos >= d.cleared AS known),
+        RETURNING s.partition_id, s.first_pos, s.created_at, s.keys, s.ends, s.body, d.seconds, d.cleared),
+    marked AS NOT MATERIALIZED (
+        SELECT g.*, g.created_at + make_interval(secs => g.seconds) AS forget_at,
+               g.created_at + make_interval(secs => g.seconds) > t AND g.first_pos >= g.cleared AS known
+        FROM gone g),
     ids AS (
         SELECT g.partition_id, g.first_pos, g.created_at, g.forget_at, g.keys, i.message_ids,
                CASE WHEN i.transaction_ids <> i.message_ids THEN fairlane.uuids_in(g.ends, g.body) END AS transaction_ids
-        FROM gone g
+        FROM marked g
         CROSS JOIN LATERAL (
             SELECT string_agg(substring(g.body FROM e.low + 8 FOR 36), '') AS message_ids,
                    string_agg(substring(g.body FROM e.low + 63 FOR 36), '') AS transaction_ids
@@ -298,8 +307,9 @@ BEGIN
         GROUP BY i.partition_id, i.same, i.second, i.first_pos + cardinality(i.keys) - i.upto, i.upto / 1024),
     forgotten AS (
         DELETE FROM fairlane.message_keys k
-        USING (SELECT g.partition_id, g.first_pos, unnest(g.keys) AS key, cardinality(g.keys) AS n FROM gone g
-               WHERE NOT g.known AND fairlane.has_keys(g.partition_id)) f
+        USING (SELECT g.partition_id, g.first_pos, unnest(g.keys) AS key, cardinality(g.keys) AS n FROM marked g
+               WHERE NOT g.known
+                 AND (SELECT true FROM fairlane.message_keys m WHERE m.partition_id = g.partition_id LIMIT 1)) f
         WHERE k.partition_id = f.partition_id AND k.key = f.key
           AND k.position >= f.first_pos AND k.position < f.first_pos + f.n)
     SELECT count(*) INTO v_segments FROM gone;

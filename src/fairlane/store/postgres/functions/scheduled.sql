@@ -272,6 +272,8 @@ CREATE OR REPLACE FUNCTION fairlane.proceed_scheduled(
 #variable_conflict use_column
 DECLARE
     t timestamptz := coalesce(p_now, clock_timestamp());
+    v_next timestamptz[] := ARRAY(SELECT coalesce(fairlane.at_us(x.at), t + interval '1 second')
+                                  FROM unnest(p_next) WITH ORDINALITY x(at, i) ORDER BY x.i);
 BEGIN
     DELETE FROM fairlane.scheduled_keys k USING unnest(p_partitions, p_keys, p_key_ids) g(partition_id, key, id)
     WHERE k.partition_id = g.partition_id AND k.key = g.key AND k.segment_id = g.id;
@@ -282,8 +284,7 @@ BEGIN
         PERFORM fairlane.take_out_scheduled(p_hole_ids[i], p_holes[i]);
     END LOOP;
     UPDATE fairlane.scheduled_segments b
-    SET taken = u.taken, next_at = coalesce(fairlane.at_us(u.next), t + interval '1 second')
-    FROM unnest(p_ids, p_taken, p_next) u(id, taken, next)
+    SET taken = u.taken, next_at = u.next_at FROM unnest(p_ids, p_taken, v_next) u(id, taken, next_at)
     WHERE b.id = u.id;
 END $$;
 

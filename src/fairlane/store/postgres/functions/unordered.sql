@@ -101,6 +101,7 @@ DECLARE
     v_tokens uuid[];
     v_first bigint[];
     v_limits int[];
+    v_held bigint[];
     v_error text := CASE WHEN p_token IS NULL THEN 'Partition lease expired' ELSE 'released' END;
 BEGIN
     SELECT array_agg(y.token), array_agg(y.first) INTO v_tokens, v_first
@@ -127,12 +128,13 @@ BEGIN
         retry_limit = CASE WHEN f.position = ANY (v_first) THEN v_limits[array_position(v_first, f.position)] ELSE f.retry_limit END,
         history = CASE WHEN f.attempts > 0 THEN fairlane.add_to_history(f.history, f.error, f.traceback, f.failed_at) ELSE f.history END
     WHERE f.partition_id = p_partition AND f.group_id = p_group AND f.token = ANY (v_tokens);
+    v_held := ARRAY(SELECT g.pos FROM fairlane.claims c CROSS JOIN LATERAL generate_series(c.first_pos, c.upto - 1) g(pos)
+                    WHERE c.partition_id = p_partition AND c.group_id = p_group AND c.token = ANY (v_tokens));
     INSERT INTO fairlane.failures (partition_id, group_id, position, attempts, error, first_failed_at, failed_at, due_at, alone,
                                    retry_limit)
     SELECT p_partition, p_group, g.pos, (g.pos = ANY (v_first))::int, v_error, t, t, t, NOT p_forgiving,
            v_limits[array_position(v_first, g.pos)]
-    FROM fairlane.claims c CROSS JOIN LATERAL generate_series(c.first_pos, c.upto - 1) g(pos)
-    WHERE c.partition_id = p_partition AND c.group_id = p_group AND c.token = ANY (v_tokens);
+    FROM unnest(v_held) g(pos);
     DELETE FROM fairlane.claims c
     WHERE c.partition_id = p_partition AND c.group_id = p_group AND c.token = ANY (v_tokens);
 END $$;

@@ -257,8 +257,12 @@ BEGIN
                FROM unnest(x_lane, x_at, x_result) x(lane, at, result) GROUP BY x.lane) y ON y.lane = u.i;
 
     UPDATE fairlane.cursors k
-    SET committed = fairlane.watermark(k.partition_id, k.group_id, k.committed, greatest(k.committed, k.claimed)),
-        dead = k.dead + u.died
+    SET dead = k.dead + u.died, committed = least(
+            greatest(k.committed, k.claimed),
+            (SELECT m.first_pos FROM fairlane.claims m WHERE m.partition_id = k.partition_id
+             AND m.group_id = k.group_id AND m.first_pos >= k.committed ORDER BY m.first_pos LIMIT 1),
+            (SELECT f.position FROM fairlane.failures f WHERE f.partition_id = k.partition_id
+             AND f.group_id = k.group_id AND f.position >= k.committed AND f.due_at IS NOT NULL ORDER BY f.position LIMIT 1))
     FROM (SELECT w.id, w.grp, (SELECT count(*) FROM unnest(x_lane, x_result) x(lane, result) WHERE x.result = 'died'
                                AND p_partitions[x.lane] = w.id AND p_groups[x.lane] = w.grp) AS died
           FROM unnest(p_partitions, p_groups) w(id, grp) GROUP BY w.id, w.grp) u
