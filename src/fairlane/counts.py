@@ -60,6 +60,8 @@ class Step(NamedTuple):
     oldest_at: int | None
     lag: int | None = None
     """Lag of one group, if it was requested."""
+    times: tuple[float, int, float] | None = None
+    """Milliseconds in the queue of what was popped: in total, the number of pops, and the maximum."""
 
 
 class Bin(NamedTuple):

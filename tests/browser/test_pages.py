@@ -58,7 +58,7 @@ PAGES: dict[str, tuple[str, Said]] = {
     "sources": ("/sources", named("/api/v1/sources", "sources", "name", "cursor")),
     "specs": ("/specs", named("/api/v1/spec/versions", "versions", "version", "app", "appliedBy")),
     "spec": ("/specs/2?show=changes", text("max_attempts: 5", "max_attempts: 8", "in force")),
-    "tenants": ("/tenants", text("default", "Sends most")),
+    "tenants": ("/tenants", text("default", "Payload")),
     "tenant": ("/tenants?tenant=default", text("Unfinished messages", "no limit", "Create a key …")),
     "keys": ("/keys", text("There is no key")),
     "audit": ("/audit", text("Outcome")),

@@ -33,6 +33,20 @@ async def test_entries_are_joined_by_their_hashes(harness: Harness) -> None:
     assert [one.number for one in await audit.page(None, before=2**62, limit=1)] == [number + 16]
 
 
+async def test_entries_are_found_by_a_part_of_caller_action_or_target(harness: Harness) -> None:
+    audit, tenant = harness.store.audit, harness.name("tenant")
+    other = msgspec.structs.replace(an_entry("100%_sure", tenant), caller="token:Anna", action="queues.pause")
+    await audit.add([an_entry("/queues/Orders", tenant), an_entry("/queues/mail", tenant), other])
+
+    async def targets(search: str) -> list[str]:
+        return [one.target for one in await audit.page(tenant, before=2**62, limit=10, search=search)]
+
+    assert await targets("orders") == ["/queues/Orders"]
+    assert await targets("key:deploy") == ["/queues/mail", "/queues/Orders"]
+    assert await targets("anna") == await targets("queues.pause") == await targets("%_") == ["100%_sure"]
+    assert await targets("nothing") == []
+
+
 async def test_an_action_is_listed_with_its_end_once_there_is_one(harness: Harness) -> None:
     audit, tenant = harness.store.audit, harness.name("tenant")
 

@@ -38,6 +38,15 @@ async def test_what_two_processes_counted_is_added_up(harness: Harness) -> None:
     }
 
 
+async def test_times_in_the_queue_are_added_up_and_the_longest_is_kept(harness: Harness) -> None:
+    queue = of_queue(2**40 + 77)
+    await harness.store.history.add(1, {(queue, ZERO): MinuteSample(reads=2, wait_ms=30, wait_max_ms=20)})
+    await harness.store.history.add(2, {(queue, ZERO): MinuteSample(reads=1, wait_ms=5, wait_max_ms=5)})
+    assert await read(harness, queue) == {ZERO: MinuteSample(reads=3, wait_ms=35, wait_max_ms=20)}
+    await harness.store.history.pack(ZERO + 60)
+    assert await read(harness, queue) == {ZERO: MinuteSample(reads=3, wait_ms=35, wait_max_ms=20)}
+
+
 async def test_a_repeated_call_changes_nothing(harness: Harness) -> None:
     queue = subject(harness)
     for _ in range(2):

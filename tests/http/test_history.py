@@ -10,6 +10,7 @@ import pytest
 
 from fairlane import Broker
 from fairlane.broker.services.history_recorder import HistoryRecorder
+from fairlane.model.moment import Moment
 from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.peer_processes import PeerProcesses
 from tests.conformance.backends import Backend, PostgresBackend, SqliteBackend
@@ -152,6 +153,16 @@ async def test_a_stuck_queue_has_a_history_though_nobody_looks_and_after_a_resta
         assert round(sum(rate or 0 for rate in found["pushed"]) * 60) == 3
         assert [len(found[name]) for name in ("pushed", "depth", "lag", "pushP99Ms")] == [60] * 4
         everything = (await wire.get("/api/v1/history", minutes=60)).ok()
+        for answer in (found, everything):
+            [(mean, longest)] = {
+                pair for pair in zip(answer["waitMeanMs"], answer["waitMaxMs"], strict=True) if pair[0]
+            }
+            assert 0 < mean <= longest + 1 < 60_000
+        end = Moment(began + 120_000_000).isoformat()
+        past = (await wire.get("/api/v1/history", queue="stuck", minutes=5, until=end)).ok()
+        assert (past["stepSeconds"], [depth for depth in past["depth"] if depth is not None]) == (60, [2] * len(known))
+        before = (await wire.get("/api/v1/history", minutes=5, until="2026-01-01T00:00:00Z")).ok()
+        assert {*before["pushed"], *before["depth"]} == {None}
         assert [depth for depth in everything["depth"] if depth is not None] == [2] * len(known)
         assert any(everything["pushP99Ms"])
         for minutes, width, points in ((1440, 60, 1440), (10_080, 600, 1008), (43_200, 3600, 720)):

@@ -189,7 +189,9 @@ class AuditLog(Service):
 
     async def page(self, query: AuditQuery, tenant: str | None) -> AuditPage:
         """Return entries of a tenant or of all, newest first."""
-        found = await self._store.audit.page(tenant, before=query.before or _LAST, limit=query.limit)
+        found = await self._store.audit.page(
+            tenant, before=query.before or _LAST, limit=query.limit, search=(query.search or "").lower() or None
+        )
         return AuditPage(entries=[_line(entry) for entry in found])
 
     async def verify(self) -> AuditVerified:

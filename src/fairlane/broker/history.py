@@ -33,8 +33,10 @@ _REMEMBERED_SECONDS: Final = 15
 
 
 class History(Resource):
-    async def show(self, queue: str | None = None, *, group: str | None = None, minutes: int = 60) -> HistoryAnswer:
-        """Return the history of one queue or of all, with the lag of a group. Raises NotFound."""
+    async def show(
+        self, queue: str | None = None, *, group: str | None = None, minutes: int = 60, until: Moment | None = None
+    ) -> HistoryAnswer:
+        """Return the history of one queue or of all up to `until`, with the lag of a group. Raises NotFound."""
         check_count("minutes", minutes, least=1, most=KEEP_MINUTES)
         group_id = 0
         ids: list[int] | None = None
@@ -48,8 +50,9 @@ class History(Resource):
         elif self._tenant != DEFAULT_TENANT:  # the default tenant sees everything that the broker does
             ids = [one.id for one in await self._store.queues.all(self._tenant)]
         seconds = minutes * 60
-        if seconds > SECONDS_MAX:
-            return await self._stored((queue, group), ids, group_id, minutes)
+        if seconds > SECONDS_MAX or until is not None:
+            times = stored_history.time_range(minutes, wall_clock() if until is None else min(until, wall_clock()))
+            return await self._stored((queue, group), ids, group_id, times)
         if ids is not None:
             bins, width = await self._engine.peer_stats.bins(queues=ids), BIN_SECONDS
             steps = [_step(one, ids, group_id) for one in bins]
@@ -58,10 +61,10 @@ class History(Resource):
         return self._columns((queue, group), steps, width, seconds // width)
 
     async def _stored(
-        self, of: tuple[str | None, str | None], ids: list[int] | None, group_id: int, minutes: int
+        self, of: tuple[str | None, str | None], ids: list[int] | None, group_id: int, times: tuple[range, int]
     ) -> HistoryAnswer:
         """Return the history that the store has."""
-        times = starts, _ = stored_history.time_range(minutes, wall_clock())
+        starts = times[0]
         subjects = [EVERYTHING] if ids is None else [of_queue(id) for id in ids]
         group = of_group(group_id) if group_id else None
         wanted = {EVERYTHING, *subjects, *([group] if group is not None else [])}
@@ -97,6 +100,8 @@ class History(Resource):
             depth=_carried([one.depth for one in row], filled),
             oldest_seconds=_carried(ages, filled),
             lag=_carried([one.lag for one in row], filled),
+            wait_mean_ms=[round(one.times[0] / one.times[1], 1) if one.times else None for one in row],
+            wait_max_ms=[one.times[2] if one.times else None for one in row],
             **dict(zip(LATENCIES, latencies, strict=True)),
         )
 
@@ -135,7 +140,10 @@ def _step(one: Bin, ids: Iterable[int], group_id: int) -> Step:
     found = [one.queues.get(id, _NO_COUNTS) for id in ids]
     counted = tuple(sum(getattr(counts, name) for counts in found) for name in COUNTED)
     depths = [counts.depth for counts in found if counts.depth is not None]
-    return Step(one.at, counted, _NO_LATENCIES, sum(depths) if depths else None, None, one.lags.get(group_id))
+    reads = sum(counts.pops - counts.pops_empty for counts in found)
+    longest = max([counts.lag_max_ms for counts in found], default=0.0)
+    times = (sum(counts.lag_ms for counts in found), reads, longest) if reads else None
+    return Step(one.at, counted, _NO_LATENCIES, sum(depths) if depths else None, None, one.lags.get(group_id), times)
 
 
 def _rate(counts: tuple[int, ...], index: int, seconds: int) -> float | None:

@@ -27,6 +27,8 @@ class _Point:
         self.oldest_ms: int | None = None
         self.lag: int | None = None
         self.latencies_us: list[int | None] = [None] * len(LATENCIES)
+        self.times = MinuteSample()
+        """Pops that returned messages, and the time in the queue of these."""
 
     def add(self, ran: MinuteSample, samples: Sequence[MinuteSample], group: MinuteSample | None) -> None:
         """Add a minute. A queue without a sample of its own had no messages."""
@@ -38,6 +40,7 @@ class _Point:
             self.lag = max(self.lag or 0, (group.depth or 0) if group else 0)
         self.oldest_ms = _largest([self.oldest_ms, *[one.oldest_ms for one in samples]])
         for one in samples:
+            self.times.add(MinuteSample(reads=one.reads, wait_ms=one.wait_ms, wait_max_ms=one.wait_max_ms))
             if one.latencies_us:
                 self.latencies_us = list(map(_largest, zip(self.latencies_us, one.latencies_us, strict=True)))
 
@@ -79,6 +82,8 @@ def answer(
         depth=[one.depth for one in points],
         oldest_seconds=[None if one.oldest_ms is None else one.oldest_ms / 1000 for one in points],
         lag=[None if group is None else one.lag for one in points],
+        wait_mean_ms=[round(one.times.wait_ms / one.times.reads, 1) if one.times.reads else None for one in points],
+        wait_max_ms=[float(one.times.wait_max_ms) if one.times.reads else None for one in points],
         **columns,
     )
 

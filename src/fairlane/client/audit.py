@@ -7,9 +7,13 @@ from fairlane.wire.audit import AuditLine, AuditPage, AuditVerified
 
 
 class Audit(ClientResource):
-    async def page(self, *, before: int | None = None, limit: int = 100) -> list[AuditLine]:
-        """Return the newest entries first, only those with a number below `before` if it is given."""
-        return (await self._call(AuditPage, "GET", "audit", query={"before": before, "limit": limit})).entries
+    async def page(self, *, before: int | None = None, limit: int = 100, search: str | None = None) -> list[AuditLine]:
+        """Return the newest entries first, only those with a number below `before` if it is given.
+
+        With `search`, returns those whose caller, action or target contains this text.
+        """
+        query = {"before": before, "limit": limit, "search": search}
+        return (await self._call(AuditPage, "GET", "audit", query=query)).entries
 
     async def verify(self) -> AuditVerified:
         """Check the hash chain of the log, which shows whether an entry was changed or is missing."""

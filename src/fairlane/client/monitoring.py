@@ -34,13 +34,20 @@ class Cells(ClientResource):
 
 
 class History(ClientResource):
-    async def show(self, queue: str | None = None, *, group: str | None = None, minutes: int = 60) -> wire.History:
+    async def show(
+        self,
+        queue: str | None = None,
+        *,
+        group: str | None = None,
+        minutes: int = 60,
+        until: str | None = None,
+    ) -> wire.History:
         """Return rates and latencies of the last minutes, for one queue or all, and the lag of a group.
 
-        Raises NotFound.
+        `until` ends the time range earlier, as 2026-01-31T12:00:00Z. Raises NotFound.
         """
-        query = {"queue": name_or_none("queue", queue), "group": name_or_none("group", group), "minutes": minutes}
-        return await self._call(wire.History, "GET", "history", query=query)
+        names = {"queue": name_or_none("queue", queue), "group": name_or_none("group", group)}
+        return await self._call(wire.History, "GET", "history", query={**names, "minutes": minutes, "until": until})
 
 
 class Status(ClientResource):

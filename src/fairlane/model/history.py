@@ -45,11 +45,17 @@ class MinuteSample(msgspec.Struct, array_like=True):
     """Age of the oldest of them."""
     latencies_us: list[int | None] = []
     """Median and 99th percentile of push, pop and ack, of the slowest process."""
+    reads: int = 0
+    """Pops that returned messages."""
+    wait_ms: int = 0
+    """Time in the queue of their first messages, in total."""
+    wait_max_ms: int = 0
 
     def add(self, more: MinuteSample) -> None:
         """Add a sample of the same minute, from another process or from the broker that measures the state."""
-        for name in ("pushed", "popped", "acked", "failed", "dead", "expired"):
+        for name in ("pushed", "popped", "acked", "failed", "dead", "expired", "reads", "wait_ms"):
             setattr(self, name, getattr(self, name) + getattr(more, name))
+        self.wait_max_ms = max(self.wait_max_ms, more.wait_max_ms)
         self.depth = self.depth if more.depth is None else more.depth
         self.oldest_ms = self.oldest_ms if more.oldest_ms is None else more.oldest_ms
         if more.latencies_us:

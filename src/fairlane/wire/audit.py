@@ -14,6 +14,8 @@ class AuditQuery(msgspec.Struct, rename="camel", kw_only=True):
     before: Annotated[int, msgspec.Meta(ge=1, le=2**53)] | None = None
     """Largest number of an entry, exclusive. The default is the newest."""
     limit: Limit = 100
+    search: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+    """Text that the caller, action or target contains, in any case."""
 
 
 class AuditLine(Answer):

@@ -88,6 +88,8 @@ class HistoryQuery(Body):
     Up to 5 minutes have one point per second, or per five seconds for one queue. Up to a day have one per minute, up to
     a week one per ten minutes, longer ranges one per hour.
     """
+    until: Moment | None = None
+    """End of the time range. The default is now. With an end, points are at least a minute long."""
 
 
 class History(Answer):
@@ -114,6 +116,9 @@ class History(Answer):
     """Age of the oldest of them. Up to five minutes only for all queues together."""
     lag: list[int | None]
     """Messages that the group has not finished, at the last count."""
+    wait_mean_ms: list[float | None]
+    """Mean time in the queue of the first message of each pop. Up to five minutes only for one queue."""
+    wait_max_ms: list[float | None]
     push_p50_ms: list[float | None] = msgspec.field(name="pushP50Ms")
     push_p99_ms: list[float | None] = msgspec.field(name="pushP99Ms")
     pop_p50_ms: list[float | None] = msgspec.field(name="popP50Ms")

@@ -122,9 +122,10 @@ class HistoryRecorder(Service):
             if minute.step is not None and any(minute.step.counts):
                 pushed, popped, acked, failed, dead = minute.step.counts
                 latencies = [None if one is None else int(one * 1e6) for one in minute.step.latencies]
-                self._sample(EVERYTHING, at).add(
-                    MinuteSample(pushed, popped, acked, failed, dead, latencies_us=latencies)
-                )
+                every = MinuteSample(pushed, popped, acked, failed, dead, latencies_us=latencies)
+                for counts in minute.queues.values():
+                    every.add(_waits(counts))
+                self._sample(EVERYTHING, at).add(every)
             self._counted_since = minute.at + _MINUTE
         for key in list(self._waiting)[:-_WAITING_MAX]:
             del self._waiting[key]
@@ -150,6 +151,13 @@ class HistoryRecorder(Service):
 def _add(sample: MinuteSample, counts: QueueCounts) -> None:
     more = MinuteSample(counts.pushed, counts.popped, counts.acks, counts.failed, counts.dead, counts.expired)
     sample.add(more)
+    sample.add(_waits(counts))
+
+
+def _waits(counts: QueueCounts) -> MinuteSample:
+    """Return the time in the queue of what was popped."""
+    reads = counts.pops - counts.pops_empty
+    return MinuteSample(reads=reads, wait_ms=int(counts.lag_ms), wait_max_ms=int(counts.lag_max_ms))
 
 
 def _deepest(found: list[tuple[Subject, int, int | None]]) -> list[tuple[Subject, int, int | None]]:

@@ -18,9 +18,10 @@ async def list_entries(
     client: Client,
     before: Annotated[int | None, opt("List only entries with a lower number.", type=click.IntRange(1))] = None,
     limit: Limit = 100,
+    search: Annotated[str | None, opt("List only entries whose caller, action or target contains this text.")] = None,
 ) -> Any:
     """List administrative actions and refused requests, newest first."""
-    return await client.audit.page(before=before, limit=limit)
+    return await client.audit.page(before=before, limit=limit, search=search)
 
 
 @client_command(app)

@@ -12,7 +12,7 @@ const path = (points, x, y, joined = false) => {
   points.forEach((value, i) => {
     if (!known(value)) pen = joined && text ? "L" : "M";
     else {
-      text += `${pen}${x(i).toFixed(1)} ${y(value).toFixed(1)}`;
+      text += `${pen}${x(i).toFixed(1)} ${y(value).toFixed(1)}${pen === "M" ? "h0" : ""}`; // a point alone is a dot
       pen = "L";
     }
   });
@@ -43,15 +43,16 @@ const niceMax = (value) => {
 /**
  * Series over the same times: chart({ times: [ms, ...], series: [{ name, kind, points, area: true, joined: true }], format, height }).
  * Colours by kind: accent, good, warning, critical, violet, muted.
+ * marks: [{ at: ms, text }] are events, shown as lines. zoom(from, to), in ms, is called when a range is selected with the mouse.
  */
-export const chart = ({ times, series, format = String, height = 160, label = "" }) => {
+export const chart = ({ times, series, format = String, height = 160, label = "", marks = [], zoom }) => {
   const n = times.length;
   const top = niceMax(Math.max(0, ...series.flatMap((one) => one.points.map((value) => value ?? 0))));
   const W = 1000;
   const x = (i) => (n < 2 ? W : (i / (n - 1)) * W);
   const y = (value) => height - (value / top) * (height - 6);
-  const marks = [0, 0.5, 1].filter((share) => share !== 0.5 || format(top / 2) !== format(top)).map((share) => h("span.axis-y", { style: { bottom: `${(share * (height - 6) * 100) / height}%` } }, format(top * share)));
-  return h("figure.chart", { "aria-label": label, role: "img", onpointermove: (event) => point(event, { times, series, format }), onpointerleave: (event) => event.currentTarget.classList.remove("is-pointed") },
+  const scale = [0, 0.5, 1].filter((share) => share !== 0.5 || format(top / 2) !== format(top)).map((share) => h("span.axis-y", { style: { bottom: `${(share * (height - 6) * 100) / height}%` } }, format(top * share)));
+  return h("figure.chart", { "aria-label": label, role: "img", onpointermove: (event) => point(event, { times, series, format, marks }), onpointerdown: zoom && ((event) => select(event, times, zoom)), onpointerleave: (event) => event.currentTarget.classList.remove("is-pointed") },
     h("div.plot", { style: { "block-size": `${height}px` } },
       h("svg", { viewBox: `0 0 ${W} ${height}`, preserveAspectRatio: "none" },
         [0, 0.5, 1].map((share) => h("path.grid-line", { d: `M0 ${(height - share * (height - 6)).toFixed(1)}H${W}` })),
@@ -59,7 +60,7 @@ export const chart = ({ times, series, format = String, height = 160, label = ""
           const line = path(one.points, x, y, one.joined);
           return h("g", { class: `is-${one.kind}` }, one.area && line && h("path.area", { d: `${line}L${x(one.points.findLastIndex(known))} ${height}L${x(one.points.findIndex(known))} ${height}Z` }), h("path.line", { d: line }));
         })),
-      marks, !series.some((one) => one.points.some((value) => value > 0)) && h("p.empty", h("span", "No data in this period")), h("div.cursor", { static: true }), h("div.tip", { static: true })),
+      scale, inside(marks, times).map((one) => h("i.mark-line", { key: `${one.at} ${one.text}`, title: one.text, style: { "inset-inline-start": `${share(one.at, times) * 100}%` } })), !series.some((one) => one.points.some((value) => value > 0)) && h("p.empty", h("span", "No data in this period")), h("div.cursor", { static: true }), h("div.range", { static: true }), h("div.tip", { static: true })),
     h("div.axis-x", n > 1 ? ticks(times) : null));
 };
 
@@ -69,23 +70,52 @@ const ticks = (times) => {
   return [0, 0.25, 0.5, 0.75, 1].map((share) => h("span", label(times[0] + span * share)));
 };
 
-const point = (event, { times, series, format }) => {
+const share = (at, times) => (at - times[0]) / (times[times.length - 1] - times[0]);
+const inside = (marks, times) => (times.length > 1 ? marks.filter(({ at }) => at >= times[0] && at <= times[times.length - 1]) : []);
+
+/** Select a range with the mouse. */
+const select = (event, times, zoom) => {
+  if (event.pointerType !== "mouse" || event.button !== 0 || times.length < 2) return;
+  const figure = event.currentTarget;
+  const [box, range] = [figure.querySelector(".plot").getBoundingClientRect(), figure.querySelector(".range")];
+  const of = ({ clientX }) => Math.max(0, Math.min(1, (clientX - box.left) / box.width));
+  const first = of(event);
+  const bounds = (other) => [Math.min(first, of(other)), Math.max(first, of(other))];
+  const move = (moved) => {
+    const [from, to] = bounds(moved);
+    range.style.setProperty("inset-inline", `${from * 100}% ${100 - to * 100}%`);
+    figure.classList.toggle("is-selected", to - from > 0.01);
+  };
+  const end = (last) => {
+    removeEventListener("pointermove", move);
+    figure.classList.remove("is-selected");
+    const [from, to] = bounds(last);
+    const span = times[times.length - 1] - times[0];
+    if (to - from > 0.01) zoom(times[0] + from * span, times[0] + to * span);
+  };
+  event.preventDefault();
+  addEventListener("pointermove", move);
+  addEventListener("pointerup", end, { once: true });
+};
+
+const point = (event, { times, series, format, marks }) => {
   const figure = event.currentTarget;
   const box = figure.querySelector(".plot").getBoundingClientRect();
-  const share = Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
-  const i = Math.round(share * (times.length - 1));
+  const there = Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
+  const i = Math.round(there * (times.length - 1));
   const [cursor, tip] = [figure.querySelector(".cursor"), figure.querySelector(".tip")];
   const left = times.length < 2 ? 100 : (i / (times.length - 1)) * 100;
   cursor.style.setProperty("inset-inline-start", `${left}%`);
   tip.style.setProperty("inset-inline-start", `${left}%`);
-  tip.classList.toggle("is-left", share > 0.6);
+  tip.classList.toggle("is-left", there > 0.6);
   const row = (one) => {
     const line = document.createElement("span");
     line.className = `is-${one.kind}`;
     line.append(Object.assign(document.createElement("i"), {}), `${one.name} `, Object.assign(document.createElement("b"), { textContent: known(one.points[i]) ? format(one.points[i]) : "–" }));
     return line;
   };
-  tip.replaceChildren(Object.assign(document.createElement("time"), { textContent: times[times.length - 1] - times[0] > 86_400_000 ? stamp(times[i]) : clock(times[i]) }), ...series.map(row));
+  const near = inside(marks, times).filter((one) => Math.abs(share(one.at, times) - there) < 0.015);
+  tip.replaceChildren(Object.assign(document.createElement("time"), { textContent: times[times.length - 1] - times[0] > 86_400_000 ? stamp(times[i]) : clock(times[i]) }), ...series.map(row), ...near.map((one) => Object.assign(document.createElement("span"), { className: "note", textContent: `${clock(one.at)} ${one.text}` })));
   figure.classList.add("is-pointed");
 };
 

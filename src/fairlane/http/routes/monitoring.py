@@ -62,7 +62,7 @@ async def system(app: HttpApp, broker: Broker) -> SystemReport:
 async def history(broker: Broker, caller: Principal, query: HistoryQuery) -> History:
     """Show the recent history of one queue or of all: messages per second, depth and latencies, in columns."""
     scopes.check(caller, "status", query.queue)
-    return await broker.history.show(query.queue, group=query.group, minutes=query.minutes)
+    return await broker.history.show(query.queue, group=query.group, minutes=query.minutes, until=query.until)
 
 
 @routes.get("/api/v1/findings", needs="status", each=True, live=True)

@@ -39,12 +39,15 @@ class Audit(Family):
 
         return await self._runner.transact(work)
 
-    async def page(self, tenant: str | None, *, before: int, limit: int) -> list[AuditAction]:
+    async def page(
+        self, tenant: str | None, *, before: int, limit: int, search: str | None = None
+    ) -> list[AuditAction]:
         """Return entries below a number, newest first, of one tenant or of all.
 
-        An action and the entry that ends it are returned as one.
+        `search` is a text in lower case that their caller, action or target contains. An action and the entry that ends
+        it are returned as one.
         """
-        rows = await self._runner.read("audit.page", tenant=tenant, before=before, limit=limit)
+        rows = await self._runner.read("audit.page", tenant=tenant, before=before, limit=limit, search=search)
         return [struct(AuditAction, row) for row in rows]
 
     async def after(self, number: int, *, limit: int) -> list[AuditEntry]:

@@ -6,6 +6,7 @@ import { h } from "../dom.js";
 import { count, time } from "../format.js";
 import { badge, button, empty } from "../components.js";
 import { where } from "../router.js";
+import { searchBox } from "../table.js";
 
 const LIMIT = 100;
 const KINDS = { done: "good", refused: "warning", failed: "critical", begun: "warning" };
@@ -23,14 +24,14 @@ const line = (one) => h("tr", { key: one.number },
 
 export default {
   title: () => "Audit log",
-  watch: (ctx) => ({ audit: where("/api/v1/audit", { limit: LIMIT, ...(ctx.query.before && { before: ctx.query.before }) }) }),
+  watch: (ctx) => ({ audit: where("/api/v1/audit", { limit: LIMIT, before: ctx.query.before, search: ctx.query.search }) }),
   actions: (ctx) => [button("Verify", { icon: "check", onclick: () => verify(ctx) })],
-  view: (ctx) => ctx.part("audit", ({ entries }) => h("section.card", entries.length
+  view: (ctx) => ctx.part("audit", ({ entries }) => h("section.card", h("div.table-tools", searchBox(ctx, "Search callers, actions and targets")), entries.length
     ? [h("div.table-scroll", { tabindex: "0", role: "region", "aria-label": "Audit log" }, h("table",
       h("thead", h("tr", h("th.number", { scope: "col" }, "No."), ["When", "Who", "Action"].map((title) => h("th", { scope: "col" }, title)), h("th.grow", { scope: "col" }, "What"), ["Outcome", "From"].map((title) => h("th", { scope: "col" }, title)))),
       h("tbody", entries.map(line)))),
     h("footer.pager", h("span", `${count(entries.length)} shown, newest first`), h("span.buttons",
       button("Newest", { disabled: !ctx.query.before, onclick: () => ctx.setQuery({ before: "" }) }),
       button("Older", { disabled: entries.length < LIMIT || entries.at(-1).number === 1, onclick: () => ctx.setQuery({ before: entries.at(-1).number }) })))]
-    : empty("The log is empty.", "Every change by an administrator, every failed login and every refused request is recorded here."))),
+    : ctx.query.search ? empty("No entry matches.") : empty("The log is empty.", "Every change by an administrator, every failed login and every refused request is recorded here."))),
 };

@@ -4,7 +4,7 @@ import { del, post } from "../api.js";
 import { confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
 import { count, duration, millis, plural, stamp, time } from "../format.js";
-import { historyPath, lag } from "../history.js";
+import { historyPath, lag, marksPaths } from "../history.js";
 import { lanesPath, laneTable } from "../lane_table.js";
 import { groupText, queueLink } from "../names.js";
 import { badge, button, card, empty, facts, stat } from "../components.js";
@@ -25,7 +25,7 @@ export default {
   crumbs: (ctx) => [["Groups", link(["groups"])], [ctx.params.queue, link(["queues", ctx.params.queue])]],
   watch: (ctx) => {
     const { queue, group } = ctx.params;
-    return { summary: api`/api/v1/consumer-groups/${group}/queues/${queue}`, lanes: lanesPath(ctx, queue, group, { urgent: true }), pauses: api`/api/v1/queues/${queue}/pauses`, use: api`/api/v1/queues/${queue}/utilisation`, history: historyPath(ctx, queue, group) };
+    return { summary: api`/api/v1/consumer-groups/${group}/queues/${queue}`, lanes: lanesPath(ctx, queue, group, { urgent: true }), pauses: api`/api/v1/queues/${queue}/pauses`, use: api`/api/v1/queues/${queue}/utilisation`, history: historyPath(ctx, queue, group), ...marksPaths(ctx, queue) };
   },
   badges: (ctx) => (pausedAt(ctx) ? [badge("paused", "warning", stamp(millis(pausedAt(ctx))))] : []),
   actions: (ctx) => {

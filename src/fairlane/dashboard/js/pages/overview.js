@@ -4,7 +4,7 @@ import { spark } from "../chart.js";
 import { h } from "../dom.js";
 import { findingList } from "../findings.js";
 import { age, bytes, count, duration, latency, plural, quietRate, rate } from "../format.js";
-import { charts, historyPath, last, lately, trimmed } from "../history.js";
+import { charts, historyPath, last, lately, marksPaths, trimmed } from "../history.js";
 import { icon } from "../icons.js";
 import { card, empty, facts, meter, split, stat, waiting } from "../components.js";
 import { link } from "../router.js";
@@ -96,6 +96,7 @@ export default {
     staged: "/api/v1/staged",
     buffers: "/api/v1/status/buffers",
     history: historyPath(ctx),
+    ...marksPaths(ctx),
     queues: "/api/v1/resources/queues?limit=8&sort=pending&order=desc",
   }),
   view: (ctx) => [

@@ -4,7 +4,8 @@ import { del, post } from "../api.js";
 import { confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
 import { age, count, duration, percent, plural, time } from "../format.js";
-import { charts, historyPath } from "../history.js";
+import { charts, historyPath, marksPaths } from "../history.js";
+import { findingList } from "../findings.js";
 import { groupName, QUEUE_MODE } from "../lane_format.js";
 import { lanesPath, laneTable } from "../lane_table.js";
 import { messageTable } from "../messages.js";
@@ -119,6 +120,7 @@ export default {
     use: api`/api/v1/queues/${name(ctx)}/utilisation`,
     pauses: api`/api/v1/queues/${name(ctx)}/pauses`,
     history: historyPath(ctx, name(ctx)),
+    ...marksPaths(ctx, name(ctx)),
     ...(view(ctx) === "lanes" && (ctx.query.group || groups(ctx).length > 0) && { lanes: lanesPath(ctx, name(ctx), group(ctx), { urgent: true }) }),
     ...(view(ctx) === "messages" && { messages: where("/api/v1/messages", { queue: name(ctx), limit: 50, status: ctx.query.status, before: ctx.query.after, from: "1970-01-01T00:00:00Z" }) }),
     ...(view(ctx) === "tail" && { tail: where("/api/v1/messages", { queue: name(ctx), limit: 50, from: "1970-01-01T00:00:00Z" }) }),
@@ -134,9 +136,11 @@ export default {
   ],
   view: (ctx) => {
     if (ctx.problems.queue && !ctx.data.queue) return ctx.part("queue");
+    const worth = (ctx.shared.findings ?? []).filter((one) => one.queue === name(ctx));
     return [
+      worth.length > 0 && card("Needs attention", { key: "worth" }, findingList(ctx, worth)),
       figures(ctx),
-      ctx.data.history && charts(ctx, ctx.data.history),
+      ctx.data.history && charts(ctx, ctx.data.history, name(ctx)),
       groupTable(ctx),
       card(null, {},
         h("div.card-tabs.flush", tabs(Object.keys(VIEWS), view(ctx), (one) => link(["queues", name(ctx)], { group: ctx.query.group, view: one === "lanes" ? "" : one, minutes: ctx.query.minutes }), VIEWS),

@@ -88,7 +88,7 @@ export default {
       totals(ordered),
       detail(ctx),
       card(null, { key: "all" }, tenants.length
-        ? h("div.table-scroll", { tabindex: "0", role: "region", "aria-label": "Tenants" }, h("table",
+        ? h("div.table-scroll.flush", { tabindex: "0", role: "region", "aria-label": "Tenants" }, h("table",
           h("thead", h("tr", h("th", { scope: "col" }, "Tenant"), ["Messages", "Payload", "Share"].map((title) => h("th.number", { scope: "col" }, title)), h("th.grow", { scope: "col" }, "Quotas"), h("th", { scope: "col" }, "Created"))),
           h("tbody", ordered.map((one) => row(one, flooding)))))
         : empty("There are no tenants.")),
