@@ -116,6 +116,34 @@ async def test_a_schedule_is_due_at_its_time_and_not_before(harness: Harness) ->
     assert await schedules.next_in() == 60_000_000
 
 
+async def test_a_schedule_remembers_its_last_tick_and_what_became_of_the_message(harness: Harness) -> None:
+    await rest(harness.broker)
+    queue, name = harness.name("queue"), harness.name("schedule")
+    schedule = await put(harness, name, ScheduleOptions(queue=queue, every_seconds=60))
+    schedules = harness.broker.schedules
+    assert (await schedules.get(name)).last_run is None
+    harness.clock.advance(60)
+    assert await harness.broker._engine.ticks.push_due() == 1
+    run = (await schedules.get(name)).last_run
+    assert run is not None
+    assert schedule.next_at is not None
+    assert (run.at, run.status) == (schedule.next_at, "pending")
+    [message] = await harness.broker.pop(queue)
+    assert message.transaction_id == run.transaction_id
+    assert [one.last_run.status for one in await schedules.all() if one.name == name and one.last_run] == ["processing"]
+    await harness.broker.ack(message, "dlq", error="no paper")
+    await schedules.define(name, ScheduleOptions(queue=harness.name("other"), every_seconds=60))
+    run = (await schedules.get(name)).last_run
+    assert run is not None
+    assert (run.partition_id, run.status) == (str(message.partition_id), "dead_letter"), (
+        "in the queue that it was pushed to"
+    )
+    await harness.broker.queues.delete(queue)
+    run = (await schedules.get(name)).last_run
+    assert run is not None
+    assert (run.partition_id, run.status) == (None, None)
+
+
 async def test_a_paused_schedule_is_never_due_and_stays_paused(harness: Harness) -> None:
     schedules = harness.store.schedules
     tenant, name = DEFAULT_TENANT, harness.name("schedule")

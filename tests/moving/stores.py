@@ -45,7 +45,7 @@ async def fill(broker: Broker, *, sealed: bool = True) -> None:
     await broker.release(taken)
     await broker.push_many([PushItem(queue="secrets", partition="s", payload=b'{"card":%d}' % n) for n in range(3)])
     await broker.ack((await broker.pop("secrets", partition="s", batch=1))[0])
-    await broker.schedules.define("nightly", ScheduleOptions(queue="reports", every_seconds=3600))
+    await broker.schedules.define("nightly", ScheduleOptions(queue="reports", every_seconds=31_536_000))
     await broker.specs.apply(msgspec.json.encode(compiled(SPEC).spec), consent=True)
     await broker.keys.create("producer", scopes=["push"])
     await broker.tenants.create("north")

@@ -107,10 +107,10 @@ class Broker:
         self.dead_letters = DeadLetters(scope)
         self.messages = Messages(scope, self.dead_letters)
         self.scheduled = ScheduledMessages(scope)
-        self.schedules = Schedules(scope)
         self.staged = Staged(scope)
         self.sources = Sources(scope)
         self.results = Results(scope)
+        self.schedules = Schedules(scope, self.results)
         self.cancellations = Cancellations(scope)
         self.cancel = self.cancellations.cancel
         self.operations = Operations(scope)

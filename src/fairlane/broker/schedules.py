@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,6 +15,7 @@ from fairlane.broker.compiled_specs import AllSpecs
 from fairlane.broker.paging import page_of
 from fairlane.broker.push import Announcer
 from fairlane.broker.resource import Resource
+from fairlane.broker.results import Results
 from fairlane.broker.transact import Transactor
 from fairlane.errors import (
     Conflict,
@@ -37,8 +40,11 @@ from fairlane.runtime.ticks import due, next_tick, ticks
 from fairlane.store.contract.store import Store
 from fairlane.store.families.schedules import Advance
 from fairlane.store.families.schedules import Schedule as Stored
-from fairlane.wire.schedules import Schedule, ScheduleListQuery, ScheduleOptions, ScheduleRun
+from fairlane.wire.schedules import LastRun, Schedule, ScheduleListQuery, ScheduleOptions, ScheduleRun
 from fairlane.wire.schedules import Schedules as SchedulePage
+
+if TYPE_CHECKING:
+    from fairlane.broker.engine import TenantScope
 
 TICKS_MAX = 100
 """Ticks pushed in one transaction. A long outage needs several."""
@@ -51,6 +57,10 @@ log = logging.getLogger(__name__)
 
 class Schedules(Resource):
     """Schedules of a tenant."""
+
+    def __init__(self, scope: TenantScope, results: Results) -> None:
+        super().__init__(scope)
+        self._results = results
 
     async def define(self, name: str, options: ScheduleOptions) -> Schedule:
         """Create or replace a schedule. Repeating the same definition changes nothing."""
@@ -69,11 +79,13 @@ class Schedules(Resource):
         return self._shown(saved)
 
     async def get(self, name: str) -> Schedule:
-        return self._shown(await self._existing(name))
+        """Return a schedule with the state of its last run. Raises NotFound."""
+        found = await self._existing(name)
+        return msgspec.structs.replace(self._shown(found), last_run=await self._last_run(found))
 
     async def all(self) -> list[Schedule]:
-        """Return all schedules, by name."""
-        return [self._shown(one) for one in await self._store.schedules.all(self._tenant)]
+        """Return all schedules with the state of their last runs, by name."""
+        return await self._with_last_runs(await self._store.schedules.all(self._tenant))
 
     async def page(self, query: ScheduleListQuery, caller: Principal = ANYBODY) -> SchedulePage:
         """Return a page of the schedules that the caller may see, each with its next ticks."""
@@ -89,7 +101,7 @@ class Schedules(Resource):
             },
             down={},
         )
-        return SchedulePage(schedules=[self._shown(one) for one in shown], total=total)
+        return SchedulePage(schedules=await self._with_last_runs(shown), total=total)
 
     async def standing(self, late_before: int) -> tuple[int, int, int]:
         """Return the numbers of active, paused and late schedules. Late ones should have ticked before this time."""
@@ -136,6 +148,22 @@ class Schedules(Resource):
             next_at=moment_or_none(schedule.next_at),
             next_runs=[Moment(at) for at in runs],
             refused=refused,
+        )
+
+    async def _with_last_runs(self, some: Sequence[Stored]) -> list[Schedule]:
+        return [msgspec.structs.replace(self._shown(one), last_run=await self._last_run(one)) for one in some]
+
+    async def _last_run(self, schedule: Stored) -> LastRun | None:
+        """Return the last tick of a schedule and the state of its message. None before the first tick."""
+        if schedule.last_at is None or schedule.last_queue is None or schedule.last_partition is None:
+            return None
+        id = _tick_id(schedule.name, schedule.last_at)
+        try:
+            found = await self._results.get(schedule.last_queue, id, partition=schedule.last_partition)
+        except NotFound:
+            return LastRun(at=Moment(schedule.last_at), transaction_id=id)
+        return LastRun(
+            at=Moment(schedule.last_at), transaction_id=id, partition_id=found.partition_id, status=found.status
         )
 
     async def _existing(self, name: str) -> Stored:
@@ -218,8 +246,11 @@ class Ticks:
             before=schedule.revision,
             revision=uuid7(),
             next_at=next_at,
+            last_at=passed[-1] if passed else None,
+            last_queue=schedule.options.queue if passed else None,
+            last_partition=schedule.options.partition if passed else None,
         )
-        pushes = [_item(schedule, at, f"{schedule.name}@{moment(at)}") for at in passed]
+        pushes = [_item(schedule, at, _tick_id(schedule.name, at)) for at in passed]
         if not pushes:
             await self._store.schedules.advance(advance)
             return 0
@@ -231,6 +262,11 @@ class Ticks:
 def moment(at: int) -> str:
     """Return a tick as text, in UTC to the second."""
     return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _tick_id(name: str, at: int) -> str:
+    """Return the transactionId of the message of a tick."""
+    return f"{name}@{moment(at)}"
 
 
 def _item(schedule: Stored, at: int, transaction_id: str) -> PushItem:

@@ -14,6 +14,7 @@ from fairlane.model.limits import NAME_CHARS_MAX
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION, check_name, count_or_none, name_or_none
 from fairlane.wire.base import NULL, Answer, Body, ListQuery
+from fairlane.wire.browse import Status
 
 Missed = Literal["skip", "once", "all"]
 INTERVAL_SECONDS_MAX = 366 * 24 * 3600
@@ -48,6 +49,16 @@ class ScheduleOptions(Body):
         return self
 
 
+class LastRun(Answer):
+    """The last tick that was pushed, and the state of its message."""
+
+    at: Moment
+    transaction_id: str
+    partition_id: str | None = None
+    status: Status | None = None
+    """State of the message for the group that counts. Null if it is not stored anymore."""
+
+
 class Schedule(ScheduleOptions, forbid_unknown_fields=False):
     """A schedule with its name and state."""
 
@@ -57,6 +68,8 @@ class Schedule(ScheduleOptions, forbid_unknown_fields=False):
     """Time of the next tick. None while it is paused."""
     next_runs: list[Moment] = msgspec.field(default_factory=list)
     """The next five ticks."""
+    last_run: LastRun | None = None
+    """The last tick. Null before the first one."""
     refused: str | None = None
     """Reason why its message does not fit the type of its queue, which stops the schedule. Null if it fits."""
 

@@ -34,12 +34,18 @@ def _when(schedule: Schedule) -> str:
     return f"every {schedule.every_seconds} s"
 
 
+def _last(schedule: Schedule) -> str:
+    run = schedule.last_run
+    return "" if run is None else f"{format_time(run.at)} {run.status or 'deleted'}"
+
+
 _COLUMNS = columns_of(
-    "name queue when missed next refused",
+    "name queue when missed last next refused",
     when=_when,
+    last=_last,
     next=lambda one: "paused" if one.next_at is None else format_time(one.next_at),
 )
-_FIELDS = columns_of("name queue partition when missed paused=paused_at refused", when=_when)
+_FIELDS = columns_of("name queue partition when missed last paused=paused_at refused", when=_when, last=_last)
 
 
 @client_command(app, "list", columns=_COLUMNS, empty="There are no schedules.")

@@ -32,6 +32,10 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     next_at: int | None
     """Time of the next tick. None while the schedule is paused."""
     paused_at: int | None = None
+    last_at: int | None = None
+    """The last tick that was pushed, in `last_partition` of `last_queue`."""
+    last_queue: str | None = None
+    last_partition: str | None = None
 
 
 class Advance(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +46,10 @@ class Advance(msgspec.Struct, frozen=True, kw_only=True):
     before: str
     revision: str
     next_at: int
+    last_at: int | None = None
+    """The last tick that is pushed, in `last_partition` of `last_queue`. None if there is none."""
+    last_queue: str | None = None
+    last_partition: str | None = None
 
 
 class Schedules(Family):
@@ -97,4 +105,5 @@ class Schedules(Family):
 
 
 def put_values(schedule: Schedule) -> dict[str, Value]:
-    return {**msgspec.structs.asdict(schedule), "options": as_json(schedule.options)}
+    values = {name: value for name, value in msgspec.structs.asdict(schedule).items() if not name.startswith("last_")}
+    return {**values, "options": as_json(schedule.options)}

@@ -299,7 +299,9 @@ CREATE TABLE fairlane.schedules (
     tenant text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL,
     options text NOT NULL, revision text NOT NULL,
     next_at timestamptz,  -- NULL while it is paused.
-    paused_at timestamptz, PRIMARY KEY (tenant, name)
+    paused_at timestamptz,
+    last_at timestamptz,  -- The last tick that was pushed, and the queue that it was pushed to.
+    last_queue text, last_partition text, PRIMARY KEY (tenant, name)
 );
 CREATE INDEX schedules_next ON fairlane.schedules (next_at) WHERE next_at IS NOT NULL;  -- due and next_in: the first to tick.
 

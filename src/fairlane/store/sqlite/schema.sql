@@ -234,7 +234,9 @@ create table schedules (
     tenant text not null, name text not null,
     options text not null, revision text not null,
     next_at integer,  -- Null while it is paused.
-    paused_at integer, primary key (tenant, name)
+    paused_at integer,
+    last_at integer,  -- The last tick that was pushed, and the queue that it was pushed to.
+    last_queue text, last_partition text, primary key (tenant, name)
 ) without rowid, strict;
 create index schedules_next on schedules (next_at) where next_at is not null;  -- due and next_in: the first to tick.
 

@@ -4,9 +4,10 @@ import { del, post } from "../api.js";
 import { confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
 import { duration, stamp, time, upcoming } from "../format.js";
+import { statusOf } from "../messages.js";
 import { queueLink } from "../names.js";
-import { badge, button, empty } from "../components.js";
-import { api } from "../router.js";
+import { badge, button, empty, state } from "../components.js";
+import { api, link } from "../router.js";
 import { paged, table } from "../table.js";
 
 const MISSED = { skip: "skip", once: "push once", all: "push each" };
@@ -14,6 +15,12 @@ const MISSED = { skip: "skip", once: "push once", all: "push each" };
 const when = (one) => (one.cron
   ? h("span", h("span.mono", one.cron), " ", h("span.muted", one.timezone))
   : `every ${duration(one.everySeconds)}`);
+
+const last = (run) => {
+  if (!run) return h("span.muted", "never");
+  const at = run.partitionId ? h("a", { href: link(["messages", run.partitionId, run.transactionId]) }, time(run.at)) : time(run.at);
+  return h("span", at, " ", run.status ? state(statusOf(run.status)) : h("span.muted", "deleted"));
+};
 
 const act = (ctx, one, verb, done) => ctx.act(() => post(api`/api/v1/schedules/${one.name}/${verb}`), done);
 
@@ -33,6 +40,7 @@ export default {
         { title: "Schedule", sort: "name", grow: true, cell: (one) => h("b", one.name) },
         { title: "Pushes to", sort: "queue", cell: (one) => h("span", queueLink(one.queue), one.partition !== "Default" && h("span.muted", ` ${one.partition}`)) },
         { title: "When", cell: when },
+        { title: "Last", cell: (one) => last(one.lastRun) },
         { title: "Next", sort: "next", cell: (one) => (one.pausedAt ? badge("paused", "warning", `since ${stamp(one.pausedAt)}`) : one.refused ? badge("refused", "critical", one.refused) : upcoming(one.nextAt)) },
         { title: "and then", cell: (one) => (one.nextRuns.length > 1 ? h("details.runs", h("summary", time(one.nextRuns[1])), h("ol", one.nextRuns.map((at) => h("li", { key: at }, stamp(at))))) : "–") },
         { title: "Missed ticks", cell: (one) => MISSED[one.missed] ?? one.missed },
