@@ -6,12 +6,14 @@ import asyncio
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from fairlane import Client, InvalidRequest, NotFound, OperationFailed, Unavailable, blocking
 from fairlane.client import QueuedPush
 from fairlane.model.message import PushItem
 from fairlane.model.outcome import PushOutcome
+from fairlane.wire.push import Item
 from tests.cli.conftest import Command
 from tests.client.rogue import Answer, Rogue
 
@@ -103,7 +105,8 @@ async def test_an_id_made_for_the_call_is_no_duplicate_of_itself(rogue: Rogue) -
         rogue.do(operation("completed", stored("x", "duplicate")))
         async with Client(rogue.url, queued_operation="wait") as client:
             waiting = PushOutcome("buffered", "x", operation_id=ID, durability="store")
-            [outcome] = await client._pushes._settled([waiting], [given is None])
+            item = Item(queue="orders", payload=msgspec.Raw(b"1"), transaction_id="x")
+            [outcome] = await client._pushes._settled([waiting], [item], [given is None])
         assert outcome.status == status
 
 

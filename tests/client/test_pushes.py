@@ -14,6 +14,7 @@ import pytest
 
 from fairlane import Client, InvalidRequest, PushItem, QueueFull
 from fairlane.model.ids import uuid7_ms
+from fairlane.model.outcome import PushOutcome
 from tests.broker_process import BrokerProcess
 from tests.client.rogue import Answer, Rogue
 
@@ -223,3 +224,31 @@ async def test_of_many_items_those_that_met_a_full_queue_are_outcomes(broker: Br
     full = outcomes[0].error
     assert isinstance(full, QueueFull)
     assert (full.depth, full.capacity) == (1, 1)
+
+
+async def test_the_outcome_of_a_unique_push_leads_to_the_message_that_excludes_it(client: Client, queue: str) -> None:
+    first = await client.push(queue, 1, unique="while_running", unique_key="shop", partition="a")
+    again = await client.push(queue, 2, unique="while_running", unique_key="shop", partition="b")
+    assert (first.status, again.status) == ("queued", "duplicate")
+    assert (again.transaction_id, again.partition) == (first.transaction_id, first.partition)
+    items = [PushItem.of(queue, 3, unique="while_waiting", unique_key="shop"), PushItem.of(queue, 4)]
+    outcomes = await client.push_many(items)
+    assert [outcome.status for outcome in outcomes] == ["duplicate", "queued"]
+    [message] = await client.pop(queue, partition="a")
+    await client.ack(message, result="done")
+    assert await again.result(timeout=30) == "done"
+
+
+async def test_a_transaction_tells_which_message_excludes_a_unique_push(client: Client, queue: str) -> None:
+    first = await client.push(queue, 1, unique="while_waiting", delay_ms=60_000)
+    async with client.transaction() as transaction:
+        transaction.push(queue, 1, unique="while_waiting")
+        transaction.push(queue, 2)
+    again, other = transaction.outcomes
+    assert isinstance(again, PushOutcome)
+    assert (again.status, again.transaction_id, again.deliver_at) == (
+        "duplicate",
+        first.transaction_id,
+        first.deliver_at,
+    )
+    assert other.transaction_id != first.transaction_id

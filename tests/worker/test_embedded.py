@@ -70,7 +70,7 @@ async def test_a_handle_waits_for_scheduled_messages_and_decodes_results(
         with pytest.raises(InvalidRequest, match="cannot be decoded"):
             await failed.result(type=complex)
     far = await client.push(queue, 4, delay_ms=3_600_000)
-    with pytest.raises(Unavailable, match=r"is still scheduled after 0.05 s"):
+    with pytest.raises(Unavailable, match=r"still waits after 0.05 s"):
         await far.result(timeout=0.05)
 
 

@@ -45,6 +45,7 @@ from fairlane.broker.staged_move import MoveParts
 from fairlane.broker.statistics import Statistics
 from fairlane.broker.tenants import TenantQuota, Tenants
 from fairlane.broker.transact import Transactor
+from fairlane.broker.unique import UniquePusher
 from fairlane.broker.waiters import Waiters
 from fairlane.config import SECRET_NAMES, named_variables
 from fairlane.errors import Unavailable
@@ -208,6 +209,7 @@ class TenantScope:
             self.compiled_specs,
             engine.priorities,
             engine.scheduler,
+            UniquePusher(tenant, engine.transactor, engine.announcer, engine.write_router),
             engine.admission,
             engine.write_router,
             engine.open_operations,

@@ -7,12 +7,14 @@ from functools import partial
 
 from fairlane.broker.fan_in_watch import FanInWatch
 from fairlane.broker.push_batch import PartitionBatch, PushFlight
+from fairlane.errors import TransactionRefused
 from fairlane.model.fan_in import Callback, FanInStep
 from fairlane.model.ids import PartitionId
 from fairlane.model.queue import Queue
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, ScheduledSlice, Slice, Stored
 from fairlane.store.families.fan_ins import NewFanIn, NewPart
+from fairlane.store.families.unique_keys import NewUnique
 
 _Place = tuple[PartitionId, int, str]
 """The partition and position of a message, and its transactionId."""
@@ -37,12 +39,15 @@ def fan_in_commit(
     ]
 
     async def commit(
-        acks: Sequence[LaneAck], slices: Sequence[Slice], *scheduled: Sequence[ScheduledSlice]
+        acks: Sequence[LaneAck],
+        slices: Sequence[Slice],
+        *scheduled: Sequence[ScheduledSlice],
+        unique: Sequence[NewUnique] = (),
     ) -> tuple[list[AckResult], list[PushResult]]:
         # Each batch in flight has one slice, in the same order.
         parts_of = partial(_parts_of, flight, list(flight.batches.values()), push_indexes, steps)
         watch.queues.update(one.queue_id for one in slices)
-        results = await store.fan_ins.commit(made, parts_of, acks, slices, *scheduled)
+        results = await store.fan_ins.commit(made, parts_of, acks, slices, *scheduled, unique=unique)
         # These may have ended: they have no parts, or parts that are duplicates of older messages.
         for _, (partition, _, _) in _settled(flight):
             watch.touch(partition)
@@ -66,6 +71,12 @@ def _parts_of(
         assert isinstance(result, Stored), "fan-ins are stored only with all their messages"
         places |= _stored(batch, result.first)
     items = flight.requests[0].items
+    for index, step in enumerate(push_indexes):
+        if index not in places:
+            raise TransactionRefused(
+                f"rolled back: step {step}: the message with its unique key is scheduled, so it cannot be a part",
+                index=step,
+            )
     by_step = {step: (items[index].queue, places[index]) for index, step in enumerate(push_indexes)}
     parts = []
     for fan_in in steps:

@@ -14,6 +14,7 @@ from fairlane.broker.priority import Priorities
 from fairlane.broker.push_batch import BlockedByOperations, PushRequest
 from fairlane.broker.scheduled import Scheduler
 from fairlane.broker.tenants import NONE, TenantQuota
+from fairlane.broker.unique import UniquePusher
 from fairlane.errors import StoreUnavailable, Unavailable
 from fairlane.model.outcome import PushOutcome
 from fairlane.telemetry import Telemetry
@@ -31,6 +32,7 @@ class Intake:
         compiled_specs: CompiledSpecs,
         priorities: Priorities,
         scheduler: Scheduler,
+        unique: UniquePusher,
         admission: Admission,
         write_router: WriteRouter,
         open_operations: OpenOperations,
@@ -41,6 +43,7 @@ class Intake:
         self._compiled_specs = compiled_specs
         self._priorities = priorities
         self._scheduler = scheduler
+        self._unique = unique
         self._admission = admission
         self._write_router = write_router
         self._open_operations = open_operations
@@ -120,8 +123,11 @@ class Intake:
             return await self._push(request, deferred)
         away = not self._write_router.health.up
         items = await self._priorities.apply(request.tenant, request.items, away=away)
-        scheduled = [index for index, item in enumerate(items) if self._scheduler.is_scheduled(item)]
-        rest = [index for index in range(len(items)) if index not in set(scheduled)]
+        unique = [index for index, item in enumerate(items) if item.unique is not None]
+        scheduled = [
+            index for index, item in enumerate(items) if item.unique is None and self._scheduler.is_scheduled(item)
+        ]
+        rest = [index for index in range(len(items)) if index not in {*scheduled, *unique}]
         found: dict[int, PushOutcome] = {}
         if scheduled:
             if away:
@@ -138,6 +144,10 @@ class Intake:
             traced = any(items[index].trace_id is not None for index in rest)
             other = PushRequest(request.tenant, [items[index] for index in rest], traced=traced)
             found |= zip(rest, await self._push(other, deferred), strict=True)
+        if unique:
+            pushing = self._unique.push([items[index] for index in unique])
+            stored = await self._telemetry.measure(self._telemetry.push, len(unique), pushing)
+            found |= zip(unique, stored, strict=True)
         return [found[index] for index in range(len(items))]
 
     async def know_specs(self) -> None:

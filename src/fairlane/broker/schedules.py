@@ -280,6 +280,8 @@ def _item(schedule: Stored, at: int, transaction_id: str) -> PushItem:
         partition=options.partition,
         transaction_id=transaction_id,
         type=options.type,
+        unique=options.unique,
+        unique_key=(options.unique_key or f"schedule {schedule.name}") if options.unique else None,
         headers={"schedule": schedule.name, "tick": moment(at)},
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -16,6 +17,7 @@ from fairlane.broker.fan_in_watch import FanInWatch
 from fairlane.broker.push import Pusher
 from fairlane.broker.push_batch import PartitionBatch, PushFlight, PushRequest, recheck_ids
 from fairlane.broker.scheduled import Scheduler, scheduled_slice
+from fairlane.broker.unique_flight import UniqueFlight
 from fairlane.errors import (
     AlreadyApplied,
     FairlaneError,
@@ -43,6 +45,7 @@ from fairlane.store.contract.values import (
     PushResult,
     Stored,
 )
+from fairlane.store.families.unique_keys import KeyTaken, NewUnique
 
 _ROUNDS_MAX = 100
 
@@ -140,7 +143,7 @@ class Transactor:
                 ack.nacks = [Nack(upto, charge=False, error="released", delay_ms=0)]
         if fan_ins:
             commit = fan_in_commit(self._store, self._fan_ins, tenant, pushes.flight, pushes.steps, fan_ins)
-        acked = await self._commit(commit or self._store.messages.transact, pushes, plans)
+        acked = await self._commit(commit, pushes, plans)
         for (part, plan), result in zip(plans, acked, strict=True):
             if not self._acker.answer(plan, result, part.outcomes):
                 await self._acker.answer_each(plan, result, part.request.items, part.outcomes)
@@ -168,16 +171,23 @@ class Transactor:
             list(later),
         )
 
-    async def _commit(self, commit: Commit, pushes: _Pushes, plans: _Plans) -> list[AckResult]:
+    def _verb(self, commit: Commit | None, unique: Sequence[NewUnique]) -> Commit:
+        if commit is not None:
+            return partial(commit, unique=unique) if unique else commit
+        return partial(self._store.unique_keys.commit, unique) if unique else self._store.messages.transact
+
+    async def _commit(self, commit: Commit | None, pushes: _Pushes, plans: _Plans) -> list[AckResult]:
         pushes.outcomes()
+        unique = UniqueFlight(self._store, [pushes.flight, pushes.scheduled])
         pauses = iter(UNKNOWN_OUTCOME_PAUSES)
         unknown = False
         acks = [plan.ack for _, plan in plans]
         for _ in range(_ROUNDS_MAX):
+            verb = self._verb(commit, await unique.settle())
             batches, scheduled = list(pushes.flight.batches.values()), list(pushes.scheduled.batches.values())
             later = [[scheduled_slice(one, pushes.scheduled) for one in scheduled]]
             try:
-                acked, results = await commit(acks, [one.slice for one in batches], *(later if scheduled else ()))
+                acked, results = await verb(acks, [one.slice for one in batches], *(later if scheduled else ()))
                 _check_acks(plans, acked)
                 pushed, added = results[: len(batches)], results[len(batches) :]
                 if all(isinstance(result, Stored | Added) for result in results):
@@ -189,6 +199,8 @@ class Transactor:
                 await self._mend(pushes, batches, pushed)
                 undecided = [pair for pair in zip(scheduled, added, strict=True) if not isinstance(pair[1], Added)]
                 await self._scheduler.apply(pushes.scheduled, *zip(*undecided, strict=True)) if undecided else None
+            except KeyTaken:
+                continue
             except OutcomeUnknown:
                 unknown = pushes.scheduled.maybe_applied = True
                 batches += scheduled

@@ -150,8 +150,8 @@ class Client(ClientResource):
         """Push one message and return when it is durable. Creates the queue and the partition if necessary.
 
         With `deliver_at` (a datetime with a time zone, a text, or microseconds since 1970) or `delay_ms` (or a
-        timedelta) the message is `scheduled` for that time. `priority`, 0 to 9, applies to the message in an unordered
-        queue and to its partition in an ordered one. A known `transaction_id` is a `duplicate`.
+        timedelta) the message is `scheduled`. `priority`, 0 to 9, applies to the message in an unordered queue and to
+        its partition in an ordered one. A known id, or a `unique` message that another one excludes, is a `duplicate`.
 
         A busy broker accepts the message and stores it soon. The outcome is then a `QueuedPush`, whose `wait` returns
         when it is stored; with `queued_operation="wait"` this call waits. Raises QueueFull if the queue stays full, and
@@ -160,9 +160,9 @@ class Client(ClientResource):
         item = item_of(queue, data, options)
         outcome = await self._pushes.one(item, own=options.get("transaction_id") is None)
         handle = outcome if isinstance(outcome, PushHandle) else PushHandle(**msgspec.structs.asdict(outcome))
-        handle.result_of = partial(
-            self._result_of, queue, outcome.transaction_id, item.partition or DEFAULT_PARTITION, outcome.status
-        )
+        there = item.partition if outcome.transaction_id == item.transaction_id else outcome.partition
+        coming = outcome.status == "buffered" or outcome.deliver_at is not None
+        handle.result_of = partial(self._result_of, queue, outcome.transaction_id, there or DEFAULT_PARTITION, coming)
         return handle
 
     async def push_many(self, items: Sequence[PushItem]) -> list[PushOutcome]:
@@ -294,7 +294,7 @@ class Client(ClientResource):
         transaction_id: str,
         *,
         type: Any = Any,
-        partition: str = DEFAULT_PARTITION,
+        partition: str | PartitionId = DEFAULT_PARTITION,
         group: str | None = None,
         timeout: float = _RESULT_SECONDS,  # noqa: ASYNC109  # of the broker, over several requests
     ) -> Any:
@@ -328,14 +328,14 @@ class Client(ClientResource):
         self,
         queue: str,
         transaction_id: str,
-        partition: str,
-        status: str,
+        partition: str | PartitionId,
+        is_coming: bool,
         *,
         type: Any,
         group: str | None,
         timeout: float,  # noqa: ASYNC109  # of the broker, over several requests
     ) -> Any:
-        """Return the result of a message that this client pushed, and that may not be stored yet."""
+        """Return the result of a message that this client pushed. `is_coming` is True if it may not be stored yet."""
         give_up_at = monotonic() + timeout
         while True:
             left = max(0.0, give_up_at - monotonic())
@@ -344,10 +344,10 @@ class Client(ClientResource):
                     queue, transaction_id, type=type, partition=partition, group=group, timeout=left
                 )
             except NotFound:
-                if status not in ("scheduled", "buffered"):
+                if not is_coming:
                     raise
                 if not left:
-                    raise Unavailable(f"message {transaction_id!r:.80} is still {status} after {timeout:g} s") from None
+                    raise Unavailable(f"message {transaction_id!r:.80} still waits after {timeout:g} s") from None
             await asyncio.sleep(min(left, _PAUSE_SECONDS))
 
     @overload

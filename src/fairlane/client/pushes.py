@@ -76,13 +76,13 @@ class Pushes:
             [outcome] = outcomes = await self._store([item])
         if outcome.error is not None:
             raise outcome.error
-        return (await self._settled(outcomes, [own]))[0]
+        return (await self._settled(outcomes, [item], [own]))[0]
 
     async def many(self, items: list[Item], own: Sequence[bool]) -> list[PushOutcome]:
         """Push items and return one outcome for each."""
-        return await self._settled(await self._store(items), own)
+        return await self._settled(await self._store(items), items, own)
 
-    async def _settled(self, outcomes: list[PushOutcome], own: Sequence[bool]) -> list[PushOutcome]:
+    async def _settled(self, outcomes: list[PushOutcome], items: list[Item], own: Sequence[bool]) -> list[PushOutcome]:
         """Wait for pushes that became operations, or give each a handle."""
         if {outcome.status for outcome in outcomes} == {"queued"}:  # the common case
             return outcomes
@@ -91,9 +91,10 @@ class Pushes:
                 outcomes = await self._queued.wait_all(outcomes)
             else:
                 outcomes = list(map(self._queued.handle, outcomes))
-        for made, outcome in zip(own, outcomes, strict=True):
-            if made and outcome.status == "duplicate":
-                outcome.status = "queued"  # a generated id can only be known from an earlier attempt of this call
+        for made, item, outcome in zip(own, items, outcomes, strict=True):
+            if made and outcome.status == "duplicate" and outcome.transaction_id == item.transaction_id:
+                # A generated id can only be known from an earlier attempt of this call.
+                outcome.status = "queued" if outcome.deliver_at is None else "scheduled"
         return outcomes
 
     async def _stored(self, items: list[Item]) -> list[PushOutcome]:
@@ -288,6 +289,8 @@ def prepare(items: Sequence[PushItem]) -> list[Item]:
             delay_ms=item.due[1],
             priority=item.priority,
             max_attempts=item.max_attempts,
+            unique=item.unique,
+            unique_key=item.unique_key,
         )
         for item, id in zip(items, ids, strict=True)
     ]
@@ -337,7 +340,7 @@ def _outcome(item: Item, element: PushElement) -> PushOutcome:
         depth, remaining = element.queue_depth, element.remaining_capacity
         return PushOutcome(
             status,
-            item.transaction_id or "",
+            (item.unique and element.transaction_id) or item.transaction_id or "",
             element.message_id,
             partition,
             depth=None if remaining is None else depth,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fairlane.client.pops import affinity
 from fairlane.client.resource import ClientResource, decode
 from fairlane.client.transport import path_of
+from fairlane.model.ids import PartitionId
 from fairlane.model.names import DEFAULT_PARTITION, QUEUE_MODE, check_name, name_or_none
 from fairlane.wire.browse import MessageResult
 
@@ -15,7 +16,7 @@ class Results(ClientResource):
         queue: str,
         transaction_id: str,
         *,
-        partition: str = DEFAULT_PARTITION,
+        partition: str | PartitionId = DEFAULT_PARTITION,
         group: str | None = None,
         wait: float = 0.0,
     ) -> MessageResult:
@@ -24,11 +25,17 @@ class Results(ClientResource):
         Waits up to `wait` seconds for the group to finish the message. The default group is the one that runs commands,
         then the queue's default group, then the only group. Raises NotFound.
         """
-        query: dict[str, str | int] = {"partition": check_name("partition", partition)}
+        check_name("queue", queue)
+        check_name("transaction_id", transaction_id)
+        query: dict[str, str | int] = {}
+        if isinstance(partition, PartitionId):
+            path = path_of("messages", str(partition), transaction_id, "result")
+        else:
+            path = path_of("queues", queue, "results", transaction_id)
+            query["partition"] = check_name("partition", partition)
         if name_or_none("group", group) is not None:
             query["consumerGroup"] = group or ""
         if wait:
             query |= {"wait": "true", "timeout": round(wait * 1000)}
-        path = path_of("queues", check_name("queue", queue), "results", check_name("transaction_id", transaction_id))
         key = affinity(queue, group or QUEUE_MODE)  # the server that receives its acks, and wakes the waiting request
         return decode(await self._transport.request("GET", path, key=key, query=query, wait=wait), MessageResult)

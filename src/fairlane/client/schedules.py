@@ -8,6 +8,7 @@ import msgspec
 
 from fairlane.client.resource import ClientResource
 from fairlane.errors import InvalidRequest
+from fairlane.model.message import Unique
 from fairlane.model.names import DEFAULT_PARTITION, check_name
 from fairlane.model.payload import json_of
 from fairlane.runtime.durations import seconds_in
@@ -26,6 +27,8 @@ class Schedules(ClientResource):
         cron: str | None = None,
         timezone: str = "UTC",
         missed: Missed = "once",
+        unique: Unique | None = None,
+        unique_key: str | None = None,
         data: Any = None,
         partition: str = DEFAULT_PARTITION,
         type: str | None = None,
@@ -46,6 +49,8 @@ class Schedules(ClientResource):
             cron=cron,
             timezone=timezone,
             missed=missed,
+            unique=unique,
+            unique_key=unique_key,
         )
         return await self._call(Schedule, "POST", *_path(name), body=options)
 

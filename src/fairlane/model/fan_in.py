@@ -86,6 +86,8 @@ class FanInStep(msgspec.Struct, kw_only=True):
             raise InvalidRequest(f"then: {error}") from None
         if self.callback.deliver_at is not None or self.callback.delay_ms is not None:
             raise InvalidRequest("then: the callback is pushed after the last part; leave out deliverAt and delayMs")
+        if self.callback.unique is not None:
+            raise InvalidRequest("then: the callback is pushed once; leave out unique")
 
 
 class Callback(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from hashlib import blake2b
 from itertools import accumulate
-from typing import Any, Generic, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, get_args
 
 import msgspec
 
@@ -28,6 +29,9 @@ from fairlane.model.payload import json_of
 from fairlane.model.queue import PRIORITY_MAX
 
 T_co = TypeVar("T_co", covariant=True)
+Unique = Literal["while_waiting", "while_running"]
+"""Time for which a message excludes others with its key: until a group begins with it, or until one has finished it."""
+_UNIQUE: tuple[str, ...] = get_args(Unique)
 
 
 class PushOptions(TypedDict, total=False):
@@ -42,6 +46,8 @@ class PushOptions(TypedDict, total=False):
     deliver_at: When | None
     delay_ms: timedelta | int | None
     priority: int | None
+    unique: Unique | None
+    unique_key: str | None
 
 
 OPTIONS = PushOptions.__optional_keys__
@@ -74,6 +80,10 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
     """Priority from 0 to 9: of the message in an unordered queue, of its partition from now on in an ordered one."""
     max_attempts: int | None = None
     """Total number of attempts of each group, instead of the queue's `retry_limit` + 1."""
+    unique: Unique | None = None
+    """Store the message only if no other message of the queue with its key waits, or waits or runs."""
+    unique_key: str | None = None
+    """Key for `unique`. None for the type and the payload."""
     producer_sub: str | None = None
     """Subject of the credential that pushed the message. It never comes from the body of a request."""
 
@@ -105,6 +115,8 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
             check_count("priority", self.priority, least=0, most=PRIORITY_MAX)
         if self.max_attempts is not None:
             check_count("maxAttempts", self.max_attempts, least=1, most=BATCH_ITEMS_MAX)
+        if self.unique is not None or self.unique_key is not None:
+            self._check_unique()
         if self.producer_sub is not None:
             check_name("producerSub", self.producer_sub)
         if self.deliver_at is not None or self.delay_ms is not None:
@@ -117,9 +129,25 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
 
     @property
     def has_options(self) -> bool:
-        """Return True if the item has a delivery time, a priority or a trace."""
+        """Return True if the item has a delivery time, a priority or a trace, or is unique."""
         scheduled = self.deliver_at is not None or self.delay_ms is not None
-        return scheduled or self.priority is not None or self.trace_id is not None
+        return scheduled or self.priority is not None or self.trace_id is not None or self.unique is not None
+
+    @property
+    def unique_hash(self) -> str:
+        """Return the hash of the key of a unique item."""
+        if self.unique_key is not None:
+            return blake2b(self.unique_key.encode(), digest_size=16, person=b"key").hexdigest()
+        kind = (self.type or "").encode()
+        return blake2b(b"%d %b%b" % (len(kind), kind, bytes(self.payload)), digest_size=16, person=b"data").hexdigest()
+
+    def _check_unique(self) -> None:
+        if self.unique is None:
+            raise InvalidRequest("uniqueKey is the key of a unique message; give unique as well")
+        if self.unique not in _UNIQUE:
+            raise InvalidRequest(f"unique is {self.unique!r:.40}; it must be {' or '.join(_UNIQUE)}")
+        if self.unique_key is not None:
+            check_name("uniqueKey", self.unique_key)
 
     def check_time(self) -> None:
         """Convert `deliver_at` or `delay_ms` to a number. Raises InvalidRequest if it is invalid or both are given."""
@@ -166,6 +194,8 @@ def are_uniform_items(items: Sequence[object]) -> bool:
         and item.delay_ms is None
         and item.priority is None
         and item.max_attempts is None
+        and item.unique is None
+        and item.unique_key is None
         and item.producer_sub is None
     ]
     if len(plain) < len(items):

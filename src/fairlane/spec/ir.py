@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from fairlane.model.message import Unique
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.polling import Polling
 from fairlane.model.queue import QueueOptions
@@ -138,6 +139,8 @@ class ScheduleSpec(Node, frozen=True, kw_only=True):
     cron: str | None = None
     timezone: str = "UTC"
     missed: Missed = "once"
+    unique: Unique | None = None
+    unique_key: str | None = None
 
 
 class PollerSpec(Polling, Node, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

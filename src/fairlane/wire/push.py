@@ -39,6 +39,8 @@ class UniformItem(msgspec.Struct, rename="camel", gc=False, forbid_unknown_field
     delay_ms: ClassVar[None] = None
     priority: ClassVar[None] = None
     max_attempts: ClassVar[None] = None
+    unique: ClassVar[None] = None
+    unique_key: ClassVar[None] = None
     producer_sub: ClassVar[None] = None
     special: ClassVar[bool] = False
 

@@ -11,6 +11,7 @@ import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import NAME_CHARS_MAX
+from fairlane.model.message import Unique
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION, check_name, count_or_none, name_or_none
 from fairlane.wire.base import NULL, Answer, Body, ListQuery
@@ -28,6 +29,10 @@ class ScheduleOptions(Body):
     data: msgspec.Raw = msgspec.field(default_factory=lambda: NULL)
     """Payload. Null for the name of the schedule and the time of the tick."""
     type: str | None = None
+    unique: Unique | None = None
+    """Push a tick only if no other message of the queue with `unique_key` waits, or waits or runs."""
+    unique_key: str | None = None
+    """Key for `unique`. Null for the name of the schedule."""
     every_seconds: int | None = None
     """Interval in seconds. Ticks are its multiples since 1970."""
     cron: str | None = None
@@ -44,6 +49,10 @@ class ScheduleOptions(Body):
             raise InvalidRequest("give either an interval or cron, not both")
         count_or_none("everySeconds", self.every_seconds, least=1, most=INTERVAL_SECONDS_MAX)
         name_or_none("cron", self.cron, chars_max=NAME_CHARS_MAX)
+        if self.unique_key is not None:
+            check_name("uniqueKey", self.unique_key)
+            if self.unique is None:
+                raise InvalidRequest("uniqueKey is the key of a unique message; give unique as well")
         if self.missed not in ("skip", "once", "all"):
             raise InvalidRequest(f"missed is {self.missed!r:.40}; it must be skip, once or all")
         return self

@@ -11,6 +11,7 @@ import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, SECONDS_MAX
+from fairlane.model.message import Unique
 from fairlane.model.names import QUEUE_MODE, check_count, check_flag, check_name, count_or_none, name_or_none
 from fairlane.model.queue import queue_options
 from fairlane.model.verdict import Dead, Fail, Verdict
@@ -170,6 +171,7 @@ class Every(msgspec.Struct, frozen=True, kw_only=True):
     cron: str | None
     timezone: str
     missed: Missed
+    unique: Unique | None = None
 
 
 class HandlerGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,13 +268,15 @@ class App:
         cron: str | None = None,
         timezone: str = "UTC",
         missed: Missed = "once",
+        unique: Unique | None = None,
         name: str | None = None,
         **options: Unpack[HandlerOptions],
     ) -> Callable[[F], F]:
         """Register a function that runs at every tick of a schedule, on one worker only.
 
         The schedule is an interval such as `5m`, or cron in a time zone. The schedule and its queue have the name of
-        the function, or `name`.
+        the function, or `name`. With `unique` a tick is left out while another one waits (`while_waiting`), or waits or
+        runs (`while_running`).
         """
         if callable(interval):
             raise InvalidRequest('@app.every needs an interval: write @app.every("5m")')
@@ -284,10 +288,11 @@ class App:
             from fairlane.runtime.ticks import next_tick  # cron is slow to import
 
             called = name or str(getattr(function, "__name__", ""))
-            ticking = ScheduleOptions(queue=called, every_seconds=seconds, cron=cron, timezone=timezone, missed=missed)
+            times: Any = {"cron": cron, "timezone": timezone, "missed": missed, "unique": unique}
+            ticking = ScheduleOptions(queue=called, every_seconds=seconds, **times)
             next_tick(ticking.check(), wall_clock())
             self._register("every", "message", called, **{"concurrency": 1, **options})(function)
-            self.schedules.append(Every(name=called, seconds=seconds, cron=cron, timezone=timezone, missed=missed))
+            self.schedules.append(Every(name=called, seconds=seconds, **times))
             return function
 
         return register

@@ -171,6 +171,7 @@ class Worker:
                         cron=one.cron,
                         timezone=one.timezone,
                         missed=one.missed,
+                        unique=one.unique,
                     )
                     break
                 except FairlaneError as error:

@@ -14,7 +14,7 @@ import msgspec
 from fairlane.cli.toolkit.command import AsJson, Client, CommandGroup, Server, arg, call_broker, command, opt
 from fairlane.cli.toolkit.output import echo, parse_time, plural, print_json
 from fairlane.errors import FairlaneError, InvalidRequest
-from fairlane.model.message import PushItem, check_payload
+from fairlane.model.message import PushItem, Unique, check_payload
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_SERVER
 from fairlane.model.outcome import PushOutcome
 
@@ -46,6 +46,10 @@ def push(
     max_attempts: Annotated[
         int | None, opt("Total number of attempts, instead of the queue's retry_limit + 1.", type=click.IntRange(1))
     ] = None,
+    unique: Annotated[
+        Unique | None, opt("Store it only if no other message with its key waits, or waits or runs.")
+    ] = None,
+    unique_key: Annotated[str | None, opt("Key for --unique, instead of type and payload.")] = None,
     server: Server = DEFAULT_SERVER,
     json: AsJson = False,
 ) -> None:
@@ -69,6 +73,8 @@ def push(
         trace_id=trace_id,
         priority=priority,
         max_attempts=max_attempts,
+        unique=unique,
+        unique_key=unique_key,
     )
     if file is not None:
         if id is not None:

@@ -21,6 +21,7 @@ from fairlane.cli.toolkit.command import (
 )
 from fairlane.cli.toolkit.output import confirm, format_time, print_table
 from fairlane.errors import InvalidRequest
+from fairlane.model.message import Unique
 from fairlane.wire.schedules import Missed, Schedule
 
 app = CommandGroup("schedule")
@@ -45,7 +46,7 @@ _COLUMNS = columns_of(
     last=_last,
     next=lambda one: "paused" if one.next_at is None else format_time(one.next_at),
 )
-_FIELDS = columns_of("name queue partition when missed last paused=paused_at refused", when=_when, last=_last)
+_FIELDS = columns_of("name queue partition when missed unique last paused=paused_at refused", when=_when, last=_last)
 
 
 @client_command(app, "list", columns=_COLUMNS, empty="There are no schedules.")
@@ -79,6 +80,9 @@ async def define(
     cron: Annotated[str | None, opt('Cron expression, like "0 9 * * MON": minute, hour, day, month, weekday.')] = None,
     timezone: Annotated[str, opt("Time zone of --cron.")] = "UTC",
     missed: Annotated[Missed, opt("What to do with runs that were missed while no broker ran.")] = "once",
+    unique: Annotated[
+        Unique | None, opt("Leave a run out while the message of an earlier one waits, or waits or runs.")
+    ] = None,
     partition: Annotated[str, opt("Partition of the queue.")] = "Default",
 ) -> Output:
     """Create or replace a schedule."""
@@ -93,6 +97,7 @@ async def define(
         cron=cron,
         timezone=timezone,
         missed=missed,
+        unique=unique,
         data=payload,
         partition=partition,
     )

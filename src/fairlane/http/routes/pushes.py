@@ -166,6 +166,8 @@ def check_wire_items(items: list[Item], nested: list[Nested], subject: str | Non
             and item.delay_ms is None
             and item.priority is None
             and item.max_attempts is None
+            and item.unique is None
+            and item.unique_key is None
             and item.producer_sub is subject
             and len(item.payload) <= SHALLOW_BYTES
         ):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, get_args
 import msgspec
 
 from fairlane.errors import ExpressionFailed, InvalidRequest
+from fairlane.model.message import Unique
 from fairlane.model.names import check_name
 from fairlane.runtime.ticks import next_tick, zone
 from fairlane.spec import ir
@@ -43,6 +44,8 @@ class ScheduleDeclaration(Declaration[ir.ScheduleSpec]):
         "cron": TEXT,
         "timezone": TEXT,
         "missed": choice(*get_args(Missed)),
+        "unique": choice(*get_args(Unique)),
+        "unique_key": TEXT,
         "data": SettingCodec(_read_data),
         "partition": TEXT,
         "type": TEXT,

@@ -35,7 +35,7 @@ EARLY: Final = {
 because the conditions of others name them."""
 LATE: Final = {
     **dict.fromkeys(("claims", "failures", "effects", "cancelled_ids"), _OF_PARTITION),
-    **dict.fromkeys(("groups", "retention_minutes", "retention_hours", "data_keys"), _OF_QUEUE),
+    **dict.fromkeys(("groups", "retention_minutes", "retention_hours", "data_keys", "unique_keys"), _OF_QUEUE),
     "starts": "x.group_id IN (SELECT g.id FROM fairlane.groups g WHERE g.queue_id = {queue})",
 }
 """Tables that are copied as a whole during the switch."""

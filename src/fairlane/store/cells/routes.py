@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fairlane.store.cells import births, fan_ins, spanning, staged
+from fairlane.store.cells import births, fan_ins, spanning, staged, unique_keys
 from fairlane.store.cells.router import (
     Route,
     at_home,
@@ -158,6 +158,10 @@ ROUTES: Final[dict[str, dict[str, Route]]] = {
         "refuse": everywhere_and(_nothing, partly=True),
         "delete": first_found,
         "forget": SUMS_OF_AVAILABLE,
+    },
+    "unique_keys": {
+        "holders": unique_keys.holders,
+        "commit": unique_keys.commit,
     },
     "retention": {
         "due": ANY_OF_AVAILABLE,

@@ -89,10 +89,14 @@ async def commit(router: CellRouter, family: str, verb: str, args: Arguments, na
     if cell == 0:
         return await router.home.call(family, verb, args, named)
     results: tuple[Any, list[PushResult]] = [], []
+    unique = named.get("unique", ())
 
     async def store(transaction: DatabaseTransaction, pushed: Sequence[PushResult]) -> None:
         nonlocal results
-        results = await router.at(cell, "messages", "transact", acks, slices)
+        if unique:
+            results = await router.at(cell, "unique_keys", "commit", unique, acks, slices)
+        else:
+            results = await router.at(cell, "messages", "transact", acks, slices)
         if not all(isinstance(result, Stored) for result in results[1]):
             raise _NotStored
 

@@ -36,6 +36,7 @@ KINDS: Final = {
     "results": "result",
     "cancellations": "cancellation",
     "cancelled_ids": "cancelledId",
+    "unique_keys": "uniqueKey",
     "scheduled_segments": "scheduledSegment",
     "scheduled_messages": "scheduledMessages",
     "scheduled_keys": "scheduledKey",

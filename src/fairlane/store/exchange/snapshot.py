@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 QUEUE_TABLES: Final = (
     *("queues", "groups", "partitions", "skips", "segments", "message_keys", "deleted_ids", "trims", "traced"),
     *("cursors", "claims", "failures", "dead_letters", "results", "cancellations", "cancelled_ids"),
+    "unique_keys",
     *("scheduled_segments", "scheduled_messages", "scheduled_keys", "effects"),
 )
 """Tables with the rows of a queue, those first that others name."""

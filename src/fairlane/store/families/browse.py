@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 class MessageReader(Protocol):
     async def read(self, partition: PartitionId, first: int, upto: int) -> list[Segment]: ...
 
+    async def find(self, partition: PartitionId, transaction_id: str, *, deleted: bool = False) -> int | None: ...
+
 
 class Browse(Family):
     def __init__(self, runner: QueryRunner, messages: MessageReader) -> None:

@@ -66,6 +66,8 @@ class Dialect(Protocol):
 
     async def expire_messages(self, limit: int) -> tuple[list[Expired], int]: ...
 
+    async def is_scheduled(self, partition_id: int, transaction_id: bytes, keys: Sequence[int], id_ms: int) -> bool: ...
+
     async def change_scheduled(
         self,
         partition_id: int,

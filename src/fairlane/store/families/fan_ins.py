@@ -16,7 +16,8 @@ from fairlane.model.fan_in import Callback
 from fairlane.model.ids import PartitionId
 from fairlane.model.queue import Queue
 from fairlane.store.contract.values import AckResult, LaneAck, PushResult, ScheduledSlice, Slice
-from fairlane.store.families.query import DatabaseTransaction, Family, Row, Value, no_op, struct
+from fairlane.store.families.query import DatabaseTransaction, Family, Row, Value, struct
+from fairlane.store.families.unique_keys import NewUnique, check_free, keep
 
 PART_RESULT_BYTES_MAX = 16 * 1024
 """Size of the largest result of a part that its fan-in keeps."""
@@ -89,15 +90,21 @@ class FanIns(Family):
         acks: Sequence[LaneAck],
         slices: Sequence[Slice],
         scheduled: Sequence[ScheduledSlice] = (),
+        *,
+        unique: Sequence[NewUnique] = (),
     ) -> tuple[list[AckResult], list[PushResult]]:
-        """Run `Messages.transact` and store fan-ins in the same transaction.
+        """Run `Messages.transact` and store fan-ins in the same transaction. `unique` is as in `UniqueKeys.commit`.
 
         `parts_of` returns the parts of each, given the results of the slices. Storing a fan-in again is a no-op.
         Raises AlreadyApplied if one exists and slices would be stored, because its parts were stored before.
         """
         callbacks = [await self._sealed(one) for one in made]
 
+        async def begin(transaction: DatabaseTransaction) -> None:
+            await check_free(transaction, unique)
+
         async def also(transaction: DatabaseTransaction, pushed: Sequence[PushResult]) -> None:
+            await keep(transaction, unique, [*slices, *(part.slice for part in scheduled)], pushed)
             for fan_in, callback, parts in zip(made, callbacks, parts_of(pushed[: len(slices)]), strict=True):
                 fields: dict[str, Value] = {"tenant": fan_in.tenant, "id": fan_in.id, "group_name": fan_in.group}
                 stored: dict[str, Value] = {"total": fan_in.total, "queue": fan_in.queue.name, "callback": callback}
@@ -107,7 +114,7 @@ class FanIns(Family):
                 elif parts:
                     await transaction.run("fan_ins.add_parts", **fields, **_columns(parts))
 
-        return await self._runner.transact_messages(acks, slices, begin=no_op, also=also, scheduled=scheduled)
+        return await self._runner.transact_messages(acks, slices, begin=begin, also=also, scheduled=scheduled)
 
     async def _sealed(self, made: NewFanIn) -> bytes:
         data, codec, queue = msgspec.json.encode(made.callback), self._runner.codec, made.queue

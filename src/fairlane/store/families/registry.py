@@ -29,6 +29,7 @@ from fairlane.store.families.specs import Specs
 from fairlane.store.families.staged import Staged
 from fairlane.store.families.statistics import Statistics
 from fairlane.store.families.tenants import Tenants
+from fairlane.store.families.unique_keys import UniqueKeys
 from fairlane.store.families.workers import Workers
 
 F = TypeVar("F", bound=Family)
@@ -61,6 +62,7 @@ class StoreFamilies:
         self.effects = Effects(runner)
         self.staged = Staged(runner)
         self.fan_ins = FanIns(runner)
+        self.unique_keys = UniqueKeys(runner, messages)
         self.specs = Specs(runner, self.queues, self.groups)
 
     def family(self, kind: type[F]) -> F:

@@ -128,17 +128,20 @@ async def change(
     delay_ms: int = 0,
 ) -> int | None:
     """Reschedule a message, or cancel it. Returns its time, or None if it is not scheduled."""
-    key, id_ms = id_facts(transaction_id)
     return await dialect.change_scheduled(
-        partition.id,
-        encode(transaction_id),
-        [key, id_key(transaction_id, salt=1)],
-        NO_ID_TIME if id_ms is None else id_ms,
+        *identity(partition, transaction_id),
         UUID(uuid7()),
         move=move,
         due_at=due_at,
         delay_ms=delay_ms,
     )
+
+
+def identity(partition: PartitionId, transaction_id: str) -> tuple[int, bytes, list[int], int]:
+    """Return the values by which a dialect finds a scheduled message."""
+    key, id_ms = id_facts(transaction_id)
+    keys = [key, id_key(transaction_id, salt=1)]
+    return partition.id, encode(transaction_id), keys, NO_ID_TIME if id_ms is None else id_ms
 
 
 class ScheduledSegment(msgspec.Struct):

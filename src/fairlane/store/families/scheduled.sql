@@ -1,6 +1,9 @@
 -- name: change (postgres, steps)
 SELECT fairlane.change_scheduled(:partition_id, :keys, :id_ms, :transaction_id, :move, :due_at, :delay_ms, :new_id, :now)
 
+-- name: is_scheduled (postgres, steps)
+SELECT fairlane.is_scheduled(:partition_id, :keys, :id_times, :transaction_id)
+
 -- name: page (postgres)
 WITH found AS MATERIALIZED (
     SELECT b.id, d.at, d.i

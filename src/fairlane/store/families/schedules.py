@@ -18,6 +18,7 @@ from fairlane.store.families.query import (
     one,
     struct,
 )
+from fairlane.store.families.unique_keys import NewUnique, check_free, keep
 from fairlane.wire.schedules import ScheduleOptions
 
 
@@ -90,18 +91,30 @@ class Schedules(Family):
         return bool(await self._runner.write("schedules.advance", **msgspec.structs.asdict(step)))
 
     async def commit(
-        self, step: Advance, acks: Sequence[LaneAck], slices: Sequence[Slice], *, also: AppliedBody = no_more
+        self,
+        step: Advance,
+        acks: Sequence[LaneAck],
+        slices: Sequence[Slice],
+        *,
+        also: AppliedBody = no_more,
+        unique: Sequence[NewUnique] = (),
     ) -> tuple[list[AckResult], list[PushResult]]:
         """Run `Messages.transact` and advance the schedule in the same transaction.
 
-        Raises Conflict if the schedule has another revision now, or does not exist.
+        Raises Conflict if the schedule has another revision now, or does not exist. `unique` is as in
+        `UniqueKeys.commit`.
         """
 
         async def begin(transaction: DatabaseTransaction) -> None:
+            await check_free(transaction, unique)
             if not await transaction.run("schedules.advance", **msgspec.structs.asdict(step)):
                 raise Conflict(f"schedule {step.name!r:.80} is not at this tick any more")
 
-        return await self._runner.transact_messages(acks, slices, begin=begin, also=also)
+        async def keep_also(transaction: DatabaseTransaction, pushed: Sequence[PushResult]) -> None:
+            await keep(transaction, unique, slices, pushed)
+            await also(transaction, pushed)
+
+        return await self._runner.transact_messages(acks, slices, begin=begin, also=keep_also)
 
 
 def put_values(schedule: Schedule) -> dict[str, Value]:

@@ -95,6 +95,10 @@ class PostgresDialect(Dialect):
         checked = [row["checked"] for row in rows if row["checked"] is not None]
         return [Expired(*row[:4]) for row in rows if row["checked"] is None], sum(checked)
 
+    async def is_scheduled(self, partition_id: int, transaction_id: bytes, keys: Sequence[int], id_ms: int) -> bool:
+        message: dict[str, Value] = {"partition_id": partition_id, "transaction_id": transaction_id, "keys": keys}
+        return bool(value(await self._run("scheduled.is_scheduled", id_times=[id_ms] * len(keys), **message)))
+
     async def change_scheduled(
         self,
         partition_id: int,

@@ -263,6 +263,17 @@ CREATE TABLE fairlane.cancelled_ids (
 );
 CREATE INDEX cancelled_ids_kept ON fairlane.cancelled_ids (kept_until);  -- forget: those to delete.
 
+-- The latest unique message of each key. Its lane says whether it waits, runs or is finished.
+CREATE TABLE fairlane.unique_keys (
+    queue_id bigint NOT NULL, key text COLLATE "C" NOT NULL,  -- Hash of the key, or of type and payload.
+    partition_id bigint NOT NULL,
+    position bigint,  -- NULL while it is scheduled.
+    transaction_id text NOT NULL, message_id text NOT NULL,
+    due_at timestamptz,  -- Time of a scheduled message.
+    PRIMARY KEY (queue_id, key)
+);
+CREATE INDEX unique_keys_place ON fairlane.unique_keys (partition_id, position);  -- forget: messages that every group finished.
+
 -- Scheduled messages: those of one call and partition form a segment, in the order of their times. They get their positions when
 -- they are due. One row per message would cost ten times as much.
 CREATE TABLE fairlane.scheduled_segments (

@@ -98,6 +98,9 @@ class SqliteDialect(Dialect):
     async def expire_messages(self, limit: int) -> tuple[list[Expired], int]:
         return await self._run(lambda db, now: retention.expire(db, now, limit))
 
+    async def is_scheduled(self, partition_id: int, transaction_id: bytes, keys: Sequence[int], id_ms: int) -> bool:
+        return await self._run(lambda db, now: scheduled.contains(db, partition_id, transaction_id, keys, id_ms))
+
     async def change_scheduled(
         self,
         partition_id: int,

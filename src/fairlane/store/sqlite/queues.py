@@ -26,6 +26,7 @@ _KEYS: Final = {
     "results": "rowid",
     "cancellations": "partition_id, group_id, position",
     "cancelled_ids": "partition_id, transaction_id",
+    "unique_keys": "queue_id, key",
     "traced": "trace_id, partition_id, position",
     "traces": "rowid",
     "trace_names": "tenant_id, name, created_at, trace_id",

@@ -77,6 +77,10 @@ def change(
     return at
 
 
+def contains(db: apsw.Connection, partition_id: int, id: bytes, keys: Sequence[int], id_ms: int) -> bool:
+    return _entry_of(db, partition_id, keys, id_ms, msgspec.json.decode(id)) is not None
+
+
 def add(db: apsw.Connection, now: int, parts: Sequence[ScheduledSlice]) -> list[Added | Duplicates | Gone]:
     results: list[Added | Duplicates | Gone] = []
     added = []

@@ -202,6 +202,17 @@ create table cancelled_ids (
 ) strict, without rowid;
 create index cancelled_ids_kept on cancelled_ids (kept_until);  -- forget: those to delete.
 
+-- The latest unique message of each key. Its lane says whether it waits, runs or is finished.
+create table unique_keys (
+    queue_id integer not null, key text not null,  -- Hash of the key, or of type and payload.
+    partition_id integer not null,
+    position integer,  -- NULL while it is scheduled.
+    transaction_id text not null, message_id text not null,
+    due_at integer,  -- Time of a scheduled message.
+    primary key (queue_id, key)
+) strict, without rowid;
+create index unique_keys_place on unique_keys (partition_id, position);  -- forget: messages that every group finished.
+
 -- Scheduled messages: those of one call and partition form a segment, in the order of their times. They get their positions when
 -- they are due. One row per message would cost ten times as much.
 create table scheduled_segments (

@@ -23,6 +23,13 @@ LANGUAGE sql STABLE AS $$
     WHERE k.key = g.key AND k.i > b.taken;
 $$;
 
+-- True if a message is scheduled whose id is p_quoted in its stored form.
+CREATE OR REPLACE FUNCTION fairlane.is_scheduled(p_partition bigint, p_keys bigint[], p_id_times bigint[], p_quoted bytea) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT 1 FROM fairlane.find_scheduled(p_partition, p_keys, p_id_times) x
+                   WHERE substring(x.head FROM 62 FOR length(p_quoted)) = p_quoted);
+$$;
+
 -- Schedules messages. Values per message are flattened: slice i has the elements p_upto[i - 1] + 1 to p_upto[i], in the order of
 -- its segments, which p_segment_* describe. Returns one row per slice, or one per duplicate: added (at the time `at`), duplicate,
 -- or gone (its partition was deleted).
