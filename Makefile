@@ -33,7 +33,7 @@ COMPILE := .venv-lock/bin/uv pip compile --universal --generate-hashes --python-
 LOCK := $(COMPILE) pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-all quick check docs bench bench-full bench-peers fuzz faults faults-full soak lock dist sbom queen tools clean
+.PHONY: help serve test test-all quick check docs bench bench-full bench-peers fuzz faults faults-full campaign soak lock dist sbom queen tools clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 13
@@ -77,6 +77,9 @@ faults: $(DEV)  ## random faults on each store, and a check of every promise; ta
 
 faults-full: $(DEV) tools  ## freeze, stop and kill the store and brokers under load, at full size; takes half an hour
 	$(BIN)/python -m pytest -p no:xdist tests/faults/full_size.py tests/faults/slow_clients.py tests/faults $(ARGS)
+
+campaign: $(DEV)  ## every experiment of docs/reliability.md for five hours, continued when interrupted; ARGS="--hours 1"
+	$(BIN)/python -m tests.campaign $(ARGS)
 
 soak: $(DEV)  ## run steady traffic on both stores for two hours, and show what grows; ARGS="--minutes 15"
 	$(BIN)/python -m tests.soak $(ARGS)

@@ -30,6 +30,7 @@ RULES = TrafficRules(
     auto_acked=frozenset({("plain", "auto")}),
     tokens=frozenset({"bank"}),
     poisoned=frozenset({"poison"}),
+    retry_limit=2,
     lease_seconds=LEASE_SECONDS,
 )
 
@@ -82,7 +83,7 @@ def good() -> RecordedHistory:
         acked("poison-1", 4, lane=POISON, status="failed"),
         acked("copy", 9, lane=POISON, lease="L2"),
     ]
-    history.dead = [LetterRecord(POISON, "poison-1")]
+    history.dead = [LetterRecord(POISON, "poison-1", 3)]
     history.replays, history.copies = {"poison-1": "done"}, {"copy": "poison-1"}
     return history
 
@@ -198,7 +199,11 @@ def lose_a_letter(history: RecordedHistory) -> None:
 
 
 def double_a_letter(history: RecordedHistory) -> None:
-    history.dead.append(LetterRecord(POISON, "poison-1"))
+    history.dead.append(LetterRecord(POISON, "poison-1", 3))
+
+
+def give_up_early(history: RecordedHistory) -> None:
+    history.dead = [LetterRecord(POISON, "poison-1", 2)]
 
 
 def complete_a_letter(history: RecordedHistory) -> None:
@@ -258,7 +263,7 @@ BREAKS: dict[Callable[[RecordedHistory], None], str] = {
     overtake: "got b before a was finished",
     repeat_in_one_answer: "got positions [0, 1, 0] in one answer",
     move_a_message: "got b at 7, where the log has another",
-    deliver_after_ack: "got b again after its ack had been applied",
+    deliver_after_ack: "got b again after it was finished",
     complete_twice: "completed b under 2 leases",
     auto_ack_twice: "got b 2 times by auto-ack",
     auto_ack_backwards: "got a after b",
@@ -267,6 +272,7 @@ BREAKS: dict[Callable[[RecordedHistory], None], str] = {
     push_what_was_refused: "was refused, and its t-1 is there",
     lose_a_letter: "poison-1 is no dead letter",
     double_a_letter: "poison-1 is 2 dead letters",
+    give_up_early: "poison-1 is a dead letter after 2 attempts of 3",
     complete_a_letter: "poison-1 is a dead letter and completed",
     replay_twice: "poison-1 was replayed (done) and stored 2 times",
     replay_unasked: "poison-1 was stored again and nobody replayed it",

@@ -16,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairlane.errors import Unavailable
 from fairlane.verify import faults, server_faults
 from fairlane.verify.census import SQLITE, server_version
 from fairlane.verify.client_process import ClientCounts
@@ -105,8 +106,11 @@ class _Run:
     async def play(self) -> VerifyOutcome:
         began_at, began = datetime.now(UTC), time.monotonic()
         async with self._progress():
-            await self._break()
-            history = await self._read()
+            try:
+                await self._break()
+                history = await self._read()
+            except Unavailable as error:  # such as a broker that does not start any more
+                history = RecordedHistory(stuck=[str(error)], faults=self._nemesis.spans)
             promises = await asyncio.to_thread(check_promises, history, RULES)
             kept = self._plan.keep or any(result.violations for result in promises)
             leftovers = kept or bool(await self._drain.delete_queues())
@@ -129,7 +133,7 @@ class _Run:
     async def _break(self) -> None:
         """Start the traffic, and break everything for the time of the plan."""
         self._enter("quiet", QUIET_SECONDS)
-        await configure(self._stage.client, "0")
+        await configure(self._stage.client, "0", cells=len(self._targets.servers))
         await self._targets.clients.start()
         await asyncio.sleep(QUIET_SECONDS)
         self._enter("faults", self._plan.seconds)
@@ -147,7 +151,7 @@ class _Run:
         history = await asyncio.to_thread(read_history, self._targets.clients.histories)
         history.stuck, history.faults = stuck, self._nemesis.spans
         history.mended_at, history.drained_at = mended_at, drained_at
-        await self._drain.read(history, self._stage.url)
+        await self._drain.read(history, [one.url for one in self._targets.servers] or [self._stage.url])
         return history
 
     def _enter(self, phase: str, seconds: float) -> None:

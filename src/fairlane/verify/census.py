@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,15 +36,16 @@ class Occupants:
     sessions: int = 0
 
 
-async def take_census(url: str, prefix: str) -> Census:
-    """Read the contents of the queues whose names begin with `prefix`."""
+async def take_census(urls: Sequence[str], prefix: str) -> Census:
+    """Read the contents of the queues whose names begin with `prefix`. There is one URL for each cell, or only one."""
     found = Census()
-    for queue, partition, id in await _fetch(url, "messages", prefix):
-        found.messages[LaneName(queue.removeprefix(prefix), partition)].append(id)
-    for queue, partition, group, lag in await _fetch(url, "lanes", prefix):
-        found.lags[LaneName(queue.removeprefix(prefix), partition), group] = lag
-    for queue, partition, group, letters in await _fetch(url, "letters", prefix):
-        found.letters[LaneName(queue.removeprefix(prefix), partition), group] = letters
+    for cell, url in enumerate(urls):
+        for queue, partition, id in await _fetch(url, "messages", prefix, cell):
+            found.messages[LaneName(queue.removeprefix(prefix), partition)].append(id)
+        for queue, partition, group, lag in await _fetch(url, "lanes", prefix, cell):
+            found.lags[LaneName(queue.removeprefix(prefix), partition), group] = lag
+        for queue, partition, group, letters in await _fetch(url, "letters", prefix, cell):
+            found.letters[LaneName(queue.removeprefix(prefix), partition), group] = letters
     return found
 
 
@@ -78,8 +80,8 @@ def _file_of(url: str) -> str | None:
     return url.removeprefix(SQLITE) if url.startswith(SQLITE) else None
 
 
-async def _fetch(url: str, name: str, argument: str | None = None) -> list[tuple[Any, ...]]:
-    """Return the rows of a statement, read on a connection of its own."""
+async def _fetch(url: str, name: str, argument: str | None = None, cell: int = 0) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement, read on a connection of its own. Each cell has a schema of its own."""
     if (file := _file_of(url)) is not None:
         return await asyncio.to_thread(_fetch_from_file, file, _STATEMENTS["sqlite"][name], argument)
     from fairlane.store.postgres.connection import connect
@@ -87,6 +89,7 @@ async def _fetch(url: str, name: str, argument: str | None = None) -> list[tuple
     connection = await connect(url)
     try:
         text = _STATEMENTS["postgres"][name].replace(":prefix", "$1")
+        text = text.replace("fairlane.", f"fairlane_{cell}.") if cell else text
         return [tuple(row) for row in await connection.fetch(text, *([] if argument is None else [argument]))]
     except OSError as error:
         raise StoreUnavailable(str(error)) from error

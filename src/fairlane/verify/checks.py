@@ -38,7 +38,7 @@ def invented(history: RecordedHistory, rules: TrafficRules) -> list[str]:
     fates: dict[tuple[str, str], set[str]] = defaultdict(set)
     for push in history.pushes:
         fates[push.lane.queue, push.id].add(push.fate)
-    moved = {ack.pushed for ack in history.acks if ack.pushed}
+    moved = {ack.pushed for ack in history.acks if ack.pushed} | {one.id for one in history.fan_ins}
     for queue, id in _stored(history):
         known = fates.get((queue, id))
         if known == {"refused"}:
@@ -100,7 +100,7 @@ def skipped(history: RecordedHistory, rules: TrafficRules) -> list[str]:
     found = []
     finished: dict[tuple[LaneName, str, str], float] = {}
     for ack in history.acks:
-        if ack.status == "completed" and ack.fate != "refused":
+        if ack.status in ("completed", "cancelled") and ack.fate != "refused":
             key = ack.lane, ack.group, ack.id
             finished[key] = min(finished.get(key, inf), ack.began)
     for letter in history.dead:
@@ -138,11 +138,12 @@ def delivered_after_ack(history: RecordedHistory, rules: TrafficRules) -> list[s
     """Return the messages that a group got again after their ack had been answered 200."""
     done: dict[tuple[LaneName, str, str], float] = {}
     for ack in history.acks:
-        if ack.status == "completed" and ack.fate == "done" and (ack.lane.queue, ack.group) in rules.settled:
+        finished = ack.status in ("completed", "cancelled") and ack.fate == "done"
+        if finished and (ack.lane.queue, ack.group) in rules.settled:
             key = ack.lane, ack.group, ack.id
             done[key] = min(done.get(key, inf), ack.ended)
     return [
-        f"{one.lane}: {one.group} got {one.id} again after its ack had been applied"
+        f"{one.lane}: {one.group} got {one.id} again after it was finished"
         for one in history.deliveries
         if one.began > done.get((one.lane, one.group, one.id), inf)
     ]
@@ -206,6 +207,11 @@ def wrong_letters(history: RecordedHistory, rules: TrafficRules) -> list[str]:
     found = []
     letters = Counter(letter.id for letter in history.dead)
     found += [f"{id} is {count} dead letters" for id, count in letters.items() if count > 1]
+    found += [
+        f"{letter.lane}: {letter.id} is a dead letter after {letter.attempts} attempts of {rules.retry_limit + 1}"
+        for letter in history.dead
+        if rules.retry_limit >= 0 and letter.attempts != rules.retry_limit + 1
+    ]
     completed = {(ack.lane, ack.id) for ack in history.acks if ack.status == "completed" and ack.fate == "done"}
     found += [
         f"{letter.lane}: {letter.id} is a dead letter and completed"

@@ -13,6 +13,7 @@ from random import Random
 
 import msgspec
 
+from fairlane.verify.feature_traffic import FeatureTraffic
 from fairlane.verify.history import HistoryWriter
 from fairlane.verify.recording import RecordingClient
 from fairlane.verify.requester import Requester
@@ -32,6 +33,8 @@ class ClientTask(msgspec.Struct):
     run: str
     """Part of every message id, different for each process that is started."""
     history: str
+    store: str = ""
+    """URL of the PostgreSQL database in which programs enqueue messages. Empty if there is none."""
 
 
 class ClientCounts(msgspec.Struct):
@@ -48,7 +51,8 @@ async def main() -> None:
     task = msgspec.json.decode(await reader.readline(), type=ClientTask)
     requester, writer = Requester(task.urls), HistoryWriter(Path(task.history))
     client = RecordingClient(requester, writer, Random(f"{task.seed} {task.run}"), task.prefix)
-    traffic = Traffic(client, task.number, task.processes, task.run)
+    features = FeatureTraffic(client, task.run, task.store)
+    traffic = Traffic(client, task.number, task.processes, task.run, features)
     traffic.start()
     progress = asyncio.create_task(_report(client))
     while word := (await reader.readline()).strip():
@@ -58,6 +62,7 @@ async def main() -> None:
             await traffic.stop()
             break
     progress.cancel()
+    await features.close()
     _print(client)
     requester.close()
     writer.close()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fairlane.errors import Unavailable
 from fairlane.verify.census import Census, take_census
 from fairlane.verify.history import Conserved, LaneName, LetterRecord, RecordedHistory
-from fairlane.verify.recording import RecordingClient
+from fairlane.verify.recording import DeliveredMessage, RecordingClient
 from fairlane.verify.requester import EXPECTED, HttpAnswer
-from fairlane.verify.rules import AUDIT, GROUPS, OPTIONS
+from fairlane.verify.rules import AUDIT, GROUPS, LIMITED, NO_LIMITS, OPTIONS
 from fairlane.verify.traffic import resume
 
 STILL_SECONDS_MAX = 60.0
@@ -62,6 +62,11 @@ class Drain:
             )
             if pending.status != 200 or pending.body["operations"]:
                 waiting.append(f"{queue}: operations wait")
+        staged = await self._client.ask(0, "GET", "/api/v1/staged")
+        if staged.status != 200 or any(
+            one["queue"].startswith(self._client.named("")) for one in staged.body["queues"]
+        ):
+            waiting.append("staged messages wait")
         for queue, group in [*GROUPS, ("auto", "once"), ("plain", "replay")]:
             depth = await self._depth(queue, group)
             if depth.status != 200 or depth.body["pending"]:
@@ -73,12 +78,21 @@ class Drain:
         path = f"/api/v1/resources/queues/{self._client.named(queue)}/depth"
         return await self._client.ask(0, "GET", path, group=group, expected=_FOUND)
 
-    async def read(self, history: RecordedHistory, url: str) -> None:
-        """Read the log, the dead letters and the counts into the history."""
+    async def read(self, history: RecordedHistory, urls: Sequence[str]) -> None:
+        """Read the log, the dead letters and the counts into the history. What cannot be read is stuck."""
+        try:
+            await self._read(history, urls)
+        except Unavailable as error:
+            history.stuck.append(str(error))
+
+    async def _read(self, history: RecordedHistory, urls: Sequence[str]) -> None:
+        for queue in LIMITED:  # or else they would be read a few messages at a time
+            body = {"queue": self._client.named(queue), "options": OPTIONS[queue] | NO_LIMITS}
+            _needed(await self._client.ask(0, "POST", "/api/v1/configure", body))
         for queue in OPTIONS:
             await self._audit(history, queue)
         history.dead += await self._letters()
-        census = await take_census(url, self._client.named(""))
+        census = await take_census(urls, self._client.named(""))
         history.corrupt += _differences(history, census)
         history.conserved = [
             await self._conserved(history, census, queue, group, lane)
@@ -88,16 +102,31 @@ class Drain:
         ]
 
     async def _audit(self, history: RecordedHistory, queue: str) -> None:
-        """Read every partition of a queue from its beginning, as a group that nobody else uses."""
-        pending = 1
-        while pending:
-            for one in await self._client.pop(0, queue, AUDIT, autoAck=True, batch=1000, partitions=100):
-                history.log[one.lane].append(one.id)
-                if not one.intact:
-                    history.corrupt.append(f"{one.lane}: {one.id} is stored with another payload")
-                if one.original != one.id:
-                    history.copies[one.id] = one.original
-            pending = _needed(await self._depth(queue, AUDIT)).body["pending"]
+        """Read every partition of a queue from its beginning, as a group that nobody else uses.
+
+        An answer that is lost takes its messages with it, so the next group begins again.
+        """
+        for number in range(TRIES_MAX):
+            lost_before, group = self._client.lost_pops, f"{AUDIT}{number or ''}"
+            messages = await self._read_all(queue, group)
+            if self._client.lost_pops == lost_before:
+                break
+            await asyncio.sleep(POLL_SECONDS)
+        else:
+            raise Unavailable(f"no pop of {queue} was answered while the results were read: {self._client.last_lost}")
+        for one in messages:
+            history.log[one.lane].append(one.id)
+            if not one.intact:
+                history.corrupt.append(f"{one.lane}: {one.id} is stored with another payload")
+            if one.original != one.id:
+                history.copies[one.id] = one.original
+
+    async def _read_all(self, queue: str, group: str) -> list[DeliveredMessage]:
+        found, lost_before = list[DeliveredMessage](), self._client.lost_pops
+        while True:
+            found += await self._client.pop(0, queue, group, autoAck=True, batch=1000, partitions=100)
+            if self._client.lost_pops > lost_before or not _needed(await self._depth(queue, group)).body["pending"]:
+                return found
 
     async def _letters(self) -> list[LetterRecord]:
         found: list[LetterRecord] = []
@@ -109,7 +138,8 @@ class Drain:
             if not letters:
                 return found
             found += [
-                LetterRecord(LaneName("poison", letter["partition"]), letter["transactionId"]) for letter in letters
+                LetterRecord(LaneName("poison", letter["partition"]), letter["transactionId"], letter["retryCount"])
+                for letter in letters
             ]
 
     async def _conserved(
@@ -118,11 +148,14 @@ class Drain:
         """Return the counts of one lane from each source."""
         depth = _needed(await self._depth(queue, group)).body
         api = {one["partition"]: one["pending"] for one in depth["partitions"]}
-        dead = {id for where, id in history.dead if where == lane}
+        dead = {letter.id for letter in history.dead if letter.lane == lane}
         finished = dead | {
             ack.id
             for ack in history.acks
-            if ack.lane == lane and ack.group == group and ack.status == "completed" and ack.fate != "refused"
+            if ack.lane == lane
+            and ack.group == group
+            and ack.status in ("completed", "cancelled")
+            and ack.fate != "refused"
         }
         log = history.log[lane]
         stored = {"log": len(log), "SQL": len(census.messages[lane])}
@@ -151,8 +184,8 @@ class Drain:
 
 
 def _needed(answer: HttpAnswer) -> HttpAnswer:
-    """Return the answer if it is 200. Raises Unavailable otherwise, because without it there is no result."""
-    if answer.status != 200:
+    """Return the answer if it is a success. Raises Unavailable otherwise, because without it there is no result."""
+    if answer.fate != "done":
         raise Unavailable(
             f"a healthy broker answered {answer.status} while the results were read: {answer.content[:200]!r}"
         )

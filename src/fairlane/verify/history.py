@@ -65,7 +65,7 @@ class AckRecord(msgspec.Struct, frozen=True, array_like=True):
     id: str
     lease: str
     status: str
-    """`completed`, `failed` or `retry`; `released` if the request releases the whole lease."""
+    """`completed`, `failed` or `retry`; `released` if the request releases the whole lease; `cancelled` without one."""
     began: float
     ended: float = NEVER
     fate: Fate = "unknown"
@@ -80,11 +80,25 @@ class ReplayRecord(msgspec.Struct, frozen=True, array_like=True):
     fate: Fate = "unknown"
 
 
+class FanInRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A fan-in that a client created: its id, which its callback gets, and its parts."""
+
+    id: str
+    group: str
+    """Group whose acks end the parts."""
+    parts: list[tuple[LaneName, str]]
+    began: float
+    ended: float = NEVER
+    fate: Fate = "unknown"
+
+
 class LetterRecord(NamedTuple):
     """A dead letter, by the transaction id of its message."""
 
     lane: LaneName
     id: str
+    attempts: int = 0
+    """Failed attempts before it was given up. 0 if that is not known."""
 
 
 class HistoryLine(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,6 +111,7 @@ class HistoryLine(msgspec.Struct, frozen=True, omit_defaults=True):
     deliveries: list[DeliveryRecord] = []
     acks: list[AckRecord] = []
     replays: list[ReplayRecord] = []
+    fan_ins: list[FanInRecord] = []
     odd: str = ""
     """An answer that no fault explains, such as a 500."""
 
@@ -147,6 +162,7 @@ class RecordedHistory:
     dead: list[LetterRecord] = field(default_factory=list)
     replays: dict[str, Fate] = field(default_factory=dict)
     """The fate of the replay of each dead message, by the id of the message."""
+    fan_ins: list[FanInRecord] = field(default_factory=list)
     copies: dict[str, str] = field(default_factory=dict)
     """The dead message that a message in the log is a replay of, by the id of the copy."""
     log: dict[LaneName, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -169,6 +185,7 @@ class RecordedHistory:
         self.pushes += line.pushes
         self.deliveries += line.deliveries
         self.acks += line.acks
+        self.fan_ins += line.fan_ins
         for one in line.replays:
             # A later attempt finds the letter replayed, so its fate does not replace a known one.
             known = self.replays.get(one.id)

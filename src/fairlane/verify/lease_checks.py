@@ -40,7 +40,7 @@ class Tenure:
     released_at: float = NEVER
 
 
-def _tenures(history: RecordedHistory) -> dict[LeaseKey, Tenure]:
+def leases_of(history: RecordedHistory) -> dict[LeaseKey, Tenure]:
     """Return every lease that an answer named, with what its holder did."""
     found: dict[LeaseKey, Tenure] = {}
     for one in history.deliveries:
@@ -66,7 +66,7 @@ def _tenures(history: RecordedHistory) -> dict[LeaseKey, Tenure]:
     return found
 
 
-class _TrueClock:
+class TrueClock:
     """The times in which the clocks of the store were not stepped."""
 
     def __init__(self, history: RecordedHistory) -> None:
@@ -78,8 +78,8 @@ class _TrueClock:
 
 def two_holders(history: RecordedHistory, rules: TrafficRules) -> list[str]:
     """Return the leases of ordered lanes that began before the lease before them had ended or run out."""
-    clock, lanes = _TrueClock(history), defaultdict(list)
-    for tenure in _tenures(history).values():
+    clock, lanes = TrueClock(history), defaultdict(list)
+    for tenure in leases_of(history).values():
         if tenure.key.lane.queue not in rules.unordered and rules.lease_seconds:
             lanes[tenure.key.lane, tenure.key.group].append(tenure)
     found = []
@@ -98,7 +98,7 @@ def two_holders(history: RecordedHistory, rules: TrafficRules) -> list[str]:
 def zombie_acks(history: RecordedHistory, rules: TrafficRules) -> list[str]:
     """Return the acks of ordered lanes that were applied after a later lease was given."""
     later: dict[tuple[LaneName, str], list[tuple[float, str]]] = defaultdict(list)
-    tenures = _tenures(history)
+    tenures = leases_of(history)
     for tenure in tenures.values():
         if tenure.key.lane.queue not in rules.unordered:
             later[tenure.key.lane, tenure.key.group].append((tenure.ended, tenure.key.lease))
@@ -124,8 +124,8 @@ def zombie_acks(history: RecordedHistory, rules: TrafficRules) -> list[str]:
 
 def redelivered_without_cause(history: RecordedHistory, rules: TrafficRules) -> list[str]:
     """Return the messages that came again without a nack, a release, or the end of their lease."""
-    clock = _TrueClock(history)
-    tenures = _tenures(history)
+    clock = TrueClock(history)
+    tenures = leases_of(history)
     given: dict[tuple[LaneName, str, str], list[Tenure]] = defaultdict(list)
     for tenure in tenures.values():
         for id in tenure.ids:

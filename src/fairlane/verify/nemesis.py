@@ -12,19 +12,21 @@ from typing import Literal, NamedTuple
 
 from fairlane.errors import InvalidRequest
 from fairlane.verify.history import FaultSpan
-from fairlane.verify.preload import Preload
+from fairlane.verify.libraries import Libraries
 from fairlane.verify.processes import LocalBroker, LocalClients
 from fairlane.verify.proxy import Proxy
-from fairlane.verify.server import OwnServer
+from fairlane.verify.server import ServerTarget
 
-Need = Literal["", "preload", "postgres", "server", "server preload"]
+Need = Literal["", "preload", "disk", "postgres", "server", "server preload", "cells"]
 """The requirement of a fault: the preloaded library, PostgreSQL, or a PostgreSQL server that belongs to the run."""
 NEEDS: dict[str, str] = {
     "": "",
     "preload": "a C compiler (cc) on Linux",
+    "disk": "a C compiler (cc) on Linux, and no file of this name before the run",
     "postgres": "a PostgreSQL store",
     "server": "--store postgres",
     "server preload": "--store postgres, and a C compiler (cc) on Linux",
+    "cells": "--store cells",
 }
 
 
@@ -38,16 +40,21 @@ class FaultTargets:
     clients: LocalClients
     fronts: list[Proxy]
     """One proxy in front of each broker."""
-    preloads: list[Preload] = field(default_factory=list)
-    """The preloaded library of each broker. Empty without a compiler."""
-    server: OwnServer | None = None
-    server_preload: Preload | None = None
-    back: Proxy | None = None
-    """The proxy between the brokers and the server of the run."""
+    libraries: list[Libraries] = field(default_factory=list)
+    """The preloaded libraries of each broker. Empty without a compiler."""
+    servers: list[ServerTarget] = field(default_factory=list)
+    """The servers of the run: the home and the other cells. Empty if the store belongs to others."""
+    own_file: bool = True
+    """False if the store is a file that was there before the run."""
+    queues: list[str] = field(default_factory=list)
+    """Names of the queues of the run."""
 
     async def wait(self, most: float = 5.0) -> None:
         """Wait for a random time while a fault lasts, up to `most` seconds."""
         await asyncio.sleep(self.random.uniform(0.2, most))
+
+    def server(self) -> ServerTarget:
+        return self.random.choice(self.servers)
 
     def broker(self) -> LocalBroker:
         return self.random.choice(self.brokers)
@@ -55,22 +62,22 @@ class FaultTargets:
     def has(self, need: str) -> bool:
         """Return True if this run meets the requirement of a fault."""
         met = {
-            "preload": bool(self.preloads),
+            "preload": bool(self.libraries),
+            "disk": bool(self.libraries) and self.own_file,
             "postgres": not self.url.startswith("sqlite"),
-            "server": self.server is not None,
+            "server": bool(self.servers),
+            "cells": len(self.servers) > 1,
         }
         return all(met[word] for word in need.split())
 
     async def mend(self) -> None:
         """Take every fault back, and start what has ended."""
-        for preload in (*self.preloads, self.server_preload):
-            if preload is not None:
-                preload.heal()
-        for proxy in (*self.fronts, self.back):
-            if proxy is not None:
-                proxy.heal()
-        if self.server is not None:
-            await self.server.revive()
+        for libraries in self.libraries:
+            libraries.preload.heal()
+        for front in self.fronts:
+            front.heal()
+        for server in self.servers:
+            await server.mend()
         for broker in self.brokers:
             if not broker.running:
                 await broker.start()

@@ -6,12 +6,12 @@ import mmap
 import shutil
 import struct
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 from fairlane.errors import Unavailable
 
-SOURCE = Path(__file__).with_name("preload.c")
+FAULTS_SOURCE = Path(__file__).with_name("preload.c")
+RECORDER_SOURCE = Path(__file__).with_name("recorder.c")
 _LAYOUT = struct.Struct("qqqq")
 
 
@@ -20,14 +20,14 @@ def has_compiler() -> bool:
     return shutil.which("cc") is not None
 
 
-def compile_library(directory: Path) -> Path:
-    """Compile the library into a directory that every user may read. Raises Unavailable if the compiler fails."""
+def compile_library(directory: Path, source: Path = FAULTS_SOURCE) -> Path:
+    """Compile a library into a directory that every user may read. Raises Unavailable if the compiler fails."""
     directory.chmod(0o755)
-    library = directory / "preload.so"
-    command = ["cc", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl"]
+    library = directory / f"{source.stem}.so"
+    command = ["cc", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
     if done.returncode:
-        raise Unavailable(f"the compiler cannot build {SOURCE.name}: {done.stderr[-500:]}")
+        raise Unavailable(f"the compiler cannot build {source.name}: {done.stderr[-500:]}")
     library.chmod(0o755)
     return library
 
@@ -41,7 +41,7 @@ class Preload:
         control.chmod(0o666)
         with control.open("r+b") as file:
             self._control = mmap.mmap(file.fileno(), _LAYOUT.size)
-        self.environment: Mapping[str, str] = {"LD_PRELOAD": str(library), "VERIFY_FAULTS": str(control)}
+        self.environment = {"LD_PRELOAD": str(library), "VERIFY_FAULTS": str(control)}
 
     def step_clock(self, seconds: int) -> None:
         """Set the clock `seconds` ahead of the true time, or behind it if negative."""

@@ -19,7 +19,7 @@ from fairlane.verify.client_process import ClientCounts, ClientTask
 
 STOP_SECONDS_MAX = 60.0
 """Timeout for a process to stop. It stops much earlier, except on a busy machine."""
-SERVE = (sys.executable, "-P", "-c", "from fairlane.cli.main import main; main()", "serve")
+CLI = (sys.executable, "-P", "-c", "from fairlane.cli.main import main; main()")
 _READY = ", store "
 _PARENT_DEATH = 1
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -52,7 +52,7 @@ class LocalBroker:
         self.socket = directory / "broker.sock"
         self._environment = environment or {}
         self._command = [
-            *(*SERVE, "--store", store, "--data-dir", str(directory), "--host", "none"),
+            *(*CLI, "serve", "--store", store, "--data-dir", str(directory), "--host", "none"),
             *("--socket", str(self.socket), "--insecure-no-auth", *arguments),
         ]
         self._process: subprocess.Popen[bytes] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fairlane.verify import checks, lease_checks
+from fairlane.verify import checks, feature_checks, lease_checks
 from fairlane.verify.history import RecordedHistory
 from fairlane.verify.rules import TrafficRules
 
@@ -148,6 +148,20 @@ PROMISES = (
         "full or failing disks",
         [_odd],
         _disk_faults,
+    ),
+    PromiseKind(
+        "G13 limits",
+        "A group never holds more messages than its limit allows.",
+        "deliveries",
+        [feature_checks.over_limit],
+        feature_checks.limited_count,
+    ),
+    PromiseKind(
+        "G14 fan-ins",
+        "The callback of a fan-in is pushed once, after the end of every part.",
+        "fan-ins",
+        [feature_checks.wrong_callbacks],
+        feature_checks.fan_in_count,
     ),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -15,6 +15,7 @@ import msgspec
 from fairlane.verify.history import (
     AckRecord,
     DeliveryRecord,
+    FanInRecord,
     Fate,
     HistoryLine,
     HistoryWriter,
@@ -23,9 +24,12 @@ from fairlane.verify.history import (
     ReplayRecord,
 )
 from fairlane.verify.requester import EXPECTED, HttpAnswer, Requester
+from fairlane.verify.rules import RULES
 
 RETRIES_MAX = 5
 PADDING_BYTES_MAX = 600
+NO_BROKER = -1
+"""Number of the broker of messages that a program enqueued in the database."""
 
 
 class PoppedData(msgspec.Struct):
@@ -78,6 +82,10 @@ class RecordingClient:
         self._writer = writer
         self._prefix = prefix
         self.pushed = self.delivered = 0
+        self.lost_pops = 0
+        """Pops without an answer, or with an error."""
+        self.last_lost = ""
+        """The answer to the last of them. Its status is 0 if there was none."""
 
     @property
     def brokers(self) -> int:
@@ -150,6 +158,9 @@ class RecordingClient:
         path = f"/api/v1/pop/queue/{self.named(where)}"
         answer = await self.ask(broker, "GET", path, consumerGroup=group, **query)
         if answer.status != 200:
+            if answer.status != 204:
+                self.lost_pops += 1
+                self.last_lost = f"{answer.status} {answer.content[:300]!r}"
             return []
         queue = where.partition("/")[0]
         found = msgspec.json.decode(answer.content, type=RawPopAnswer).messages
@@ -207,6 +218,60 @@ class RecordingClient:
         ]
         self._writer.write(HistoryLine(op, _phase([one.fate for one in found]), answer.ended, acks=found))
 
+    async def cancel(self, broker: int, message: DeliveredMessage) -> None:
+        """Cancel a message for its group."""
+        body = {"partition": message.lane.partition.partition("!")[0], "consumerGroup": message.group}
+        path = f"/api/v1/queues/{self.named(message.lane.queue)}/cancellations/{message.id}"
+        records = [msgspec.structs.replace(one, lease="") for one in _acks([message], ["cancelled"])]
+        await self._settle(broker, path, body, records, expected=EXPECTED | {404, 409})
+
+    async def fan_in(self, broker: int, id: str, parts: list[tuple[LaneName, str]], then: LaneName, group: str) -> None:
+        """Create a fan-in. A repeat with the same ids changes nothing, so it is repeated until it is answered."""
+        op, began = self._writer.new_op(), time.monotonic()
+        pushes = [PushRecord(lane, part, began, broker=broker) for lane, part in parts]
+        record = FanInRecord(id, group, parts, began)
+        self._writer.write(HistoryLine(op, "invoke", began, pushes=pushes, fan_ins=[record]))
+        step = {
+            "type": "fan_in",
+            "id": id,
+            "consumerGroup": group,
+            "items": [item for lane, part in parts for item in self.items(lane, [part], {})],
+            "then": self.items(then, [id], {})[0],
+        }
+        fate: Fate = "unknown"
+        for attempt in range(RETRIES_MAX):
+            answer = await self.ask(
+                broker, "POST", "/api/v1/transaction", {"operations": [step]}, expected=EXPECTED | {409}
+            )
+            fate = _fate_of_ack(answer, answer.body, 0) if answer.status != 409 else "unknown"
+            if fate in ("done", "refused"):
+                fate = "unknown" if fate == "refused" and attempt else fate
+                break
+            await asyncio.sleep(self.random.uniform(0.05, 0.5))
+        ended = time.monotonic()
+        pushes = [msgspec.structs.replace(one, ended=ended, fate=fate, roamed=True) for one in pushes]
+        record = msgspec.structs.replace(record, ended=ended, fate=fate)
+        self._writer.write(HistoryLine(op, _phase([fate]), ended, pushes=pushes, fan_ins=[record]))
+
+    async def record_enqueue(self, lane: LaneName, ids: Sequence[str], run: Callable[[], Awaitable[bool]]) -> None:
+        """Record a transaction that enqueues messages: True if it committed, False if not. An error leaves a doubt."""
+        op, began = self._writer.new_op(), time.monotonic()
+        records = [PushRecord(lane, id, began, broker=NO_BROKER) for id in ids]
+        self._writer.write(HistoryLine(op, "invoke", began, pushes=records))
+        fate = await _fate_of(run)
+        ended = time.monotonic()
+        records = [msgspec.structs.replace(one, ended=ended, fate=fate) for one in records]
+        self._writer.write(HistoryLine(op, _phase([fate]), ended, pushes=records))
+        self.pushed += len(ids) if fate == "done" else 0
+
+    async def record_complete(self, message: DeliveredMessage, run: Callable[[], Awaitable[bool]]) -> None:
+        """Record an ack by a function of the database, as `record_enqueue` does."""
+        op, [record] = self._writer.new_op(), _acks([message], ["completed"])
+        self._writer.write(HistoryLine(op, "invoke", record.began, acks=[record]))
+        fate = await _fate_of(run)
+        found = msgspec.structs.replace(record, ended=time.monotonic(), fate=fate)
+        self._writer.write(HistoryLine(op, _phase([fate]), found.ended, acks=[found]))
+
     async def replay(self, broker: int, queue: str, letter_id: str, id: str) -> Fate:
         """Replay the dead letter of the message `id`, and return the fate of that."""
         op = self._writer.new_op()
@@ -220,14 +285,31 @@ class RecordingClient:
 
 def _held(lane: LaneName, group: str, found: RawMessage) -> DeliveredMessage:
     data = bytes(found.data)
-    try:
-        original = msgspec.json.decode(data, type=PoppedData).id
-    except msgspec.DecodeError:
-        original = ""
-    intact = data == msgspec.json.encode(payload_of(original))
+    if lane.queue == RULES.fanned:
+        original, intact = found.transaction_id, _is_callback(data, found.transaction_id)
+    else:
+        try:
+            original = msgspec.json.decode(data, type=PoppedData).id
+        except msgspec.DecodeError:
+            original = ""
+        intact = data == msgspec.json.encode(payload_of(original))
     return DeliveredMessage(
         lane, group, found.transaction_id, original, found.position, found.partition_id, found.lease_id or "", intact
     )
+
+
+async def _fate_of(run: Callable[[], Awaitable[bool]]) -> Fate:
+    """Return the fate of a transaction of the database. After any error it may have been committed."""
+    try:
+        return "done" if await run() else "refused"
+    except (Exception, asyncio.CancelledError):  # of the driver, which only the store imports
+        return "unknown"
+
+
+def _is_callback(data: bytes, id: str) -> bool:
+    """Return True for the payload of the callback of a fan-in whose parts all completed."""
+    found = msgspec.json.decode(data)
+    return bool(found["fanIn"] == id and found["data"] == payload_of(id) and not found["failed"])
 
 
 def _acks(messages: Sequence[DeliveredMessage], statuses: Sequence[str], pushed: str | None = None) -> list[AckRecord]:

@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 
 from fairlane.verify.campaign import VerifyOutcome
+from fairlane.verify.history import NEVER, RecordedHistory
 from fairlane.verify.nemesis import FAULTS
 from fairlane.verify.promises import PromiseResult
 from fairlane.verify.timeline import draw, quantile, recoveries
@@ -107,23 +108,34 @@ def fact_rows(outcome: VerifyOutcome) -> Rows:
         fate: sum(push.fate == fate for push in history.pushes) for fate in ("done", "deferred", "refused", "unknown")
     }
     return [
-        ("store", f"{outcome.store}, {outcome.brokers} broker{'s' if outcome.brokers != 1 else ''}"),
+        ("store", f"{outcome.store}{CELLS.get(plan.store, '')}, {_brokers(outcome.brokers)}"),
         ("time", f"{outcome.began_at:%Y-%m-%d %H:%M} UTC, {_minutes(plan.seconds)} of faults"),
         ("pushes", ", ".join(f"{count:,} {fate}" for fate, count in fates.items() if count)),
         ("deliveries", f"{len(history.deliveries):,}, and {len(history.acks):,} acks"),
-        ("drained", f"{history.drained_at - history.mended_at:.1f} s after the last fault"),
+        ("drained", _drained(history)),
         ("versions", ", ".join(f"{name} {text}" for name, text in outcome.versions.items())),
         ("seed", str(plan.seed)),
     ]
 
 
+def _brokers(count: int) -> str:
+    return f"{count} broker{'s' if count != 1 else ''}"
+
+
+def _drained(history: RecordedHistory) -> str:
+    if NEVER in (history.drained_at, history.mended_at):
+        return "never"
+    return f"{history.drained_at - history.mended_at:.1f} s after the last fault"
+
+
+CELLS = {"cells": " with two cells"}
 _PROMISES = ("promise", "says", "trials", "95 % bound", "violations")
 _FAULTS = ("fault", "does", "times", "recovery p50", "p99")
 _READING = (
     "A trial is one event that could have broken the promise. Without a violation the failure rate is at most "
     "3 / trials, with 95 % confidence. Timeouts and errors count as unknown, never as failed. "
     "The bound says nothing about other faults and traffic. "
-    "Recovery is the time from the end of a fault to the first answer to a push that began after it."
+    "Recovery is the time from the end of a fault, or from a kill, to the first answer to a push after it."
 )
 
 
@@ -172,7 +184,7 @@ def as_html(outcome: VerifyOutcome) -> str:
 <p class="verdict {"good" if good else "bad"}">{escape(verdict(outcome))}</p>
 {_html_table((), fact_rows(outcome))}
 <h2>Timeline</h2>
-<div class="wide">{draw(outcome.history, outcome.began, outcome.ended)}</div>
+<div class="wide">{draw(outcome.history, outcome.began, min(outcome.ended, outcome.history.drained_at))}</div>
 <h2>Promises</h2>
 {_html_table(_PROMISES, promise_rows(outcome), numbers=(3, 4))}
 <p class="dim">{escape(_READING)}</p>

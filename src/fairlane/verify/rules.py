@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -23,32 +23,63 @@ class TrafficRules:
     """Queues in which each token is moved on by transactions. An id is `token-hop`."""
     poisoned: frozenset[str] = frozenset()
     """Queues in which messages with an id that begins with `poison` always fail."""
+    retry_limit: int = -1
+    """Retries of a failing message in these queues before it is a dead letter. -1 if that is not known."""
+    running: Mapping[str, int] = field(default_factory=dict)
+    """Limit of the messages that a group of a queue holds at once."""
+    running_per_key: Mapping[str, int] = field(default_factory=dict)
+    """The same for the messages of each key, which is the partition without its priority."""
+    fanned: str = ""
+    """Queue of the callbacks of fan-ins. Empty if there are none."""
     lease_seconds: float = 0.0
     """Lease time of every queue. 0 if it is not known."""
 
 
 LEASE_SECONDS = 3
+RETRY_LIMIT = 2
+RUNNING_MAX = 3
+RUNNING_PER_KEY_MAX = 2
 OPTIONS: Mapping[str, dict[str, Any]] = {
     "plain": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000},
     "bank": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000},
-    "poison": {"leaseTime": LEASE_SECONDS, "retryLimit": 2},
+    "poison": {"leaseTime": LEASE_SECONDS, "retryLimit": RETRY_LIMIT},
     "auto": {"leaseTime": LEASE_SECONDS},
     "mixed": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000, "ordering": "unordered"},
     "later": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000},
+    "few": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000, "maxRunning": RUNNING_MAX},
+    "keyed": {
+        "leaseTime": LEASE_SECONDS,
+        "retryLimit": 1000,
+        "ordering": "unordered",
+        "maxRunningPerKey": RUNNING_PER_KEY_MAX,
+    },
+    "parts": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000},
+    "ends": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000},
+    "staged": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000},
 }
 """The options of each queue, by its name without the prefix."""
+BESIDE = {"ends": "parts"}
+"""Queues in the cell of another one, because transactions push to both."""
 PARTITIONS = {"plain": 6, "bank": 4, "poison": 3, "auto": 3, "mixed": 2, "later": 2}
+PARTITIONS |= {"few": 3, "keyed": 2, "parts": 3, "ends": 2, "staged": 3}
 TOKENS = 12
 GROUPS = [("plain", "billing"), ("plain", "search"), ("bank", "movers"), ("poison", "tasters"), ("mixed", "any")]
-GROUPS += [("later", "any")]
+GROUPS += [("later", "any"), ("few", "crew"), ("keyed", "crew"), ("parts", "hands"), ("ends", "hands")]
+GROUPS += [("staged", "any")]
+LIMITED = ("few", "keyed")
+NO_LIMITS = {"maxRunning": 0, "maxRunningPerKey": 0}
 AUDIT = "audit"
 """The group that reads every partition from its beginning at the end."""
 RULES = TrafficRules(
-    ordered=frozenset({"plain", "bank", "poison", "auto"}),
-    unordered=frozenset({"mixed"}),
+    ordered=frozenset({"plain", "bank", "poison", "auto", "few", "parts", "ends", "staged"}),
+    unordered=frozenset({"mixed", "keyed"}),
     settled=frozenset(GROUPS),
     auto_acked=frozenset({("auto", "once"), *((queue, AUDIT) for queue in OPTIONS)}),
     tokens=frozenset({"bank"}),
     poisoned=frozenset({"poison"}),
+    retry_limit=RETRY_LIMIT,
+    running={"few": RUNNING_MAX},
+    running_per_key={"keyed": RUNNING_PER_KEY_MAX},
+    fanned="ends",
     lease_seconds=LEASE_SECONDS,
 )

@@ -1,4 +1,4 @@
-"""A PostgreSQL server that belongs to a run, which may therefore crash, freeze and fill it."""
+"""PostgreSQL servers that belong to a run, which may therefore crash, freeze and fill them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from random import Random
+from urllib.parse import quote_plus
 
 from fairlane.errors import StoreUnavailable
 from fairlane.store.postgres.embedded import EmbeddedPostgres
+from fairlane.verify.disk import RecordedDisk
+from fairlane.verify.libraries import Libraries, Library
+from fairlane.verify.preload import Preload
+from fairlane.verify.proxy import Proxy
 
 END_SECONDS_MAX = 60.0
+CONNECTIONS = 60
 
 
 class OwnServer:
@@ -79,6 +87,62 @@ class OwnServer:
         pid = self._postgres.pid
         for one in (pid, *_children(pid)) if pid is not None else ():
             _send(one, number)
+
+
+@dataclass(frozen=True)
+class ServerTarget:
+    """A server of a run with everything around it that can be broken."""
+
+    server: OwnServer
+    back: Proxy
+    """The proxy between the brokers and the server."""
+    libraries: Libraries | None
+    """None without a compiler."""
+
+    @property
+    def url(self) -> str:
+        """URL past the proxy."""
+        return self.server.url
+
+    @property
+    def broker_url(self) -> str:
+        """URL through the proxy."""
+        return self.url.replace(quote_plus(str(self.server.socket.parent)), quote_plus(str(self.back.listen.parent)))
+
+    @property
+    def preload(self) -> Preload:
+        assert self.libraries is not None
+        return self.libraries.preload
+
+    @property
+    def disk(self) -> RecordedDisk:
+        assert self.libraries is not None
+        return self.libraries.disk
+
+    async def mend(self) -> None:
+        """Take every fault back, and start the server if it has ended."""
+        if self.libraries is not None:
+            self.preload.heal()
+        self.back.heal()
+        await self.server.revive()
+
+
+@contextlib.asynccontextmanager
+async def own_server(directory: Path, random: Random, library: Library | None) -> AsyncIterator[ServerTarget]:
+    """Run a server in a directory, with a proxy before it."""
+    folder = directory / "back"
+    await asyncio.to_thread(folder.mkdir, mode=0o711, parents=True)
+    data = directory / "postgres" / "data"
+    libraries = library.load(directory.name, [data]) if library is not None else None
+    environment = libraries.environment if libraries is not None else {}
+    with EmbeddedPostgres(directory, connections=CONNECTIONS, environment=environment) as postgres:
+        server = OwnServer(postgres)
+        if libraries is not None:
+            await server.crash(signal.SIGINT)  # a fast shutdown, so that all files are complete
+            await asyncio.to_thread(libraries.disk.reset)
+            await server.revive()
+        async with Proxy(folder / server.socket.name, server.socket, Random(random.random())) as back:
+            yield ServerTarget(server, back, libraries)
 
 
 def _send(pid: int, number: signal.Signals) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from urllib.parse import quote_plus
 
 import msgspec
 
@@ -19,20 +18,21 @@ from fairlane.store.opening import store_url
 from fairlane.verify.census import SQLITE, find_occupants
 from fairlane.verify.client_process import ClientTask
 from fairlane.verify.history import HistoryWriter
+from fairlane.verify.libraries import compile_libraries
 from fairlane.verify.nemesis import FaultTargets
-from fairlane.verify.preload import Preload, compile_library, has_compiler
 from fairlane.verify.processes import LocalBroker, LocalClients
 from fairlane.verify.proxy import Proxy
 from fairlane.verify.recording import RecordingClient
 from fairlane.verify.requester import Requester
-from fairlane.verify.server import OwnServer
+from fairlane.verify.rules import OPTIONS
+from fairlane.verify.server import ServerTarget, own_server
 
-EMBEDDED = "postgres"
+OWN_SERVERS = {"postgres": 1, "cells": 2}
+"""Stores that belong to the run, with the number of their PostgreSQL servers."""
 PREFIX = "fairlane-verify."
 """Beginning of the names of all queues that runs create."""
 CLIENT_PROCESSES = 2
 BROKERS = 3
-CONNECTIONS = 60
 
 
 class VerifyPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,32 +68,44 @@ async def open_stage(plan: VerifyPlan, directory: Path) -> AsyncIterator[Stage]:
     Raises Conflict if others use the store, unless the plan allows it.
     """
     random = Random(plan.seed)
-    if plan.store != EMBEDDED:
+    if plan.store not in OWN_SERVERS:
         await _check_store(plan)
-    library = await asyncio.to_thread(compile_library, directory) if has_compiler() else None
+    library = await asyncio.to_thread(compile_libraries, directory)
     async with AsyncExitStack() as stack:
-        server_preload = Preload(library, "server.faults") if library is not None and plan.store == EMBEDDED else None
-        url, server = _open_store(plan, directory, server_preload, stack)
+        servers = [
+            await stack.enter_async_context(own_server(directory / f"server-{number}", random, library))
+            for number in range(OWN_SERVERS.get(plan.store, 0))
+        ]
+        url = servers[0].url if servers else store_url(plan.store)
+        own_file = bool(servers) or not _exists(url)
         count = plan.brokers or (1 if url.startswith(SQLITE) else BROKERS)
         if count > 1 and url.startswith(SQLITE):
             raise InvalidRequest("an SQLite store has one broker; leave out --brokers")
-        broker_url, back = url, None
-        if server is not None:
-            back = await stack.enter_async_context(_back_proxy(server, directory, random))
-            broker_url = url.replace(quote_plus(str(server.socket.parent)), quote_plus(str(back.listen.parent)))
-        preloads = [Preload(library, f"broker-{number}.faults") for number in range(count)] if library else []
+        broker_url = servers[0].broker_url if servers else url
+        if len(servers) > 1:
+            await _join(broker_url, servers[1:])
+        libraries = [
+            library.load(f"broker-{number}", _files_of(url, directory / f"broker-{number}"))
+            for number in range(count)
+            if library is not None
+        ]
         brokers, fronts = [], []
         for number in range(count):
             broker = LocalBroker(
-                broker_url, directory / f"broker-{number}", environment=_environment(preloads[number : number + 1])
+                broker_url,
+                directory / f"broker-{number}",
+                environment=libraries[number].environment if libraries else {},
             )
             stack.push_async_callback(_end, broker)
             front = Proxy(directory / f"front-{number}.sock", broker.socket, Random(random.random()))
             fronts.append(await stack.enter_async_context(front))
             brokers.append(broker)
             await broker.start()  # one after the other, because the first one creates the schema
+        database = "" if url.startswith(SQLITE) else broker_url
         prefix = f"{PREFIX}{plan.seed}.{os.urandom(3).hex()}."
-        task = ClientTask([f"unix:{front.listen}" for front in fronts], prefix, plan.seed, 0, CLIENT_PROCESSES, "", "")
+        task = ClientTask(
+            [f"unix:{front.listen}" for front in fronts], prefix, plan.seed, 0, CLIENT_PROCESSES, "", "", database
+        )
         clients = LocalClients(task, directory)
         stack.push_async_callback(clients.kill)
         yield Stage(
@@ -101,23 +113,27 @@ async def open_stage(plan: VerifyPlan, directory: Path) -> AsyncIterator[Stage]:
             directory,
             _own_client(brokers, directory, prefix, Random(random.random()), stack),
             FaultTargets(
-                Random(random.random()), url, brokers, clients, fronts, preloads, server, server_preload, back
+                Random(random.random()),
+                url,
+                brokers,
+                clients,
+                fronts,
+                libraries,
+                servers,
+                own_file,
+                [prefix + queue for queue in OPTIONS],
             ),
         )
 
 
-def _open_store(
-    plan: VerifyPlan, directory: Path, preload: Preload | None, stack: AsyncExitStack
-) -> tuple[str, OwnServer | None]:
-    """Return the URL of the store, and its server if that belongs to the run."""
-    if plan.store == EMBEDDED:
-        from fairlane.store.postgres.embedded import EmbeddedPostgres
+async def _join(home_url: str, servers: Sequence[ServerTarget]) -> None:
+    """Make the servers cells of the store on the first one."""
+    from fairlane.store.cells.cluster import add_cell
+    from fairlane.store.postgres.store import PostgresStore
 
-        environment = _environment([preload] if preload is not None else [])
-        postgres = EmbeddedPostgres(directory, connections=CONNECTIONS, environment=environment)
-        server = OwnServer(stack.enter_context(postgres))
-        return server.url, server
-    return store_url(plan.store), None
+    async with await PostgresStore.open(home_url) as home:
+        for server in servers:
+            await add_cell(home, server.broker_url)
 
 
 async def _check_store(plan: VerifyPlan) -> None:
@@ -126,13 +142,6 @@ async def _check_store(plan: VerifyPlan) -> None:
     if not plan.beside_others and (found.queues or found.sessions):
         what = f"{found.sessions} sessions of brokers" if found.sessions else f"{found.queues} queues of others"
         raise Conflict(f"the store has {what}, which faults may disturb; name an empty store, or add --beside-others")
-
-
-def _back_proxy(server: OwnServer, directory: Path, random: Random) -> Proxy:
-    """Return a proxy between the brokers and the server."""
-    folder = directory / "back"
-    folder.mkdir(mode=0o700)
-    return Proxy(folder / server.socket.name, server.socket, Random(random.random()))
 
 
 def _own_client(
@@ -145,8 +154,13 @@ def _own_client(
     return RecordingClient(requester, writer, random, prefix)
 
 
-def _environment(preloads: Sequence[Preload]) -> Mapping[str, str]:
-    return preloads[0].environment if preloads else {}
+def _exists(url: str) -> bool:
+    return not url.startswith(SQLITE) or Path(url.removeprefix(SQLITE)).exists()
+
+
+def _files_of(url: str, data_directory: Path) -> list[Path]:
+    """Return the beginnings of the paths of the files that a broker writes."""
+    return [data_directory, *([Path(url.removeprefix(SQLITE))] if url.startswith(SQLITE) else [])]
 
 
 async def _end(broker: LocalBroker) -> None:

@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 from fairlane.verify.history import NEVER, FaultSpan, PushRecord, RecordedHistory
 
-WIDTH, LEFT, RIGHT = 960, 130, 12
+WIDTH, LEFT, RIGHT = 960, 168, 12
 PLOT_HEIGHT, ROW_HEIGHT, GAP = 116, 15, 26
 BINS_MAX = 240
+SUDDEN = frozenset({"kill_broker", "kill_all_brokers"})
+"""Faults after which the broker is started again at once, as a supervisor does."""
 
 
 class TimelineBin(NamedTuple):
@@ -51,23 +53,26 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def recoveries(history: RecordedHistory) -> dict[str, list[float]]:
-    """Return the seconds from the end of each fault to the answer to the first push that began after it, by fault."""
+    """Return the seconds from the end of each fault to the answer to the first push after it, by fault.
+
+    After a kill they count from the kill, and so include the start of the killed process.
+    """
     accepted = sorted(
         (push for push in history.pushes if push.fate in ("done", "deferred") and push.ended < NEVER),
         key=lambda push: push.began,
     )
     found: dict[str, list[float]] = defaultdict(list)
     for span in history.faults:
-        if (answered := _first_answer(accepted, span.ended)) is not None:
-            found[span.name].append(answered - span.ended)
+        since = span.began if span.name in SUDDEN else span.ended
+        if (answered := _first_answer(accepted, since, span.ended)) is not None:
+            found[span.name].append(answered - since)
     return dict(found)
 
 
-def _first_answer(accepted: Sequence[PushRecord], after: float) -> float | None:
-    from bisect import bisect_left
-
-    at = bisect_left(accepted, after, key=lambda push: push.began)
-    return min((push.ended for push in accepted[at : at + 200]), default=None)
+def _first_answer(accepted: Sequence[PushRecord], after: float, over: float) -> float | None:
+    """Return the first answer to a push that began `after` a fault, or was still unanswered when it was `over`."""
+    later = (push.ended for push in accepted if push.began > after or push.ended > over)
+    return min((ended for ended in later if ended > after), default=None)
 
 
 def draw(history: RecordedHistory, began: float, ended: float) -> str:

@@ -11,12 +11,13 @@ from uuid import UUID
 from zlib import crc32
 
 from fairlane.model.ids import least_uuid7
+from fairlane.verify.feature_traffic import FeatureTraffic
 from fairlane.verify.history import Fate, LaneName
 from fairlane.verify.recording import DeliveredMessage, RecordingClient
 from fairlane.verify.requester import EXPECTED
-from fairlane.verify.rules import GROUPS, LEASE_SECONDS, OPTIONS, PARTITIONS, RULES, TOKENS
+from fairlane.verify.rules import BESIDE, GROUPS, LEASE_SECONDS, LIMITED, OPTIONS, PARTITIONS, RULES, TOKENS
 
-DEEDS = ["crash", "slow", "extend", "part", "part", "fail", "fail"]
+DEEDS = ["crash", "slow", "extend", "part", "part", "fail", "fail", "cancel"]
 READS = [
     "/api/v1/resources/queues/{queue}/depth",
     "/api/v1/explain/{queue}/p0",
@@ -26,14 +27,18 @@ READS = [
     "/api/v1/leases",
     "/metrics",
 ]
+TRIES_MAX = 120
 _FOUND = EXPECTED | {404}
 
 
 class Traffic:
     """The random traffic of one client process. After `calm`, it only finishes the messages that are left."""
 
-    def __init__(self, client: RecordingClient, number: int, processes: int, run: str) -> None:
+    def __init__(
+        self, client: RecordingClient, number: int, processes: int, run: str, features: FeatureTraffic
+    ) -> None:
         self._client = client
+        self._features = features
         self._random = client.random
         self._number = number
         self._processes = processes
@@ -46,7 +51,7 @@ class Traffic:
     def start(self) -> None:
         """Start this process's share of all clients."""
         shares = 0
-        for queue in ("plain", "poison", "auto", "mixed", "later"):
+        for queue in ("plain", "poison", "auto", "mixed", "later", "few", "keyed"):
             for partition in range(PARTITIONS[queue]):
                 for producer in range(2):
                     shares += 1
@@ -55,6 +60,9 @@ class Traffic:
                         self._repeat(self._producer(lane, producer), while_calm=False)
         for queue, group in GROUPS:
             self._repeat(self._consumer(queue, group))
+        self._repeat(self._features.fan_out, while_calm=False)
+        if self._features.has_database:
+            self._repeat(self._features.enqueue, while_calm=False)
         if self._number == 0:
             self._repeat(self._auto_consumer("auto", "once"))
             self._repeat(self._auto_consumer("plain", "replay"))
@@ -99,7 +107,7 @@ class Traffic:
                 # Known ids store nothing. Another broker does not know those in the journal of this one.
                 body = {"items": self._client.items(lane, ids, options)}
                 await self._client.ask(broker, "POST", "/api/v1/push", body)
-            await asyncio.sleep(self._random.uniform(0.0, 1.0))
+            await asyncio.sleep(self._random.uniform(0.0, 4.0 if lane.queue in LIMITED else 1.0))
 
         return step
 
@@ -130,6 +138,14 @@ class Traffic:
         """Complete the messages, or misbehave."""
         deed = "complete" if self.calm else self._random.choice(["complete"] * 12 + DEEDS)
         if deed == "crash":
+            return
+        queue = messages[0].lane.queue
+        if deed == "cancel":
+            if queue == "mixed":
+                await self._features.cancel(messages.pop(0))
+        elif queue == "staged" and self._features.has_database and self._random.random() < 0.3:
+            for one in messages:
+                await self._features.complete(one)
             return
         if deed == "slow":
             await asyncio.sleep(LEASE_SECONDS * self._random.uniform(0.8, 1.6))
@@ -209,16 +225,22 @@ def lane_of_hop(id: str) -> LaneName:
 
 
 async def resume(client: RecordingClient, queue: str) -> None:
-    """Resume a queue, as often as it takes."""
+    """Resume a queue, as often as it takes. A queue that is lost is found by the checks."""
     path = f"/api/v1/queues/{client.named(queue)}/resume"
-    while (await client.ask(client.any_broker(), "POST", path, {})).fate != "done":
+    for _ in range(TRIES_MAX):
+        answer = await client.ask(client.any_broker(), "POST", path, {}, expected=_FOUND)
+        if answer.fate == "done" or answer.status == 404:
+            break
         await asyncio.sleep(0.5)
 
 
-async def configure(client: RecordingClient, run: str) -> None:
-    """Create the queues of a run, and put the tokens into their first partitions."""
-    for queue, options in OPTIONS.items():
-        body = {"queue": client.named(queue), "options": options}
+async def configure(client: RecordingClient, run: str, cells: int = 1) -> None:
+    """Create the queues of a run, in turn in each cell, and put the tokens into their first partitions."""
+    for number, (queue, options) in enumerate(OPTIONS.items()):
+        body: dict[str, Any] = {"queue": client.named(queue), "options": options}
+        if cells > 1:
+            beside = BESIDE.get(queue)
+            body["options"] = {**options, "cell": f"same-as {client.named(beside)}" if beside else str(number % cells)}
         while (await client.ask(0, "POST", "/api/v1/configure", body)).fate != "done":
             await asyncio.sleep(0.5)
     for number in range(TOKENS):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairlane.verify.campaign import VerifyOutcome, VerifyProgress
 
 app = CommandGroup()
-_STORE = "Store to use: sqlite:///FILE, postgresql://..., or postgres for a server of its own."
+_STORE = "Store: sqlite:///FILE, postgresql://..., postgres for a server of its own, or cells for two."
 
 
 @command(app)
@@ -86,6 +86,8 @@ def _print_faults(json: bool) -> None:
 
 
 def _summary(outcome: VerifyOutcome) -> dict[str, object]:
+    from fairlane.verify.timeline import recoveries
+
     return {
         "seed": outcome.plan.seed,
         "violations": outcome.violations,
@@ -94,6 +96,14 @@ def _summary(outcome: VerifyOutcome) -> dict[str, object]:
             for one in outcome.promises
         ],
         "faults": outcome.faults,
+        "store": outcome.store,
+        "brokers": outcome.brokers,
+        "began_at": outcome.began_at.isoformat(timespec="seconds"),
+        "minutes": outcome.plan.seconds / 60,
+        "versions": outcome.versions,
+        "recovery_seconds": {
+            name: [round(one, 3) for one in times] for name, times in recoveries(outcome.history).items()
+        },
         "skipped": [{"fault": name, "needs": need} for name, need in outcome.skipped],
     }
 

@@ -1,0 +1,99 @@
+"""Checks of limits and fan-ins. Each returns its violations as sentences."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from math import inf
+
+from fairlane.verify.history import AckRecord, LaneName, RecordedHistory
+from fairlane.verify.lease_checks import LeaseKey, TrueClock, leases_of
+from fairlane.verify.rules import TrafficRules
+
+_Change = tuple[float, int, str]
+"""A time, +1 or -1 for a message that is held from then on or not any more, and its id."""
+
+
+def over_limit(history: RecordedHistory, rules: TrafficRules) -> list[str]:
+    """Return the moments at which a group held more messages than its limit allows.
+
+    A message counts from the answer that delivered it until its lease may have ended for any reason.
+    """
+    limits = {**rules.running, **rules.running_per_key}
+    changes = _held(history, rules, limits)
+    found = []
+    for (queue, group, key), moments in changes.items():
+        held: set[str] = set()
+        for _, change, id in sorted(moments):
+            if change < 0:
+                held.discard(id)
+                continue
+            held.add(id)
+            if len(held) > limits[queue]:
+                found.append(f"{queue}{key and '/'}{key}: {group} held {sorted(held)}; at most {limits[queue]} may run")
+                break
+    return found
+
+
+def _held(
+    history: RecordedHistory, rules: TrafficRules, limits: dict[str, int]
+) -> dict[tuple[str, str, str], list[_Change]]:
+    """Return when messages were certainly held, by queue, group, and key where the limit is for each key."""
+    acked: dict[tuple[LaneName, str, str, str], float] = defaultdict(lambda: inf)
+    for ack in history.acks:
+        key = ack.lane, ack.group, ack.lease, ack.id
+        acked[key] = min(acked[key], ack.began)
+    cancelled: dict[tuple[LaneName, str, str], float] = defaultdict(lambda: inf)
+    for ack in history.acks:
+        if ack.status == "cancelled":
+            cancelled[ack.lane, ack.group, ack.id] = min(cancelled[ack.lane, ack.group, ack.id], ack.began)
+    clock, leases = TrueClock(history), leases_of(history)
+    found: dict[tuple[str, str, str], list[_Change]] = defaultdict(list)
+    for one in history.deliveries:
+        queue = one.lane.queue
+        if queue not in limits or not one.lease:
+            continue
+        until = min(
+            one.began + rules.lease_seconds,
+            acked[one.lane, one.group, one.lease, one.id],
+            leases[LeaseKey(one.lane, one.group, one.lease)].may_end_at,
+            cancelled[one.lane, one.group, one.id],
+        )
+        if one.ended < until and clock.covers(one.began, until):
+            name = one.lane.partition.partition("!")[0] if queue in rules.running_per_key else ""
+            found[queue, one.group, name] += [(one.ended, 1, one.id), (until, -1, one.id)]
+    return found
+
+
+def wrong_callbacks(history: RecordedHistory, rules: TrafficRules) -> list[str]:
+    """Return the fan-ins without one callback after the end of all parts, and those that were stored in part."""
+    stored = Counter(id for ids in history.log.values() for id in ids)
+    ends: dict[tuple[LaneName, str], list[AckRecord]] = defaultdict(list)
+    for ack in history.acks:
+        if ack.status in ("completed", "cancelled") and ack.fate != "refused":
+            ends[ack.lane, ack.id].append(ack)
+    first: dict[str, float] = {}
+    for one in history.deliveries:
+        if one.lane.queue == rules.fanned:
+            first[one.id] = min(first.get(one.id, inf), one.ended)
+    found = []
+    for fan_in in history.fan_ins:
+        there = [bool(stored[id]) for _, id in fan_in.parts]
+        callbacks, begun = stored[fan_in.id], any(there) or fan_in.fate == "done"
+        if any(there) and not all(there):
+            found.append(f"fan-in {fan_in.id} ({fan_in.fate}) has {sum(there)} of its {len(there)} parts")
+        if callbacks != int(begun):
+            found.append(f"fan-in {fan_in.id} ({fan_in.fate}) was called back {callbacks} times")
+        for lane, id in fan_in.parts:
+            acks = [ack.began for ack in ends[lane, id] if ack.group == fan_in.group]
+            if first.get(fan_in.id, inf) < min(acks, default=inf):
+                found.append(f"fan-in {fan_in.id} was called back before its part {id} had ended")
+    return found
+
+
+def fan_in_count(history: RecordedHistory, rules: TrafficRules) -> int:
+    return len(history.fan_ins)
+
+
+def limited_count(history: RecordedHistory, rules: TrafficRules) -> int:
+    limits = rules.running.keys() | rules.running_per_key.keys()
+    return sum(one.lane.queue in limits for one in history.deliveries)
