@@ -317,6 +317,7 @@ async def test_a_part_of_a_fan_in_stands_for_the_message_that_excludes_it(harnes
 async def test_a_tick_of_a_schedule_is_left_out_while_another_one_waits(harness: Harness) -> None:
     jobs = await jobs_of(harness)
     broker = jobs.broker
+    await broker._engine.scheduler_loop.stop()
     options = ScheduleOptions(queue=jobs.queue, every_seconds=60, unique="while_running", missed="all")
     name = harness.name("sync")
     assert (await broker.schedules.define(name, options)).unique == "while_running"

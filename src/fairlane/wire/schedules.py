@@ -65,7 +65,7 @@ class LastRun(Answer):
     transaction_id: str
     partition_id: str | None = None
     status: Status | None = None
-    """State of the message for the group that counts. Null if it is not stored anymore."""
+    """State of the message for the group that counts. Null if `unique` left it out, or if it is not stored anymore."""
 
 
 class Schedule(ScheduleOptions, forbid_unknown_fields=False):

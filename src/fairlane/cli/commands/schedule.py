@@ -37,7 +37,7 @@ def _when(schedule: Schedule) -> str:
 
 def _last(schedule: Schedule) -> str:
     run = schedule.last_run
-    return "" if run is None else f"{format_time(run.at)} {run.status or 'deleted'}"
+    return "" if run is None else f"{format_time(run.at)} {run.status or 'not stored'}"
 
 
 _COLUMNS = columns_of(
