@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -86,6 +87,12 @@ class Results:
     def ratio(self, mine: tuple[str, str], other: tuple[str, str], name: str = "rate") -> float | None:
         """Return the ratio of two medians, or None if either is missing."""
         return quotient(self.median(*mine, name), self.median(*other, name))
+
+    def compare(self, workload: str, systems: Sequence[str], other: str) -> None:
+        """Compare the rates of these systems with that of another one."""
+        for system in systems:
+            value = self.ratio((workload, system), (workload, other))
+            self.comparisons.append(Comparison(workload, system, value, f"rate of {other}"))
 
 
 def quotient(value: float | None, by: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""The systems of the clients section, each started with equal durability: an answer means that the disk has it.
+"""The systems of the sections `clients` and `embedded`. Each has equal durability: an answer means it is on disk.
 
 Each run starts and stops its own servers. None runs as a service.
 """
@@ -113,6 +113,11 @@ async def _table(directory: Path, server: PostgresServer) -> AsyncIterator[Runni
 
 
 @asynccontextmanager
+async def _file(directory: Path, server: PostgresServer) -> AsyncIterator[Running]:
+    yield Running(f"sqlite:///{directory}/queue.db")
+
+
+@asynccontextmanager
 async def _redis(directory: Path, server: PostgresServer) -> AsyncIterator[Running]:
     port = _free_port()
     durable = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
@@ -167,6 +172,7 @@ async def _rabbitmq(directory: Path, server: PostgresServer) -> AsyncIterator[Ru
 
 _RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # the one in PATH switches to another user
 
+TABLE = System("SKIP LOCKED table", "skip_locked", _table, note="no retries, no groups, no order between consumers")
 SYSTEMS = (
     System("Fairlane, PostgreSQL", "fairlane_client", _postgres, Path(sys.executable)),
     System("Fairlane, SQLite", "fairlane_client", _sqlite, Path(sys.executable)),
@@ -179,8 +185,15 @@ SYSTEMS = (
         note="sync always" if nats_syncs() else "NOT EQUAL: this version answers before it flushes",
     ),
     System("RabbitMQ quorum queue", "rabbitmq_quorum", _rabbitmq, needs=_RABBITMQ, note="confirms, one node"),
-    System("SKIP LOCKED table", "skip_locked", _table, note="no retries, no groups, no order between consumers"),
+    TABLE,
 )
+EMBEDDED = (
+    System("Fairlane, PostgreSQL", "fairlane_broker", _table, Path(sys.executable)),
+    System("Fairlane, SQLite", "fairlane_broker", _file, Path(sys.executable)),
+    TABLE,
+    System("SQLite table", "sqlite_table", _file, Path(sys.executable), note="no retries, no groups, no leases"),
+)
+"""Queues in the process of the program."""
 
 
 @contextmanager

@@ -55,6 +55,14 @@ class System(Protocol):
     async def close(self) -> None: ...
 
 
+class Embedded(System, Protocol):
+    """A system in the process of the program, which is also measured with one message per call."""
+
+    async def consume_one(self, task: int) -> int:
+        """Consume one message, ack it, and return 1, or 0 if there is none."""
+        ...
+
+
 Step = Callable[[int], Awaitable[int]]
 
 
@@ -96,10 +104,11 @@ async def _measure(
     system: System, url: str, name: str, workload: str, tasks: int, seconds: float, batch: int
 ) -> dict[str, object]:
     await system.open(url, Task(name, sys.stdin.buffer.readline().strip(), batch, ids=workload == "both"))
-    step = {"push": system.push, "push_batch": system.push_batch, "consume": system.consume}.get(workload)
+    step: Step | None = None if workload == "both" else getattr(system, workload)
     steps: list[Step] = [step] * tasks if step else [system.push_batch, system.consume] * (tasks // 2)
-    backlog = await _filled(system, seconds) if workload == "consume" else sys.maxsize
-    if workload != "consume":
+    consumes = workload.startswith("consume")
+    backlog = await _filled(system, seconds) if consumes else sys.maxsize
+    if not consumes:
         await _run(steps, min(WARM_SECONDS, seconds))
     _tell("begin")  # the parent measures the servers from here on
     cpu, began = time.process_time(), time.perf_counter()

@@ -32,8 +32,14 @@ class SkipLocked:
         return self._batch
 
     async def consume(self, task: int) -> int:
+        return await self._consume(self._batch)
+
+    async def consume_one(self, task: int) -> int:
+        return await self._consume(1)
+
+    async def _consume(self, limit: int) -> int:
         async with self._pool.acquire() as connection, connection.transaction():
-            taken = await connection.fetch(TAKE.format(table=self._table), self._batch)
+            taken = await connection.fetch(TAKE.format(table=self._table), limit)
             await connection.execute(f"DELETE FROM {self._table} WHERE id = ANY ($1)", [row["id"] for row in taken])
             return len(taken)
 

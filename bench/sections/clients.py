@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.load import BATCH, PAYLOAD
 from bench.machine import ROOT
-from bench.results import Comparison, Measurement, Results
-from bench.suite import Section, Suite
+from bench.results import Measurement, Results
+from bench.suite import STORES, Section, Suite, ours
 from bench.systems import SYSTEMS, Running, System, directory_below, is_installed
 
 PEERS = Path(__file__).parents[1] / "peers"
 REDIS = "Redis Streams"
+FAIRLANE = tuple(map(ours, STORES))
 WIDE_PAYLOAD = b'{"note":"%b"}' % (b"x" * 245)
 assert len(WIDE_PAYLOAD) == 256, len(WIDE_PAYLOAD)
 
@@ -40,30 +42,33 @@ WORKLOADS = (
 
 
 async def run(suite: Suite) -> Results:
+    results = await compared(suite, "clients", SYSTEMS, WORKLOADS)
+    for workload in WORKLOADS:
+        results.compare(workload.label, FAIRLANE, REDIS)
+    return results
+
+
+async def compared(suite: Suite, section: str, systems: Sequence[System], workloads: Sequence[Workload]) -> Results:
+    """Measure every workload on every system, in interleaved rounds."""
     results = Results()
-    systems = []
-    for system in SYSTEMS:
+    installed = []
+    for system in systems:
         missing = [str(one) for one in (system.needs, system.python) if one and not is_installed(str(one))]
         if missing:
             name = missing[0].removeprefix(f"{ROOT}/")
             results.notes.append(f"{system.name} is LEFT OUT: {name} is missing; `make bench-peers` installs it.")
         else:
-            systems.append(system)
+            installed.append(system)
     versions: dict[str, str] = {}
     for number in range(suite.scale.rounds):
-        for system in systems:
-            await suite.turn(f"clients, round {number + 1}: {system.name}")
+        for system in installed:
+            await suite.turn(f"{section}, round {number + 1}: {system.name}")
             with directory_below(suite.directory) as directory:
                 async with system.open(directory, suite.server) as running:
-                    for workload in WORKLOADS:
+                    for workload in workloads:
                         versions[system.name], measurement = await measure(suite, system, workload, running)
                         results.add(workload.label, shown(system), measurement)
-    results.notes += [f"{one.name} {versions[one.name]}: {one.note}." for one in systems if one.note]
-    for system in systems:
-        if system.name.startswith("Fairlane"):
-            for workload in WORKLOADS:
-                value = results.ratio((workload.label, system.name), (workload.label, REDIS))
-                results.comparisons.append(Comparison(workload.label, system.name, value, f"rate of {REDIS}"))
+    results.notes += [f"{one.name} {versions[one.name]}: {one.note}." for one in installed if one.note]
     return results
 
 

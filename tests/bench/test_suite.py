@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,24 +33,38 @@ row = dict(workload="push", system="us", rounds=rounds)
 """
 
 
-def test_a_section_is_measured_and_reported_in_json_and_markdown(tmp_path: Path) -> None:
+OURS = {"Fairlane, PostgreSQL", "Fairlane, SQLite"}
+
+
+def measured(tmp_path: Path, section: str) -> dict[tuple[str, str], list[Any]]:
+    """Run a section, and return the rounds of each system and workload."""
     ran = subprocess.run(
-        [sys.executable, "-m", "bench", "core", "--quick", "--output", tmp_path],
+        [sys.executable, "-m", "bench", section, "--quick", "--output", tmp_path],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
     assert ran.returncode == 0, ran.stderr
-    report = json.loads((tmp_path / "bench.json").read_text())
-    (section,) = report["sections"]
-    systems = {(row["system"], row["workload"]): row["rounds"] for row in section["rows"]}
-    assert {system for system, _ in systems} == {"Fairlane, PostgreSQL", "Fairlane, SQLite"}
-    assert all(measured["rate"] > 0 for rounds in systems.values() for measured in rounds)
-    assert ("Fairlane, SQLite", "push 1") in systems
-    assert ("Fairlane, SQLite", "pop 100 + ack") in systems
+    (found,) = json.loads((tmp_path / "bench.json").read_text())["sections"]
+    rows = {(row["system"], row["workload"]): row["rounds"] for row in found["rows"]}
+    assert all(one["rate"] > 0 for rounds in rows.values() for one in rounds)
+    return rows
+
+
+def test_a_section_is_measured_and_reported_in_json_and_markdown(tmp_path: Path) -> None:
+    rows = measured(tmp_path, "core")
+    assert {system for system, _ in rows} == OURS
+    assert ("Fairlane, SQLite", "push 1") in rows
+    assert ("Fairlane, SQLite", "pop 100 + ack") in rows
     page = (tmp_path / "bench.md").read_text()
     assert "fsync=on" in page
     assert "| push 1 | Fairlane, SQLite |" in page
+
+
+@pytest.mark.timeout(300)
+def test_a_broker_in_the_process_is_measured_beside_tables(tmp_path: Path) -> None:
+    rows = measured(tmp_path, "embedded")
+    assert {system for system, _ in rows} >= OURS | {"SQLite table"}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +72,10 @@ def test_a_section_is_measured_and_reported_in_json_and_markdown(tmp_path: Path)
     [
         (["--quick", "--write"], "leave out --quick or --write"),
         (["--against", ".", "--write"], "leave out --against or --write"),
-        (["htp"], "there is no section 'htp'; choose from core, http, clients, jobs, enqueue, delivery, growth"),
+        (
+            ["htp"],
+            "there is no section 'htp'; choose from core, http, clients, embedded, jobs, enqueue, delivery, growth",
+        ),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(arguments: list[str], error: str) -> None:

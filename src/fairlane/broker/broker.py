@@ -29,10 +29,9 @@ from fairlane.broker.keys import Keys
 from fairlane.broker.messages import Messages
 from fairlane.broker.pauses import Pauses
 from fairlane.broker.process_services import ProcessServices
-from fairlane.broker.push_batch import PushRequest
 from fairlane.broker.queue_findings import QueueFindings
 from fairlane.broker.queues import Queues
-from fairlane.broker.requests import Requests
+from fairlane.broker.requests import Requests, checked_push
 from fairlane.broker.resource import Resource
 from fairlane.broker.results import Results
 from fairlane.broker.retention import Retention
@@ -60,7 +59,6 @@ from fairlane.model.message import (
     Message,
     PushItem,
     PushOptions,
-    check_items,
     check_payloads,
 )
 from fairlane.model.names import DEFAULT_TENANT, QUEUE_MODE, check_count, check_name
@@ -212,18 +210,16 @@ class Broker:
 
         With a time or a delay the message is `scheduled` until then. `priority` is 0 to 9.
         """
-        item = item_of(queue, data, options)
-        special = check_items([item])
-        [outcome] = await self.requests.push(PushRequest(self.tenant, [item], special))
+        [outcome] = await self.requests.push(checked_push(self.tenant, [item_of(queue, data, options)]))
         if outcome.error is not None:
             raise outcome.error
         return outcome
 
     async def push_many(self, items: Sequence[PushItem]) -> list[PushOutcome]:
         """Store messages, and return one outcome each. Those of one partition are stored or refused together."""
-        special = check_items(items)
+        request = checked_push(self.tenant, items)
         check_payloads(items)
-        return await self.requests.push(PushRequest(self.tenant, items, special))
+        return await self.requests.push(request)
 
     async def pop(self, queue: str, *, type: Any = Any, **options: Unpack[PopOptions]) -> Batch[Any]:
         """Lease up to `batch` messages from up to `partitions` lanes, waiting up to `wait` seconds for the first.

@@ -13,16 +13,25 @@ from fairlane.broker.ack import AckRequest
 from fairlane.broker.ack_flight import AttachedAcks
 from fairlane.broker.fan_ins import FanIns
 from fairlane.broker.pop_outcome import PopOutcome
+from fairlane.broker.push_batch import PushRequest
 from fairlane.broker.resource import Resource
 from fairlane.broker.transact import Commit, Outcome, Step, size_of
 from fairlane.errors import FairlaneError
 from fairlane.model.fan_in import FanInStep
 from fairlane.model.lease import PopRequest
+from fairlane.model.message import PushItem, are_uniform_items, check_each
 from fairlane.model.outcome import AckOutcome, UniformAcks
 from fairlane.model.principal import ANYBODY, Principal
 
 if TYPE_CHECKING:
     from fairlane.broker.engine import TenantScope
+
+
+def checked_push(tenant: str, items: Sequence[PushItem]) -> PushRequest:
+    """Check the items, and return the request that pushes them. InvalidRequest names the index of a bad item."""
+    if are_uniform_items(items):
+        return PushRequest(tenant, items, plain=True)
+    return PushRequest(tenant, items, check_each(items))
 
 
 class Requests(Resource):

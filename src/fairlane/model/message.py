@@ -200,6 +200,11 @@ def are_uniform_items(items: Sequence[object]) -> bool:
     ]
     if len(plain) < len(items):
         return False
+    if len(plain) == 1:  # the common case of producers that push single messages
+        [item] = plain
+        known = item.queue in known_names and item.partition in known_names
+        id = item.transaction_id
+        return known and len(item.payload) <= MESSAGE_BYTES_MAX and (id is None or is_plain(id))
     names = {item.queue for item in plain}
     names.update([item.partition for item in plain])
     ids = [item.transaction_id for item in plain if item.transaction_id is not None]
@@ -217,8 +222,11 @@ def check_items(items: Sequence[PushItem]) -> bool:
 
     Raises InvalidRequest with the index of the first bad item.
     """
-    if are_uniform_items(items):
-        return False
+    return not are_uniform_items(items) and check_each(items)
+
+
+def check_each(items: Sequence[PushItem]) -> bool:
+    """Check the items of one request like `check_items`, without its fast path."""
     if not isinstance(items, Sequence):
         raise InvalidRequest("a push takes a list of PushItem")
     if len(items) > BATCH_ITEMS_MAX:
