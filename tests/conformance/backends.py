@@ -28,6 +28,7 @@ from fairlane.store.postgres.messages import SQL as POSTGRES_MESSAGES
 from fairlane.store.postgres.pop import PopRunner
 from fairlane.store.postgres.store import PostgresStore
 from fairlane.store.sqlite.store import SqliteStore
+from fairlane.store.tail_cache import TailCache
 from tests.conformance.configurations import Configuration
 from tests.postgres import PostgresServer
 from tests.until import until
@@ -235,7 +236,7 @@ class PostgresBackend:
             await prepare(connection)
             database = cast("Database", _OneTransaction(connection, clock, self._schema))
             async with connection.transaction():
-                yield await PopRunner(database, POSTGRES_MESSAGES["pop"])(call), arrived
+                yield await PopRunner(database, POSTGRES_MESSAGES["pop"], TailCache())(call), arrived
 
     @contextlib.asynccontextmanager
     async def _arrivals(self) -> AsyncIterator[Arrived]:

@@ -34,6 +34,7 @@ MORE = {
     "pollers": "spec-language.md#pollers",
     "metrics_series_max": "monitoring.md#metrics",
     "inflight_bytes_max": "#memory-for-clients",
+    "tail_cache_bytes": "#memory-for-new-messages",
     "connections_max": "#limits-of-a-connection",
     "journal": "load.md#the-store-is-away",
     "wait_seconds_max": "load.md#busy",

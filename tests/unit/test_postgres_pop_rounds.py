@@ -85,7 +85,7 @@ async def test_what_one_call_gave_is_delivered_when_the_next_is_away(
     await resume()
     rest = await broker.pop(QUEUE, batch=100, partitions=100, auto_ack=auto_ack)
     assert sorted(one.data for one in (*first, *rest)) == list(range(PARTITIONS))
-    fails("pop", AWAY)
+    fails("pop_groups", AWAY)
     with pytest.raises(StoreUnavailable):
         await broker.pop(QUEUE)
 

@@ -12,6 +12,7 @@ from fairlane.model.cell import CellStatus
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.contract.store import Store
+from fairlane.store.tail_cache import TailCache
 
 _PAUSE_SECONDS = (0.2, 2.0)
 _FLUSHES = 2
@@ -64,6 +65,10 @@ class ConnectingStore:
         if family.startswith("_"):
             raise AttributeError(family)
         return getattr(self._store, family) if self._store is not None else _Family(self, family)
+
+    @property
+    def tail_cache(self) -> TailCache:
+        return self._store.tail_cache if self._store is not None else TailCache(0)
 
     @property
     def seals(self) -> bool:

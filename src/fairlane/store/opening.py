@@ -10,6 +10,7 @@ from fairlane.errors import InvalidRequest, StoreFull, StoreRefused, StoreUnavai
 from fairlane.runtime.clock import Clock
 from fairlane.store.connecting import ConnectingStore
 from fairlane.store.contract.store import Store
+from fairlane.store.tail_cache import BYTES_MAX, TailCache
 
 if TYPE_CHECKING:
     from fairlane.store.journal.journal import Journal
@@ -66,11 +67,18 @@ async def open_or_wait(url: str, clock: Clock | None, options: dict[str, Any], j
 
 
 async def open_store(
-    url: str, *, clock: Clock | None = None, encryption_key: str = "", sealed_queues: str = "", **options: Any
+    url: str,
+    *,
+    clock: Clock | None = None,
+    encryption_key: str = "",
+    sealed_queues: str = "",
+    tail_cache_bytes: int = BYTES_MAX,
+    **options: Any,
 ) -> Store:
     """Open the store that a URL names.
 
     `encryption_key` seals the messages of encrypted queues, and of queues that match `sealed_queues`; see `Keyring`.
+    `tail_cache_bytes` limits the memory for the newest messages; 0 turns this cache off.
     """
     from fairlane.store.keyring import Keyring
 
@@ -78,7 +86,7 @@ async def open_store(
     always = tuple(filter(None, map(str.strip, sealed_queues.split(","))))
     if always and keyring is None:
         raise InvalidRequest("sealed_queues needs an encryption_key")
-    store = await _open_store(url, clock=clock, **options)
+    store = await _open_store(url, clock=clock, tail_cache=TailCache(tail_cache_bytes), **options)
     try:
         await store.codec.set_keyring(keyring, always)
     except BaseException:

@@ -21,7 +21,7 @@ from fairlane.errors import InvalidRequest, StoreUnavailable
 
 _MINIMUMS = (
     *(("workers", 1), ("connections_max", 1), ("audit_days", 0), ("polls_max", 0), ("failed_operations_seconds", 0)),
-    ("metrics_series_max", 0),
+    *(("metrics_series_max", 0), ("tail_cache_bytes", 0)),
     *(("push_operations_max", 0), ("ack_operations_max", 0), ("wait_seconds_max", 0.1), ("store_timeout_seconds", 0.1)),
 )
 GROUPS = {
@@ -30,7 +30,7 @@ GROUPS = {
     "Access": "tls_cert tls_key tls_client_ca require_auth insecure_no_auth audit_days"
     " allowed_hosts cors_origin trusted_proxies",
     "Specs": "secret_names outbound_allow pollers",
-    "Limits": "connections_max polls_max peer_share inflight_bytes_max",
+    "Limits": "connections_max polls_max peer_share inflight_bytes_max tail_cache_bytes",
     "Load and outages": "wait_seconds_max push_operations_max ack_operations_max failed_operations_seconds"
     " journal journal_bytes_max store_timeout_seconds",
     "Observability": "log_format otel metrics_series_max",

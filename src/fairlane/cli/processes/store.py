@@ -12,10 +12,11 @@ from fairlane.config import EMBEDDED, Settings
 
 
 def store_options(settings: Settings) -> dict[str, Any]:
-    """Return the options for opening the store. SQLite has none."""
+    """Return the options for opening the store."""
+    cache = {"tail_cache_bytes": settings.tail_cache_bytes}
     if settings.store.startswith("sqlite"):
-        return {}
-    return {
+        return cache
+    return cache | {
         "listen_url": settings.listen_url,
         "statement_cache": settings.statement_cache,
         "allow_unsafe": settings.allow_unsafe,

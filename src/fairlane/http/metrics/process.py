@@ -130,6 +130,15 @@ def _verbs(out: Families, broker: Broker) -> None:
     out.counter("messages_redelivered_total", "Messages delivered again after a failed attempt.", telemetry.redelivered)
     out.counter("messages_dead_lettered_total", "Messages that became dead letters.", telemetry.dead)
     out.counter("leases_expired_total", "Expired leases, counted when a pop finds them.", telemetry.leases_lost)
+    cache = broker.process.tail_cache
+    found = [({"found": "true"}, cache.counts.hits), ({"found": "false"}, cache.counts.misses)]
+    out.counter("tail_cache_segments_total", "Segments that pops looked up in the cache of new messages.", found)
+    out.counter(
+        "tail_cache_read_bytes_total",
+        "Bytes that pops took from this cache instead of the store.",
+        cache.counts.hit_bytes,
+    )
+    out.gauge("tail_cache_bytes", "Bytes in this cache.", cache.bytes)
     gone = [
         ({"unread": "false"}, telemetry.deleted - telemetry.deleted_unread),
         ({"unread": "true"}, telemetry.deleted_unread),

@@ -44,6 +44,7 @@ class CellsStore:
 
     def __init__(self, home: PostgresStore, clock: Clock | None, options: dict[str, Any]) -> None:
         self._home = home
+        self.tail_cache = home.tail_cache
         self._clock = clock
         self._options = options
         self._wake: Callable[[int], None] | None = None
@@ -109,7 +110,7 @@ class CellsStore:
             return cast(Store, ConnectingStore(self.kind, lambda: self._open_cell(cell), str(error)))
 
     async def _open_cell(self, cell: Cell) -> Store:
-        options = {**self._options, "schema": cell.schema, "cell": cell.number}
+        options = {**self._options, "schema": cell.schema, "cell": cell.number, "tail_cache": self.tail_cache}
         if cell.url is not None:
             options.pop("listen_url", None)
         store = await PostgresStore.open(cell.url or self._home.url, clock=self._clock, **options)

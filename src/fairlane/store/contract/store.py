@@ -34,6 +34,7 @@ from fairlane.store.contract.values import (
 from fairlane.store.families.operations import Operations
 from fairlane.store.families.registry import StoreFamilies
 from fairlane.store.families.scheduled import ScheduledMessages
+from fairlane.store.tail_cache import TailCache
 
 
 class Messages(Protocol):
@@ -141,6 +142,8 @@ class Store(StoreFamilies, ABC):
     scheduled: ScheduledMessages
     codec: Codec
     """Codec that seals data of encrypted queues and opens it. All verbs use it."""
+    tail_cache: TailCache
+    """Cache of the newest messages that this process pushed, shared by all cells."""
     id_time: Callable[[], int]
     """Function that returns milliseconds for new ids without I/O: the store's clock, or slightly before it."""
 

@@ -39,6 +39,7 @@ from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.pop import AckStatement, PopRunner
 from fairlane.store.postgres.row_locks import Partitioned, Result, RowLocks
 from fairlane.store.statements import load
+from fairlane.store.tail_cache import TailCache, Verified
 
 SQL = load("fairlane.store.postgres", "messages.sql")
 LOCK_PARTITIONS = SQL["lock_partitions"]
@@ -59,10 +60,12 @@ class _Refused(Exception):
 
 
 class Messages:
-    def __init__(self, database: Database, set_clock: Callable[[int], None]) -> None:
+    def __init__(self, database: Database, set_clock: Callable[[int], None], tail_cache: TailCache) -> None:
         self._database = database
         self._set_clock = set_clock
-        self._popper = PopRunner(database, SQL["pop"])
+        self.tail_cache = tail_cache
+        flushes = max(1, database.connections // 4)
+        self._popper = PopRunner(database, SQL["pop"], tail_cache, flushes=flushes)
         self.locked = RowLocks(database)
 
     async def push(self, slices: Sequence[Slice]) -> list[PushResult]:
@@ -74,21 +77,32 @@ class Messages:
         return await in_lock_order(slices, _partition, run)
 
     async def _push(self, slices: list[Slice]) -> list[PushResult]:
+        cache: list[tuple[Slice, Verified]] = []
         # So that they can be found by it from the start.
         if any(part.traced and may_be_traced(part.fragments) for part in slices):
-            return await self._database.transact(lambda connection: self.push_on(connection.fetch, slices))
-        return await self.push_on(self._database.write, slices)
+            results = await self._database.transact(lambda connection: self.push_on(connection.fetch, slices, cache))
+        else:
+            results = await self.push_on(self._database.write, slices, cache)
+        for part, segment in cache:  # only now they are committed
+            self.tail_cache.add(part.queue_id, part.partition.id, segment)
+        return results
 
-    async def push_on(self, run: Callable[..., Any], slices: list[Slice]) -> list[PushResult]:
-        """Push slices, sorted by partition, with `run`: by a call of its own or inside a transaction."""
+    async def push_on(
+        self, run: Callable[..., Any], slices: list[Slice], cache: list[tuple[Slice, Verified]] | None = None
+    ) -> list[PushResult]:
+        """Push slices, sorted by partition, with `run`: by a call of its own or inside a transaction.
+
+        Adds the segments to `cache` that the tail cache wants.
+        """
         if len(slices) > 1 and (repeated := repeats(slices)):
             firsts = [part for index, part in enumerate(slices) if index not in repeated]
-            stored = await self.push_on(run, firsts)
-            return merged(repeated, stored, await self.push_on(run, [slices[index] for index in repeated]))
+            stored = await self.push_on(run, firsts, cache)
+            return merged(repeated, stored, await self.push_on(run, [slices[index] for index in repeated], cache))
+        built: list[push.Built] = []
         limited = sorted({part.queue_id for part in slices if part.options.max_size > 0})
         texts = any(-1 in part.id_times for part in slices)
         while True:
-            arguments = push.arguments(slices, limited, texts=texts, now=self._database.time())
+            arguments = push.arguments(slices, limited, texts=texts, now=self._database.time(), built=built)
             rows: list[asyncpg.Record] = await run(SQL["push"], *arguments)
             if texts or not push.needs_texts(rows):
                 break
@@ -98,6 +112,13 @@ class Messages:
         if now is not None:
             self._set_clock(now)
             await self._note_traces(run, slices, results)
+        if cache is not None:
+            follows = self.tail_cache.follows
+            cache += [
+                (part, one.segment(result))
+                for one in built
+                if follows((part := slices[one.slice]).queue_id) and isinstance(result := results[one.slice], Stored)
+            ]
         return results
 
     async def _note_traces(self, run: Callable[..., Any], slices: list[Slice], results: list[PushResult]) -> None:

@@ -8,6 +8,9 @@ SELECT * FROM fairlane.push($1::text::bigint[], $2::text::bigint[], $3::text::bi
 -- name: pop (steps)
 SELECT * FROM fairlane.pop($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
 
+-- name: pop_groups (steps)
+SELECT * FROM fairlane.pop_groups($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
+
 -- name: ack (steps)
 SELECT * FROM fairlane.ack($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22);
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import asyncpg
@@ -17,71 +17,23 @@ from fairlane.model.segment import Segment
 from fairlane.store.contract.values import ClaimedLane, PopCall, PopClaim, PopResult
 from fairlane.store.postgres.binary import sent_numbers, sent_time
 from fairlane.store.postgres.connection import MINUS_INFINITY, Database
+from fairlane.store.postgres.floors import Floors
+from fairlane.store.postgres.pop_groups import GroupPopper
+from fairlane.store.tail_cache import TailCache
 
 _ROUNDS_MAX = 8
 _EXPIRE_LANES = 256
-_FLOOR_MARGIN = 250_000
-"""Margin below the floor, because a push commits some time after it takes its time."""
-_FULL_SCAN_SHARE = 50
-_FULL_SCAN_SECONDS_MAX = 10.0
-_SAMPLE = 8
-"""Interval of scans that begin at the floor without need, to measure the savings."""
-_SLOWEST_AGAIN = 0.005
-"""Largest cost of repeating a scan from the floor that found too little."""
-_NEW = 0.25
-"""Weight of the latest scan in the average."""
 _POP_COLUMNS = 20
 
 
-class _Floor(msgspec.Struct):
-    """The floor of one group."""
+class _Summary(NamedTuple):
+    """The end of a call: the time that it used as now, and when the next lane is due."""
 
-    at: int = MINUS_INFINITY
-    full_at: float = 0.0
-    full_took: float = 0.0
-    took: float = 0.0
-    """Average seconds of a full scan, and of one from the floor."""
-    scans: int = 0
-
-    @property
-    def saves(self) -> float:
-        """Return the seconds that the floor saves."""
-        return max(0.0, self.full_took - self.took)
-
-
-class Floors:
-    """Floors: the positions in the index where the scans of ready lanes begin, by group.
-
-    A claim and an ack each leave a dead entry at the old end of the index. PostgreSQL soon skips them, unless a
-    transaction stays open elsewhere: then they accumulate, and every scan reads them all. So scans begin at the
-    smallest live entry seen. Full scans are made as often as their extra cost allows.
-    """
-
-    def __init__(self) -> None:
-        self._floors: dict[int, _Floor] = {}
-
-    def start_of_scan(self, key: int) -> int:
-        floor = self._floors.get(key)
-        if floor is None:
-            return MINUS_INFINITY
-        floor.scans += 1
-        return floor.at if floor.scans % _SAMPLE == 0 or time.monotonic() < floor.full_at else MINUS_INFINITY
-
-    def should_rescan(self, key: int, began: int) -> bool:
-        """Return True if a scan from `began` that found too little should be repeated from the beginning."""
-        return began != MINUS_INFINITY and self._floors[key].saves < _SLOWEST_AGAIN
-
-    def record_scan(self, key: int, began: int, at: int, took: float) -> None:
-        if len(self._floors) > 10_000:
-            self._floors.clear()
-        floor = self._floors.setdefault(key, _Floor())
-        if began == MINUS_INFINITY:
-            floor.full_took += (took - floor.full_took) * _NEW
-            rest = min(_FULL_SCAN_SECONDS_MAX, floor.saves * _FULL_SCAN_SHARE) if floor.took else 0.0
-            floor.full_at = time.monotonic() + rest
-        else:
-            floor.took += (took - floor.took) * (_NEW if floor.took else 1.0)
-        floor.at = at - _FLOOR_MARGIN
+    popped_at: int | None = None
+    next_at: int | None = None
+    not_ready: int = 0
+    """Lanes that had nothing to read yet."""
+    expired: int = 0
 
 
 class AckStatement(msgspec.Struct):
@@ -101,10 +53,11 @@ class AckStatement(msgspec.Struct):
 
 
 class PopRunner:
-    def __init__(self, database: Database, statement: str) -> None:
+    def __init__(self, database: Database, statement: str, cache: TailCache, *, flushes: int = 1) -> None:
         self._database = database
         self._statement = statement
         self._floors = Floors()
+        self._groups = GroupPopper(lambda: self._database, self._floors, cache, flushes)
         self._deep: set[int] = set()
         """Groups whose lanes last filled each claim alone, so that only one lane per claim is locked at first."""
 
@@ -125,19 +78,27 @@ class PopRunner:
         left = {index: (claim.batch, claim.partitions) for index, claim in enumerate(call.claims)}
         # With auto-ack a lane is ready again at once, and would be used twice.
         deep = call.partition is None and not call.auto_ack and call.group_id in self._deep
-        summary = await self._pop_some(call, left, result, lanes_max=1 if deep else COUNT_MAX, acks=acks)
+        one_lane = deep or not [1 for claim in call.claims if claim.partitions != 1]
+        popped = await self._groups.pop(call) if one_lane and acks is None else None
+        if popped is not None:
+            for index, lane in enumerate(popped.lanes):
+                result.lanes[index].append(lane)
+                _take(left, index, lane, is_new=True)
+            _drop_filled(left)
+            summary = _Summary(popped.popped_at, popped.next_at)
+        else:
+            summary = await self._pop_some(call, left, result, lanes_max=1 if deep else COUNT_MAX, acks=acks)
         # All statements use the time of the first, or a late one would find the leases of an early one expired.
         if deep and left and all(result.lanes):
-            summary = await self._pop_some(call, left, result, now=_time_of(summary))
+            summary = await self._pop_some(call, left, result, now=summary.popped_at)
         self._note_depth(call, result)
         for _ in range(_ROUNDS_MAX):
             if result.gone or not left:
                 return
-            if summary["not_ready"] == 0:
+            if summary.not_ready == 0:
                 break
-            summary = await self._pop_some(call, left, result, now=_time_of(summary))
-        if summary["next_at"] is not None:
-            result.next_at = sent_time(summary["next_at"])
+            summary = await self._pop_some(call, left, result, now=summary.popped_at)
+        result.next_at = summary.next_at
 
     def _note_depth(self, call: PopCall, result: PopResult) -> None:
         """Record if the lanes of a group hold at least a full batch each."""
@@ -157,8 +118,7 @@ class PopRunner:
         """Claim no messages, which expires those that are due."""
         claim = PopClaim(UUID(int=0), batch=0, partitions=_EXPIRE_LANES)
         call = PopCall(queue_id=queue_id, group_id=group_id, claims=[claim])
-        expired: int = (await self._pop_some(call, {0: (0, _EXPIRE_LANES)}, PopResult([[]])))["expired"]
-        return expired
+        return (await self._pop_some(call, {0: (0, _EXPIRE_LANES)}, PopResult([[]]))).expired
 
     async def _pop_some(
         self,
@@ -170,8 +130,8 @@ class PopRunner:
         whole: bool = False,
         now: int | None = None,
         acks: AckStatement | None = None,
-    ) -> asyncpg.Record:
-        """Fill the rest of the claims with up to `lanes_max` lanes each. Returns the summary row.
+    ) -> _Summary:
+        """Fill the rest of the claims with up to `lanes_max` lanes each.
 
         `whole` scans all lanes. `now` overrides the clock of the store if it is not None. `acks` are applied before.
         """
@@ -201,7 +161,7 @@ class PopRunner:
         summary = rows.pop()
         if summary["gone"]:
             result.gone = True
-            return summary
+            return _Summary()
         result.leases_lost += summary["leases_lost"]
         result.dead += summary["dead_lettered"]
         result.expired += summary["expired"]
@@ -212,21 +172,33 @@ class PopRunner:
         for claim, lane in _lanes(rows):
             index = indexes[claim - 1]
             result.lanes[index].append(lane)
-            batch, lanes = left[index]
             # An unordered lane returns retries and new messages separately. It counts once.
-            left[index] = (batch - (lane.upto - lane.first), lanes - ((index, lane.partition) != last))
+            _take(left, index, lane, is_new=(index, lane.partition) != last)
             last = index, lane.partition
-        for index in indexes:
-            if min(left[index]) <= 0 or (call.partition is not None and result.lanes[index]):
+        _drop_filled(left)
+        if call.partition is not None:
+            for index in [index for index in left if result.lanes[index]]:
                 del left[index]
+        popped_at, next_at = _time(summary["popped_at"]), _time(summary["next_at"])
         if left and scans and self._floors.should_rescan(key, floor):
-            return await self._pop_some(call, left, result, lanes_max=lanes_max, whole=True, now=_time_of(summary))
-        return summary
+            return await self._pop_some(call, left, result, lanes_max=lanes_max, whole=True, now=popped_at)
+        return _Summary(popped_at, next_at, summary["not_ready"], summary["expired"])
 
 
-def _time_of(summary: asyncpg.Record) -> int:
-    """Return the time that the statement with this summary used as now."""
-    return sent_time(summary["popped_at"])
+def _time(sent: bytes | None) -> int | None:
+    return None if sent is None else sent_time(sent)
+
+
+def _take(left: dict[int, tuple[int, int]], index: int, lane: ClaimedLane, *, is_new: bool) -> None:
+    """Subtract a lane from what its claim may still get."""
+    batch, lanes = left[index]
+    left[index] = batch - (lane.upto - lane.first), lanes - is_new
+
+
+def _drop_filled(left: dict[int, tuple[int, int]]) -> None:
+    """Remove the claims that want no more."""
+    for index in [index for index, wanted in left.items() if min(wanted) <= 0]:
+        del left[index]
 
 
 def _lanes(rows: Sequence[asyncpg.Record]) -> list[tuple[int, ClaimedLane]]:

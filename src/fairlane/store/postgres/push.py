@@ -4,18 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 import asyncpg
 
 from fairlane.model.ids import PartitionId
 from fairlane.model.segment import checksum, cuts, encode, ids_of
 from fairlane.store.contract.values import Duplicate, Duplicates, Full, Gone, OperationsAhead, PushResult, Slice, Stored
+from fairlane.store.tail_cache import Verified
 
 _FAR = 2**62
 
 
-def arguments(slices: Sequence[Slice], limited: list[int], *, texts: bool, now: int | None) -> tuple[object, ...]:
-    """Return the arguments of `fairlane.push` for slices sorted by partition. `texts` adds the texts of ids."""
+class Built(NamedTuple):
+    """A segment of a call, before its position is known: messages of slice number `slice`, from `low` on."""
+
+    slice: int
+    low: int
+    ends: list[int]
+    body: bytes
+    checksum: int
+
+    def segment(self, stored: Stored) -> Verified:
+        return Verified(stored.first + self.low, stored.created_at, self.ends, self.body, self.checksum)
+
+
+def arguments(
+    slices: Sequence[Slice], limited: list[int], *, texts: bool, now: int | None, built: list[Built]
+) -> tuple[object, ...]:
+    """Return the arguments of `fairlane.push` for slices sorted by partition. `texts` adds the texts of ids.
+
+    Fills `built` with the segments.
+    """
+    built.clear()
     upto: list[int] = []
     bytes_max: list[int] = []
     oldest: list[int] = []
@@ -41,12 +62,14 @@ def arguments(slices: Sequence[Slice], limited: list[int], *, texts: bool, now: 
             given_oldest.append(_FAR)
         for low, high in cuts(lengths):
             body = b"".join(part.fragments[low:high])
-            ends += accumulate(lengths[low:high])
+            ends_here = list(accumulate(lengths[low:high]))
+            ends += ends_here
             cuts_of.append(number)
             firsts.append(len(keys) + low + 1)
             counts.append(high - low)
             checksums.append(checksum(body))
             bodies.append(body)
+            built.append(Built(number - 1, low, ends_here, body, checksums[-1]))
         keys += part.keys
         times += part.id_times
         upto.append(len(keys))

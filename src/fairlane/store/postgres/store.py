@@ -32,6 +32,7 @@ from fairlane.store.postgres.query import QueryRunner
 from fairlane.store.postgres.scheduled import ScheduledMessages
 from fairlane.store.postgres.staged import Staged
 from fairlane.store.statements import load
+from fairlane.store.tail_cache import TailCache
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}", re.ASCII)
 REPORT = load("fairlane.store.postgres", "report.sql")
@@ -44,12 +45,13 @@ class PostgresStore(Store):
     kind = "postgresql"
     url = ""
 
-    def __init__(self, database: Database, notifier: Notifier, health: HealthCheck) -> None:
+    def __init__(self, database: Database, notifier: Notifier, health: HealthCheck, tail_cache: TailCache) -> None:
         self.database = self._database = database
         self._notifier = notifier
         self._health = health
+        self.tail_cache = tail_cache
         self.id_time = self._ahead = IdClock(database)
-        self.messages = Messages(database, self._ahead.set_clock)
+        self.messages = Messages(database, self._ahead.set_clock, tail_cache)
         runner = QueryRunner(database, self.messages)
         super().__init__(runner, self.messages)
         self.operations = Operations(runner, database, self.messages)
@@ -69,6 +71,7 @@ class PostgresStore(Store):
         allow_unsafe: bool = False,
         schema: str = SCHEMA,
         cell: int = 0,
+        tail_cache: TailCache | None = None,
     ) -> PostgresStore:
         """Connect and migrate.
 
@@ -84,7 +87,7 @@ class PostgresStore(Store):
         database = await open_database(
             url, connections=connections, statement_cache=statement_cache, clock=clock, schema=schema
         )
-        store = cls(database, Notifier(listen_url or url, schema), HealthCheck(url))
+        store = cls(database, Notifier(listen_url or url, schema), HealthCheck(url), tail_cache or TailCache())
         try:
             store.url = url
             await store.check_health()

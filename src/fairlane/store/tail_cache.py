@@ -1,0 +1,173 @@
+"""The tail cache: bytes of the newest segments, so that consumers at the end of a log need not read them again.
+
+The store alone decides which positions exist. It confirms the first position, time and checksum of each segment that a
+pop claimed, and the cache only supplies the bytes of exactly this segment. Segments are immutable, and a position of a
+partition is never used twice, so nothing needs to be invalidated: an entry that the store never names again is evicted
+in time. Sealed messages are cached as they are stored.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
+from time import monotonic
+
+import msgspec
+
+from fairlane.model.segment import Segment
+
+BYTES_MAX = 64 * 1024 * 1024
+_OVERHEAD = 400
+"""Bytes that the objects of one segment need besides its body."""
+_END_BYTES = 8
+_FOLLOWED_SECONDS = 60.0
+"""Time after a pop of new messages for which pushes to the queue are cached."""
+_NEW_US = 10_000_000
+"""Age of messages up to which their consumer counts as being at the tail."""
+_LISTED_MAX = 256
+"""Largest number of partitions that are named to the store at a time."""
+
+
+class Verified(Segment, frozen=True):
+    """A segment whose bytes this process checked against their checksum, or from which it computed the checksum."""
+
+    def check(self) -> None:
+        """Do nothing: the bytes have not left this process since."""
+
+
+class Tail(msgspec.Struct):
+    """Consecutive segments of one partition, from position `start` to `upto` - 1. It only ever grows."""
+
+    partition: int
+    queue: int
+    start: int
+    upto: int
+    size: int = 0
+    segments: dict[int, Verified] = {}
+
+    def append(self, segment: Verified) -> None:
+        self.segments[segment.first] = segment
+        self.upto = segment.first + len(segment.ends)
+        self.size += _size(segment)
+
+    def newer_half(self) -> Tail:
+        """Return another tail without the older half of the segments. Callers may still use this one."""
+        kept = list(self.segments.values())[(len(self.segments) + 1) // 2 :]
+        half = Tail(self.partition, self.queue, kept[0].first if kept else self.upto, self.upto)
+        for segment in kept:
+            half.append(segment)
+        return half
+
+
+class Counts(msgspec.Struct):
+    """Counts of the cache since the process started."""
+
+    hits: int = 0
+    misses: int = 0
+    hit_bytes: int = 0
+
+
+class TailCache:
+    """The tails of the partitions that this process pushed to, of queues whose consumers are at the tail."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        self.bytes = 0
+        self.counts = Counts()
+        self._tails: OrderedDict[int, Tail] = OrderedDict()
+        """Tails by partition. The one that was pushed to or halved last is at the end."""
+        self._of_queue: defaultdict[int, OrderedDict[int, Tail]] = defaultdict(OrderedDict)
+        self._followed: dict[int, float] = {}
+        """Time until which pushes to a queue are cached."""
+
+    def limit(self, bytes_max: int) -> None:
+        """Set the limit. 0 turns the cache off."""
+        self.bytes_max = bytes_max
+        self._evict()
+
+    def follows(self, queue: int) -> bool:
+        """Return True if pushes to the queue are cached, because its consumers read new messages."""
+        return self._followed.get(queue, 0.0) > monotonic()
+
+    def note_pop(self, queue: int, popped_at: int, created_at: int) -> None:
+        """Note that a consumer got messages of this time."""
+        if popped_at - created_at <= _NEW_US and self.bytes_max:
+            if len(self._followed) > 10_000:
+                self._followed.clear()
+            self._followed[queue] = monotonic() + _FOLLOWED_SECONDS
+
+    def add(self, queue: int, partition: int, segment: Verified) -> None:
+        """Add a segment that the store has committed."""
+        tail = self._tails.get(partition)
+        if tail is not None and segment.first < tail.upto:
+            return  # pushes may end in another order than the store applied them
+        if tail is None or tail.upto != segment.first:
+            self.forget(partition)
+            tail = Tail(partition, queue, segment.first, segment.first)
+        else:
+            self.bytes -= tail.size
+        tail.append(segment)
+        self._keep(tail)
+        if self.bytes > self.bytes_max:
+            self._evict()
+
+    def newest(self, queues: Iterable[int]) -> list[Tail]:
+        """Return the tails of some queues that were pushed to last.
+
+        They keep their segments while the caller has them.
+        """
+        known = [self._of_queue[queue] for queue in queues if queue in self._of_queue]
+        tails = chain.from_iterable(reversed(each.values()) for each in known)
+        return list(islice(tails, _LISTED_MAX))
+
+    def covers(self, partition: int, position: int) -> bool:
+        """Return True if the cache has a position."""
+        tail = self._tails.get(partition)
+        return tail is not None and tail.start <= position < tail.upto
+
+    def get(self, partition: int, first: int, created_at: int, checksum: int) -> Verified | None:
+        """Return the segment that the store describes so. None if it is not cached."""
+        tail = self._tails.get(partition)
+        found = tail.segments.get(first) if tail is not None else None
+        if found is None or found.created_at != created_at or found.checksum != checksum:
+            self.counts.misses += 1
+            return None
+        self.counts.hits += 1
+        self.counts.hit_bytes += len(found.body)
+        return found
+
+    def _keep(self, tail: Tail) -> None:
+        """Count a tail, and make it the last to be evicted."""
+        self.bytes += tail.size
+        self._tails[tail.partition] = self._of_queue[tail.queue][tail.partition] = tail
+        self._tails.move_to_end(tail.partition)
+        self._of_queue[tail.queue].move_to_end(tail.partition)
+
+    def forget(self, partition: int) -> None:
+        """Drop the tail of a partition."""
+        tail = self._tails.pop(partition, None)
+        if tail is not None:
+            self.bytes -= tail.size
+            of_queue = self._of_queue[tail.queue]
+            del of_queue[partition]
+            if not of_queue:
+                del self._of_queue[tail.queue]
+
+    def _evict(self) -> None:
+        """Halve the tails that were not touched for longest until the rest fits."""
+        while self.bytes > self.bytes_max and self._tails:
+            tail = next(iter(self._tails.values()))
+            half = tail.newer_half()
+            self.forget(tail.partition)
+            if half.segments:
+                self._keep(half)
+
+
+def _size(segment: Segment) -> int:
+    return len(segment.body) + _END_BYTES * len(segment.ends) + _OVERHEAD
+
+
+def listed(tails: Sequence[Tail]) -> tuple[list[int], list[int], list[int]]:
+    """Return the partitions, first positions and ends of tails."""
+    return [one.partition for one in tails], [one.start for one in tails], [one.upto for one in tails]

@@ -1,0 +1,230 @@
+"""The tail cache: consumers of new messages get their bytes from memory, and only what the store says exists."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlane.model.group import Group
+from fairlane.model.lease import LeaseId
+from fairlane.model.names import DEFAULT_TENANT
+from fairlane.model.queue import Queue
+from fairlane.store.contract.values import Duplicates, PopCall, PopClaim
+from fairlane.store.keyring import Keyring
+from fairlane.store.postgres.connection import Database
+from fairlane.store.sqlite.store import SqliteStore
+from tests.conformance.harness import Harness
+from tests.conformance.test_retention import run
+
+BIG = "x" * 1000
+"""Payload that no other value of a row comes near."""
+
+
+@dataclass
+class Reads:
+    """The calls of a store, and the values in their rows that hold such payloads."""
+
+    calls: int = 0
+    bodies: int = 0
+
+    def add(self, row: Any) -> Any:
+        self.bodies += sum(isinstance(value, bytes) and BIG[:500].encode() in value for value in row)
+        return row
+
+
+@contextlib.contextmanager
+def reads(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
+    """Count the calls of the store in this block, and the bodies that they return."""
+    counted = Reads()
+    if isinstance(harness.store, SqliteStore):
+        writer = harness.store._database._writer
+        writer._db.row_trace = lambda _, row: counted.add(row)
+        try:
+            yield counted
+        finally:
+            writer._db.row_trace = None
+        return
+    with monkeypatch.context() as patched:
+        run_one = Database._run
+
+        async def counting(database: Database, *arguments: Any) -> Any:
+            counted.calls += 1
+            rows = await run_one(database, *arguments)
+            for row in rows:
+                counted.add(row)
+            return rows
+
+        patched.setattr(Database, "_run", counting)
+        yield counted
+
+
+async def followed(harness: Harness, *groups: str, **options: Any) -> tuple[Queue, list[Group]]:
+    """Return a queue whose groups have read what there was, as consumers at its end have."""
+    queue = await harness.queue(**options)
+    made = [await harness.group(queue, name) for name in groups or ("workers",)]
+    await harness.push(queue, [BIG])
+    for group in made:
+        assert await harness.pop(queue, group, auto_ack=True)
+    return queue, made
+
+
+async def test_new_messages_are_never_read_back(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, groups = await followed(harness, "a", "b", "c")
+    await harness.push(queue, [f"{n} {BIG}" for n in range(20)])
+    with reads(harness, monkeypatch) as counted:
+        for group in groups:
+            for first in (0, 10):
+                taken = await harness.pop(queue, group, batch=10, auto_ack=first == 0)
+                assert taken.data == [f"{n} {BIG}" for n in range(first, first + 10)]
+        assert counted.bodies == 0
+        assert counted.calls <= 6, "a pop asks once"
+
+
+async def test_pops_of_several_groups_share_a_call(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"g{n}" for n in range(10)]
+    queue, groups = await followed(harness, *names)
+    for n in range(3):
+        await harness.push(queue, [BIG], partition=f"lane {n}")
+    calls = [
+        PopCall(queue_id=queue.id, group_id=group.id, claims=[PopClaim(harness.token(), 10) for _ in range(3)])
+        for group in groups
+    ]
+    with reads(harness, monkeypatch) as counted:
+        popped = await asyncio.gather(*(harness.store.messages.pop(call) for call in calls))
+    assert [[len(lanes) for lanes in result.lanes] for result in popped] == [[1, 1, 1]] * 10
+    for group, result in zip(groups, popped, strict=True):
+        for claim, [lane] in zip(calls[groups.index(group)].claims, result.lanes, strict=True):
+            [leased] = await harness.store.messages.leased(LeaseId(group.id, claim.token))
+            assert (leased.partition, leased.first, leased.upto) == (lane.partition, lane.first, lane.upto)
+    assert counted.calls <= 3, "those that arrive while some are in flight go together"
+
+
+@pytest.mark.parametrize("what", ["clear", "delete the queue", "delete a message", "retention"])
+async def test_what_was_deleted_after_its_push_is_never_delivered(harness: Harness, what: str) -> None:
+    queue, [group] = await followed(harness, retention_enabled=what == "retention", retention_seconds=60)
+    old = await harness.push(queue, ["old", "older"])
+    partition = (await harness.partition(queue)).id
+    assert harness.store.tail_cache.covers(partition.id, old.first)
+    left: list[Any] = []
+    if what == "clear":
+        assert await harness.store.browse.clear(queue.id) > 0
+    elif what == "delete a message":
+        assert await harness.store.browse.delete(partition, old.first)
+        left = ["older"]
+    elif what == "retention":
+        harness.clock.advance(120)
+        await run(harness)
+    else:
+        assert await harness.store.queues.delete(DEFAULT_TENANT, queue.name)
+        queue = await harness.store.queues.ensure(DEFAULT_TENANT, queue.name)
+        group = await harness.group(queue, "workers")
+    assert (await harness.pop(queue, group, auto_ack=True)).data == left
+    await harness.push(queue, ["new"])
+    assert (await harness.pop(queue, group, auto_ack=True)).data == ["new"]
+
+
+async def test_another_broker_gets_the_same_messages(harness: Harness) -> None:
+    queue, [group, other] = await followed(harness, "a", "b")
+    second = await harness.open_second()
+    expected = []
+    for n in range(6):  # each has only some of the segments
+        await harness.push(queue, [f"{n} {BIG}"], store=(harness.store, second)[n % 2])
+        expected.append(f"{n} {BIG}")
+    assert (await harness.pop(queue, group, store=second)).data == expected
+    assert (await harness.pop(queue, other)).data == expected
+
+
+async def test_nothing_is_lost_by_a_restart(harness: Harness) -> None:
+    queue, [group] = await followed(harness)
+    await harness.push(queue, ["before"])
+    await harness.reopen()
+    await harness.push(queue, ["after"])
+    assert (await harness.pop(queue, group)).data == ["before", "after"]
+
+
+async def test_only_what_was_stored_is_cached(harness: Harness) -> None:
+    queue, [group] = await followed(harness)
+    ids = [harness.mint()]
+    await harness.push(queue, ["first"], ids=ids)
+    assert isinstance(await harness.try_push(queue, ["repeated"], ids=ids), Duplicates)
+    await harness.push(queue, ["second"])
+    assert (await harness.pop(queue, group)).data == ["first", "second"]
+
+
+@pytest.mark.parametrize("column", ["checksum", "created_at"])
+async def test_an_entry_that_the_store_describes_otherwise_is_not_used(harness: Harness, column: str) -> None:
+    """As after a restore of the database to a time before the push."""
+    queue, [group, other] = await followed(harness, "a", "b")
+    stored = await harness.push(queue, ["true"])
+    tail = harness.store.tail_cache._tails[(await harness.partition(queue)).id.id]
+    segment = tail.segments[stored.first]
+    other_values = {column: getattr(segment, column) - 1, "body": segment.body.replace(b"true", b"fals")}
+    tail.segments[stored.first] = msgspec.structs.replace(segment, **other_values)
+    for each in (group, other):
+        assert (await harness.pop(queue, each)).data == ["true"]
+
+
+async def test_damage_in_the_store_is_still_found_by_others(harness: Harness) -> None:
+    """A cached message is delivered as it was pushed. A pop that reads the store finds the damage."""
+    queue, [group] = await followed(harness)
+    stored = await harness.push(queue, ["good"])
+    partition = (await harness.partition(queue)).id
+    statement = "UPDATE fairlane.segments SET body = $1 WHERE partition_id = $2 AND first_pos = $3 RETURNING 1"
+    assert await harness.backend.sql(statement, b"bad", partition.id, stored.first)
+    assert (await harness.pop(queue, group)).data == ["good"]
+    await harness.reopen()
+    taken = await harness.pop(queue, await harness.group(queue, "another"))
+    with pytest.raises(Exception, match="checksum"):
+        list(taken.messages)
+
+
+async def test_messages_of_encrypted_queues_are_cached_sealed(harness: Harness) -> None:
+    await harness.store.codec.set_keyring(Keyring([os.urandom(32)]))
+    queue, [group, other] = await followed(harness, "a", "b", encryption_enabled=True)
+    stored = await harness.push(queue, ["secret"])
+    partition = (await harness.partition(queue)).id
+    segment = harness.store.tail_cache._tails[partition.id].segments[stored.first]
+    assert b"secret" not in segment.body
+    assert (await harness.pop(queue, group)).data == ["secret"]
+    await harness.store.codec.set_keyring(None)
+    taken = await harness.pop(queue, other)
+    with pytest.raises(Exception, match="key"):
+        list(taken.messages)
+
+
+async def test_the_cache_stays_within_its_bytes(harness: Harness) -> None:
+    queue, [group, other] = await followed(harness, "a", "b")
+    cache = harness.store.tail_cache
+    cache.limit(20_000)
+    try:
+        for n in range(60):
+            await harness.push(queue, [f"{n} {BIG}"], partition=f"lane {n % 7}")
+            held = [segment for tail in cache._tails.values() for segment in tail.segments.values()]
+            assert sum(len(segment.body) for segment in held) < cache.bytes <= 20_000
+        assert held, "the newest stay"
+        for each in (group, other):
+            found = [await harness.pop(queue, each, batch=100) for _ in range(7)]
+            assert sorted(int(text.split()[0]) for taken in found for text in taken.data) == list(range(60))
+        cache.limit(0)
+        assert (cache.bytes, len(cache._tails), len(cache._of_queue)) == (0, 0, 0)
+        await harness.push(queue, ["not cached"], partition="alone")
+        assert not cache._tails
+    finally:
+        cache.limit(64 * 1024 * 1024)
+
+
+async def test_a_backlog_is_not_cached(harness: Harness) -> None:
+    queue = await harness.queue()
+    group = await harness.group(queue)
+    await harness.push(queue, ["old"])
+    harness.clock.advance(60)
+    assert await harness.pop(queue, group, auto_ack=True)
+    await harness.push(queue, ["new"])
+    assert not harness.store.tail_cache.covers((await harness.partition(queue)).id.id, 1)
