@@ -17,18 +17,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import apsw
 import msgspec
 
 from fairlane.errors import FairlaneError
 from fairlane.store.sqlite.connection import open_writer
-from fairlane.verify import checks
+from fairlane.verify import checks, feature_checks
 from fairlane.verify.census import Census, take_census
 from fairlane.verify.disk import DiskChange, SimulatedDisk, read_changes
-from fairlane.verify.history import AckRecord, LaneName, PushRecord, RecordedHistory, read_history
-from fairlane.verify.rules import RULES
+from fairlane.verify.history import AckRecord, FanInRecord, LaneName, PushRecord, RecordedHistory, read_history
+from fairlane.verify.rules import OPTIONS, RULES
 from fairlane.verify.stage import VerifyPlan, open_stage
 from fairlane.verify.traffic import configure
 
@@ -36,7 +36,11 @@ SECONDS = 8.0
 """Time of the traffic that is recorded."""
 FULL_CHECK_EVERY = 10
 """Cuts from one complete check of the file's structure to the next."""
-_CHECKS = (checks.lost, checks.doubled, checks.invented, checks.out_of_order, checks.torn_transactions)
+_CHECKS = (
+    *(checks.lost, checks.doubled, checks.invented, checks.out_of_order, checks.torn_transactions),
+    feature_checks.torn_fan_ins,
+)
+Record = TypeVar("Record", PushRecord, AckRecord, FanInRecord)
 
 
 class PowerCuts(NamedTuple):
@@ -138,17 +142,14 @@ def _recover(file: Path, files: Mapping[str, bytes], full: bool) -> None:
 def _known_at(history: RecordedHistory, moment: float) -> RecordedHistory:
     """Return what clients knew at a moment. A request without an answer by then is unknown."""
     known = RecordedHistory()
-    known.pushes = [_push_at(one, moment) for one in history.pushes if one.began < moment]
-    known.acks = [_ack_at(one, moment) for one in history.acks if one.began < moment]
+    known.pushes = [_at(one, moment) for one in history.pushes if one.began < moment]
+    known.acks = [_at(one, moment) for one in history.acks if one.began < moment]
+    known.fan_ins = [_at(one, moment) for one in history.fan_ins if one.began < moment]
     return known
 
 
-def _push_at(push: PushRecord, moment: float) -> PushRecord:
-    return push if push.ended < moment else msgspec.structs.replace(push, fate="unknown")
-
-
-def _ack_at(ack: AckRecord, moment: float) -> AckRecord:
-    return ack if ack.ended < moment else msgspec.structs.replace(ack, fate="unknown")
+def _at(record: Record, moment: float) -> Record:
+    return record if record.ended < moment else msgspec.structs.replace(record, fate="unknown")
 
 
 def _violations(known: RecordedHistory, census: Census) -> list[str]:
@@ -156,7 +157,7 @@ def _violations(known: RecordedHistory, census: Census) -> list[str]:
     known.pushes = [one for one in known.pushes if one.lane.queue != "later"]
     pushed = {push.id for push in known.pushes}
     for lane, ids in census.messages.items():
-        if lane.queue != "later":
+        if lane.queue in OPTIONS.keys() - {"later"}:
             known.log[lane] = [id for id in ids if lane.queue != "poison" or id in pushed]
     found = [violation for check in _CHECKS for violation in check(known, RULES)]
     return found + list(_unacked(known, census))
@@ -167,12 +168,12 @@ def _unacked(known: RecordedHistory, census: Census) -> Iterator[str]:
     done: dict[tuple[LaneName, str], set[str]] = {}
     possible: dict[tuple[LaneName, str], set[str]] = {}
     for ack in known.acks:
-        if ack.status == "completed" and ack.fate != "refused":
+        if ack.status in ("completed", "cancelled") and ack.fate != "refused":
             possible.setdefault((ack.lane, ack.group), set()).add(ack.id)
             if ack.fate == "done":
                 done.setdefault((ack.lane, ack.group), set()).add(ack.id)
     for (lane, group), lag in census.lags.items():
-        if (lane.queue, group) not in RULES.settled or lane.queue in RULES.poisoned:
+        if (lane.queue, group) not in RULES.settled or lane.queue in RULES.poisoned | RULES.deleting:
             continue
         stored = len(census.messages.get(lane, ()))
         least, most = len(done.get((lane, group), ())), len(possible.get((lane, group), ()))

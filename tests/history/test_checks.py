@@ -11,6 +11,7 @@ from fairlane.verify.history import (
     AckRecord,
     Conserved,
     DeliveryRecord,
+    FanInRecord,
     Fate,
     FaultSpan,
     LaneName,
@@ -23,6 +24,7 @@ from fairlane.verify.rules import TrafficRules
 
 LEASE_SECONDS = 10.0
 P0 = LaneName("plain", "p0")
+ENDS = LaneName("ends", "p0")
 BANK, POISON = LaneName("bank", "p0"), LaneName("poison", "p0")
 RULES = TrafficRules(
     ordered=frozenset({"plain", "bank", "poison"}),
@@ -31,6 +33,10 @@ RULES = TrafficRules(
     tokens=frozenset({"bank"}),
     poisoned=frozenset({"poison"}),
     retry_limit=2,
+    running={"few": 2},
+    running_per_key={"keyed": 1},
+    deleting=frozenset({"brief"}),
+    fanned="ends",
     lease_seconds=LEASE_SECONDS,
 )
 
@@ -84,6 +90,8 @@ def good() -> RecordedHistory:
         acked("copy", 9, lane=POISON, lease="L2"),
     ]
     history.dead = [LetterRecord(POISON, "poison-1", 3)]
+    history.fan_ins = [FanInRecord("fan", "g", [(P0, "a"), (P0, "b")], 1, 2, "done")]
+    history.log[ENDS] = ["fan"]
     history.replays, history.copies = {"poison-1": "done"}, {"copy": "poison-1"}
     return history
 
@@ -128,6 +136,36 @@ def test_what_waits_in_a_journal_may_follow_later_pushes_through_another_broker_
     history.pushes[1] = pushed("a", 2, broker=1)
     [violation] = violations(history, RULES)
     assert "a was pushed after b was accepted" in violation
+
+
+def forget(history: RecordedHistory) -> None:
+    history.pushes.append(pushed("brief-1", 1, lane=LaneName("brief", "p0")))
+
+
+def run_too_many(history: RecordedHistory) -> None:
+    few = [LaneName("few", f"p{number}") for number in range(3)]
+    history.deliveries += [delivered(f"m{lane.partition}", 0, 30, lane=lane, lease=lane.partition) for lane in few]
+    history.log |= {lane: [f"m{lane.partition}"] for lane in few}
+    history.pushes += [pushed(f"m{lane.partition}", 1, lane=lane) for lane in few]
+
+
+def run_too_many_of_a_key(history: RecordedHistory) -> None:
+    lanes = [LaneName("keyed", f"p0!{number}") for number in range(2)]
+    history.deliveries += [delivered(f"k{lane.partition}", 0, 30, lane=lane, lease=lane.partition) for lane in lanes]
+    history.log |= {lane: [f"k{lane.partition}"] for lane in lanes}
+    history.pushes += [pushed(f"k{lane.partition}", 1, lane=lane) for lane in lanes]
+
+
+def lose_a_callback(history: RecordedHistory) -> None:
+    history.log[ENDS].remove("fan")
+
+
+def call_back_early(history: RecordedHistory) -> None:
+    history.deliveries.append(delivered("fan", 0, 4, lane=ENDS))
+
+
+def lose_a_part(history: RecordedHistory) -> None:
+    history.fan_ins[0].parts.append((P0, "c"))
 
 
 def lose(history: RecordedHistory) -> None:
@@ -254,6 +292,12 @@ def get_stuck(history: RecordedHistory) -> None:
 
 
 BREAKS: dict[Callable[[RecordedHistory], None], str] = {
+    forget: "brief-1 was accepted (done) and is gone",
+    run_too_many: "at most 2 may run",
+    run_too_many_of_a_key: "at most 1 may run",
+    lose_a_callback: "fan-in fan (done) was called back 0 times",
+    call_back_early: "fan-in fan was called back before its part a had ended",
+    lose_a_part: "fan-in fan (done) has 2 of its 3 parts",
     lose: "b was accepted (done) and lost",
     double: "a was stored 2 times",
     invent: "x is in the log and nobody pushed it",

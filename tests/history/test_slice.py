@@ -14,7 +14,7 @@ SECONDS_MAX = 600
 
 
 @pytest.mark.timeout(SECONDS_MAX)
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+@pytest.mark.parametrize("store", ["sqlite", "postgres", "cells"])
 def test_a_minute_of_random_faults_breaks_no_promise(store: str, tmp_path: Path) -> None:
     play(store, tmp_path, minutes=1)
 

@@ -23,7 +23,25 @@ def lost(history: RecordedHistory, rules: TrafficRules) -> list[str]:
     return [
         f"{push.lane.queue}: {push.id} was accepted ({push.fate}) and lost"
         for push in history.pushes
-        if push.fate in ("done", "deferred") and not stored[push.lane.queue, push.id]
+        if push.fate in ("done", "deferred")
+        and push.lane.queue not in rules.deleting
+        and not stored[push.lane.queue, push.id]
+    ]
+
+
+def vanished(history: RecordedHistory, rules: TrafficRules) -> list[str]:
+    """Return the accepted messages that retention deleted, or a fault lost, before anybody had acked them."""
+    acked = {
+        (ack.lane.queue, ack.id)
+        for ack in history.acks
+        if ack.status in ("completed", "cancelled") and ack.fate != "refused"
+    }
+    return [
+        f"{push.lane.queue}: {push.id} was accepted ({push.fate}) and is gone, and nobody acked it"
+        for push in history.pushes
+        if push.lane.queue in rules.deleting
+        and push.fate in ("done", "deferred")
+        and (push.lane.queue, push.id) not in acked
     ]
 
 

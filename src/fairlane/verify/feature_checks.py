@@ -75,18 +75,27 @@ def wrong_callbacks(history: RecordedHistory, rules: TrafficRules) -> list[str]:
     for one in history.deliveries:
         if one.lane.queue == rules.fanned:
             first[one.id] = min(first.get(one.id, inf), one.ended)
-    found = []
+    found = torn_fan_ins(history, rules)
     for fan_in in history.fan_ins:
-        there = [bool(stored[id]) for _, id in fan_in.parts]
-        callbacks, begun = stored[fan_in.id], any(there) or fan_in.fate == "done"
-        if any(there) and not all(there):
-            found.append(f"fan-in {fan_in.id} ({fan_in.fate}) has {sum(there)} of its {len(there)} parts")
+        begun = any(stored[id] for _, id in fan_in.parts) or fan_in.fate == "done"
+        callbacks = stored[fan_in.id]
         if callbacks != int(begun):
             found.append(f"fan-in {fan_in.id} ({fan_in.fate}) was called back {callbacks} times")
         for lane, id in fan_in.parts:
             acks = [ack.began for ack in ends[lane, id] if ack.group == fan_in.group]
             if first.get(fan_in.id, inf) < min(acks, default=inf):
                 found.append(f"fan-in {fan_in.id} was called back before its part {id} had ended")
+    return found
+
+
+def torn_fan_ins(history: RecordedHistory, rules: TrafficRules) -> list[str]:
+    """Return the fan-ins of which only some parts were stored."""
+    stored = {id for ids in history.log.values() for id in ids}
+    found = []
+    for fan_in in history.fan_ins:
+        there = sum(id in stored for _, id in fan_in.parts)
+        if there not in (0, len(fan_in.parts)):
+            found.append(f"fan-in {fan_in.id} ({fan_in.fate}) has {there} of its {len(fan_in.parts)} parts")
     return found
 
 

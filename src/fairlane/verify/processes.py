@@ -75,7 +75,7 @@ class LocalBroker:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for the command, which stops its brokers itself
                 preexec_fn=end_with_parent,
-                env=own_environment(self._environment),
+                env=own_environment({**self._environment, "FAIRLANE_RETENTION_INTERVAL_SECONDS": "1"}),
             )
         while True:
             text = self.log.read_bytes()[began_at:].decode(errors="replace")

@@ -81,7 +81,9 @@ def _stuck(history: RecordedHistory, rules: TrafficRules) -> list[str]:
 
 
 PROMISES = (
-    PromiseKind("G1 durable", "An accepted push is not lost.", "accepted pushes", [checks.lost], _accepted),
+    PromiseKind(
+        "G1 durable", "An accepted push is not lost.", "accepted pushes", [checks.lost, checks.vanished], _accepted
+    ),
     PromiseKind(
         "G2 intact",
         "Only what was pushed is delivered, byte for byte.",

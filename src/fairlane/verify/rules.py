@@ -29,6 +29,8 @@ class TrafficRules:
     """Limit of the messages that a group of a queue holds at once."""
     running_per_key: Mapping[str, int] = field(default_factory=dict)
     """The same for the messages of each key, which is the partition without its priority."""
+    deleting: frozenset[str] = frozenset()
+    """Queues whose messages retention deletes once every group has finished them."""
     fanned: str = ""
     """Queue of the callbacks of fan-ins. Empty if there are none."""
     lease_seconds: float = 0.0
@@ -56,16 +58,22 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "parts": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000},
     "ends": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000},
     "staged": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000},
+    "brief": {
+        "leaseTime": LEASE_SECONDS,
+        "retryLimit": 1000,
+        "retentionEnabled": True,
+        "completedRetentionSeconds": 1,
+    },
 }
 """The options of each queue, by its name without the prefix."""
 BESIDE = {"ends": "parts"}
 """Queues in the cell of another one, because transactions push to both."""
 PARTITIONS = {"plain": 6, "bank": 4, "poison": 3, "auto": 3, "mixed": 2, "later": 2}
-PARTITIONS |= {"few": 3, "keyed": 2, "parts": 3, "ends": 2, "staged": 3}
+PARTITIONS |= {"few": 3, "keyed": 2, "parts": 3, "ends": 2, "staged": 3, "brief": 2}
 TOKENS = 12
 GROUPS = [("plain", "billing"), ("plain", "search"), ("bank", "movers"), ("poison", "tasters"), ("mixed", "any")]
 GROUPS += [("later", "any"), ("few", "crew"), ("keyed", "crew"), ("parts", "hands"), ("ends", "hands")]
-GROUPS += [("staged", "any")]
+GROUPS += [("staged", "any"), ("brief", "any")]
 LIMITED = ("few", "keyed")
 NO_LIMITS = {"maxRunning": 0, "maxRunningPerKey": 0}
 AUDIT = "audit"
@@ -80,6 +88,7 @@ RULES = TrafficRules(
     retry_limit=RETRY_LIMIT,
     running={"few": RUNNING_MAX},
     running_per_key={"keyed": RUNNING_PER_KEY_MAX},
+    deleting=frozenset({"brief"}),
     fanned="ends",
     lease_seconds=LEASE_SECONDS,
 )

@@ -51,7 +51,7 @@ class Traffic:
     def start(self) -> None:
         """Start this process's share of all clients."""
         shares = 0
-        for queue in ("plain", "poison", "auto", "mixed", "later", "few", "keyed"):
+        for queue in ("plain", "poison", "auto", "mixed", "later", "few", "keyed", "brief"):
             for partition in range(PARTITIONS[queue]):
                 for producer in range(2):
                     shares += 1
@@ -194,7 +194,7 @@ class Traffic:
         ask, broker = self._client.ask, self._client.any_broker()
         queue = self._random.choice(list(OPTIONS))
         name = self._client.named(queue)
-        deed = self._random.randrange(5)
+        deed = self._random.randrange(7)
         if deed == 0:
             await ask(broker, "POST", f"/api/v1/queues/{name}/pause", {})
             await asyncio.sleep(self._random.uniform(0.0, 1.0))
@@ -206,9 +206,24 @@ class Traffic:
             await self._replay_a_letter(broker)
         elif deed == 3:
             await ask(broker, "POST", "/api/v1/configure", {"queue": name, "options": OPTIONS[queue]})
+        elif deed == 4:
+            where = f"/api/v1/consumer-groups/replay/queues/{self._client.named('plain')}"
+            await ask(broker, "DELETE", where, expected=_FOUND)
+        elif deed == 5:
+            await self._scratch(broker)
         else:
             for path in READS:
                 await ask(broker, "GET", path.format(queue=name), expected=_FOUND)
+
+    async def _scratch(self, broker: int) -> None:
+        """Create a queue with messages, and delete it while they are popped."""
+        name = self._client.named("scratch")
+        items = [{"queue": name, "payload": number} for number in range(20)]
+        await self._client.ask(broker, "POST", "/api/v1/push", {"items": items})
+        await asyncio.gather(
+            self._client.ask(broker, "GET", f"/api/v1/pop/queue/{name}", batch=5, expected=_FOUND),
+            self._client.ask(self._client.any_broker(), "DELETE", f"/api/v1/resources/queues/{name}", expected=_FOUND),
+        )
 
     async def _replay_a_letter(self, broker: int) -> None:
         queue = self._client.named("poison")
@@ -243,6 +258,11 @@ async def configure(client: RecordingClient, run: str, cells: int = 1) -> None:
             body["options"] = {**options, "cell": f"same-as {client.named(beside)}" if beside else str(number % cells)}
         while (await client.ask(0, "POST", "/api/v1/configure", body)).fate != "done":
             await asyncio.sleep(0.5)
+    for queue in RULES.deleting:  # the group is there before the first message, which it must get
+        lost = -1
+        while lost != client.lost_pops:
+            lost = client.lost_pops
+            await client.pop(0, queue, "any", wait=False)
     for number in range(TOKENS):
         id = f"token{number}-{run}-0"
         await client.push(0, lane_of_hop(id), [id])
