@@ -23,8 +23,8 @@ from fairlane.http.server.peer_limits import Proxies
 from fairlane.model.api_key import is_whole
 from fairlane.model.ids import PartitionId, parse_uuid
 from fairlane.model.lease import LeaseId
-from fairlane.model.message import check_depth
 from fairlane.model.moment import Moment
+from fairlane.model.nesting import check_depth
 from fairlane.model.principal import Grants
 from fairlane.otel import tracing
 from fairlane.outbound.addresses import NOTHING_INSIDE, Allowed, check_url

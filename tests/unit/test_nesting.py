@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from fairlane.errors import InvalidRequest
-from fairlane.model import message
+from fairlane.model import nesting
 from fairlane.model.limits import JSON_DEPTH_MAX
-from fairlane.model.message import check_depth, depth_steps
+from fairlane.model.nesting import check_depth, depth_steps
 
 
 def is_deep(payload: bytes) -> bool:
@@ -46,7 +46,7 @@ def test_strings_are_no_levels(inside: bytes) -> None:
 
 
 def test_levels_are_counted_across_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message, "_STEP_BYTES", 7)
+    monkeypatch.setattr(nesting, "_STEP_BYTES", 7)
     luck = random.Random(7)
     for _ in range(300):
         depth = luck.choice([JSON_DEPTH_MAX - 1, JSON_DEPTH_MAX, JSON_DEPTH_MAX + 1])

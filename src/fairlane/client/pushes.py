@@ -22,12 +22,12 @@ from fairlane.model.message import (
     PushItem,
     PushOptions,
     are_uniform_items,
-    check_depth,
     check_items,
     check_options,
     check_payloads,
 )
 from fairlane.model.moment import moment_or_none
+from fairlane.model.nesting import check_depth
 from fairlane.model.outcome import PushOutcome
 from fairlane.model.payload import json_of
 from fairlane.wire.base import encode

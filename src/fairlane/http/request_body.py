@@ -16,7 +16,7 @@ from msgspec import inspect
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX, JSON_DEPTH_MAX
-from fairlane.model.message import depth_steps
+from fairlane.model.nesting import depth_steps
 from fairlane.spec.text.source import suggestion
 from fairlane.wire.base import convert, decoder
 

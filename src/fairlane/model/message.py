@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from hashlib import blake2b
-from itertools import accumulate
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, get_args
 
 import msgspec
@@ -25,6 +24,7 @@ from fairlane.model.limits import (
 )
 from fairlane.model.moment import MICROS_MAX, Moment, When, micros_of, millis_of
 from fairlane.model.names import DEFAULT_PARTITION, are_plain, check_count, check_name, is_known, is_plain, known_names
+from fairlane.model.nesting import check_depth
 from fairlane.model.payload import json_of
 from fairlane.model.queue import PRIORITY_MAX
 
@@ -247,10 +247,6 @@ def check_each(items: Sequence[PushItem]) -> bool:
     return special
 
 
-_SIGNS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-"""Bytes that map opening and closing brackets to 1 and -1, as signed bytes."""
-_STEP_BYTES = 64 * 1024
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -301,31 +297,6 @@ def check_json(what: str, text: bytes | msgspec.Raw, *, bytes_max: int) -> None:
         raise InvalidRequest(f"{what} is not valid UTF-8 at byte {error.start}") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(f"{what} is not JSON: {error}") from None
-
-
-def check_depth(payload: bytes) -> None:
-    """Raise InvalidRequest if valid JSON is nested deeper than readers can be expected to parse."""
-    for _ in depth_steps(payload):
-        pass
-
-
-def depth_steps(payload: bytes) -> Iterator[int]:
-    """Run `check_depth` in steps of a few milliseconds. Yields the approximate number of bytes of each step."""
-    # Like `count`, but stops early.
-    brackets = len(payload.split(b"[", JSON_DEPTH_MAX + 1)) + len(payload.split(b"{", JSON_DEPTH_MAX + 1)) - 2
-    if brackets <= JSON_DEPTH_MAX:
-        return
-    text = payload.replace(b"\\\\", b"").replace(b'\\"', b"")
-    depth = quoted = 0
-    for start in range(0, len(text), _STEP_BYTES):
-        parts = text[start : start + _STEP_BYTES].split(b'"')  # every second part is inside a string
-        signs = b"".join(parts[quoted::2]).translate(_SIGNS, _NOT_BRACKETS)
-        quoted ^= (len(parts) - 1) & 1
-        levels = list(accumulate(memoryview(signs).cast("b"), initial=depth))
-        depth = levels[-1]
-        if max(levels) > JSON_DEPTH_MAX:
-            raise InvalidRequest(f"payload is nested deeper than {JSON_DEPTH_MAX} levels")
-        yield _STEP_BYTES
 
 
 class Lane(msgspec.Struct, frozen=True):

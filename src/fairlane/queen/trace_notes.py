@@ -9,9 +9,9 @@ from fairlane.broker.resource import Resource
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.ids import PartitionId, uuid7
 from fairlane.model.limits import POP_BYTES_MAX
-from fairlane.model.message import check_depth
 from fairlane.model.moment import Moment
 from fairlane.model.names import QUEUE_MODE, check_name
+from fairlane.model.nesting import check_depth
 from fairlane.model.principal import ANYBODY, Principal
 from fairlane.model.segment import messages
 from fairlane.queen.model.trace import Trace

@@ -12,8 +12,9 @@ import msgspec
 
 from fairlane.errors import ExpressionFailed, InvalidRequest
 from fairlane.model.limits import MESSAGE_BYTES_MAX
-from fairlane.model.message import check_depth, check_json
+from fairlane.model.message import check_json
 from fairlane.model.moment import timestamp
+from fairlane.model.nesting import check_depth
 from fairlane.runtime.rate import RateLimit
 from fairlane.spec import ir
 from fairlane.spec.compiled_queue import MappedCommand, compile_command
