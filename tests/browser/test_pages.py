@@ -60,6 +60,7 @@ PAGES: dict[str, tuple[str, Said]] = {
     "spec": ("/specs/2?show=changes", text("max_attempts: 5", "max_attempts: 8", "in force")),
     "tenants": ("/tenants", text("default", "Payload")),
     "tenant": ("/tenants?tenant=default", text("Unfinished messages", "no limit", "Create a key …")),
+    "retention": ("/retention", text("Deleted messages", "Nothing was deleted in the last day.")),
     "keys": ("/keys", text("There is no key")),
     "audit": ("/audit", text("Outcome")),
     "system": ("/system", text("Verbs", "differ from the defaults", "Memory")),

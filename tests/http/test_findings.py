@@ -388,7 +388,12 @@ async def test_a_journal_that_is_not_drained_is_told_of_with_its_reason(
         (await wire.ask(action["method"], action["path"], body=action["body"])).ok()
         [one] = await found(wire, "journal_waiting")
         assert one["sentence"].endswith("although the store answers.")
-        assert one["action"] is None
+        assert (one["severity"], one["action"]) == ("critical", None)
+        full = "could not extend file: No space left on device"
+        assert await wire.app.broker._engine.write_router.check_store(f"{full}\nHINT: Check free disk space.")
+        [one] = await found(wire, "journal_waiting")
+        assert one["sentence"].endswith(f"although the store answers; its last error was: {full}.")
+        assert (await wire.get("/readyz")).ok()["journal"]["whyNot"] == full
         drain.start()
         await until(lambda: gone(wire, "journal_waiting"))
 

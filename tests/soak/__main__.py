@@ -29,6 +29,8 @@ SAMPLES = 60
 """Number of samples of a soak. Twelve of them are printed."""
 PAUSE_SECONDS = (0.005, 5.0)
 """Shortest and longest pause of a producer."""
+BEHIND_MAX = 1000
+"""Messages without a handler above which the traffic slows down, because the machine is busy with something else."""
 HEADINGS = (
     f"{'store':11} {'minute':>7} {'RSS':>9} {'files':>6} {'store':>9} {'CPU':>5} {'pushed':>10} {'p50':>8} {'p99':>8}"
 )
@@ -56,7 +58,8 @@ class Soaked:
         used = 0.0
         if self._sampled_at:
             used = (cpu_seconds - self._cpu_seconds) / (now - self._sampled_at) / (os.cpu_count() or 1)
-            pause = self.traffic.pause_seconds * max(0.5, min(2.0, used / cpu_share))
+            change = 2.0 if self.traffic.behind > BEHIND_MAX else max(0.5, min(2.0, used / cpu_share))
+            pause = self.traffic.pause_seconds * change
             self.traffic.pause_seconds = min(max(pause, PAUSE_SECONDS[0]), PAUSE_SECONDS[1])
         self._cpu_seconds, self._sampled_at = cpu_seconds, now
         self.samples.append(

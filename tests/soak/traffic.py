@@ -85,6 +85,11 @@ class Traffic:
         steps = quantiles(taken, n=100)
         return steps[49], steps[98]
 
+    @property
+    def behind(self) -> int:
+        """Number of messages that the group which lags most has not received."""
+        return max(self._behind().values(), default=0)
+
     def _behind(self) -> dict[str, int]:
         """Return the number of messages that each group has not received."""
         found = {

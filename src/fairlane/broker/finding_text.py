@@ -15,6 +15,7 @@ _CRITICAL: Final = (
     "lanes_stopped",
     "app_lost",
     "operations_failed",
+    "journal_waiting",
     "disk_full",
     "hook_unavailable",
     "store_away",

@@ -180,11 +180,13 @@ class Findings(Resource):
         if status.messages and (status.oldest_seconds or 0) > STUCK_SECONDS:
             paused = PUSHES_PAUSED in self._engine.flags.on
             why = "because pushes are paused" if paused else "although the store answers"
+            if status.why_not and not paused:
+                why = f"{why}; its last error was: {status.why_not}"
             resume = Action(label="Resume pushes", method="POST", path=path_of("pauses"), body=_RESUME_PUSHES)
             oldest = f"the oldest for {span_text(status.oldest_seconds or 0)}"
-            sentence = f"{wait_text(status.messages, 'message')} in the journal, {oldest}, {why}."
-            action = resume if paused else None
-            return [finding("journal_waiting", sentence, page_of("operations"), count=status.messages, action=action)]
+            sentence = f"{wait_text(status.messages, 'message')} in the journal, {oldest}, {why.rstrip('.')}."
+            found = finding("journal_waiting", sentence, page_of("operations"), count=status.messages)
+            return [msgspec.structs.replace(found, severity="warning", action=resume) if paused else found]
         return []
 
     async def _webhooks(self) -> list[Finding]:

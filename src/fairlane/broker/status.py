@@ -166,7 +166,7 @@ class Status(Resource):
         state, health = write_router.journal.state(), write_router.health
         return wire.JournalStatus(
             store_up=health.up,
-            why_not=None if health.up else health.why,
+            why_not=health.last_error() if state.entries or not health.up else None,
             away_seconds=0.0 if health.up else round(health.unavailable_seconds(), 3),
             entries=state.entries,
             messages=state.messages,

@@ -30,7 +30,7 @@ class Alive(Answer):
 class JournalStatus(Answer):
     store_up: bool
     why_not: str | None
-    """Error of the store while it is down."""
+    """Error of the store while it is down, or lately while entries wait."""
     away_seconds: float
     entries: int
     messages: int

@@ -15,6 +15,8 @@ from fairlane.store.contract.store import Store
 
 PING_SECONDS = 1.0
 """Interval of health checks while the store is unavailable."""
+RECENT_SECONDS = 60.0
+"""Time for which the last error of a store that answers is reported."""
 LATE_SECONDS = 0.05
 """A timer that fires later than this means that this process stalled, and could not have received an answer."""
 
@@ -34,15 +36,26 @@ class StoreHealth:
         """Error of the last health check; empty if it was answered."""
         self._asking: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._failed_with, self._failed_at = "", float("-inf")
         self._lost_at = self._answered_at = 0.0
         self._back = asyncio.Event()
         self._back.set()
 
     async def check(self, why: str, seconds: float) -> bool:
         """Check the store because of `why`. Returns False if it does not answer within `seconds`."""
+        self._failed_with, self._failed_at = why.partition("\n")[0], monotonic()
         if self.up and not await self.answers(seconds):
             self.mark_unavailable(why)
         return self.up
+
+    def last_error(self) -> str | None:
+        """Return the error of the store while it is unavailable, or of the last minute if it answers.
+
+        A store whose disk is full may answer health checks, and refuse every message.
+        """
+        if not self.up:
+            return self.why
+        return self._failed_with if monotonic() - self._failed_at < RECENT_SECONDS else None
 
     async def healthy(self, seconds: float, *, journalled: bool) -> bool:
         """Return True if the store committed a write within the last second.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -26,6 +28,7 @@ from fairlane.cli.toolkit.output import confirm, echo, format_time, plural, prin
 from fairlane.client import DeadLetter
 from fairlane.client.dead_letters import DeadLetterFilters
 from fairlane.errors import InvalidRequest
+from fairlane.wire.dead_letters import DeadLetterError
 
 app = CommandGroup("dlq")
 
@@ -45,7 +48,18 @@ _FIELDS = columns_of(
 )
 _STEP_SECONDS = 0.5
 _STEP_MAX = 500
-_ERRORS = columns_of("queue group error count replayed last=last_failed_at")
+_VARYING = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F-]{27,}|0x[0-9a-fA-F]+|'[^']*'|\"[^\"]*\"|`[^`]*`|\d+(\.\d+)*")
+"""Parts in which errors of the same kind differ: ids, quoted names and numbers."""
+_ERRORS = columns_of(
+    "queue group error texts count replayed last",
+    queue=lambda pair: pair[0].queue,
+    group=lambda pair: pair[0].group,
+    error=lambda pair: pair[0].error,
+    texts=lambda pair: pair[1],
+    count=lambda pair: pair[0].count,
+    replayed=lambda pair: pair[0].replayed,
+    last=lambda pair: format_time(pair[0].last_failed_at),
+)
 
 
 @client_command(app, "list")
@@ -123,12 +137,40 @@ async def purge(
     return _result({"queue": queue, "purged": purged}, "Purged", purged, ids, queue)
 
 
-@client_command(app, columns=_ERRORS, empty="There are no dead letters.")
+@client_command(app)
 async def errors(
-    client: Client, queue: Annotated[str | None, arg("QUEUE", "Queue to count; all queues by default.")] = None
-) -> Any:
-    """Count dead letters by error, the most frequent first."""
-    return await client.dead_letters.errors(queue)
+    client: Client,
+    queue: Annotated[str | None, arg("QUEUE", "Queue to count; all queues by default.")] = None,
+    each: Annotated[bool, opt("Count each text on its own.", "--each")] = False,
+) -> Output:
+    """Count dead letters by error, the most frequent first.
+
+    Errors that differ only in numbers, ids and quoted names count as one. With --json, each text is on its own.
+    """
+    found = await client.dead_letters.errors(queue)
+    rows = [(one, 1) for one in found] if each else _merged(found)
+    return Output(found, lambda: print_rows(_ERRORS, rows, empty="There are no dead letters."))
+
+
+def _merged(found: Sequence[DeadLetterError]) -> list[tuple[DeadLetterError, int]]:
+    """Return errors of the same shape as one, each with the number of its texts, most frequent first."""
+    same: dict[tuple[str, str, str], list[DeadLetterError]] = {}
+    for one in found:
+        same.setdefault((one.queue, one.group, _VARYING.sub("…", one.error)), []).append(one)
+    merged = [
+        (
+            msgspec.structs.replace(
+                some[0],
+                error=shape if len(some) > 1 else some[0].error,
+                count=sum(one.count for one in some),
+                replayed=sum(one.replayed for one in some),
+                last_failed_at=max(one.last_failed_at for one in some),
+            ),
+            len(some),
+        )
+        for (_, _, shape), some in same.items()
+    ]
+    return sorted(merged, key=lambda pair: -pair[0].count)
 
 
 async def _replay_slowly(client: Client, queue: str, where: DeadLetterFilters, per_second: float) -> Output:

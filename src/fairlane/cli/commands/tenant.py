@@ -37,7 +37,12 @@ def _quotas(tenant: Tenant) -> str:
     return " ".join(f"{name}={maximum}" for name, maximum in msgspec.to_builtins(tenant.quotas).items())
 
 
-_COLUMNS = columns_of("name quotas created=created_at", quotas=_quotas)
+_COLUMNS = columns_of(
+    "name a_second share quotas created=created_at",
+    a_second=lambda one: f"{one.pushed.messages_per_second:.1f}",
+    share=lambda one: f"{one.pushed.share:.0%}",
+    quotas=_quotas,
+)
 _SHOWN = columns_of(
     "name quotas used created=created_at",
     quotas=_quotas,
@@ -47,7 +52,7 @@ _SHOWN = columns_of(
 
 @client_command(app, "list", columns=_COLUMNS, empty="There are no tenants.")
 async def list_tenants(client: Client) -> Any:
-    """List tenants and their quotas."""
+    """List tenants with the messages that they pushed in the last minute, and their quotas."""
     return await client.tenants.all()
 
 

@@ -17,6 +17,7 @@ export const routes = [
   { path: "/sources", module: "sources", section: "/sources" },
   { path: "/specs", module: "specs", section: "/specs" },
   { path: "/specs/:version", module: "spec", section: "/specs" },
+  { path: "/retention", module: "retention", section: "/retention" },
   { path: "/system", module: "system", section: "/system" },
   { path: "/cells", module: "cells", section: "/cells" },
   { path: "/tenants", module: "tenants", section: "/tenants" },
@@ -41,6 +42,7 @@ export const nav = [
     { path: "/specs", label: "Specs", icon: "specs", key: "c" },
   ] },
   { label: "Broker", items: [
+    { path: "/retention", label: "Retention", icon: "retention", key: "n" },
     { path: "/system", label: "System", icon: "system", key: "y" },
     { path: "/cells", label: "Cells", icon: "cells", key: "e", shown: (me) => me?.cells > 1 },
     { path: "/tenants", label: "Tenants", icon: "tenants", key: "t", shown: (me) => me === undefined || me.tenant === "default" },

@@ -315,7 +315,8 @@ def connect_error(error: asyncpg.PostgresError) -> StoreUnavailable:
     for code, advice in _ADVICE.items():
         if state.startswith(code):
             return StoreRefused(f"cannot use the database: {error}; {advice}")
-    return StoreUnavailable(f"cannot connect to the database: {error}")
+    hint = "; its disk may be full" if "could not write init file" in str(error) else ""
+    return StoreUnavailable(f"cannot connect to the database: {error}{hint}")
 
 
 async def prepare(connection: asyncpg.Connection[Any]) -> None:
