@@ -39,7 +39,8 @@ DIRECTORIES = {
         quick=15, rest=260, smoke="test_pages.py::test_a_page_loads_and_shows_what_the_api_says[overview]"
     ),
     "cli": Directory(quick=40),
-    "cells": Directory(quick=40),
+    "cells": Directory(quick=45),
+    "cell_moves": Directory(rest=90),
     "client": Directory(quick=30),
     "commands": Directory(quick=15),
     "conformance": Directory(quick=200, rest=280),

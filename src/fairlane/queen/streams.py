@@ -40,8 +40,11 @@ class Streams(Resource):
             source_queue=body.source_queue,
             sink_queue=body.sink_queue,
             config_hash=body.config_hash,
-        )
-        return await self._streams.register(self._tenant, wanted.check(), reset=body.reset, check=check)
+        ).check()
+        for name in (wanted.source_queue, wanted.sink_queue):
+            if name and (queue := await self._store.queues.get(self._tenant, name)) is not None:
+                await self._store.check_home(queue.id, "streams")
+        return await self._streams.register(self._tenant, wanted, reset=body.reset, check=check)
 
     async def existing(self, query_id: str) -> StreamQuery:
         found = await self._streams.get(self._tenant, parsed_id(query_id))
@@ -54,6 +57,7 @@ class Streams(Resource):
         if await self._streams.get(self._tenant, change.query_id) is None:
             raise NotFound("there is no such query")
         await self._catalogue.owned(self._tenant, change.partition)
+        await self._store.check_home(change.partition, "streams")
 
     async def commit_of(self, change: StateChange) -> Commit:
         """Return the commit of a transaction that changes the state of a stream as well.
@@ -75,6 +79,7 @@ class Streams(Resource):
         )
         query = await self.existing(body.query_id)
         await self._catalogue.owned(self._tenant, partition)
+        await self._store.check_home(partition, "streams")
         if where.ripe_until is not None:  # an idle flush skips state whose lease is held
             where = msgspec.structs.replace(where, idle_group=f"{STREAM_GROUPS}{query.name}")
         found: list[StateEntry] = []

@@ -43,6 +43,8 @@ class TraceNotes(Resource):
             names=[names] if isinstance(names, str) else names,
         ).check()
         there = await self._catalogue.partition(self._tenant, trace.partition)
+        if there:
+            await self._store.check_home(trace.partition, "trace notes")
         position = there and await self._store.messages.find(trace.partition, trace.transaction_id)
         await self._scope.quota.check_others()
         if position is None or not await self._traces.add(trace):

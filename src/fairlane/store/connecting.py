@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from fairlane.errors import ShuttingDown, StoreUnavailable
 from fairlane.model.cell import CellStatus
+from fairlane.model.ids import PartitionId
 from fairlane.runtime.backoff import backoff
 from fairlane.runtime.clock import wall_clock
 from fairlane.store.contract.store import Store
@@ -76,6 +77,9 @@ class ConnectingStore:
 
     async def check_cell(self, tenant: str, cell: str) -> None:
         await self.opened().check_cell(tenant, cell)
+
+    async def check_home(self, id: int | PartitionId, what: str) -> None:
+        await self.opened().check_home(id, what)
 
     async def now(self) -> int:
         return await self.opened().now()

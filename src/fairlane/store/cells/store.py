@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 
 from msgspec.structs import replace
 
-from fairlane.errors import FairlaneError, QueueElsewhere, StoreUnavailable
+from fairlane.errors import FairlaneError, InvalidRequest, QueueElsewhere, StoreUnavailable
 from fairlane.model.cell import CellStatus
 from fairlane.model.ids import PartitionId
 from fairlane.model.queue import Partition
@@ -148,6 +148,16 @@ class CellsStore:
             await births.named_cell(self.router, tenant, cell)
         else:
             await self._home.check_cell(tenant, cell)
+
+    async def check_home(self, id: int | PartitionId, what: str) -> None:
+        if len(self.router.links) < 2 or not (cell := await self.router.locate(id)):
+            return
+        await self.router.moved_from([id], [cell])  # it may have been moved just now
+        if cell := await self.router.locate(id):
+            raise InvalidRequest(
+                f"{what} work with queues of the home only, and this queue is in cell {cell}; move it: "
+                "`fairlane cluster move-queue QUEUE --to 0`"
+            )
 
     @property
     def sole_broker(self) -> bool:

@@ -162,6 +162,12 @@ class Store(StoreFamilies, ABC):
         if cell != "0" and not cell.startswith(SAME_AS):
             raise InvalidRequest(f"there is no cell {cell}: the store has cell 0 alone (`fairlane cluster add`)")
 
+    async def check_home(self, id: int | PartitionId, what: str) -> None:
+        """Raise InvalidRequest if a queue or a partition is not in the home.
+
+        `what` names what works with queues of the home only. See `family`.
+        """
+
     @abstractmethod
     async def now(self) -> int:
         """Return the time of the store's clock."""

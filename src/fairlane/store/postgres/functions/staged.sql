@@ -203,7 +203,12 @@ BEGIN
             p_dead_error => '{}', p_dead_traceback => '{}', p_ahead_lane => '{}', p_ahead_first => '{}', p_ahead_upto => '{}',
             p_result_lane => '{}', p_result_at => '{}', p_results => '{}', p_now => NULL) a;
     END IF;
-    IF v_state = 'operations_ahead' THEN
+    IF v_queue IS NULL AND (v_partition[1]::int <> coalesce((SELECT i.cell FROM fairlane.identity i), 0)
+                            OR EXISTS (SELECT 1 FROM fairlane.moved m WHERE m.id = -v_group)) THEN
+        RAISE EXCEPTION 'the queue of this message is in another database, so it cannot be completed in this transaction'
+            USING ERRCODE = 'feature_not_supported',
+            HINT = 'Ack it with a client, or move the queue to the home: fairlane cluster move-queue QUEUE --to 0.';
+    ELSIF v_state = 'operations_ahead' THEN
         RAISE EXCEPTION 'earlier acks of this partition are not applied yet; try again' USING ERRCODE = 'serialization_failure';
     ELSIF v_state IS DISTINCT FROM 'ok' THEN
         RAISE EXCEPTION 'the lease of this message is lost, or the message is finished; roll back' USING ERRCODE = 'object_not_in_prerequisite_state';
