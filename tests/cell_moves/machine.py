@@ -41,7 +41,7 @@ class Killed(Exception):
 
 @dataclass
 class Queue:
-    """What must be true of a queue."""
+    """The state that a queue must have."""
 
     cell: int
     log: list[int] = field(default_factory=list)

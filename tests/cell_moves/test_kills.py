@@ -21,7 +21,7 @@ from tests.until import until
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_killed_move_is_finished_or_undone_under_load(cells: Urls, home: PostgresStore, step: str) -> None:
-    """Nothing is lost, doubled or reordered."""
+    """Every message is delivered once, in order."""
     async with Broker.open(cells.home) as one, Broker.open(cells.home) as other:
         await one.queues.configure("orders", cell="0")
         traffic = Traffic([one, other], "orders")

@@ -1,4 +1,4 @@
-"""What works with queues of the home only: refused for others with a sentence that says so, until they are moved."""
+"""Features of the home only: refused for queues of other cells, until these are moved."""
 
 from __future__ import annotations
 
