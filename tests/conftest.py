@@ -51,6 +51,7 @@ def only_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr("fairlane.broker.pop.FLOOR_SECONDS", 3600.0)
     monkeypatch.setattr("fairlane.broker.pop_any.FLOOR_SECONDS", 3600.0)
+    monkeypatch.setattr("fairlane.broker.pop_target.FLOOR_SECONDS", 3600.0)
 
 
 class FreshDatabase(Protocol):

@@ -49,6 +49,8 @@ WIDE = {
         GET /api/v1/whoami
     """,
     "pop": """
+        POST /api/v1/ack-and-pop/queue/{queue}/partition/{partition}
+        POST /api/v1/ack-and-pop/queue/{queue}
         GET /api/v1/pop/queue/{queue}/partition/{partition}
         GET /api/v1/pop/queue/{queue}
     """,

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from fairlane.broker.pop_byte_limiter import PopByteLimiter
+from fairlane.broker.pop import PopByteLimiter
 from fairlane.errors import Overloaded
 from fairlane.model.ids import PartitionId
 from fairlane.model.limits import MESSAGE_BYTES_MAX, POP_BYTES_MAX

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from uuid import UUID
 
 from fairlane.broker.ack import Acker, AckRequest
 from fairlane.broker.ack_flight import AckFlight, AttachedAcks
 from fairlane.broker.ack_plan import Plan
 from fairlane.broker.deferral.journal_writer import ack_backlogs
 from fairlane.broker.deferral.write_router import WriteRouter
-from fairlane.broker.pop_cleanup import PopCleanup
 from fairlane.errors import OutcomeUnknown, Unavailable
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import Outcomes
@@ -24,6 +24,8 @@ class AttachedAcker:
         self._store = store
         self._acker = acker
         self._write_router = write_router
+        self.attached: dict[UUID, AttachedAcks] = {}
+        """Acks that are applied with a claim, by its token."""
 
     async def attach(self, request: AckRequest, queue_id: int) -> AttachedAcks | None:
         """Return the acks for a pop of the queue.
@@ -44,22 +46,27 @@ class AttachedAcker:
             return None
         return AttachedAcks(request, plans, outcomes, _indexes(plans))
 
-    async def ack_and_pop(self, attached: Sequence[AttachedAcks], call: PopCall, cleanup: PopCleanup) -> PopResult:
-        """Apply the acks and pop. Acks of locked lanes stay pending, and all if the outcome is not known.
+    async def pop(self, call: PopCall, give_back: Callable[[LeaseId], None]) -> PopResult:
+        """Pop, and apply the acks that are attached to the claims before.
 
-        With a journal, a store that does not answer in time raises OutcomeUnknown, so that the acks can go there.
+        Acks of locked lanes stay pending, and all of them if the outcome is not known. With a journal, a store that
+        does not answer in time raises OutcomeUnknown, so that the acks can go there. `give_back` releases a lease that
+        the store grants later.
         """
+        attached = [self.attached.pop(claim.token) for claim in call.claims if claim.token in self.attached]
+        if not attached:
+            return await self._store.messages.pop(call)
+        if self._write_router.journal is None:
+            return await self._run(attached, call)
         abandoned = False
 
         async def run() -> PopResult:
             popped = await self._run(attached, call)
             if abandoned:
                 for claim in call.claims:
-                    cleanup.give_back(LeaseId(call.group_id, claim.token))
+                    give_back(LeaseId(call.group_id, claim.token))
             return popped
 
-        if self._write_router.journal is None:
-            return await run()
         requests = [one.request for one in attached]
         done = await self._write_router.timeout.wait_for(run(), lambda: True, lambda: ack_backlogs(requests))
         if done is None:

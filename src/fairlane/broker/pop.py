@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic, perf_counter
-from uuid import UUID, uuid4
+from uuid import uuid4
 from zlib import crc32
 
 from fairlane.broker.ack_and_pop import AttachedAcker
@@ -16,15 +16,15 @@ from fairlane.broker.catalogue import Catalogue
 from fairlane.broker.deferral.write_router import WriteRouter
 from fairlane.broker.flags import POPS_PAUSED, Flags
 from fairlane.broker.leases import Leases
-from fairlane.broker.pop_byte_limiter import PopByteLimiter
 from fairlane.broker.pop_cleanup import PopCleanup
 from fairlane.broker.pop_outcome import PopOutcome, PoppedLane
 from fairlane.broker.pop_target import PopTargets, Target
-from fairlane.broker.waiters import NOT_MADE_YET, Waiters
+from fairlane.broker.waiters import FLOOR_SECONDS, Waiters
 from fairlane.errors import (
     LaneLocked,
     NotFound,
     OutcomeUnknown,
+    Overloaded,
     StoreCorrupt,
     StoreUnavailable,
     Unavailable,
@@ -32,8 +32,8 @@ from fairlane.errors import (
 from fairlane.model.group import Group
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import LeaseId, PopRequest
+from fairlane.model.limits import MESSAGE_BYTES_MAX, POP_BYTES_MAX
 from fairlane.model.names import STREAM_GROUPS
-from fairlane.model.queue import Queue
 from fairlane.model.segment import Segment
 from fairlane.runtime.background import BackgroundTasks
 from fairlane.runtime.batcher import Batcher, BatchPolicy
@@ -44,10 +44,13 @@ from fairlane.telemetry import Telemetry
 
 _PAUSE_SECONDS = 0.2
 """Pause of a waiting poll before it retries its own failure."""
-FLOOR_SECONDS = 2.0
-"""Interval at which a waiting poll tries again, because hints may be lost."""
 _BATCHERS_MAX = 1000
 """Unused batchers that are kept."""
+
+_LIGHT_BYTES = 1024 * 1024
+_UNCERTAIN = 4
+"""Safety factor over the message size seen so far."""
+_QUEUES_MAX = 10_000
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +75,6 @@ class Popper:
     ) -> None:
         """Create the popper. `write_router` is None without a journal."""
         self._acker = acker
-        self._attached: dict[UUID, AttachedAcks] = {}
-        """Acks that are applied with a claim, by its token."""
         self._store = store
         self._catalogue = catalogue
         self._leases = leases
@@ -133,25 +134,25 @@ class Popper:
             if unsure and await flags.is_on(POPS_PAUSED):
                 break
             target = self._known_target(request) or await self._targets.find(request)
-            if target is None and acks is not None and acks.pending:
+            if target is None and acks is not None:
                 break
-            if target is None and (target := await self._await_target(request, give_up_at)) is None:
+            left = 0.0 if self.stopping else give_up_at - monotonic()
+            if target is None and (target := await self._targets.wait(request, left)) is None:
                 if give_up_at <= monotonic():
                     self._telemetry.record(self._telemetry.pop, perf_counter(), 0)
                     break
                 continue
-            queue, group, partition = target
+            queue, group, _ = target
             key = (group.id, request.partition or "")
             parked = self._waiters.park(queue.id, key) if request.wait_seconds else None
             began = perf_counter()
             try:
                 # The broker may have begun to stop during the lookup.
-                popped = None if self.stopping else await self._claim(request, queue, group, partition, acks)
-                pending = acks is not None and bool(acks.pending)
-                acks = None
-                if popped is None and pending:
-                    break
+                popped = None if self.stopping else await self._claim(request, target, acks)
+                pending, acks = acks is not None and bool(acks.pending), None
                 if popped is None:
+                    if pending:
+                        break
                     continue
                 left = give_up_at - monotonic()
                 if popped.lanes or parked is None or left <= 0 or self.stopping or pending:
@@ -174,20 +175,6 @@ class Popper:
             return None
         return queue, group, None
 
-    async def _await_target(self, request: PopRequest, give_up_at: float) -> Target | None:
-        """Return the target if it exists. Otherwise wait until a new queue or partition gets a message. None then."""
-        left = give_up_at - monotonic()
-        if left <= 0 or self.stopping:
-            return None
-        newcomer = self._waiters.park(NOT_MADE_YET, (0, ""))  # before the lookup, so that no push is missed in between
-        try:
-            target = await self._targets.find(request)
-            if target is None and not self.stopping:
-                await self._waiters.wait([newcomer], min(left, FLOOR_SECONDS))
-            return target
-        finally:
-            self._waiters.leave(NOT_MADE_YET, (0, ""), newcomer)
-
     def _count(self, queue_id: int, popped: PopOutcome, began: float) -> None:
         """Record the pop. Time spent parked does not count as its latency."""
         lanes = popped.lanes
@@ -199,15 +186,9 @@ class Popper:
             lag_seconds = max(0, popped_at - lanes[0].created_at[0][1]) / 1e6
         self._telemetry.record_pop(queue_id, began, items, redelivered, lag_seconds)
 
-    async def _claim(
-        self,
-        request: PopRequest,
-        queue: Queue,
-        group: Group,
-        partition: PartitionId | None,
-        acks: AttachedAcks | None = None,
-    ) -> PopOutcome | None:
+    async def _claim(self, request: PopRequest, target: Target, acks: AttachedAcks | None) -> PopOutcome | None:
         """Claim what is ready now. Returns None if the queue or the group was deleted meanwhile."""
+        queue, group, partition = target
         # Set here and not by the store, so that the answer has the actual length of the lease.
         lease_seconds = request.lease_seconds or queue.options.lease_seconds
         key = (queue.id, group.id, request.auto_ack, lease_seconds, partition)
@@ -215,7 +196,7 @@ class Popper:
         lease, lease_id = LeaseId(group.id, uuid4()), ""
         claim = PopClaim(lease.token, request.batch, request.partitions, wants_due=request.wait_seconds > 0)
         if acks is not None:
-            self._attached[lease.token] = acks
+            self._acker.attached[lease.token] = acks
         future = batcher.put(claim, request.batch)
         try:
             lanes = await future
@@ -229,7 +210,7 @@ class Popper:
             raise
         finally:
             if acks is not None:
-                self._attached.pop(lease.token, None)
+                self._acker.attached.pop(lease.token, None)
             if len(self._batchers) > _BATCHERS_MAX and batcher.idle:
                 self._batchers.pop(key, None)
         if lanes and not request.auto_ack:
@@ -286,15 +267,10 @@ class Popper:
             forgiving=forgiving,
             bytes_max=bytes_max,
         )
-        attached: list[AttachedAcks] = []
-        if self._attached:
-            attached = [self._attached.pop(claim.token) for claim in claims if claim.token in self._attached]
         try:
-            result: PopResult
-            if attached:
-                result = await self._acker.ack_and_pop(attached, call, self.cleanup)
-            else:
-                result = await self._store.messages.pop(call)
+            acks, messages = self._acker, self._store.messages
+            popping = acks.pop(call, self.cleanup.give_back) if acks.attached else messages.pop(call)
+            result: PopResult = await popping
         except OutcomeUnknown:
             # If messages were leased, no consumer has them, and they must not be charged an attempt.
             for claim in claims:
@@ -353,3 +329,69 @@ def _checked(lane: ClaimedLane) -> PoppedLane:
     if position != upto:
         raise StoreCorrupt(f"some of the positions {lane.first} to {upto - 1} are missing")
     return PoppedLane(lane, created_at)
+
+
+class PopByteLimiter:
+    """The limit on bytes that pops in flight may read, a share of the byte budget of the process.
+
+    A pop takes as many messages as fit, and waits while other pops that may be large are in flight. The size of a
+    queue's messages is learned from earlier pops, so that pops of small messages never wait.
+    """
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self._budget = budget
+        self._claimed = 0
+        self._freed: asyncio.Future[None] | None = None
+        self._sizes: dict[int, int] = {}
+        """Bytes read for one message, by queue. More than its size if a part of a segment is read."""
+
+    async def claim(self, queue_id: int, claims: Sequence[PopClaim]) -> tuple[int, int]:
+        """Reserve bytes for these claims until `release`. Returns the reservation and the byte limit of each claim.
+
+        Raises Overloaded if the budget is spent and no pop is about to free any.
+        """
+        each = self._sizes.get(queue_id)
+        wanted = POP_BYTES_MAX * len(claims)
+        if each is not None:
+            wanted = sum([min(POP_BYTES_MAX, _UNCERTAIN * each * claim.batch) for claim in claims])
+        budget = self._budget
+        # The common case: the budget is large enough.
+        if wanted <= _LIGHT_BYTES and budget.used < budget.bytes_max * 3 // 4:
+            return 0, MESSAGE_BYTES_MAX
+        least = min(wanted, MESSAGE_BYTES_MAX, self._budget.bytes_max // 4)
+        while self._claimed and self._budget.answer_bytes_free - self._claimed < least:
+            if self._freed is None:
+                self._freed = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._freed)
+        room = self._budget.answer_bytes_free - self._claimed
+        if room < least:
+            raise Overloaded(
+                "the broker holds all the bytes of requests and answers that it may; nothing was popped",
+                retry_after=1.0,
+            )
+        claimed = min(wanted, room)
+        self._claimed += claimed
+        return claimed, max(1, min(POP_BYTES_MAX, claimed // len(claims)))
+
+    def release(self, claimed: int) -> None:
+        """Free a reservation after the callers have built their answers, which count against the budget themselves."""
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._release, claimed)
+
+    def _release(self, claimed: int) -> None:
+        self._claimed -= claimed
+        if self._freed is not None:
+            self._freed.set_result(None)
+            self._freed = None
+
+    def learn(self, queue_id: int, claimed: Sequence[Sequence[ClaimedLane]]) -> None:
+        """Learn the message size of a queue from the first lane of each claim."""
+        lanes = [lanes[0] for lanes in claimed if lanes]
+        if not lanes:
+            return
+        size = sum([len(segment.body) for lane in lanes for segment in lane.segments])
+        each = size // sum([lane.upto - lane.first for lane in lanes]) + 1
+        known = self._sizes.get(queue_id, 0)
+        if len(self._sizes) > _QUEUES_MAX:
+            self._sizes.clear()
+        self._sizes[queue_id] = each if each > known else (7 * known + each) // 8

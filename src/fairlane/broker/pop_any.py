@@ -12,9 +12,9 @@ from functools import partial
 import msgspec
 
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.pop import FLOOR_SECONDS, Popper
+from fairlane.broker.pop import Popper
 from fairlane.broker.pop_outcome import PopOutcome
-from fairlane.broker.waiters import NOT_MADE_YET, Waiters, WaitKey
+from fairlane.broker.waiters import FLOOR_SECONDS, NOT_MADE_YET, Waiters, WaitKey
 from fairlane.model.lease import PopRequest
 from fairlane.model.names import QUEUE_MODE
 from fairlane.model.principal import Principal

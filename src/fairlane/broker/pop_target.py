@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlane.broker.catalogue import Catalogue
-from fairlane.broker.waiters import Waiters
+from fairlane.broker.waiters import FLOOR_SECONDS, NOT_MADE_YET, Waiters
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.group import Group
 from fairlane.model.ids import PartitionId
@@ -52,6 +52,19 @@ class PopTargets:
         if known is None:
             known = await self._store.queues.named(queue.id, request.partition)
         return None if known is None else (queue, group, known.id)
+
+    async def wait(self, request: PopRequest, seconds: float) -> Target | None:
+        """Return the target if it exists. Otherwise wait until a new queue or partition gets a message. None then."""
+        if seconds <= 0:
+            return None
+        newcomer = self._waiters.park(NOT_MADE_YET, (0, ""))  # before the lookup, so that no push is missed in between
+        try:
+            target = await self.find(request)
+            if target is None:
+                await self._waiters.wait([newcomer], min(seconds, FLOOR_SECONDS))
+            return target
+        finally:
+            self._waiters.leave(NOT_MADE_YET, (0, ""), newcomer)
 
     async def _seed(self, group: Group) -> None:
         """Create the first lanes of a group, so that there is something to pop, and the rest in the background."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -78,10 +78,7 @@ class Requests(Resource):
             admission.defers("pop", self._tenant)
         else:
             admission.decisions["pop"]["execute"] += 1
-        return await self._polling(request, self._engine.popper.pop(request))
-
-    async def _polling(self, request: PopRequest, popping: Coroutine[Any, Any, PopOutcome]) -> PopOutcome:
-        """Return the outcome of a pop. Raises TooManyPolls if it waits and the tenant has no poll left."""
+        popping = self._engine.popper.pop(request)
         if (most := self._scope.quota.quotas.polls) is not None and request.wait_seconds:
             return await self._scope.quota.wait(popping, most)
         return await popping
@@ -120,8 +117,10 @@ class Requests(Resource):
         attached = await self._attach(acks, request)
         popped: PopOutcome | None = None
         if attached is not None:
+            popping = self._engine.popper.pop_until(request, give_up_at, attached)
             with suppress(FairlaneError):  # the error of the pop that follows counts
-                popped = await self._polling(request, self._engine.popper.pop_until(request, give_up_at, attached))
+                most = self._scope.quota.quotas.polls if request.wait_seconds else None
+                popped = await popping if most is None else await self._scope.quota.wait(popping, most)
             done = len(acks.items) - len(attached.pending)
             self._engine.telemetry.record(self._engine.telemetry.ack, began, done)
         complete = attached is not None and not attached.pending

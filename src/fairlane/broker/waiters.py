@@ -14,6 +14,8 @@ WaitKey = tuple[int, str]
 
 NOT_MADE_YET = 0
 """Pseudo queue of polls whose queue or partition does not exist yet. Any push may create it."""
+FLOOR_SECONDS = 2.0
+"""Interval at which a waiting poll tries again, because hints may be lost."""
 
 
 class Waiters:

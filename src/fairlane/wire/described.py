@@ -8,6 +8,7 @@ import msgspec
 
 from fairlane.model.moment import Moment
 from fairlane.wire.pop import PopAnswerLane
+from fairlane.wire.problem import Problem
 from fairlane.wire.push import PushedIds
 
 
@@ -112,3 +113,11 @@ class PoppedMessages(msgspec.Struct, kw_only=True, rename="camel"):
     ordered: bool | msgspec.UnsetType = msgspec.UNSET
     conflation: bool | msgspec.UnsetType = msgspec.UNSET
     conflation_conflict: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class AckedAndPoppedMessages(PoppedMessages, kw_only=True, rename="camel"):
+    """The answer of an ack and pop. `lanes` or `messages` are empty if the pop found nothing or failed."""
+
+    acknowledgments: list[AckedMessage]
+    problem: Problem | msgspec.UnsetType = msgspec.UNSET
+    """Reason why the pop failed. The acks were processed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairlane.http.router import Route
 from fairlane.http.routes import (
+    ack_and_pops,
     acks,
     admin,
     audit,
@@ -44,6 +45,7 @@ ROUTES: list[Route] = [
     *tenants.routes,
     *pops.routes,
     *acks.routes,
+    *ack_and_pops.routes,
     *leases.routes,
     *cancellations.routes,
     *transactions.routes,

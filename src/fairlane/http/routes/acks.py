@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import groupby
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 Names = tuple[str | None, str | None]
 Acks = list[Ack] | list[UniformAckBody]
+Settle = Callable[[AckRequest], Awaitable[Sequence[AckOutcome]]]
 routes = Routes("messages")
 _decode = decoder(Ack).decode
 _decode_uniform = decoder(UniformAckBatch).decode
@@ -51,7 +52,8 @@ async def ack(app: HttpApp, request: Request) -> Response:
         raise InvalidRequest("`count` is for acks of a batch")
     if body.cumulative is None:
         body.cumulative = True  # expected by the test suite of the published clients
-    return await _ack(app, request, [body], body.consumer_group, _uniform_acks([body]))
+    broker = app.broker_of(request)
+    return await settle_acks(broker, request, [body], body.consumer_group, _uniform_acks([body]), broker.requests.ack)
 
 
 @routes.post(
@@ -66,6 +68,12 @@ async def ack(app: HttpApp, request: Request) -> Response:
 )
 async def ack_batch(app: HttpApp, request: Request) -> Response:
     """Ack many messages of one group, and only those."""
+    broker = app.broker_of(request)
+    return await settle_acks(broker, request, *decode_batch(request), broker.requests.ack)
+
+
+def decode_batch(request: Request) -> tuple[Acks, str | None, Sequence[AckItem] | None]:
+    """Return the acks of a body and their group. The items are columns if they are uniform, and otherwise None."""
     uniform: UniformAckBatch | None = None
     if len(request.body) > COUNTED_BYTES:
         check_counts(request.body, AckBatch)
@@ -73,25 +81,24 @@ async def ack_batch(app: HttpApp, request: Request) -> Response:
         with suppress(msgspec.MsgspecError, RecursionError):
             uniform = _decode_uniform(request.body)
     if uniform is not None and (items := _rows(uniform.acknowledgments)) is not None:
-        return await _ack(app, request, uniform.acknowledgments, uniform.consumer_group, items)
+        return uniform.acknowledgments, uniform.consumer_group, items
     body = decode(request.body, AckBatch)
-    return await _ack(app, request, body.acknowledgments, body.consumer_group, _uniform_acks(body.acknowledgments))
+    return body.acknowledgments, body.consumer_group, _uniform_acks(body.acknowledgments)
 
 
 _checked_group = lru_cache(maxsize=1000)(partial(check_name, "consumerGroup"))
 
 
-async def _ack(
-    app: HttpApp, request: Request, bodies: Acks, group: str | None, items: Sequence[AckItem] | None
+async def settle_acks(
+    broker: Broker, request: Request, bodies: Acks, group: str | None, items: Sequence[AckItem] | None, settle: Settle
 ) -> Response:
-    """Apply acks. `items` has them as columns if they are uniform."""
-    broker = app.broker_of(request)
+    """Apply acks with `settle`. The status is 202 if some became operations. `items` has them if they are uniform."""
     if items is None:
         items = ack_items(cast(list[Ack], bodies))
     if request.caller is not ANYBODY:
         ids = {body.partition_id for body in bodies}
         await scopes.check_partitions(broker, request.caller, "pop", ids)
-    outcomes = await broker.requests.ack(AckRequest(broker.tenant, _checked_group(group or QUEUE_MODE), items))
+    outcomes = await settle(AckRequest(broker.tenant, _checked_group(group or QUEUE_MODE), items))
     if (
         type(items) is UniformAcks
         and type(outcomes) is Outcomes

@@ -24,6 +24,7 @@ from fairlane.wire.described import PoppedMessages
 from fairlane.wire.pop import PopAnyQuery, PopQuery
 
 if TYPE_CHECKING:
+    from fairlane.broker.broker import Broker
     from fairlane.http.app import HttpApp
 
 routes = Routes("messages")
@@ -31,7 +32,7 @@ _AUTOPILOT_BATCH = 200
 _STATUSES = (200, 204)
 
 
-class _Question(msgspec.Struct, frozen=True):
+class Question(msgspec.Struct, frozen=True):
     """A checked pop."""
 
     request: PopRequest
@@ -40,7 +41,7 @@ class _Question(msgspec.Struct, frozen=True):
     by_lane: bool
 
 
-_questions: dict[tuple[str, bytes, bytes], _Question] = {}
+_questions: dict[tuple[str, bytes, bytes], Question] = {}
 """Cache of pops by tenant, path and query, because clients repeat the same few."""
 _QUESTIONS_MAX = 1000
 _QUESTION_BYTES_MAX = 400
@@ -67,6 +68,12 @@ _QUESTION_BYTES_MAX = 400
 async def pop(app: HttpApp, request: Request) -> Response:
     """Pop messages of any partition, or of one."""
     broker = app.broker_of(request)
+    question = await checked_pop(broker, request)
+    return pop_answer(app, question, await broker.requests.pop(question.request))
+
+
+async def checked_pop(broker: Broker, request: Request) -> Question:
+    """Return the pop of a request. Raises Forbidden if it would create a group and the caller may not."""
     asked = (broker.tenant, request.path, request.query_string)
     question = _questions.get(asked)
     if question is None:
@@ -77,7 +84,7 @@ async def pop(app: HttpApp, request: Request) -> Response:
             _questions[asked] = question
     if request.caller is not ANYBODY:
         await scopes.check_group(broker, request.caller, question.request.queue, question.request.group)
-    return _answer(app, question, await broker.requests.pop(question.request))
+    return question
 
 
 @routes.get(
@@ -98,10 +105,10 @@ async def pop_any(app: HttpApp, request: Request) -> Response:
     broker = app.broker_of(request)
     question = _question(broker.tenant, request, "any")
     popped = await broker.requests.pop_any(question.request, namespace=namespace, task=task, caller=request.caller)
-    return _answer(app, question, popped, named=True)
+    return pop_answer(app, question, popped, named=True)
 
 
-def _question(tenant: str, request: Request, queue: str) -> _Question:
+def _question(tenant: str, request: Request, queue: str) -> Question:
     query: PopQuery = read_query(request.query, PopQuery)
     batch, partitions = (_AUTOPILOT_BATCH, 10) if query.autopilot else (1, 1)
     asked = PopRequest(
@@ -117,7 +124,7 @@ def _question(tenant: str, request: Request, queue: str) -> _Question:
         subscription=_subscription(query),
     ).check()
     more = f',"autopilot":{{"partitions":{asked.partitions},"batch":{asked.batch}}}' if query.autopilot else ""
-    return _Question(asked, more, query.by_lane)
+    return Question(asked, more, query.by_lane)
 
 
 def _subscription(query: PopQuery) -> Subscription:
@@ -146,16 +153,20 @@ def _names_json(queue: str, group: str) -> tuple[str, str]:
     return encode(queue).decode(), encode(group).decode()
 
 
-def _answer(app: HttpApp, question: _Question, popped: PopOutcome, *, named: bool = False) -> Response:
-    """Build the answer from stored bytes. With `named`, each message names its queue."""
+def pop_answer(
+    app: HttpApp, question: Question, popped: PopOutcome, *, named: bool = False, more: str = "", status: int = 200
+) -> Response:
+    """Build the answer from stored bytes. With `named`, each message names its queue.
+
+    `more` has fields to add. Without them, an answer without messages is a 204.
+    """
     lanes, asked = popped.lanes, question.request
     wanted = asked.subscription.conflation
-    if not lanes and not wanted:
+    if not lanes and not wanted and not more:
         return Response(204)
     queue, group = _names_json(popped.queue, popped.group)
-    more = ""
     if wanted or popped.conflation:  # confirms in every answer that conflation was understood
-        more = ',"conflation":true' if popped.conflation else ""
+        more += ',"conflation":true' if popped.conflation else ""
         more += ',"conflationConflict":true' if wanted != popped.conflation else ""
     more += question.more
     if popped.lease_id:
@@ -167,7 +178,7 @@ def _answer(app: HttpApp, question: _Question, popped: PopOutcome, *, named: boo
     unsent = partial(app.broker.messages.give_back, popped.lease) if popped.lease is not None else None
     if question.by_lane:
         head = f'{{"success":true,"queue":{queue},"leaseId":"{popped.lease_id}","consumerGroup":{group}{more},"lanes":['
-        return Response(200, head.encode(), parts=_lane_parts(lanes), unsent=unsent)
+        return Response(status, head.encode(), parts=_lane_parts(lanes), unsent=unsent)
     end = f'"retryCount":0,"leaseId":"{popped.lease_id}","consumerGroup":{group},'
     end += f'"queue":{queue},"position":' if named else '"position":'
     parts = _message_parts(lanes, end.encode())
@@ -178,7 +189,7 @@ def _answer(app: HttpApp, question: _Question, popped: PopOutcome, *, named: boo
         f'{{"success":true,"queue":{queue},{where},"leaseId":"{popped.lease_id}","consumerGroup":{group},'
         f'"partitionsClaimed":{len(lanes)}{more},"messages":['
     )
-    return Response(200, head.encode(), parts=parts, unsent=unsent)
+    return Response(status, head.encode(), parts=parts, unsent=unsent)
 
 
 def _lane_parts(lanes: Sequence[PoppedLane]) -> list[bytes]:
