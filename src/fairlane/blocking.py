@@ -281,6 +281,7 @@ class Client:
     ack = in_portal(asynchronous.Client.ack)
     nack = in_portal(asynchronous.Client.nack)
     ack_many = in_portal(asynchronous.Client.ack_many)
+    ack_and_pop = in_portal(asynchronous.Client.ack_and_pop)
     renew = in_portal(asynchronous.Client.renew)
     release = in_portal(asynchronous.Client.release)
     result = in_portal(asynchronous.Client.result)

@@ -365,7 +365,7 @@ async def test_an_ack_that_cannot_be_delivered_does_not_end_the_consumer(rogue: 
         async def handle(message: Message[int]) -> None:
             seen.append(message.data)
             if len(seen) == 1:
-                rogue.do(AWAY)  # waits for the ack, which comes next
+                rogue.do(AWAY, AWAY)  # for the pop with the ack, and the ack that comes next
 
         await client.consume(queue, handle, type=int, lease_seconds=1, limit=2)
     assert seen == [0, 0]

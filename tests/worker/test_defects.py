@@ -132,6 +132,7 @@ async def test_an_ack_that_fails_unexpectedly_does_not_hold_the_lease(
     def handle(number: int) -> None:
         handled.append(number)
 
+    Failing(monkeypatch, Client, "ack_and_pop")
     Failing(monkeypatch, Client, "ack_many")
     await client.push(queue, 1)
     async with running(app):

@@ -46,7 +46,7 @@ class TracedBroker(Broker):
         self, items: Sequence[AckItem], queue: str, *, type: Any = Any, **options: Unpack[PopOptions]
     ) -> AckedAndPopped:
         since, group = wall_clock(), options.get("group", QUEUE_MODE)
-        with self._spans.span("ack_and_pop", queue, CLIENT, queue=queue, group=group, count=len(items)):
+        with self._spans.acks_with_pop(queue, group, len(items)):
             answer = await super().ack_and_pop(items, queue, type=type, **options)
         if answer.batch:
             self._spans.record_pop(answer.batch, queue, group, since=since)

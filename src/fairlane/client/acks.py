@@ -26,7 +26,7 @@ QueueGroup = tuple[str, str]
 """The queue and group of some acks. The queue is an empty string if it is unknown."""
 
 
-class _AckCall(msgspec.Struct):
+class AckCall(msgspec.Struct):
     """The acks of one call. Message n of the call belongs to the item `indexes[n]`."""
 
     items: Sequence[AckItem]
@@ -53,13 +53,13 @@ class Acks:
     def __init__(self, transport: Transport, *, batching: bool) -> None:
         self._transport = transport
         self._batching = batching
-        self._in_flight: dict[QueueGroup, RequestPipeline[_AckCall, Sequence[AckOutcome]]] = {}
+        self._in_flight: dict[QueueGroup, RequestPipeline[AckCall, Sequence[AckOutcome]]] = {}
 
     async def send(self, group: QueueGroup, items: Sequence[AckItem]) -> Sequence[AckOutcome]:
         """Send acks and return one outcome for each item. Shares requests with other acks of the group."""
         if not items:
             return []
-        call, spans = _call(items), self._transport.spans
+        call, spans = call_of(items), self._transport.spans
         send: Any = partial(self._request, group)
         if spans is not None:
             send = spans.traced_ack(*group, send)
@@ -75,7 +75,7 @@ class Acks:
                 del self._in_flight[group]
 
     async def _request(
-        self, group: QueueGroup, calls: list[_AckCall]
+        self, group: QueueGroup, calls: list[AckCall]
     ) -> list[Sequence[AckOutcome] | Resend | Exception]:
         """Send all calls in one request. If that request is refused as a whole, send each call in its own."""
         acks = [ack for call in calls for ack in call.acks]
@@ -86,7 +86,7 @@ class Acks:
             return [error] * len(calls)
         if answer.status < 300:
             found = iter(decode(answer.body, list[AckElement]))
-            return [_outcomes(call, found) for call in calls]
+            return [outcomes_of(call, found) for call in calls]
         refusal = answer.error()
         # The broker may have failed because of a single call.
         if len(calls) > 1 and (not refusal.retryable or isinstance(refusal, BrokerFailed)):
@@ -94,7 +94,7 @@ class Acks:
         return [self._again(call, refusal) for call in calls]
 
     async def _one_by_one(
-        self, group: QueueGroup, calls: list[_AckCall]
+        self, group: QueueGroup, calls: list[AckCall]
     ) -> list[Sequence[AckOutcome] | Resend | Exception]:
         """Send each call in its own request. Skips calls behind a call of the same lane that must be sent again."""
         outcomes: list[Sequence[AckOutcome] | Resend | Exception] = []
@@ -109,7 +109,7 @@ class Acks:
             outcomes.append(found)
         return outcomes
 
-    def _again(self, call: _AckCall, error: FairlaneError) -> Resend | FairlaneError:
+    def _again(self, call: AckCall, error: FairlaneError) -> Resend | FairlaneError:
         call.failures += 1
         seconds = self._transport.delay_after(error, call.failures)
         return error if seconds is None else Resend(call, call.lanes, call.size, seconds)
@@ -119,12 +119,12 @@ class Acks:
             await in_flight.drain()
 
 
-def _call(items: Sequence[AckItem]) -> _AckCall:
+def call_of(items: Sequence[AckItem]) -> AckCall:
     """Build a call. Consecutive messages that are simply done become one ack."""
     acks: list[Ack] = []
     if not isinstance(items, UniformAcks) or items.verdict.status != "completed":
         _add(acks, items)
-        return _AckCall(items, acks, range(len(items)))
+        return AckCall(items, acks, range(len(items)))
     order: list[int] = []
     for (partition, lease), indexes in items.lanes.items():
         positions = items.positions_of((partition, lease))
@@ -133,7 +133,7 @@ def _call(items: Sequence[AckItem]) -> _AckCall:
         else:
             _add(acks, [items[index] for index in indexes])
         order += indexes
-    return _AckCall(items, acks, order)
+    return AckCall(items, acks, order)
 
 
 def _add(acks: list[Ack], items: Sequence[AckItem]) -> None:
@@ -159,7 +159,7 @@ def _is_done(item: AckItem) -> bool:
     return item.result is None and item.error is None and item.delay_ms is None
 
 
-def _outcomes(call: _AckCall, found: Iterator[AckElement]) -> Outcomes:
+def outcomes_of(call: AckCall, found: Iterator[AckElement]) -> Outcomes:
     """Return the outcomes of a call from the next elements of the response."""
     outcomes, start = Outcomes(call.items), 0
     while start < len(call):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 import msgspec
 
+from fairlane.client.ack_and_pops import AckAndPops
 from fairlane.client.acks import Acks
 from fairlane.client.audit import Audit
 from fairlane.client.buffer import Buffer
@@ -27,7 +28,7 @@ from fairlane.client.monitoring import Cells, Findings, History, Status
 from fairlane.client.operations import Operations, PushHandle, QueuedPushes
 from fairlane.client.options import ClientOptions
 from fairlane.client.pauses import Pauses
-from fairlane.client.pops import affinity, batch_of, query_of
+from fairlane.client.pops import Pops
 from fairlane.client.pushes import Pushes, item_of, prepare
 from fairlane.client.queues import Queues
 from fairlane.client.resource import ClientResource
@@ -44,11 +45,11 @@ from fairlane.client.tenants import Tenants
 from fairlane.client.tls import TlsOptions
 from fairlane.client.traces import Traces
 from fairlane.client.transactions import Transaction, outcomes_of
-from fairlane.client.transport import Transport, path_of
+from fairlane.client.transport import Transport
 from fairlane.client.webhooks import Webhooks
 from fairlane.client.workers import Effects, Workers
 from fairlane.errors import CommandFailed, FairlaneError, InvalidRequest, MessageCancelled, NotFound, Unavailable
-from fairlane.model.batch import Batch, acks_of
+from fairlane.model.batch import AckedAndPopped, Batch, acks_of
 from fairlane.model.decoding import decoder_of
 from fairlane.model.fan_in import FanInMessage, FanInOptions
 from fairlane.model.group import Subscription
@@ -68,7 +69,6 @@ from fairlane.model.outcome import (
     check_isolation,
     check_leases,
 )
-from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.consumer import Consumer
 from fairlane.wire.cancellations import CancelledMessage
 from fairlane.wire.leases import ExtendBody, Released, Renewed
@@ -96,20 +96,17 @@ class Client(ClientResource):
     """
 
     def __init__(self, servers: str | Sequence[str] = DEFAULT_SERVER, **options: Unpack[ClientOptions]) -> None:
-        timeout = options.pop("timeout", 30.0)
-        if timeout <= 0:
+        if (timeout := options.pop("timeout", 30.0)) <= 0:
             raise InvalidRequest(f"timeout is {timeout}; it must be more than 0 seconds")
         queued_operation = options.pop("queued_operation", "return")
         if queued_operation not in ("return", "wait"):
             raise InvalidRequest(f"queued_operation must be 'return' or 'wait', not {queued_operation!r:.40}")
         batching, reorder = options.pop("batching", True), options.pop("reorder", False)
         credential = Credential(options.pop("token", None), insecure=options.pop("insecure", None))
-        tls_options = TlsOptions.from_environment(options.pop("ca_file", None), options.pop("cert_file", None))
+        tls = TlsOptions.from_environment(options.pop("ca_file", None), options.pop("cert_file", None))
         retries: Any = options  # the remaining options are those of Retries
         checked = Retries(**retries).check()
-        transport = Transport(
-            Servers(servers), checked, timeout=timeout, credential=credential, tls_options=tls_options
-        )
+        transport = Transport(Servers(servers), checked, timeout=timeout, credential=credential, tls_options=tls)
         super().__init__(transport)
         self.queues = Queues(transport)
         self.messages = Messages(transport)
@@ -145,6 +142,8 @@ class Client(ClientResource):
             reorder=reorder,
         )
         self._acks = Acks(transport, batching=batching)
+        self._pops = Pops(transport)
+        self._ack_and_pops = AckAndPops(transport, self._acks, self._pops)
 
     async def push(self, queue: str, data: Any, **options: Unpack[PushOptions]) -> PushHandle:
         """Push one message and return when it is durable. Creates the queue and the partition if necessary.
@@ -188,16 +187,7 @@ class Client(ClientResource):
         decode. `subscription` sets the start of a new group and whether it conflates; it only matters at the group's
         first pop. With `auto_ack` messages count as done when they leave the broker, so a lost answer loses them.
         """
-        asked = PopRequest.of(queue, options)
-        path = ["queue", queue] if asked.partition is None else ["queue", queue, "partition", asked.partition]
-        read, spans = decoder_of(type), self._transport.spans
-        since, key = 0 if spans is None else wall_clock(), affinity(queue, asked.group)
-        wait, query = asked.wait_seconds, query_of(asked)
-        body = await self._transport.request("GET", path_of("pop", *path), key=key, query=query, wait=wait)
-        found = batch_of(body, read)
-        if spans is not None and found:
-            spans.record_pop(found, queue, asked.group, since=since)
-        return found
+        return await self._pops.pop(PopRequest.of(queue, options), type)
 
     async def ack(
         self,
@@ -239,6 +229,16 @@ class Client(ClientResource):
         check_name("group", group)
         check_acks(items)
         return await self._acks.send((queue, group), items)
+
+    async def ack_and_pop(
+        self, items: Sequence[AckItem], queue: str, *, type: Any = Any, **options: Unpack[PopOptions]
+    ) -> AckedAndPopped:
+        """Ack like `ack_many` and pop like `pop` in one request. The acks are applied at once, also if the pop waits.
+
+        If the pop fails after them, the answer has its error.
+        """
+        check_acks(items)
+        return await self._ack_and_pops.send(items, PopRequest.of(queue, options), type)
 
     async def renew(self, lease: Leased, seconds: int | None = None) -> RenewOutcome:
         """Extend a lease to `seconds` from now; a lease is never shortened.

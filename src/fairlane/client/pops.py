@@ -3,25 +3,55 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from fairlane.client.resource import decode
+from fairlane.client.transport import Transport, path_of
 from fairlane.model.batch import Batch, Run
-from fairlane.model.decoding import Decode
+from fairlane.model.decoding import Decode, decoder_of
 from fairlane.model.ids import PartitionId
 from fairlane.model.lease import PopRequest
 from fairlane.model.message import Lane
 from fairlane.model.moment import Moment
 from fairlane.model.names import QUEUE_MODE
+from fairlane.runtime.clock import wall_clock
 from fairlane.wire.pop import PopAnswer
+
+if TYPE_CHECKING:
+    pass
+
+
+class Pops:
+    """The pops of a client."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def pop(self, asked: PopRequest, type: Any) -> Batch[Any]:
+        spans = self._transport.spans
+        since, key = 0 if spans is None else wall_clock(), affinity(asked.queue, asked.group)
+        path, wait = path_of("pop", *where(asked)), asked.wait_seconds
+        body = await self._transport.request("GET", path, key=key, query=query_of(asked), wait=wait)
+        found = batch_of(body, decoder_of(type))
+        if spans is not None and found:
+            spans.record_pop(found, asked.queue, asked.group, since=since)
+        return found
+
+
+def where(asked: PopRequest) -> list[str]:
+    """Return the parts of a path that name the queue and the partition of a pop."""
+    return ["queue", asked.queue, *([] if asked.partition is None else ["partition", asked.partition])]
 
 
 def batch_of(body: bytes, read: Decode) -> Batch[Any]:
     if not body:
         return Batch("")
-    answer = decode(body, PopAnswer)
+    return decoded_batch(decode(body, PopAnswer), read)
+
+
+def decoded_batch(answer: PopAnswer, read: Decode) -> Batch[Any]:
     lanes: dict[str, Lane] = {}
     runs = []
     for one in answer.lanes:

@@ -47,7 +47,7 @@ class CancelWatch:
                 await self._claimed.wait()
             await asyncio.sleep(YOUNG_SECONDS)
             old = monotonic() - YOUNG_SECONDS
-            watched = [one for one in self._claims if not one.lost and one.began_at <= old]
+            watched = [one for one in self._claims if one.open and not one.lost and one.began_at <= old]
             if not watched:
                 continue
             try:

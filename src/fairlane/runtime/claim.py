@@ -36,6 +36,9 @@ class Claim:
         self.ordered: bool = batch.ordered
         self.slot_each = slot_each
         """True if each message takes a slot of the consumer, False if the claim takes one."""
+        self.holds_slot = not slot_each
+        self.acked_alone = False
+        """True after a pop failed to bring its acks to the broker, so that they need a request of their own."""
         self.lost = False
         self.began_at = monotonic()
         self._cancelled = False

@@ -17,17 +17,14 @@ from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.limits import COUNT_MAX
 from fairlane.model.verdict import is_redelivered
 from fairlane.otel import tracing
-from fairlane.runtime.backoff import backoff
 from fairlane.runtime.cancel_watch import CancelWatch
 from fairlane.runtime.claim import Claim, Renewer, Report, take_rest_of_lane
 from fairlane.runtime.handling import Handling, Verbs, call_handler
+from fairlane.runtime.polls import Polls
 from fairlane.runtime.settler import Settler
 
-POLL_SECONDS = 30.0
 POLLS_MAX = 4
 """Maximum number of concurrent pops."""
-ANSWER_SECONDS = 0.5
-"""A pop without an answer after this long is waiting for messages."""
 CANCEL_SECONDS = 2.0
 """Time for cancelled handlers to end. After it their leases are released anyway."""
 
@@ -65,23 +62,23 @@ class Consumer:
         """Average handling time of a message. 0.0 before the first."""
         self.per_lane = 0.0
         """Messages per lane in the last pop. 0.0 if it returned less than requested."""
-        self._pops = pops
-        self._auto_renew = auto_renew
+        self.renews = auto_renew
         self._idle_seconds = idle_seconds
         self._remaining = COUNT_MAX if limit is None else limit
         self._watch = CancelWatch(self)
-        self._renewer = Renewer(verbs, self.claims, self.lose_lease, self._watch.apply, handling.log)
+        self.renewer = Renewer(verbs, self.claims, self.lose_lease, self._watch.apply, handling.log)
         self.settler = Settler(self)
         self._reported: deque[Report] = deque()
         self._notified = self._began = False
         self._loop: asyncio.AbstractEventLoop
         self._task: asyncio.Task[int] | None = None
-        self._polls: dict[asyncio.Task[Any], float] = {}
+        self._polls = Polls(self, idle_seconds, **pops)
         self._extra_pollers: set[asyncio.Task[None]] = set()
         self._releases: set[asyncio.Task[None]] = set()
-        self._freed, self._idle, self._stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._freed, self._idle = asyncio.Event(), asyncio.Event()
         self._idle.set()
-        self._failures = 0
+        self.awaits_slot = False
+        """True while the next pop waits for a slot."""
         self._last_message_at = 0.0
 
     @property
@@ -98,7 +95,7 @@ class Consumer:
             raise InvalidRequest("a consumer runs only once; create another")
         self._loop, self._began, self._running = asyncio.get_running_loop(), True, asyncio.current_task()
         self._last_message_at = self._loop.time()
-        background = [asyncio.create_task(self._renewer.run()), asyncio.create_task(self._watch.run())]
+        background = [asyncio.create_task(self.renewer.run()), asyncio.create_task(self._watch.run())]
         failed: FairlaneError | None = None
         try:
             try:
@@ -149,11 +146,8 @@ class Consumer:
 
     def _stop(self) -> None:
         self.stopped = True
-        self._stopping.set()
         self._freed.set()
-        for poll, began_at in self._polls.items():
-            # A pop that was just sent may be answered now. Cancelled, its messages would wait until the lease expires.
-            self._loop.call_later(max(0.0, began_at + ANSWER_SECONDS - self._loop.time()), poll.cancel)
+        self._polls.stop()
 
     async def _wait_until_idle(self) -> None:
         while self._extra_pollers:
@@ -180,7 +174,17 @@ class Consumer:
                 if not (self._remaining or self.claims or self._polls):
                     return  # the limit is reached
                 self._freed.clear()
+                self.awaits_slot = True
                 await self._freed.wait()
+                self.awaits_slot = False
+
+    def poll_more(self) -> None:
+        """Pop beside the poll that waits, if there are free slots."""
+        pollers = self._extra_pollers
+        if not self.stopped and self.free_slots > 0 and self._remaining and len(pollers) < POLLS_MAX - 1:
+            poller = asyncio.create_task(self._extra_polls())
+            pollers.add(poller)
+            poller.add_done_callback(pollers.discard)
 
     async def _extra_polls(self) -> None:
         """Pop without waiting, for as long as there may be more messages than one pop returns."""
@@ -198,7 +202,7 @@ class Consumer:
         self._remaining -= messages
         lanes, batch = min(lanes, messages), None
         try:
-            batch = await self._pop(messages, lanes, long=long)
+            batch = await self._polls.pop(messages, lanes, long=long)
         finally:
             self._remaining += messages - len(batch or ())
             self._free(slots)
@@ -209,61 +213,14 @@ class Consumer:
         more = len(batch) == messages or found == lanes
         self.per_lane = len(batch) / found if more else 0.0
         self._claim_batch(batch)
-        if (
-            more
-            and not self.stopped
-            and self.free_slots > 0
-            and self._remaining
-            and len(self._extra_pollers) < POLLS_MAX - 1
-        ):
-            poller = asyncio.create_task(self._extra_polls())
-            self._extra_pollers.add(poller)
-            poller.add_done_callback(self._extra_pollers.discard)
+        if more:
+            self.poll_more()
         return more or long
-
-    async def _pop(self, messages: int, lanes: int, *, long: bool) -> Any:
-        """Pop in a task of its own, which `stop` can cancel. Returns None if it failed or was cancelled."""
-        idle = POLL_SECONDS if self._idle_seconds is None else self._idle_seconds
-        wait = min(POLL_SECONDS, max(idle, 1.0) if self.claims else idle) if long else 0.0
-        popping = self.verbs.pop(
-            self.queue, group=self.group, batch=messages, partitions=lanes, wait=wait, **self._pops
-        )
-        poll = asyncio.ensure_future(popping)
-        self._polls[poll] = self._loop.time()
-        try:
-            await asyncio.wait([poll])
-        finally:
-            poll.cancel()
-            del self._polls[poll]
-        if poll.cancelled():
-            return None
-        try:
-            batch = poll.result()
-        except FairlaneError as error:
-            if not long:
-                return None  # the waiting poll gets the same error
-            if not (error.retryable or self.handling.retries_all_pops):
-                raise
-            await self._back_off(error)
-            return None
-        if self._failures:
-            self.handling.log.info("pops from queue %(queue)r work again", self.names)
-        self._failures = 0
-        return batch
-
-    async def _back_off(self, error: FairlaneError) -> None:
-        """Wait before the next pop after an error, or until stopped."""
-        self._failures += 1
-        delay = backoff(self._failures, base=0.2, most=10.0)
-        text = "cannot pop from queue %(queue)r, retrying in %(seconds).1f s: %(error)s"
-        self.handling.log.warning(text, {**self.names, "seconds": delay, "error": error})
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), delay)
 
     def _check_idle(self) -> None:
         """Stop if no message came for `idle_seconds`."""
         idle = self._idle_seconds
-        if idle is None or self.claims or self._failures:
+        if idle is None or self.claims or self._polls.failures:
             return
         if self._loop.time() - self._last_message_at >= idle - 0.001:
             self._stop()
@@ -276,8 +233,8 @@ class Consumer:
         self._last_message_at = self._loop.time()
         self._idle.clear()
         self._watch.wake()
-        if self._auto_renew:
-            self._renewer.schedule(claim)
+        if self.renews:
+            self.renewer.schedule(claim)
         self.on_handler_loop(self._start_claim, claim)
 
     def on_handler_loop(self, call: Callable[..., None], *arguments: Any) -> None:
@@ -346,6 +303,7 @@ class Consumer:
         claim.unhandled += report.finished - handled
         self.handled += handled
         self.failed += sum([item.status in ("failed", "dlq") for item in report.items])
+        self._last_message_at = self._loop.time()
         if claim.slot_each:
             self._free(report.finished)
         if report.items and not claim.lost:
@@ -360,11 +318,16 @@ class Consumer:
         self.free_slots += slots
         self._freed.set()
 
+    def free_slot_of(self, claim: Claim) -> None:
+        """Free the slot of a claim, unless its messages have a slot each or it is free already."""
+        self._free(claim.holds_slot)
+        claim.holds_slot = False
+
     def finish_if_settled(self, claim: Claim) -> None:
         """Remove a claim whose messages are all reported and acked. Releases its unstarted messages first."""
         if claim.open or claim.unacked or claim not in self.claims:
             return
-        self._renewer.unschedule(claim)
+        self.renewer.unschedule(claim)
         if claim.unstarted and not claim.lost:
             claim.unacked = -1  # until it is released
             task = asyncio.create_task(self._release(claim))
@@ -376,9 +339,8 @@ class Consumer:
 
     def _remove(self, claim: Claim) -> None:
         self.claims.discard(claim)
-        self._last_message_at = self._loop.time()
         self._remaining += claim.unhandled
-        self._free(0 if claim.slot_each else 1)
+        self.free_slot_of(claim)
         if not self.claims:
             self._idle.set()
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fairlane.errors import InvalidRequest
+from fairlane.model.batch import AckedAndPopped
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import AckItem, AckOutcome, RenewOutcome
 from fairlane.model.verdict import Verdict, ack_for, failure
@@ -26,6 +27,8 @@ class Verbs(Protocol):
     def pop(self) -> Callable[..., Awaitable[Any]]: ...
     @property
     def ack_many(self) -> Callable[..., Awaitable[Sequence[AckOutcome]]]: ...
+    @property
+    def ack_and_pop(self) -> Callable[..., Awaitable[AckedAndPopped]]: ...
     @property
     def cancellations(self) -> Any: ...
     async def renew(self, lease: str, seconds: int) -> RenewOutcome: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +49,62 @@ class Settler:
         text = "ack of %(transaction_id)s of queue %(queue)r refused: lost its lease"
         self._consumer.handling.log.warning(text, {**self._consumer.names, "transaction_id": transaction_id})
 
+    def take_last(self) -> list[Report]:
+        """Take the reports that end their claims, for a pop that carries their acks.
+
+        Nothing else of these claims is in flight, so their acks cannot overtake others.
+        """
+        ends = self._ended_claims()
+        taken = [report for report in self._waiting if report.claim in ends]
+        self._waiting = [report for report in self._waiting if report.claim not in ends]
+        for claim in ends:
+            self._consumer.renewer.unschedule(claim)
+        return taken
+
+    def put_back(self, reports: list[Report]) -> None:
+        """Send acks alone that a pop may not have brought to the broker. Repeated acks are no-ops."""
+        if reports:
+            self._waiting = [*reports, *self._waiting]
+            for claim in {report.claim for report in reports}:
+                claim.acked_alone = True
+                if self._consumer.renews:
+                    self._consumer.renewer.schedule(claim)
+            if self._sending is None:
+                self._sending = asyncio.create_task(self._send())
+
+    def settle(self, reports: list[Report], outcomes: Sequence[AckOutcome], claims: list[Claim]) -> None:
+        """Note the outcomes of acks that a pop carried, and remove their reports from the list."""
+        self._note(outcomes, claims)
+        for report in reports:
+            self._report_settled(report)
+        reports.clear()
+
+    async def _offer_to_pop(self) -> None:
+        """Let the next pop take the last acks of claims, and free their slots for it, if there may be more messages."""
+        consumer = self._consumer
+        if consumer.stopped or not (consumer.awaits_slot or consumer.per_lane):
+            return
+        if ended := self._ended_claims():
+            for claim in ended:
+                consumer.free_slot_of(claim)
+            if not consumer.awaits_slot:
+                consumer.poll_more()
+            await asyncio.sleep(0)
+
+    def _ended_claims(self) -> set[Claim]:
+        """Return the claims whose messages are all reported, and whose open reports all wait here."""
+        waiting = Counter(report.claim for report in self._waiting)
+        pushed = {report.claim for report in self._waiting if report.pushed}
+        return {
+            claim
+            for claim, count in waiting.items()
+            if not (claim.open or claim.lost or claim.acked_alone) and claim.unacked == count and claim not in pushed
+        }
+
     async def _send(self) -> None:
         try:
             while self._waiting:
+                await self._offer_to_pop()
                 reports, self._waiting = self._waiting, []
                 acks_only = [report for report in reports if not report.pushed]
                 if acks_only:
@@ -85,6 +139,11 @@ class Settler:
                 text = "unexpected error in an ack, %(messages)d messages of queue %(queue)r are delivered again"
                 consumer.handling.log.error(text, {**consumer.names, "messages": len(items)}, exc_info=error)
                 return
+        self._note(outcomes, claims)
+
+    def _note(self, outcomes: Sequence[AckOutcome], claims: list[Claim]) -> None:
+        """Note lost leases and cancelled messages."""
+        consumer = self._consumer
         for outcome, claim in zip(outcomes, claims, strict=True):
             if outcome.code == "lease_lost":
                 self.refused(outcome.transaction_id)

@@ -8,6 +8,8 @@ import msgspec
 
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, RENEW_SECONDS, WAIT_SECONDS_MAX
 from fairlane.model.names import QUEUE_MODE
+from fairlane.wire.ack import AckElement
+from fairlane.wire.problem import Problem
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=BATCH_ITEMS_MAX)]
 SubscriptionMode = Literal["", "all", "new", "new-only", "from_beginning"]
@@ -75,3 +77,11 @@ class PopAnswer(msgspec.Struct, rename="camel"):
     """Length of the lease in seconds."""
     retry_delay: int = 0
     """Milliseconds that the queue waits after a failed attempt. Omitted if it does not wait."""
+
+
+class AckAndPopAnswer(PopAnswer, rename="camel", kw_only=True):
+    """The answer of an ack and pop by lanes."""
+
+    acknowledgments: list[AckElement]
+    problem: Problem | None = None
+    """Reason why the pop failed."""
