@@ -59,7 +59,7 @@ check: $(DEV) docs  ## format, lint, types, import rules, the site of docs/
 docs: .venv-docs/.ready  ## make the site of docs/ in build/docs; a warning fails it
 	.venv-docs/bin/sphinx-build --fail-on-warning --keep-going --quiet --jobs auto $(ARGS) docs build/docs
 
-bench: $(DEV) .venv-peers/.ready  ## measure Fairlane beside other systems, about 18 minutes; ARGS="http growth" some sections
+bench: $(DEV) .venv-peers/.ready  ## measure Fairlane beside other systems, about 20 minutes; ARGS="http growth" some sections
 	$(BIN)/python -m bench $(ARGS)
 
 bench-full: $(DEV) .venv-peers/.ready  ## the same with more and longer rounds and a larger backlog

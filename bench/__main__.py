@@ -1,6 +1,6 @@
 """Measure Fairlane beside other systems and the limits of the machine.
 
-    make bench                                      all sections, about 18 minutes on two cores
+    make bench                                      all sections, about 20 minutes on two cores
     make bench-full                                 more and longer rounds, and a larger backlog
     make bench ARGS="http growth"                   some sections
     make bench ARGS="core --quick"                  too short to measure; shows that it runs
@@ -88,10 +88,12 @@ async def measure(chosen: argparse.Namespace, console: Console) -> None:
             # After each section, so that a run that is interrupted leaves its results.
             (chosen.output / "bench.json").write_text(report.json(), encoding="utf-8")
             (chosen.output / "bench.md").write_text(report.markdown(), encoding="utf-8")
+            report.write_charts(chosen.output)
     console.print(report.comparison_table().console())
     console.print(report.facts[-1], markup=False)
     if chosen.write:
         write_between_marks(PAGE, report.markdown())
+        report.write_charts(PAGE.parent)
 
 
 async def main() -> None:

@@ -89,8 +89,8 @@ class Results:
         return quotient(self.median(*mine, name), self.median(*other, name))
 
     def compare(self, workload: str, systems: Sequence[str], other: str) -> None:
-        """Compare the rates of these systems with that of another one."""
-        for system in systems:
+        """Compare the rates of these systems with that of another one, if that was measured."""
+        for system in systems if (workload, other) in self.rows else ():
             value = self.ratio((workload, system), (workload, other))
             self.comparisons.append(Comparison(workload, system, value, f"rate of {other}"))
 

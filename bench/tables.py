@@ -12,6 +12,7 @@ from typing import Any
 
 from rich import table
 
+from bench.plots import chart
 from bench.results import MESSAGES, Comparison, Results, Row
 from bench.suite import Section
 
@@ -26,7 +27,12 @@ ROWS = (
     "p50 / p99 ms",
     "peak MB: broker + store",
 )
-COMPARISONS = ("workload", "system", "result", "compared with")
+COMPARISONS = ("workload", "compared with", "PostgreSQL", "SQLite")
+READING = (
+    "Each chart shows the rates of all systems. The thin line in a bar goes from the lowest to the highest round. The "
+    "first table below a chart divides the figure of Fairlane by that of another system. A result below 1 is bold: "
+    "Fairlane is slower there. The HTTP ceiling is a limit, so nothing can be above 1."
+)
 LEGEND = (
     "Rates are messages per second unless the row says otherwise: the median over the rounds, with the lowest and "
     "highest round in parentheses. CPU is microseconds per message. Memory is the peak of the processes since they "
@@ -66,18 +72,27 @@ class Report:
 
     def comparison_table(self) -> Table:
         found = [comparison for _, results in self.measured for comparison in results.comparisons]
-        return Table("Comparisons", COMPARISONS, [comparison_cells(comparison) for comparison in found])
+        return comparisons_of(found)
 
     def markdown(self) -> str:
         """Return the figures as part of a page."""
         parts = [f"Measured by `{self.command}`.", "\n".join(bullet(fact) for fact in self.facts)]
-        parts += ["### Comparisons", self.comparison_table().markdown()]
+        parts += ["### How to read them", paragraph(READING), paragraph(LEGEND)]
         for section, results in self.measured:
             parts += [f"### {section.title}", paragraph(section.conditions)]
+            parts.append(f"![{section.title}: bars of the rates in the tables below]({image_of(section)})")
+            if results.comparisons:
+                parts.append(comparisons_of(results.comparisons).markdown())
             parts.append(section_table(section, results).markdown())
             parts += [paragraph(note) for note in results.notes]
-        parts += ["### Columns", paragraph(LEGEND)]
         return "\n\n".join(parts) + "\n"
+
+    def write_charts(self, directory: Path) -> None:
+        """Write the chart of each section below a directory, where the links of `markdown` lead."""
+        for section, results in self.measured:
+            file = directory / image_of(section)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(chart(section, results), encoding="utf-8")
 
     def json(self) -> str:
         sections: list[dict[str, Any]] = [
@@ -105,9 +120,28 @@ def section_table(section: Section, results: Results) -> Table:
     return Table(section.title, ROWS, [row_cells(row) for row in results.grouped()], section.conditions)
 
 
-def comparison_cells(one: Comparison) -> list[str]:
-    value = "-" if one.value is None else f"{figure(one.value)}{one.unit}"
-    return [one.label, one.system, value, one.basis]
+def comparisons_of(found: Iterable[Comparison]) -> Table:
+    return Table("Comparisons", COMPARISONS, comparison_rows(found), READING)
+
+
+def comparison_rows(found: Iterable[Comparison]) -> list[list[str]]:
+    """Return one row for both stores, with the rest of the system's name in the workload."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for one in found:
+        _, store, *rest = one.system.split(", ")
+        rows.setdefault((", ".join([one.label, *rest]), one.basis), {})[store] = _compared(one)
+    return [[*key, *(cells.get(store, "-") for store in COMPARISONS[2:])] for key, cells in rows.items()]
+
+
+def _compared(one: Comparison) -> str:
+    if one.value is None:
+        return "-"
+    text = f"{figure(one.value)}{one.unit}"
+    return f"**{text}**" if one.value < 1 and "ceiling" not in one.basis else text
+
+
+def image_of(section: Section) -> str:
+    return f"images/bench-{section.name}.svg"
 
 
 def row_cells(row: Row) -> list[str]:

@@ -8,11 +8,12 @@ from bench.sections.clients import FAIRLANE, Workload, compared
 from bench.suite import Section, Suite
 from bench.systems import EMBEDDED
 
+SHARE = 0.5
 WORKLOADS = (
-    Workload("push", 64, "push 1 per call, 64 tasks"),
-    Workload("consume_one", 64, "consume and ack 1 per call, 64 tasks"),
-    Workload("push_batch", 8, f"push {BATCH} per call, 8 tasks"),
-    Workload("consume", 8, f"consume and ack {BATCH} per call, 8 tasks"),
+    Workload("push", 64, "push 1 per call, 64 tasks", share=SHARE),
+    Workload("consume_one", 64, "consume and ack 1 per call, 64 tasks", share=SHARE),
+    Workload("push_batch", 8, f"push {BATCH} per call, 8 tasks", share=SHARE),
+    Workload("consume", 8, f"consume and ack {BATCH} per call, 8 tasks", share=SHARE),
 )
 SKIP_LOCKED, SQLITE_TABLE = "SKIP LOCKED table", "SQLite table"
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -15,6 +16,7 @@ from bench.results import Comparison, Measurement, Results, percentiles
 from bench.suite import Section, Suite
 from bench.tables import BEGIN, END, Report, figure, write_between_marks
 
+SVG = "{http://www.w3.org/2000/svg}"
 ROOT = Path(__file__).parents[2]
 QUICK_CHECKOUT = """
 import json, pathlib, sys
@@ -134,9 +136,28 @@ def test_medians_are_shown_with_the_lowest_and_highest_round() -> None:
 
 
 def test_comparisons_are_shown_with_their_basis() -> None:
-    page = report(Comparison("push", "us", 4.0, "rate of them"), Comparison("pop", "us", None, "CPU")).markdown()
-    assert "| push | us | 4x | rate of them |" in page
-    assert "| pop | us | - | CPU |" in page
+    postgres, sqlite = "Fairlane, PostgreSQL", "Fairlane, SQLite"
+    page = report(
+        Comparison("push", postgres, 4.0, "rate of them"),
+        Comparison("push", sqlite, 0.5, "rate of them"),
+        Comparison("push", sqlite, 0.5, "rate of the HTTP ceiling"),
+        Comparison("jobs", f"{postgres}, ordered", None, "CPU"),
+    ).markdown()
+    assert "| push | rate of them | 4x | **0.5x** |" in page, "both stores in one row, and losses in bold"
+    assert "| push | rate of the HTTP ceiling | - | 0.5x |" in page
+    assert "| jobs, ordered | CPU | - | - |" in page
+
+
+def test_a_chart_has_a_bar_for_each_system_on_the_scale_of_its_workload(tmp_path: Path) -> None:
+    made = report()
+    made.write_charts(tmp_path)
+    assert "(images/bench-one.svg)" in made.markdown()
+    chart = ElementTree.parse(tmp_path / "images/bench-one.svg").getroot()
+    texts = [text.text for text in chart.iter(f"{SVG}text")]
+    assert texts == ["push (messages per second)", "us", "200", "them", "50", "pop (messages per second)", "us", "1"]
+    _card, *bars = (float(bar.get("width", 0)) for bar in chart.iter(f"{SVG}rect"))
+    most = bars[2]
+    assert bars == [pytest.approx(most * 200 / 900, rel=0.01), pytest.approx(most * 50 / 900, rel=0.01), most]
 
 
 def test_prose_of_the_page_is_wrapped() -> None:
