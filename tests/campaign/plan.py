@@ -20,8 +20,8 @@ class Experiment(NamedTuple):
     """Faults of `fairlane verify`. Empty for a command of its own."""
     minutes: float = 2.0
     pytest: Sequence[str] = ()
-    cuts: int = 0
-    """Simulated power cuts of one recording."""
+    script: Sequence[str] = ()
+    """A module beside this one with its arguments. It prints its figures as JSON."""
 
 
 SERVERS = ("postgres", "cells")
@@ -32,7 +32,13 @@ EXPERIMENTS = (
         "brokers die at any moment, and at any write, sync and answer",
         faults="kill_broker,kill_all_brokers,stop_broker,kill_broker_at_call,kill_clients",
     ),
-    Experiment("power cuts, many", "the power is cut at any write or sync", ("sqlite",), cuts=1000),
+    Experiment("liveness", "the time until work goes on after a kill", script=("liveness",)),
+    Experiment(
+        "power cuts, many",
+        "the power is cut at any write or sync",
+        ("sqlite",),
+        script=("power_cuts", "--cuts", "1000"),
+    ),
     Experiment("power cuts", "the power of a broker with its file or journal", faults="cut_power_of_broker"),
     Experiment(
         "power cuts of PostgreSQL",
@@ -62,7 +68,7 @@ EXPERIMENTS = (
         "failover",
         "a primary dies with a synchronous standby, which is promoted",
         ("postgres",),
-        pytest=("tests/faults/test_failover.py", "tests/faults/test_replication.py"),
+        pytest=("tests/faults/test_failover.py", "tests/faults/test_replication.py", "tests/availability"),
     ),
     Experiment(
         "crash points",
@@ -92,9 +98,10 @@ class Run(NamedTuple):
         """Return the command of the run, which may write to a directory."""
         if self.experiment.pytest:
             return [*PYTEST, *self.experiment.pytest]
-        if self.experiment.cuts:
-            words = ["-m", "tests.campaign.power_cuts", "--cuts", str(self.experiment.cuts), "--seed", str(self.seed)]
-            return [sys.executable, *words]
+        if self.experiment.script:
+            module, *arguments = self.experiment.script
+            words = ["--store", self.store, "--seed", str(self.seed), *arguments]
+            return [sys.executable, "-m", f"tests.campaign.{module}", *words]
         store = f"sqlite:///{directory}/queue.db" if self.store == "sqlite" else self.store
         words = [*VERIFY, "--store", store, "--minutes", f"{self.experiment.minutes:g}", "--seed", str(self.seed)]
         words += ["--report", f"{directory}/report.html"]

@@ -160,6 +160,10 @@ def _violations(known: RecordedHistory, census: Census) -> list[str]:
         if lane.queue in OPTIONS.keys() - {"later"}:
             known.log[lane] = [id for id in ids if lane.queue != "poison" or id in pushed]
     found = [violation for check in _CHECKS for violation in check(known, RULES)]
+    tokens = {id.rpartition("-")[0] for lane, ids in known.log.items() if lane.queue in RULES.tokens for id in ids}
+    held = [lag for (lane, _), lag in census.lags.items() if lane.queue in RULES.tokens]
+    if held and sum(held) != len(tokens):  # before the first pop there is no group
+        found.append(f"{len(tokens)} tokens were put in, and {sum(held)} are there")
     return found + list(_unacked(known, census))
 
 
@@ -186,6 +190,7 @@ def main() -> int:
     parser.add_argument("--cuts", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--store", default="sqlite", choices=["sqlite"])
     given = parser.parse_args()
     result = asyncio.run(cut(given.seed, given.cuts, given.seconds))
     sys.stdout.write(json.dumps(result._asdict(), indent=2) + "\n")

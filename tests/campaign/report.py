@@ -24,6 +24,8 @@ def as_markdown(results: Results) -> str:
         _table(("fault", "store", "times", "recovery p50", "p99"), _faults(results)),
         "## Simulated power cuts",
         _table(("recordings", "cuts", "writes that a cut could undo", "accepted pushes", "violations"), _cuts(results)),
+        "## Time until work goes on",
+        _table(("store", "after", "times", "p50", "p99", "longest"), _liveness(results)),
         "## Experiments",
         _table(("experiment", "store", "runs", "minutes", "seeds", "violations"), _experiments(results)),
     ]
@@ -84,6 +86,19 @@ def _cuts(results: Results) -> list[tuple[str, ...]]:
     sums = [sum(one[name] for one in found) for name in ("cuts", "undone", "accepted")]
     violations = sum(len(one["violations"]) for one in found)
     return [(str(len(found)), *(f"{one:,}" for one in sums), str(violations))]
+
+
+def _liveness(results: Results) -> list[tuple[str, ...]]:
+    what = {"recovery": "kill -9 of the only broker, to a push", "takeover": "the end of a dead consumer's lease"}
+    return [
+        (
+            *(one["store"], text, str(one["result"][name]["count"])),
+            *(f"{one['result'][name][share]:.2f} s" for share in ("p50", "p99", "max")),
+        )
+        for one in results
+        if "takeover" in one.get("result", {})
+        for name, text in what.items()
+    ]
 
 
 def _experiments(results: Results) -> list[tuple[str, ...]]:

@@ -172,7 +172,7 @@ BUGS = (
             (
                 "store/sqlite/ack.py",
                 "if ack.token is not None and lease != ack.token.bytes:",
-                "if ack.token is not None and lease is None:",
+                "if ack.token is None and lease is not None:",
             ),
         ),
         "freeze_clients",
@@ -230,7 +230,7 @@ BUGS = (
         "ignored_limit",
         "a pop does not count the messages that run",
         "G13",
-        (("store/sqlite/pop.py", "if options.max_running or ", "if "),),
+        (("store/sqlite/pop.py", "if options.is_limited:", "if options.rate:"),),
     ),
     SeededBug(
         "early_callback",

@@ -228,6 +228,11 @@ def repeat_a_hop(history: RecordedHistory) -> None:
     history.log[BANK].append("t-1")
 
 
+def lose_a_token(history: RecordedHistory) -> None:
+    history.log[BANK].append("t-2")
+    history.acks.append(acked("t-2", 9, lane=BANK, fate="unknown", pushed="t-3"))
+
+
 def push_what_was_refused(history: RecordedHistory) -> None:
     history.acks[2] = acked("t-0", 4, lane=BANK, pushed="t-1", fate="refused")
 
@@ -313,6 +318,7 @@ BREAKS: dict[Callable[[RecordedHistory], None], str] = {
     auto_ack_backwards: "got a after b",
     lose_a_hop: "its t-1 is lost",
     repeat_a_hop: "t has the hops [0, 1, 1]",
+    lose_a_token: "t-2 was completed by a transaction whose t-3 is lost",
     push_what_was_refused: "was refused, and its t-1 is there",
     lose_a_letter: "poison-1 is no dead letter",
     double_a_letter: "poison-1 is 2 dead letters",

@@ -48,6 +48,14 @@ def test_a_new_file_is_there_for_sure_only_after_a_sync_of_it_or_its_directory()
     assert any(files[FILE] != b"new" for files in cuts(disk)), "its content is not synced with its name"
 
 
+def test_an_empty_file_is_there_after_a_sync_and_is_not_emptied_by_another_open() -> None:
+    disk = SimulatedDisk({"/data/old": b"old"})
+    disk.apply(change("c", 10))
+    disk.apply(change("c", 20, path="/data/old"))
+    disk.apply(change("s", 30, path="/data", offset=20))
+    assert all(files == {FILE: b"", "/data/old": b"old"} for files in cuts(disk))
+
+
 def test_names_change_in_order() -> None:
     disk = SimulatedDisk({"/data/a": b"1"})
     disk.apply(change("r", 10, path="/data/a", data=b"/data/b"))

@@ -18,3 +18,9 @@ def test_a_seeded_bug_is_found(bug: SeededBug, tmp_path: Path) -> None:
     assert found.returncode == 1, said
     broken = {one["promise"].split()[0] for one in json.loads(found.stdout)["promises"] if one["violations"]}
     assert broken.intersection(bug.promise.split()), said
+
+
+def test_the_docs_list_every_control() -> None:
+    page = Path("docs/reliability.md").read_text()
+    for bug in BUGS:
+        assert f"| `{bug.name}` | {bug.does} | {bug.promise.replace(' ', ', ')} |" in page

@@ -216,6 +216,20 @@ def torn_transactions(history: RecordedHistory, rules: TrafficRules) -> list[str
     return found
 
 
+def lost_tokens(history: RecordedHistory, rules: TrafficRules) -> list[str]:
+    """Return the tokens whose last hop is finished, although nothing but transactions without a result finished it."""
+    stored = {id for lane, ids in history.log.items() if lane.queue in rules.tokens for id in ids}
+    finished: dict[str, list[str | None]] = defaultdict(list)
+    for ack in history.acks:
+        if ack.lane.queue in rules.tokens and ack.status == "completed" and ack.fate != "refused":
+            finished[ack.id].append(ack.pushed)
+    return [
+        f"{id} was completed by a transaction whose {pushes[0]} is lost"
+        for id, pushes in finished.items()
+        if id in stored and not any(pushed is None or pushed in stored for pushed in pushes)
+    ]
+
+
 def _moved_by_another(history: RecordedHistory, id: str) -> bool:
     return any(ack.pushed == id and ack.fate != "refused" for ack in history.acks)
 

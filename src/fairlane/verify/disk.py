@@ -26,7 +26,7 @@ class DiskChange(NamedTuple):
     """A change of a file, or a sync of a file or a directory."""
 
     kind: str
-    """`w` write, `t` set the length, `u` unlink, `r` rename, `s` sync."""
+    """`c` create if it is not there, `w` write, `t` set the length, `u` unlink, `r` rename, `s` sync."""
     path: str
     offset: int
     """Place of a write, length of a file, or the length of the record when a sync began."""
@@ -90,7 +90,8 @@ class SimulatedDisk:
             if path not in self._live:
                 self._live[path], self._next = self._next, self._next + 1
                 self._renaming.append(("", path, self._live[path]))
-            self._pending[self._live[path]].append(change)
+            if change.kind != "c":
+                self._pending[self._live[path]].append(change)
 
     def _sync(self, path: str, upto: int) -> None:
         file = self._live.get(path)

@@ -191,7 +191,7 @@ class LocalClients:
         await self._start(number)
 
     async def stop(self) -> None:
-        """Stop the clients after the requests that they have sent."""
+        """Stop the clients after the requests that they have sent. Raises Unavailable if one has failed."""
         await self.send("stop")
         for process in self._processes.values():
             try:
@@ -201,6 +201,9 @@ class LocalClients:
                 await process.wait()
         if self._readers:
             await asyncio.wait(self._readers)
+        failed = [process.returncode for process in self._processes.values() if (process.returncode or 0) > 0]
+        if failed:
+            raise Unavailable(f"{len(failed)} client processes ended by themselves, so the run proves nothing")
 
     async def kill(self) -> None:
         for process in self._processes.values():

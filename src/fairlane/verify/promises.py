@@ -126,7 +126,7 @@ PROMISES = (
         "G8 all or nothing",
         "A transaction is applied completely, or not at all.",
         "transactions",
-        [checks.torn_transactions],
+        [checks.torn_transactions, checks.lost_tokens],
         _moves,
     ),
     PromiseKind(

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,6 +169,44 @@ ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t offset)
 }
 
 ssize_t pwritev64(int fd, const struct iovec *parts, int count, off_t offset) { return pwritev(fd, parts, count, offset); }
+
+/* Record a file that may be new, or that was emptied. A new file without content is a change, too. */
+static int opened(int fd, int flags)
+{
+    char path[PATH_MAX];
+    int before = errno;
+    if (fd >= 0 && record >= 0 && (flags & (O_CREAT | O_TRUNC)) && path_of(fd, path))
+        add(flags & O_TRUNC ? 't' : 'c', path, 0, 0, NULL, 0);
+    errno = before;
+    return fd;
+}
+
+#define OPEN(function) \
+    int function(const char *path, int flags, ...) \
+    { \
+        NEXT(function); \
+        va_list rest; \
+        va_start(rest, flags); \
+        mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0; \
+        va_end(rest); \
+        return opened(next(path, flags, mode), flags); \
+    }
+
+#define OPENAT(function) \
+    int function(int directory, const char *path, int flags, ...) \
+    { \
+        NEXT(function); \
+        va_list rest; \
+        va_start(rest, flags); \
+        mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0; \
+        va_end(rest); \
+        return opened(next(directory, path, flags, mode), flags); \
+    }
+
+OPEN(open)
+OPEN(open64)
+OPENAT(openat)
+OPENAT(openat64)
 
 static void resized(int fd, int kind, off_t length)
 {

@@ -75,6 +75,8 @@ GROUPS = [("plain", "billing"), ("plain", "search"), ("bank", "movers"), ("poiso
 GROUPS += [("later", "any"), ("few", "crew"), ("keyed", "crew"), ("parts", "hands"), ("ends", "hands")]
 GROUPS += [("staged", "any"), ("brief", "any")]
 LIMITED = ("few", "keyed")
+SLOW = (*LIMITED, "poison")
+"""Queues with fewer messages, because their consumers are slow."""
 NO_LIMITS = {"maxRunning": 0, "maxRunningPerKey": 0}
 AUDIT = "audit"
 """The group that reads every partition from its beginning at the end."""

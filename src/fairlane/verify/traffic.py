@@ -15,7 +15,7 @@ from fairlane.verify.feature_traffic import FeatureTraffic
 from fairlane.verify.history import Fate, LaneName
 from fairlane.verify.recording import DeliveredMessage, RecordingClient
 from fairlane.verify.requester import EXPECTED
-from fairlane.verify.rules import BESIDE, GROUPS, LEASE_SECONDS, LIMITED, OPTIONS, PARTITIONS, RULES, TOKENS
+from fairlane.verify.rules import BESIDE, GROUPS, LEASE_SECONDS, OPTIONS, PARTITIONS, RULES, SLOW, TOKENS
 
 DEEDS = ["crash", "slow", "extend", "part", "part", "fail", "fail", "cancel"]
 READS = [
@@ -107,7 +107,7 @@ class Traffic:
                 # Known ids store nothing. Another broker does not know those in the journal of this one.
                 body = {"items": self._client.items(lane, ids, options)}
                 await self._client.ask(broker, "POST", "/api/v1/push", body)
-            await asyncio.sleep(self._random.uniform(0.0, 4.0 if lane.queue in LIMITED else 1.0))
+            await asyncio.sleep(self._random.uniform(0.0, 3.0 if lane.queue in SLOW else 1.0))
 
         return step
 
