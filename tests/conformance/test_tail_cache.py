@@ -20,7 +20,7 @@ from fairlane.store.contract.values import Duplicates, PopCall, PopClaim
 from fairlane.store.keyring import Keyring
 from fairlane.store.postgres.connection import Database
 from fairlane.store.sqlite.store import SqliteStore
-from tests.conformance.harness import Harness
+from tests.conformance.harness import Harness, Taken
 from tests.conformance.test_retention import run
 
 BIG = "x" * 1000
@@ -85,6 +85,22 @@ async def test_new_messages_are_never_read_back(harness: Harness, monkeypatch: p
                 assert taken.data == [f"{n} {BIG}" for n in range(first, first + 10)]
         assert counted.bodies == 0
         assert counted.calls <= 6, "a pop asks once"
+
+
+async def test_a_pop_with_acks_reads_nothing_back(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, [group] = await followed(harness)
+    await harness.push(queue, [f"{n} {BIG}" for n in range(30)])
+    with reads(harness, monkeypatch) as counted:
+        taken = await harness.pop(queue, group, batch=10)
+        for first in (10, 20):
+            call = PopCall(queue_id=queue.id, group_id=group.id, claims=[PopClaim(harness.token(), 10)])
+            ack = msgspec.structs.replace(harness.ordered_ack(taken), done=[(taken.lane.first, taken.lane.upto)])
+            [acked], popped = await harness.store.messages.ack_and_pop([ack], call)
+            assert (acked.state, acked.after) == ("ok", first + 1)
+            taken = Taken(group, call.claims[0].token, popped.lanes[0])
+            assert taken.data == [f"{n} {BIG}" for n in range(first, first + 10)]
+        assert counted.bodies == 0
+        assert counted.calls <= 3, "acks and pop are one call"
 
 
 async def test_pops_of_several_groups_share_a_call(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,8 +43,11 @@ from fairlane.store.tail_cache import TailCache, Verified
 
 SQL = load("fairlane.store.postgres", "messages.sql")
 LOCK_PARTITIONS = SQL["lock_partitions"]
-_WITH_POP = {SQL["ack"]: SQL["ack_and_pop"], SQL["ack_unordered"]: SQL["ack_unordered_and_pop"]}
-"""Statements that apply acks, with those that also pop."""
+_WITH_POP = {
+    SQL["ack"]: (SQL["ack_and_pop"], SQL["ack_and_pop_groups"]),
+    SQL["ack_unordered"]: (SQL["ack_unordered_and_pop"], None),
+}
+"""Statements that apply acks, with those that also call `fairlane.pop` and `fairlane.pop_groups`."""
 _LOCKED = AckResult("locked")
 T = TypeVar("T")
 
@@ -161,7 +164,8 @@ class Messages:
             nonlocal popped
             if statement not in _WITH_POP or popped is not None:
                 return await self._database.write(statement, *arguments)
-            applying = AckStatement(_WITH_POP[statement], arguments)
+            text, groups_text = _WITH_POP[statement]
+            applying = AckStatement(text, arguments, groups_text)
             popped = await self._popper(call, applying)
             return applying.rows or ()
 

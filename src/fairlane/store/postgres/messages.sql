@@ -37,6 +37,16 @@ UNION ALL
 SELECT p.*, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM fairlane.pop($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) p;
 
+-- name: ack_and_pop_groups (steps)
+SELECT NULL AS grp, NULL AS claim, NULL AS partition_id, NULL AS name, NULL AS first, NULL AS upto, NULL AS lease_ends_at,
+       NULL AS segment_first, NULL AS created_at, NULL AS checksum, NULL AS ends, NULL AS body, NULL AS plain,
+       NULL AS popped_at, NULL AS next_at, NULL AS scan_from, a.*
+FROM fairlane.ack($15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34,
+                   $35, $36) a
+UNION ALL
+SELECT p.*, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM fairlane.pop_groups($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) p;
+
 -- name: ack_unordered_and_pop (steps)
 SELECT {no_lane}, a.*
 FROM fairlane.ack_unordered($14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28) a

@@ -23,7 +23,6 @@ from fairlane.store.tail_cache import TailCache
 
 _ROUNDS_MAX = 8
 _EXPIRE_LANES = 256
-_POP_COLUMNS = 20
 
 
 class _Summary(NamedTuple):
@@ -40,15 +39,18 @@ class AckStatement(msgspec.Struct):
     """A statement that applies acks and then pops."""
 
     text: str
-    """The statement. It takes the arguments of a pop and then the acks, whose rows come first."""
+    """The statement. It takes the arguments of `fairlane.pop` and then the acks, whose rows come first."""
     arguments: Sequence[object]
+    groups_text: str | None
+    """The statement for `fairlane.pop_groups`. None for acks of unordered lanes."""
     rows: Sequence[Sequence[Any]] | None = None
     """Rows of the acks, with the columns of their function. None before they are applied."""
 
     def split(self, rows: list[asyncpg.Record]) -> list[asyncpg.Record]:
         """Keep the rows of the acks, and return the rest, which the pop returned."""
         count = next(index for index, row in enumerate(rows) if row["lane"] is None)
-        self.rows = [row[_POP_COLUMNS:] for row in rows[:count]]
+        columns = list(rows[0].keys()).index("lane")
+        self.rows = [row[columns:] for row in rows[:count]]
         return rows[count:]
 
 
@@ -79,7 +81,7 @@ class PopRunner:
         # With auto-ack a lane is ready again at once, and would be used twice.
         deep = call.partition is None and not call.auto_ack and call.group_id in self._deep
         one_lane = deep or not [1 for claim in call.claims if claim.partitions != 1]
-        popped = await self._groups.pop(call) if one_lane and acks is None else None
+        popped = await self._groups.pop(call, acks) if one_lane else None
         if popped is not None:
             for index, lane in enumerate(popped.lanes):
                 result.lanes[index].append(lane)
@@ -87,7 +89,8 @@ class PopRunner:
             _drop_filled(left)
             summary = _Summary(popped.popped_at, popped.next_at)
         else:
-            summary = await self._pop_some(call, left, result, lanes_max=1 if deep else COUNT_MAX, acks=acks)
+            pending = None if acks is not None and acks.rows is not None else acks
+            summary = await self._pop_some(call, left, result, lanes_max=1 if deep else COUNT_MAX, acks=pending)
         # All statements use the time of the first, or a late one would find the leases of an early one expired.
         if deep and left and all(result.lanes):
             summary = await self._pop_some(call, left, result, now=summary.popped_at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import asyncpg
 import msgspec
@@ -19,6 +19,9 @@ from fairlane.store.postgres.connection import MINUS_INFINITY, Database
 from fairlane.store.postgres.floors import Floors
 from fairlane.store.statements import load
 from fairlane.store.tail_cache import Tail, TailCache, listed
+
+if TYPE_CHECKING:
+    from fairlane.store.postgres.pop import AckStatement
 
 SQL = load("fairlane.store.postgres", "messages.sql")
 
@@ -68,13 +71,22 @@ class GroupPopper:
         """Time until which a group needs `fairlane.pop`."""
         self._batcher: Batcher[PopCall, GroupPop | None] = Batcher(self._flush, BatchPolicy(flushes=flushes))
 
-    async def pop(self, call: PopCall) -> GroupPop | None:
-        """Claim one lane per claim. None if the group needs `fairlane.pop`, and nothing was claimed."""
+    async def pop(self, call: PopCall, acks: AckStatement | None = None) -> GroupPop | None:
+        """Apply the acks, and claim one lane per claim. None if the group needs `fairlane.pop`: nothing was claimed.
+
+        The acks may be applied or not in that case, see their `rows`.
+        """
         if call.partition is not None or call.forgiving or self._special.get(call.group_id, 0.0) > monotonic():
             return None
         batch = call.claims[0].batch
         if [1 for claim in call.claims if claim.batch != batch] or batch == 0:
             return None
+        if acks is not None:
+            if acks.groups_text is None:
+                return None
+            part = _Part(call)
+            part.add(call)
+            return (await self._pop_parts([part], acks=acks))[call.group_id]
         # Not `submit`: an outcome whose caller is gone belongs to leases that the caller gives back.
         return await self._batcher.put(call, batch * len(call.claims))
 
@@ -100,15 +112,22 @@ class GroupPopper:
         return results
 
     async def _pop_parts(
-        self, parts: Sequence[_Part], *, whole: bool = False, now: int | None = None
+        self,
+        parts: Sequence[_Part],
+        *,
+        whole: bool = False,
+        now: int | None = None,
+        acks: AckStatement | None = None,
     ) -> dict[int, GroupPop | None]:
-        """Pop the parts in one call. `whole` scans all lanes, and `now` overrides the clock of the store."""
+        """Pop the parts in one call, after the acks.
+
+        `whole` scans all lanes, and `now` overrides the clock of the store.
+        """
         database, floors = self._database(), self._floors
         tails = self._cache.newest({part.call.queue_id for part in parts})
         starts = [MINUS_INFINITY if whole else floors.start_of_scan(part.call.group_id) for part in parts]
         began = monotonic()
-        rows = await database.write(
-            SQL["pop_groups"],
+        arguments: tuple[object, ...] = (
             [part.call.queue_id for part in parts],
             [part.call.group_id for part in parts],
             [len(part.claims) for part in parts],
@@ -122,6 +141,10 @@ class GroupPopper:
             *listed(tails),
             database.time() if now is None else now,
         )
+        if acks is None or acks.groups_text is None:
+            rows = await database.write(SQL["pop_groups"], *arguments)
+        else:
+            rows = acks.split(await database.write(acks.groups_text, *arguments, *acks.arguments))
         took = monotonic() - began
         summaries = rows[-len(parts) :]
         lanes = await self._lanes(rows[: -len(parts)], tails, len(parts))
