@@ -29,8 +29,6 @@ def _with_home(
     """Open the home of the store, and print what `run` returns."""
     import asyncio
 
-    from fairlane.cli.processes.store import store_options
-
     settings = given_settings(options, config)
     if not settings.store.startswith(("postgresql://", "postgres://")):
         raise InvalidRequest(f"only a PostgreSQL store can have several cells, not {settings.store!r:.80}; set --store")
@@ -38,9 +36,9 @@ def _with_home(
     async def work() -> Output:
         from fairlane.store.postgres.store import PostgresStore
 
-        given = store_options(settings)
-        async with await PostgresStore.open(settings.store, **given) as home:
-            return await run(home, {name: given[name] for name in ("statement_cache", "allow_unsafe")})
+        given = {"statement_cache": settings.statement_cache, "allow_unsafe": settings.allow_unsafe}
+        async with await PostgresStore.open(settings.store, listen_url=settings.listen_url, **given) as home:
+            return await run(home, given)
 
     print_output(asyncio.run(work()), json)
 
