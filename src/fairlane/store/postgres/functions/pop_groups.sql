@@ -40,7 +40,8 @@ DECLARE
     g_plain boolean[]; g_ends timestamptz[];
     g_tokens int[];     -- tokens before those of the group
     l_group int[]; l_partition bigint[]; l_name text[]; l_first bigint[]; l_upto bigint[]; l_epoch bigint[];  -- lanes taken
-    l_ready timestamptz[]; l_drained boolean[]; l_plain boolean[]; l_claim int[];
+    l_due timestamptz[]; l_drained boolean[]; l_plain boolean[]; l_claim int[];
+    l_ready_at timestamptz[];  -- when lanes can be read next that are finished at delivery
     v_held bigint[];
     v_changed bigint;
 BEGIN
@@ -63,7 +64,7 @@ BEGIN
            array_agg(p.head <= k.committed + g.batch),
            array_agg(k.committed >= k.probe_until AND k.lease IS NULL AND NOT (k.failing OR k.parked) AND p.paused_at IS NULL
                      AND p.head > k.committed AND least(p.head - k.committed, g.batch) * p.message_bytes_max <= g.bytes_max)
-    INTO l_group, l_partition, l_name, l_first, l_upto, l_epoch, l_ready, l_drained, l_plain
+    INTO l_group, l_partition, l_name, l_first, l_upto, l_epoch, l_due, l_drained, l_plain
     FROM unnest(p_groups, p_claims, p_batch, p_from, p_bytes_max, g_plain) WITH ORDINALITY g(id, claims, batch, since, bytes_max, plain, i)
     CROSS JOIN LATERAL (
         SELECT c.* FROM fairlane.cursors c
@@ -78,8 +79,8 @@ BEGIN
         INTO g_plain FROM unnest(g_plain) WITH ORDINALITY u(plain, i);
         SELECT array_agg(l.grp), array_agg(l.id), array_agg(l.name), array_agg(l.first), array_agg(l.upto), array_agg(l.epoch),
                array_agg(l.ready_at), array_agg(l.drained)
-        INTO l_group, l_partition, l_name, l_first, l_upto, l_epoch, l_ready, l_drained
-        FROM unnest(l_group, l_partition, l_name, l_first, l_upto, l_epoch, l_ready, l_drained)
+        INTO l_group, l_partition, l_name, l_first, l_upto, l_epoch, l_due, l_drained
+        FROM unnest(l_group, l_partition, l_name, l_first, l_upto, l_epoch, l_due, l_drained)
              l(grp, id, name, first, upto, epoch, ready_at, drained)
         WHERE g_plain[l.grp];
     END IF;
@@ -99,6 +100,12 @@ BEGIN
             CROSS JOIN LATERAL (
                 SELECT p.id FROM fairlane.partitions p WHERE p.id = i.id ORDER BY p.epoch DESC LIMIT 1
                 FOR SHARE SKIP LOCKED) x;
+            SELECT array_agg(CASE WHEN l.drained AND l.id = ANY (v_held) AND x.head <= l.upto THEN NULL ELSE t - x.priority_lead END
+                             ORDER BY l.o)
+            INTO l_ready_at
+            FROM unnest(l_partition, l_upto, l_drained) WITH ORDINALITY l(id, upto, drained, o)
+            CROSS JOIN LATERAL (SELECT p.head, p.priority_lead FROM fairlane.partitions p WHERE p.id = l.id
+                                ORDER BY p.epoch DESC LIMIT 1) x;
         END IF;
         UPDATE fairlane.cursors k
         SET committed = CASE WHEN a.auto_ack THEN a.upto ELSE a.first END, lease = a.token,
@@ -107,13 +114,9 @@ BEGIN
             leased_at = t, ready_at = a.ready_at, epoch = k.epoch + 1
         FROM (SELECT p_groups[l.grp] AS grp, l.id, l.epoch, l.first, l.upto, p_auto_ack[l.grp] AS auto_ack,
                      CASE WHEN NOT p_auto_ack[l.grp] THEN p_tokens[g_tokens[l.grp] + l.claim] END AS token,
-                     CASE WHEN NOT p_auto_ack[l.grp] THEN g_ends[l.grp]
-                          WHEN l.drained AND l.id = ANY (v_held) AND x.head <= l.upto THEN NULL
-                          ELSE t - x.priority_lead END AS ready_at
-              FROM unnest(l_group, l_claim, l_partition, l_first, l_upto, l_epoch, l_drained)
-                   l(grp, claim, id, first, upto, epoch, drained)
-              CROSS JOIN LATERAL (SELECT p.head, p.priority_lead FROM fairlane.partitions p WHERE p.id = l.id
-                                  ORDER BY p.epoch DESC LIMIT 1) x) a
+                     CASE WHEN p_auto_ack[l.grp] THEN l.ready_at ELSE g_ends[l.grp] END AS ready_at
+              FROM unnest(l_group, l_claim, l_partition, l_first, l_upto, l_epoch, l_ready_at)
+                   l(grp, claim, id, first, upto, epoch, ready_at)) a
         WHERE k.partition_id = a.id AND k.group_id = a.grp AND k.epoch = a.epoch;
         GET DIAGNOSTICS v_changed = ROW_COUNT;
         IF v_changed <> cardinality(l_group) THEN
@@ -143,7 +146,7 @@ BEGIN
                SELECT k.ready_at FROM fairlane.cursors k
                WHERE k.group_id = g.id AND k.ready_at > t AND k.ready_at < fairlane.never()
                ORDER BY k.ready_at LIMIT 1) END),
-           coalesce(l_ready[array_position(l_group, g.i::int)], t)
+           coalesce(l_due[array_position(l_group, g.i::int)], t)
     FROM unnest(p_groups, p_claims, p_waits, g_plain) WITH ORDINALITY g(id, claims, waits, plain, i)
     CROSS JOIN LATERAL (SELECT count(*) AS taken FROM unnest(l_group) l(grp) WHERE l.grp = g.i) x;
 END $$;
