@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 
 from bench.load import BATCH, PAYLOAD
 from bench.results import Comparison, Results, quotient
+from bench.sections.cells import cells, move
 from bench.stores import disk_bytes
 from bench.suite import STORES, Section, Suite, ours
 from bench.systems import Running
@@ -39,6 +40,8 @@ async def run(suite: Suite) -> Results:
         ):
             value = results.ratio((label, ours(kind)), (against, ours(kind)))
             results.comparisons.append(Comparison(label, ours(kind), value, f"rate of: {against}"))
+    await cells(suite, results)
+    await move(suite, results)
     return results
 
 
@@ -138,6 +141,7 @@ GROWTH = Section(
     "A broker process, wrk with 64 connections, 98-byte payloads. Partitions: pops of up to 10 messages from one "
     "partition that wait for messages, then the ack. Backlog: 100 partitions. Fan-out: each connection pushes 100 "
     "messages to one partition, then pops 100 with auto-ack in each group, over and over. The rate counts the messages "
-    "that all groups received. All cores are busy in that workload.",
+    "that all groups received. All cores are busy in that workload. Cells: the broker in this process, 8 queues of 100 "
+    "partitions, batches of 100, a server for each cell; the CPU is that of all servers.",
     run,
 )

@@ -36,7 +36,7 @@ def _with_home(
     async def work() -> Output:
         from fairlane.store.postgres.store import PostgresStore
 
-        given = {"statement_cache": settings.statement_cache, "allow_unsafe": settings.allow_unsafe}
+        given: dict[str, Any] = {"statement_cache": settings.statement_cache, "allow_unsafe": settings.allow_unsafe}
         async with await PostgresStore.open(settings.store, listen_url=settings.listen_url, **given) as home:
             return await run(home, given)
 
