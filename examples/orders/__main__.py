@@ -1,4 +1,4 @@
-"""A tour of the order service: `python -m examples.orders`. It brings its own PostgreSQL, and ends by itself."""
+"""A tour of the order service: `python -m examples.orders`. It starts and stops its own PostgreSQL server."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _ASYNC_COMMIT = '"synchronous_commit": "off",\n            "wal_writer_delay": "
 
 @dataclass(frozen=True)
 class SeededBug:
-    """A bug, the faults that bring it to light, and the promises of which it breaks at least one."""
+    """A bug, the faults that reveal it, and promises. It breaks at least one of them."""
 
     name: str
     does: str

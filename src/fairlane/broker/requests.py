@@ -52,7 +52,7 @@ class Requests(Resource):
     ) -> list[Outcome]:
         """Run a transaction of steps that were checked already.
 
-        `commit` replaces the verb of the store, for a transaction that changes `more` values besides. `release` returns
+        `commit` replaces the verb of the store, for a transaction that also makes `more` other changes. `release` returns
         the messages that the acks leave of their leases. `fan_ins` name some of the pushes as their parts.
         """
         self._engine.admission.check_running()

@@ -39,7 +39,7 @@ class Snoozes(Resource):
         ]
 
     async def add(self, key: str, found: Sequence[Finding], *, seconds: float | None, caller: str) -> Finding:
-        """Snooze one of these findings, until it changes if `seconds` is None. Raises NotFound."""
+        """Snooze the finding with this key for `seconds`. None snoozes it until it changes. Raises NotFound."""
         one = next((one for one in found if one.key == key), None)
         if one is None:
             raise NotFound(f"there is no finding {key!r:.200} now; list the findings for their keys")

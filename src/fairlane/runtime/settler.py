@@ -80,7 +80,7 @@ class Settler:
         reports.clear()
 
     async def _offer_to_pop(self) -> None:
-        """Let the next pop take the last acks of claims, and free their slots for it, if there may be more messages."""
+        """Attach the last acks of claims to the next pop and free their slots, if there may be more messages."""
         consumer = self._consumer
         if consumer.stopped or not (consumer.awaits_slot or consumer.per_lane):
             return

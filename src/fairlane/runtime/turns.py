@@ -1,4 +1,4 @@
-"""Turns: waiting requests, of which each owner is served equally, whatever another one has waiting."""
+"""Turns: a queue of waiting requests that serves each owner equally, however many requests others have."""
 
 from __future__ import annotations
 

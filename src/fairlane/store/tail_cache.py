@@ -19,7 +19,7 @@ from fairlane.model.segment import Segment
 
 BYTES_MAX = 64 * 1024 * 1024
 _OVERHEAD = 400
-"""Bytes that the objects of one segment need besides its body."""
+"""Memory that the objects of one segment need in addition to its body."""
 _END_BYTES = 8
 _FOLLOWED_SECONDS = 60.0
 """Time after a pop of new messages for which pushes to the queue are cached."""

@@ -184,7 +184,7 @@ class Drain:
 
 
 def _needed(answer: HttpAnswer) -> HttpAnswer:
-    """Return the answer if it is a success. Raises Unavailable otherwise, because without it there is no result."""
+    """Return a successful answer. Raises Unavailable for any other, because the checks need it."""
     if answer.fate != "done":
         raise Unavailable(
             f"a healthy broker answered {answer.status} while the results were read: {answer.content[:200]!r}"
@@ -193,7 +193,7 @@ def _needed(answer: HttpAnswer) -> HttpAnswer:
 
 
 def _differences(history: RecordedHistory, census: Census) -> list[str]:
-    """Return the partitions of which SQL shows other messages, or another order, than the broker delivers."""
+    """Return the partitions in which SQL and the broker show different messages or orders."""
     return [
         f"{lane}: SQL shows other messages than the broker delivers, or another order"
         for lane in history.log.keys() | census.messages.keys()

@@ -89,7 +89,7 @@ def wrong_callbacks(history: RecordedHistory, rules: TrafficRules) -> list[str]:
 
 
 def torn_fan_ins(history: RecordedHistory, rules: TrafficRules) -> list[str]:
-    """Return the fan-ins of which only some parts were stored."""
+    """Return the fan-ins that were stored without some of their parts."""
     stored = {id for ids in history.log.values() for id in ids}
     found = []
     for fan_in in history.fan_ins:

@@ -57,7 +57,7 @@ class Preload:
         self._put(2, call)
 
     def fail_at(self, call: int, failures: int) -> None:
-        """Let this many writes or syncs of files fail with EIO, from the nth one on."""
+        """Make this many writes or syncs of files fail with EIO, from the nth one on."""
         self._put(3, failures)
         self._put(2, call)
 

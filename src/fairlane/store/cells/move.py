@@ -3,7 +3,7 @@
 The invariant: at most one cell has the row of the queue in `queues`, and nobody can push, pop or ack without it. The
 steps are commits of single cells, in this order:
 
-1. The home notes the move with a `term`, and the source and the target note the term as that of their mover.
+1. The home records the move with a `term`. The source and the target record the term of their mover.
 2. The target gets copies of the rows, which no broker acts on (`move_copy.py`).
 3. The source locks the queue, so that calls wait. The home notes that the queue and its groups are on their way, and
    the target gets what is left.
@@ -347,7 +347,7 @@ class Side:
         return bool(await self.database.fetch(SQL["sent"], move.tenant, move.queue, move.queue_id, move.target))
 
     async def reserve_name(self, move: Move) -> None:
-        """Let nobody create a queue of this name here."""
+        """Reserve the name of the queue, so that nobody can create it here."""
         async with self.database.transaction():
             await self.database.fetch(SQL["hold"], move.queue_id, move.term)
             await self.database.fetch(SQL["place"], move.tenant, move.queue, move.source)

@@ -122,7 +122,7 @@ INSERT INTO fairlane.catalogue_changes (version, queue_id) SELECT c.version, $1 
 SELECT coalesce(array_agg(g.id), '{}') FROM fairlane.groups g WHERE g.queue_id = $1;
 
 -- name: columns
--- Columns in the order of their tables. An epoch is no part of a key.
+-- Columns in the order of their tables. Keys do not include the epoch.
 SELECT c.relname, a.attname, coalesce(a.attnum = ANY (i.indkey) AND a.attname <> 'epoch', false)
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
 LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary

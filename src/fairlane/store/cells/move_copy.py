@@ -52,7 +52,7 @@ HIDDEN: Final = {
 }
 """Tables whose rows brokers act on, so they appear when the queue arrives."""
 MERGED: Final = ("data_keys",)
-"""Tables of which the target may have rows of the queue that the source lacks."""
+"""Tables in which the target may have more rows of the queue than the source."""
 _PARTITIONS: Final = 1000
 _HIDDEN_ROWS: Final = 100
 _SMALL_BYTES: Final = 2_000_000

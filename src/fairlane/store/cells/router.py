@@ -72,7 +72,7 @@ class CellRouter:
         """Cells of partitions that were looked for, because some queue was moved."""
 
     def cell(self, id: Id) -> int:
-        """Return the cell of an id, as far as it is known without a call."""
+        """Return the cell of an id from memory. It may be out of date."""
         if isinstance(id, PartitionId):
             return self._partitions.get(id, id.cell)
         return self.moved.get(id, cell_of(abs(id)))

@@ -48,7 +48,7 @@ class Advance(msgspec.Struct, frozen=True, kw_only=True):
     revision: str
     next_at: int
     last_at: int | None = None
-    """The last tick that is pushed, in `last_partition` of `last_queue`. None if there is none."""
+    """The last tick that was pushed, to `last_partition` of `last_queue`. None before the first."""
     last_queue: str | None = None
     last_partition: str | None = None
 

@@ -24,7 +24,7 @@ _TAKEN_OVER = "FL002"
 
 
 class StoredColumn(NamedTuple):
-    """A column that is stored, and its place in the key of its table. An epoch is no part of a key."""
+    """A column that is stored, and its place in the key of its table. Keys do not include the epoch."""
 
     table: str
     name: str

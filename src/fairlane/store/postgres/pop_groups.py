@@ -215,7 +215,7 @@ class GroupPopper:
         return found
 
     async def _read(self, lane: ClaimedLane) -> None:
-        """Read the bytes of a claimed lane of which the cache has others, as after a restore of the database."""
+        """Read the bytes of a claimed lane whose cached bytes differ, for example after a restore of the database."""
         partition = lane.partition.id
         self._cache.forget(partition)
         try:

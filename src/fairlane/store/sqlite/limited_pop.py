@@ -48,7 +48,7 @@ def pop(db: apsw.Connection, now: int, call: PopCall, options: QueueOptions, run
 
 
 def _add(found: PopResult, index: int, result: PopResult) -> int:
-    """Add the result of one claim to that of all. Returns the number of its messages."""
+    """Add the result of one claim to the total result. Returns the number of its messages."""
     found.lanes[index] += result.lanes[0]
     found.leases_lost += result.leases_lost
     found.dead += result.dead
@@ -103,7 +103,7 @@ def _lanes(
 
 
 def _postpone(db: apsw.Connection, now: int, lane: tuple[int, int], limited_by: str | None, until: int) -> int:
-    """Let a lane sleep until the rate of its key allows more. Returns when to look again.
+    """Postpone a lane until the rate of its key allows more. Returns that time.
 
     An expired lease stays: it is charged when its messages are delivered again.
     """

@@ -29,7 +29,7 @@ from (
 )
 
 -- name: full_keys (in full_lanes)
--- Keys of an unordered queue of which as many messages are held as may run.
+-- Keys of an unordered queue that have reached `max_running_per_key`.
 select iif(p.name glob '*![1-9]', substr(p.name, 1, length(p.name) - 2), p.name) as key
 from (
     select partition_id, upto - first_pos as n from claims where group_id = ?1 and ends_at > ?2

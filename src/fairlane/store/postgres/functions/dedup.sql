@@ -128,7 +128,7 @@ $$;
 -- Concatenates arrays, in order.
 CREATE OR REPLACE AGGREGATE fairlane.join_arrays(anycompatiblearray) (SFUNC = array_cat, STYPE = anycompatiblearray);
 
--- Deletes rows of deleted_ids, with their rows of message_keys, of which most partitions have none. Returns their number.
+-- Deletes rows of deleted_ids and their rows of message_keys. Most partitions have none. Returns their number.
 CREATE OR REPLACE FUNCTION fairlane.forget_deleted_ids(p_ids bigint[], p_created timestamptz[], p_first bigint[]) RETURNS bigint
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE

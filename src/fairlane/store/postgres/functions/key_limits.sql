@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION fairlane.note_start(p_group bigint, p_key text, t tim
     ON CONFLICT (group_id, key, at) DO UPDATE SET n = s.n + excluded.n;
 $$;
 
--- The partitions of keys of which consumers of a group hold as many messages as may run.
+-- The partitions whose keys have reached `max_running_per_key` in a group.
 CREATE OR REPLACE FUNCTION fairlane.full_lanes(p_queue bigint, p_group bigint, o jsonb, t timestamptz) RETURNS bigint[]
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
     SELECT coalesce(array_agg(f.id), '{}') FROM (

@@ -86,7 +86,7 @@ BEGIN
         allowed := least(allowed, v_rate - started);
         IF started >= v_rate THEN
             limited_by := 'rate' || v_suffix;
-            -- More is allowed when so many of the earlier ones are out of the window that fewer than the rate are left.
+            -- The next message is allowed once fewer messages than the rate are left in the window.
             until := (SELECT s.at + v_window FROM (
                           SELECT x.at, sum(x.n) OVER (ORDER BY x.at) AS n FROM fairlane.starts x
                           WHERE x.group_id = p_group AND x.key = p_key AND x.at > t - v_window) s
