@@ -180,7 +180,7 @@ BUGS = (
     SeededBug(
         "transaction_in_parts",
         "the acks of a transaction are committed before its pushes",
-        "G8",
+        "G8 G14",
         (
             (
                 "store/sqlite/messages.py",
@@ -230,7 +230,13 @@ BUGS = (
         "ignored_limit",
         "a pop does not count the messages that run",
         "G13",
-        (("store/sqlite/pop.py", "if options.is_limited:", "if options.rate:"),),
+        (
+            (
+                "store/sqlite/limited_pop.py",
+                "allowed = allowance(db, now, call.group_id, options).allowed",
+                "allowed = None",
+            ),
+        ),
     ),
     SeededBug(
         "early_callback",

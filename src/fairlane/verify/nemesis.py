@@ -24,8 +24,8 @@ NEEDS: dict[str, str] = {
     "preload": "a C compiler (cc) on Linux",
     "disk": "a C compiler (cc) on Linux, and no file of this name before the run",
     "postgres": "a PostgreSQL store",
-    "server": "--store postgres",
-    "server preload": "--store postgres, and a C compiler (cc) on Linux",
+    "server": "--store postgres or cells",
+    "server preload": "--store postgres or cells, and a C compiler (cc) on Linux",
     "cells": "--store cells",
 }
 
@@ -69,6 +69,10 @@ class FaultTargets:
             "cells": len(self.servers) > 1,
         }
         return all(met[word] for word in need.split())
+
+    def knows(self, need: str) -> bool:
+        """Return True unless the requirement has no meaning here: an SQLite file has no server."""
+        return not self.url.startswith("sqlite") or not {"postgres", "server", "cells"}.intersection(need.split())
 
     async def mend(self) -> None:
         """Take every fault back, and start what has ended."""
@@ -128,7 +132,7 @@ class Nemesis:
         self._targets = targets
         self._notify = notify
         self.chosen = [one for one in chosen if targets.has(one.need)]
-        self.skipped = [one for one in chosen if not targets.has(one.need)]
+        self.skipped = [one for one in chosen if not targets.has(one.need) and targets.knows(one.need)]
         self.spans: list[FaultSpan] = []
 
     @property
