@@ -27,6 +27,7 @@ from fairlane.client.options import ClientOptions
 from fairlane.client.resource import ClientResource
 from fairlane.errors import InvalidRequest
 from fairlane.model.outcome import PushOutcome
+from fairlane.wire.browse import MessageProgress, MessageResult
 
 __all__ = ["Buffer", "Client", "Consumer", "PushHandle", "QueuedPush"]
 
@@ -155,6 +156,7 @@ class PushHandle(PushOutcome, kw_only=True, gc=True):
     """The outcome of a push, through which the caller can wait for the result of its handler."""
 
     result_of: Callable[..., Any]
+    state_of: Callable[[], MessageResult]
 
     @staticmethod
     def of(outcome: PushOutcome, portal: Portal) -> PushOutcome:
@@ -163,11 +165,17 @@ class PushHandle(PushOutcome, kw_only=True, gc=True):
             return outcome
         fields = msgspec.structs.asdict(outcome)
         fields["result_of"] = lambda **options: portal.call(outcome.result(**options))
+        state_of: Any = outcome.state_of
+        fields["state_of"] = lambda: portal.call(state_of())
         if not isinstance(outcome, asynchronous.QueuedPush):
             return PushHandle(**fields)
         wait_stored: Any = outcome.wait_stored
         fields["wait_stored"] = lambda one, seconds: portal.call(wait_stored(one, seconds))
         return QueuedPush(**fields)
+
+    def progress(self) -> MessageProgress | None:
+        """Return the progress that the handler reported last. None if the message is not being handled."""
+        return self.state_of().progress
 
     def result(self, *, type: Any = Any, group: str | None = None, timeout: float = WAIT_SECONDS) -> Any:
         """Wait until the message is handled, and return what its handler returned."""

@@ -79,7 +79,9 @@ async def test_a_blocking_client_gets_results_by_the_handle_too(broker: BrokerPr
         with blocking.Client(broker.url) as client:
             pushed = client.push(queue, 5)
             assert repr(pushed) == f"<push {pushed.transaction_id}: queued>"
-            return pushed.result(timeout=SLOW)
+            result = pushed.result(timeout=SLOW)
+            assert pushed.progress() is None
+            return result
 
     async with Worker(prices(queue), broker.url):
         assert await asyncio.to_thread(ask) == {"total": 210}

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from fairlane.broker.browse import Browse, lease_expiry, mode_of, status_of
+from fairlane.broker.progress import StoredProgress, progress_by_group
 from fairlane.broker.push_batch import PushRequest
 from fairlane.broker.resource import Resource
 from fairlane.errors import Conflict, NotFound
 from fairlane.model.idempotency import replayed
 from fairlane.model.ids import PartitionId, known_partition
 from fairlane.model.lease import LeaseId
-from fairlane.model.limits import BATCH_ITEMS_MAX, ERROR_CHARS_MAX
+from fairlane.model.limits import BATCH_ITEMS_MAX, ERROR_CHARS_MAX, PROGRESS_CHARS_MAX
 from fairlane.model.message import Message
 from fairlane.model.moment import Moment, When, micros_of, moment_or_none
 from fairlane.model.names import check_count, check_name, storable
@@ -21,12 +23,14 @@ from fairlane.model.queue import Partition, Queue
 from fairlane.model.segment import Opened, messages
 from fairlane.store.contract.failures import StoredFailure, StoredLetter
 from fairlane.store.contract.values import DeadFilter
+from fairlane.store.families.progress import ProgressReport
 from fairlane.wire.browse import (
     BrowsedMessage,
     DetailMode,
     GroupView,
     MessagePage,
     MessageQuery,
+    ProgressItem,
     QueueConfig,
     ResultView,
 )
@@ -89,12 +93,14 @@ class Messages(Resource):
         standings = await self._store.statistics.standings([where.id])
         letters, failed = await self._failures(queue, where.id, position)
         cancelled = await self._cancelled(where.id, position)
+        progress = await progress_by_group(self._store, queue.id, where.id, position)
         groups = [
             GroupView(
                 name=one.group,
                 consumed=one.has_finished(position) and one.group not in cancelled,
                 cancelled=one.group in cancelled,
                 lease_expires_at=moment_or_none(one.lease_ends_at if one.holds(position) else None),
+                progress=progress.get(one.group),
             )
             for one in standings
         ]
@@ -137,6 +143,21 @@ class Messages(Resource):
                 one.group: ResultView(raw=msgspec.Raw(one.result), created_at=Moment(one.created_at)) for one in results
             },
         )
+
+    async def report_progress(self, items: Sequence[ProgressItem]) -> int:
+        """Store how far handlers are with messages that their leases hold.
+
+        Returns the number of stored items. Items of leases that ended or belong to other tenants are ignored.
+        """
+        reports = []
+        for item in items:
+            lease, partition = LeaseId.parse(item.lease_id), known_partition(item.partition_id)
+            if lease is None or partition is None:
+                continue
+            if await self._catalogue.queue_of(self._tenant, lease.group_id) is not None:
+                stored = StoredProgress(item.fraction, storable(item.text, chars_max=PROGRESS_CHARS_MAX))
+                reports.append(ProgressReport(lease, partition, item.position, msgspec.json.encode(stored)))
+        return await self._store.progress_reports.report(reports, tenant=self._tenant) if reports else 0
 
     async def delete(self, partition_id: str, transaction_id: str) -> None:
         """Delete a message, so that no group gets it."""

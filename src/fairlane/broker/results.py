@@ -7,6 +7,7 @@ from time import monotonic
 
 import msgspec
 
+from fairlane.broker.progress import progress_by_group
 from fairlane.broker.resource import Resource
 from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.ids import PartitionId, known_partition
@@ -133,5 +134,6 @@ class Results(Resource):
             return msgspec.structs.replace(found, status="cancelled"), None
         if any(one.has_finished(position) for one in standings):
             return msgspec.structs.replace(found, status="completed", raw=NULL), None
-        leased = any(one.holds(position) for one in standings)
-        return msgspec.structs.replace(found, status="processing" if leased else "pending"), None
+        progress = (await progress_by_group(self._store, queue_id, partition, position)).get(group)
+        leased = progress is not None or any(one.holds(position) for one in standings)
+        return msgspec.structs.replace(found, status="processing" if leased else "pending", progress=progress), None

@@ -9,8 +9,8 @@ import msgspec
 
 from fairlane.broker.push_batch import PartitionBatch, PushFlight
 from fairlane.errors import InvalidRequest
-from fairlane.model.message import Unique
 from fairlane.model.outcome import PushOutcome
+from fairlane.model.unique import Unique, unique_hash
 from fairlane.store.contract.store import Store
 from fairlane.store.families.unique_keys import Holder, NewUnique, UniqueKey
 
@@ -72,7 +72,9 @@ class UniqueFlight:
                 for index, (request, number) in enumerate(batch.owners):
                     item = flight.requests[request].items[number]
                     if item.unique is not None:
-                        key = UniqueKey(batch.slice.queue_id, item.unique_hash)
+                        key = UniqueKey(
+                            batch.slice.queue_id, unique_hash(item.unique_key, item.type, bytes(item.payload))
+                        )
                         yield _Pushed(flight, batch, index, item.unique, key)
 
     async def _check(self) -> None:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from functools import partial
 from time import monotonic
 from typing import Any, TypeVar, Unpack, overload
 
@@ -148,9 +147,9 @@ class Client(ClientResource):
     async def push(self, queue: str, data: Any, **options: Unpack[PushOptions]) -> PushHandle:
         """Push one message and return when it is durable. Creates the queue and the partition if necessary.
 
-        With `deliver_at` (a datetime with a time zone, a text, or microseconds since 1970) or `delay_ms` (or a
-        timedelta) the message is `scheduled`. `priority`, 0 to 9, applies to the message in an unordered queue and to
-        its partition in an ordered one. A known id, or a `unique` message that another one excludes, is a `duplicate`.
+        With `deliver_at` (a datetime with a time zone, a text or microseconds) or `delay_ms` the message is scheduled.
+        `priority`, 0 to 9, applies to the message in an unordered queue and to its partition in an ordered one. A known
+        id, or a `unique` message that another one excludes, is a `duplicate`.
 
         A busy broker accepts the message and stores it soon. The outcome is then a `QueuedPush`, whose `wait` returns
         when it is stored; with `queued_operation="wait"` this call waits. Raises QueueFull if the queue stays full, and
@@ -158,11 +157,7 @@ class Client(ClientResource):
         """
         item = item_of(queue, data, options)
         outcome = await self._pushes.one(item, own=options.get("transaction_id") is None)
-        handle = outcome if isinstance(outcome, PushHandle) else PushHandle(**msgspec.structs.asdict(outcome))
-        there = item.partition if outcome.transaction_id == item.transaction_id else outcome.partition
-        coming = outcome.status == "buffered" or outcome.deliver_at is not None
-        handle.result_of = partial(self._result_of, queue, outcome.transaction_id, there or DEFAULT_PARTITION, coming)
-        return handle
+        return PushHandle.of(outcome, queue, item, self._result_of, self.results.get)
 
     async def push_many(self, items: Sequence[PushItem]) -> list[PushOutcome]:
         """Store many messages and return one outcome per item.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fairlane.client.resource import ClientResource
 from fairlane.model.limits import BATCH_ITEMS_MAX
 from fairlane.model.moment import When, micros_of
@@ -39,6 +41,11 @@ class Messages(ClientResource):
     async def delete(self, partition_id: str, transaction_id: str) -> None:
         """Delete a message for all groups. Raises NotFound."""
         await self._call(wire.DeletedMessage, "DELETE", *_path(partition_id, transaction_id))
+
+    async def report_progress(self, items: Sequence[wire.ProgressItem]) -> int:
+        """Store how far handlers are with messages that their leases hold. Returns the number of stored items."""
+        body = wire.ProgressBody(items=list(items))
+        return (await self._call(wire.ProgressStored, "POST", "leases", "progress", body=body)).stored
 
     async def retry(self, partition_id: str, transaction_id: str) -> str:
         """Push a copy of a dead or finished message. Returns the id of the copy."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -12,10 +13,12 @@ from fairlane.client.resource import ClientResource
 from fairlane.errors import InvalidRequest, NotFound, OperationFailed, Unavailable
 from fairlane.model.ids import is_uuid
 from fairlane.model.limits import COUNT_MAX
-from fairlane.model.names import check_count, name_or_none
+from fairlane.model.message import PushItem
+from fairlane.model.names import DEFAULT_PARTITION, check_count, name_or_none
 from fairlane.model.operation import OperationStatus
 from fairlane.model.outcome import PushOutcome
 from fairlane.wire import operations as wire
+from fairlane.wire.browse import MessageProgress, MessageResult
 
 QueuedOperation = Literal["return", "wait"]
 WAIT_SECONDS = 30.0
@@ -30,6 +33,31 @@ class PushHandle(PushOutcome, kw_only=True, gc=True):
     """The outcome of a push, through which the caller can wait for the result of its handler."""
 
     result_of: ResultOf | None = None
+    state_of: Callable[[], Awaitable[MessageResult]] | None = None
+
+    @staticmethod
+    def of(
+        outcome: PushOutcome,
+        queue: str,
+        item: PushItem,
+        result_of: ResultOf,
+        state_of: Callable[..., Awaitable[MessageResult]],
+    ) -> PushHandle:
+        """Return the handle of an outcome. `result_of` and `state_of` take queue, transactionId and partition."""
+        handle = outcome if isinstance(outcome, PushHandle) else PushHandle(**msgspec.structs.asdict(outcome))
+        id = outcome.transaction_id
+        # The message that excludes a unique one may be in another partition.
+        where = (item.partition if id == item.transaction_id else outcome.partition) or DEFAULT_PARTITION
+        is_coming = outcome.status == "buffered" or outcome.deliver_at is not None
+        handle.result_of = partial(result_of, queue, id, where, is_coming)
+        handle.state_of = partial(state_of, queue, id, partition=where)
+        return handle
+
+    async def progress(self) -> MessageProgress | None:
+        """Return the progress that the handler reported last. None if the message is not being handled."""
+        if self.state_of is None:
+            raise InvalidRequest("only a push with `push` knows it; use client.results.get(queue, transaction_id)")
+        return (await self.state_of()).progress
 
     async def result(self, *, type: Any = Any, group: str | None = None, timeout: float = WAIT_SECONDS) -> Any:  # noqa: ASYNC109
         """Wait until the message is handled, and return what its handler returned, as `Client.result` does.

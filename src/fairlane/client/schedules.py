@@ -8,9 +8,9 @@ import msgspec
 
 from fairlane.client.resource import ClientResource
 from fairlane.errors import InvalidRequest
-from fairlane.model.message import Unique
 from fairlane.model.names import DEFAULT_PARTITION, check_name
 from fairlane.model.payload import json_of
+from fairlane.model.unique import Unique
 from fairlane.runtime.durations import seconds_in
 from fairlane.wire.base import encode
 from fairlane.wire.schedules import Missed, Schedule, ScheduleDeleted, ScheduleOptions, ScheduleRun

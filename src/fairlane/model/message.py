@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from hashlib import blake2b
-from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, get_args
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -27,11 +26,9 @@ from fairlane.model.names import DEFAULT_PARTITION, are_plain, check_count, chec
 from fairlane.model.nesting import check_depth
 from fairlane.model.payload import json_of
 from fairlane.model.queue import PRIORITY_MAX
+from fairlane.model.unique import Unique, check_unique
 
 T_co = TypeVar("T_co", covariant=True)
-Unique = Literal["while_waiting", "while_running"]
-"""Time for which a message excludes others with its key: until a group begins with it, or until one has finished it."""
-_UNIQUE: tuple[str, ...] = get_args(Unique)
 
 
 class PushOptions(TypedDict, total=False):
@@ -116,7 +113,7 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
         if self.max_attempts is not None:
             check_count("maxAttempts", self.max_attempts, least=1, most=BATCH_ITEMS_MAX)
         if self.unique is not None or self.unique_key is not None:
-            self._check_unique()
+            check_unique(self.unique, self.unique_key)
         if self.producer_sub is not None:
             check_name("producerSub", self.producer_sub)
         if self.deliver_at is not None or self.delay_ms is not None:
@@ -132,22 +129,6 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
         """Return True if the item has a delivery time, a priority or a trace, or is unique."""
         scheduled = self.deliver_at is not None or self.delay_ms is not None
         return scheduled or self.priority is not None or self.trace_id is not None or self.unique is not None
-
-    @property
-    def unique_hash(self) -> str:
-        """Return the hash of the key of a unique item."""
-        if self.unique_key is not None:
-            return blake2b(self.unique_key.encode(), digest_size=16, person=b"key").hexdigest()
-        kind = (self.type or "").encode()
-        return blake2b(b"%d %b%b" % (len(kind), kind, bytes(self.payload)), digest_size=16, person=b"data").hexdigest()
-
-    def _check_unique(self) -> None:
-        if self.unique is None:
-            raise InvalidRequest("uniqueKey is the key of a unique message; give unique as well")
-        if self.unique not in _UNIQUE:
-            raise InvalidRequest(f"unique is {self.unique!r:.40}; it must be {' or '.join(_UNIQUE)}")
-        if self.unique_key is not None:
-            check_name("uniqueKey", self.unique_key)
 
     def check_time(self) -> None:
         """Convert `deliver_at` or `delay_ms` to a number. Raises InvalidRequest if it is invalid or both are given."""

@@ -52,6 +52,8 @@ class Claim:
         """True if a handler finished a message itself, so that an ack must not cover others with it."""
         self.unhandled = 0
         """Messages without a verdict. They are delivered again."""
+        self.on_progress: Callable[[Claim, Sequence[Any], float, str], None] | None = None
+        """Function that sends the progress of messages, from any thread."""
         self.cancelled_messages: set[MessagePosition] = set()
         """Messages that were cancelled at the broker."""
         self._calls: dict[asyncio.Task[Any], Sequence[Any]] = {}

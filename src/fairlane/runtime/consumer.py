@@ -21,6 +21,7 @@ from fairlane.runtime.cancel_watch import CancelWatch
 from fairlane.runtime.claim import Claim, Renewer, Report, take_rest_of_lane
 from fairlane.runtime.handling import Handling, Verbs, call_handler
 from fairlane.runtime.polls import Polls
+from fairlane.runtime.progress import ProgressReporter
 from fairlane.runtime.settler import Settler
 
 POLLS_MAX = 4
@@ -65,7 +66,7 @@ class Consumer:
         self.renews = auto_renew
         self._idle_seconds = idle_seconds
         self._remaining = COUNT_MAX if limit is None else limit
-        self._watch = CancelWatch(self)
+        self._watch, self._progress = CancelWatch(self), ProgressReporter(self)
         self.renewer = Renewer(verbs, self.claims, self.lose_lease, self._watch.apply, handling.log)
         self.settler = Settler(self)
         self._reported: deque[Report] = deque()
@@ -95,7 +96,7 @@ class Consumer:
             raise InvalidRequest("a consumer runs only once; create another")
         self._loop, self._began, self._running = asyncio.get_running_loop(), True, asyncio.current_task()
         self._last_message_at = self._loop.time()
-        background = [asyncio.create_task(self.renewer.run()), asyncio.create_task(self._watch.run())]
+        background = [asyncio.create_task(one.run()) for one in (self.renewer, self._watch, self._progress)]
         failed: FairlaneError | None = None
         try:
             try:
@@ -233,6 +234,7 @@ class Consumer:
         self._last_message_at = self._loop.time()
         self._idle.clear()
         self._watch.wake()
+        claim.on_progress = self._progress.report
         if self.renews:
             self.renewer.schedule(claim)
         self.on_handler_loop(self._start_claim, claim)

@@ -10,10 +10,10 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from fairlane.model.message import Unique
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.polling import Polling
 from fairlane.model.queue import QueueOptions
+from fairlane.model.unique import Unique
 from fairlane.wire.schedules import Missed
 
 

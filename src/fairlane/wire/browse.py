@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from fairlane.model.limits import WAIT_SECONDS_MAX
+from fairlane.model.limits import PROGRESS_CHARS_MAX, PROGRESS_ITEMS_MAX, WAIT_SECONDS_MAX
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.wire.base import NULL, Answer, Body, Limit
@@ -92,11 +92,42 @@ class QueueConfig(Answer):
     priority: int
 
 
+class MessageProgress(Answer):
+    """How far a handler is, as it reported it last."""
+
+    fraction: float
+    """Number from 0 to 1."""
+    text: str
+    at: Moment
+    """Time of the report."""
+
+
+class ProgressItem(Body):
+    """The progress of a message that a lease holds."""
+
+    lease_id: str
+    partition_id: str
+    position: Annotated[int, msgspec.Meta(ge=0)]
+    fraction: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    text: Annotated[str, msgspec.Meta(max_length=PROGRESS_CHARS_MAX)] = ""
+
+
+class ProgressBody(Body):
+    items: Annotated[list[ProgressItem], msgspec.Meta(max_length=PROGRESS_ITEMS_MAX)]
+
+
+class ProgressStored(Answer):
+    stored: int
+    """Number of items whose lease holds the message. Others were ignored."""
+
+
 class GroupView(Answer):
     name: str
     consumed: bool
     lease_expires_at: Moment | None
     cancelled: bool = False
+    progress: MessageProgress | None = None
+    """Progress that its present handler reported."""
 
 
 class ResultView(Answer):
@@ -167,6 +198,8 @@ class MessageResult(Answer):
     status: Status
     raw: msgspec.Raw = msgspec.field(name="result", default_factory=lambda: NULL)
     """Result of the ack, as JSON. Null without a result, or if the message is not completed."""
+    progress: MessageProgress | None = None
+    """Progress that its present handler reported, if the message is being handled."""
     error: str | None = None
     """Error of the last attempt, if the message was dead-lettered."""
     dead_letter_id: str | None = None

@@ -11,9 +11,9 @@ import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import NAME_CHARS_MAX
-from fairlane.model.message import Unique
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION, check_name, count_or_none, name_or_none
+from fairlane.model.unique import Unique, check_unique
 from fairlane.wire.base import NULL, Answer, Body, ListQuery
 from fairlane.wire.browse import Status
 
@@ -49,10 +49,7 @@ class ScheduleOptions(Body):
             raise InvalidRequest("give either an interval or cron, not both")
         count_or_none("everySeconds", self.every_seconds, least=1, most=INTERVAL_SECONDS_MAX)
         name_or_none("cron", self.cron, chars_max=NAME_CHARS_MAX)
-        if self.unique_key is not None:
-            check_name("uniqueKey", self.unique_key)
-            if self.unique is None:
-                raise InvalidRequest("uniqueKey is the key of a unique message; give unique as well")
+        check_unique(self.unique, self.unique_key)
         if self.missed not in ("skip", "once", "all"):
             raise InvalidRequest(f"missed is {self.missed!r:.40}; it must be skip, once or all")
         return self

@@ -11,9 +11,9 @@ import msgspec
 
 from fairlane.errors import InvalidRequest
 from fairlane.model.limits import BATCH_ITEMS_MAX, LEASE_SECONDS_MAX, SECONDS_MAX
-from fairlane.model.message import Unique
 from fairlane.model.names import QUEUE_MODE, check_count, check_flag, check_name, count_or_none, name_or_none
 from fairlane.model.queue import queue_options
+from fairlane.model.unique import Unique
 from fairlane.model.verdict import Dead, Fail, Verdict
 from fairlane.runtime.clock import wall_clock
 from fairlane.runtime.durations import seconds_in

@@ -18,6 +18,7 @@ from fairlane.errors import FairlaneError, InvalidRequest
 from fairlane.model.decoding import decoder_of
 from fairlane.model.fan_in import FanInMessage, FanInOptions
 from fairlane.model.idempotency import idempotency_key
+from fairlane.model.limits import PROGRESS_CHARS_MAX
 from fairlane.model.message import Message, PushOptions
 from fairlane.model.payload import json_of
 from fairlane.otel import tracing
@@ -119,6 +120,19 @@ class Context:
         tracing.add_context(items, tracing.context_for_next(self.message.headers))
         self.pushed.append(step)
         return str(step.id)
+
+    def progress(self, fraction: float, text: str = "") -> None:
+        """Report how far this handler is: a number from 0 to 1, and a text for people.
+
+        The worker sends the latest report of each message, at most once a second. It is shown with the message until
+        the handler ends. May be called from any thread.
+        """
+        if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+            raise InvalidRequest(f"progress is {fraction!r:.80}; it must be a number from 0 to 1")
+        if not isinstance(text, str) or len(text) > PROGRESS_CHARS_MAX:
+            raise InvalidRequest(f"the text of a progress must be a string of at most {PROGRESS_CHARS_MAX} characters")
+        if self._claim is not None and self._claim.on_progress is not None:
+            self._claim.on_progress(self._claim, self.messages, fraction, text)
 
     def complete(self, connection: Any) -> Any:
         """Finish the message in the transaction of a connection, as `fairlane.sql.complete` does.

@@ -19,8 +19,18 @@ from fairlane.cli.toolkit.command import (
     opt,
 )
 from fairlane.cli.toolkit.output import confirm, printable
+from fairlane.model.names import QUEUE_MODE
+from fairlane.wire.browse import GroupView
 
 app = CommandGroup("message")
+
+
+def progress_text(group: GroupView) -> str:
+    """Return the progress of a message in a group, for people."""
+    assert group.progress is not None
+    name = "" if group.name == QUEUE_MODE else f"{group.name}: "
+    return f"{name}{group.progress.fraction:.0%} {group.progress.text}".rstrip()
+
 
 Id = Annotated[str, arg("ID", "The transactionId of the message.")]
 Partition = Annotated[str, opt("Partition of the message.")]
@@ -33,7 +43,8 @@ PartitionId = Annotated[str, arg("PARTITION_ID", "Id of the partition, as `messa
 _HEADS = columns_of("transaction_id partition_id queue partition status created=created_at trace=trace_id")
 _FIELDS = columns_of(
     "transaction_id queue partition position status created=created_at trace=trace_id type retries=retry_count "
-    "error=error_message data",
+    "error=error_message progress data",
+    progress=lambda one: "; ".join(progress_text(each) for each in one.consumer_groups if each.progress is not None),
     data=lambda one: bytes(one.raw).decode(errors="replace"),
 )
 

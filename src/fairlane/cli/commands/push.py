@@ -14,9 +14,10 @@ import msgspec
 from fairlane.cli.toolkit.command import AsJson, Client, CommandGroup, Server, arg, call_broker, command, opt
 from fairlane.cli.toolkit.output import echo, parse_time, plural, print_json
 from fairlane.errors import FairlaneError, InvalidRequest
-from fairlane.model.message import PushItem, Unique, check_payload
+from fairlane.model.message import PushItem, check_payload
 from fairlane.model.names import DEFAULT_PARTITION, DEFAULT_SERVER
 from fairlane.model.outcome import PushOutcome
+from fairlane.model.unique import Unique
 
 CHUNK_ITEMS = 500
 CHUNK_BYTES = 1024 * 1024

@@ -21,7 +21,7 @@ from fairlane.cli.toolkit.command import (
 )
 from fairlane.cli.toolkit.output import confirm, format_time, print_table
 from fairlane.errors import InvalidRequest
-from fairlane.model.message import Unique
+from fairlane.model.unique import Unique
 from fairlane.wire.schedules import Missed, Schedule
 
 app = CommandGroup("schedule")

@@ -36,6 +36,13 @@ async def result(
     return await broker.results.at(partitionId, transactionId, group=query.consumer_group, wait=query.wait_seconds)
 
 
+@routes.post("/api/v1/leases/progress", needs="pop", each=True, audited=False, tag="queues")
+async def progress(broker: Broker, caller: Principal, body: wire.ProgressBody) -> wire.ProgressStored:
+    """Report how far handlers are with messages that their leases hold. Others are ignored."""
+    await scopes.check_partitions(broker, caller, "pop", [one.partition_id for one in body.items])
+    return wire.ProgressStored(stored=await broker.messages.report_progress(body.items))
+
+
 @routes.get("/api/v1/queues/{queue}/results/{transactionId}", needs="browse push", long=True)
 async def result_by_name(
     broker: Broker, queue: str, transactionId: str, query: wire.NamedResultQuery

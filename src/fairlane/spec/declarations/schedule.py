@@ -7,8 +7,8 @@ from typing import Any, ClassVar, get_args
 import msgspec
 
 from fairlane.errors import ExpressionFailed, InvalidRequest
-from fairlane.model.message import Unique
 from fairlane.model.names import check_name
+from fairlane.model.unique import Unique
 from fairlane.runtime.ticks import next_tick, zone
 from fairlane.spec import ir
 from fairlane.spec import settings as readers

@@ -34,7 +34,7 @@ EARLY: Final = {
 """Large tables with the conditions for the rows of a queue: copied early, and again what changed. Partitions are last,
 because the conditions of others name them."""
 LATE: Final = {
-    **dict.fromkeys(("claims", "failures", "effects", "cancelled_ids"), _OF_PARTITION),
+    **dict.fromkeys(("claims", "failures", "effects", "cancelled_ids", "progress"), _OF_PARTITION),
     **dict.fromkeys(("groups", "retention_minutes", "retention_hours", "data_keys", "unique_keys"), _OF_QUEUE),
     "starts": "x.group_id IN (SELECT g.id FROM fairlane.groups g WHERE g.queue_id = {queue})",
 }

@@ -144,6 +144,7 @@ ROUTES: Final[dict[str, dict[str, Route]]] = {
         "move": staged.move,
     },
     "limits": _all(by(group=True), "state"),
+    "progress_reports": {"report": split_and(sum), "of_message": by()},
     "fan_ins": {
         "commit": fan_ins.commit,
         "callback": fan_ins.callback,

@@ -18,6 +18,7 @@ from fairlane.store.families.history import History
 from fairlane.store.families.leadership import Leadership
 from fairlane.store.families.limits import GroupLimits
 from fairlane.store.families.pauses import Pauses
+from fairlane.store.families.progress import ProgressReports
 from fairlane.store.families.query import Family, QueryRunner
 from fairlane.store.families.queues import Queues
 from fairlane.store.families.retention import Retention
@@ -45,6 +46,7 @@ class StoreFamilies:
         self.browse = Browse(runner, messages)
         self.cancellations = Cancellations(runner)
         self.limits = GroupLimits(runner)
+        self.progress_reports = ProgressReports(runner)
         self.retention = Retention(runner, self.browse)
         self.statistics = Statistics(runner)
         self.history = History(runner)

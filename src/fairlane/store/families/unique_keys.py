@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from fairlane.errors import Conflict
 from fairlane.model.ids import PartitionId, id_key
-from fairlane.model.message import Unique
+from fairlane.model.unique import Unique
 from fairlane.store.contract.values import AckResult, Added, LaneAck, PushResult, ScheduledSlice, Slice, Stored
 from fairlane.store.families.browse import MessageReader
 from fairlane.store.families.query import (

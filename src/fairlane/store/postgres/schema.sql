@@ -256,6 +256,14 @@ CREATE TABLE fairlane.cancellations (
 -- renew, of_leases: the cancelled messages of a lease.
 CREATE INDEX cancellations_lease ON fairlane.cancellations (group_id, token) WHERE token IS NOT NULL;
 
+-- The latest progress of messages, as their handlers reported it. It counts while the lease that reported it holds the message.
+CREATE TABLE fairlane.progress (
+    partition_id bigint NOT NULL, group_id bigint NOT NULL, position bigint NOT NULL,
+    token uuid NOT NULL, report bytea NOT NULL, reported_at timestamptz NOT NULL,
+    PRIMARY KEY (partition_id, group_id, position)
+);
+CREATE INDEX progress_reported ON fairlane.progress (reported_at);  -- forget: old reports.
+
 -- Ids of scheduled messages that were cancelled, for a while.
 CREATE TABLE fairlane.cancelled_ids (
     partition_id bigint NOT NULL, transaction_id text COLLATE "C" NOT NULL, kept_until timestamptz NOT NULL,

@@ -27,6 +27,7 @@ _KEYS: Final = {
     "cancellations": "partition_id, group_id, position",
     "cancelled_ids": "partition_id, transaction_id",
     "unique_keys": "queue_id, key",
+    "progress": "partition_id, group_id, position",
     "traced": "trace_id, partition_id, position",
     "traces": "rowid",
     "trace_names": "tenant_id, name, created_at, trace_id",

@@ -195,6 +195,14 @@ create table cancellations (
 -- renew, of_leases: the cancelled messages of a lease.
 create index cancellations_lease on cancellations (group_id, token) where token is not null;
 
+-- The latest progress of messages, as their handlers reported it. It counts while the lease that reported it holds the message.
+create table progress (
+    partition_id integer not null, group_id integer not null, position integer not null,
+    token blob not null, report blob not null, reported_at integer not null,
+    primary key (partition_id, group_id, position)
+) strict, without rowid;
+create index progress_reported on progress (reported_at);  -- forget: old reports.
+
 -- Ids of scheduled messages that were cancelled, for a while.
 create table cancelled_ids (
     partition_id integer not null, transaction_id text not null, kept_until integer not null,

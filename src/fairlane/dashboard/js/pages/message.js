@@ -79,7 +79,8 @@ const groups = (ctx) =>
     if (!one.consumerGroups?.length) return h("p.muted", "No group reads this queue yet.");
     return facts(one.consumerGroups.map((each) => [
       h("a", { href: link(["queues", one.queue, "partitions", one.partition], { group: each.name }) }, groupName(each.name)),
-      h("span", state(dead.has(each.name) ? "dead" : each.cancelled ? "cancelled" : each.consumed ? "finished" : each.leaseExpiresAt ? "leased" : "waiting"), each.leaseExpiresAt && [" lease ends ", time(each.leaseExpiresAt)]),
+      h("span", state(dead.has(each.name) ? "dead" : each.cancelled ? "cancelled" : each.consumed ? "finished" : each.leaseExpiresAt ? "leased" : "waiting"), each.leaseExpiresAt && [" lease ends ", time(each.leaseExpiresAt)],
+        each.progress && h("div.note", h("progress", { max: 1, value: each.progress.fraction }), ` ${Math.round(100 * each.progress.fraction)} % ${each.progress.text} `, time(each.progress.at))),
     ]));
   }));
 

@@ -119,6 +119,7 @@ BEGIN
     DELETE FROM fairlane.results x WHERE x.partition_id = ANY (v_ids);
     DELETE FROM fairlane.cancellations x WHERE x.partition_id = ANY (v_ids);
     DELETE FROM fairlane.cancelled_ids x WHERE x.partition_id = ANY (v_ids);
+    DELETE FROM fairlane.progress x WHERE x.partition_id = ANY (v_ids);
     DELETE FROM fairlane.unique_keys x WHERE x.partition_id = ANY (v_ids);
     DELETE FROM fairlane.traced x WHERE x.partition_id = ANY (v_ids);
     DELETE FROM fairlane.traces x WHERE x.partition_id = ANY (v_ids);
