@@ -7,7 +7,7 @@ from importlib.metadata import version
 import closed_loop
 import msgspec
 
-from fairlane import Broker, PushItem
+from fairlane import AckItem, Batch, Broker, PushItem
 
 LANES = 200
 
@@ -20,6 +20,7 @@ class Embedded:
         self._broker = await self._opened.__aenter__()
         self._task, self._data = task, msgspec.json.decode(task.payload)
         self._turn = 0
+        self._held: dict[int, Batch[object]] = {}
 
     async def push(self, task: int) -> int:
         await self._broker.push(self._task.name, self._data, partition=f"lane-{task}")
@@ -34,14 +35,30 @@ class Embedded:
         )
 
     async def consume(self, task: int) -> int:
-        return await self._consume(self._task.batch)
+        """Ack the messages of this task's last call and pop the next ones. Returns how many were acked."""
+        queue, limit, done = self._task.name, self._task.batch, self._held.pop(task, None)
+        if not done:
+            self._held[task] = await self._broker.pop(queue, batch=limit, partitions=4)
+            return 0
+        assert sum([len(message.raw) for message in done])  # read each message, because decoding is lazy
+        acks = [
+            AckItem(
+                transaction_id=last.transaction_id,
+                partition=partition,
+                lease=last.lease,
+                position=last.position,
+                cumulative=True,
+            )
+            for partition, last in {message.partition_id: message for message in done}.items()
+        ]
+        acked = await self._broker.ack_and_pop(acks, queue, batch=limit, partitions=4)
+        assert all(outcome.success for outcome in acked.outcomes)
+        self._held[task] = acked.batch
+        return len(done)
 
     async def consume_one(self, task: int) -> int:
-        return await self._consume(1)
-
-    async def _consume(self, limit: int) -> int:
-        batch = await self._broker.pop(self._task.name, batch=limit, partitions=4)
-        if sum([len(message.raw) for message in batch]):  # read each message, because decoding is lazy
+        batch = await self._broker.pop(self._task.name)
+        if sum([len(message.raw) for message in batch]):
             await self._broker.ack(batch)
         return len(batch)
 

@@ -32,6 +32,7 @@ EMBEDDED_SECTION = Section(
     "One Python process with uvloop that opens the queue itself: a broker of Fairlane without HTTP, a PostgreSQL table "
     "read with SKIP LOCKED by asyncpg with up to 16 connections, or a SQLite table by apsw. Every call is durable when "
     "it returns. Payloads are 98 bytes. Fairlane uses 200 partitions (64 with one message per push) and keeps order in "
-    "each. The tables delete what they deliver. The client is the whole process.",
+    "each. It acks a batch in the call that pops the next one, and single messages in a call of their own. The tables "
+    "delete what they deliver. The client is the whole process.",
     run,
 )
