@@ -60,7 +60,7 @@ export const chart = ({ times, series, format = String, height = 160, label = ""
           const line = path(one.points, x, y, one.joined);
           return h("g", { class: `is-${one.kind}` }, one.area && line && h("path.area", { d: `${line}L${x(one.points.findLastIndex(known))} ${height}L${x(one.points.findIndex(known))} ${height}Z` }), h("path.line", { d: line }));
         })),
-      scale, inside(marks, times).map((one) => h("i.mark-line", { key: `${one.at} ${one.text}`, title: one.text, style: { "inset-inline-start": `${share(one.at, times) * 100}%` } })), !series.some((one) => one.points.some((value) => value > 0)) && h("p.empty", h("span", "No data in this period")), h("div.cursor", { static: true }), h("div.range", { static: true }), h("div.tip", { static: true })),
+      scale, apart(inside(marks, times), times).map((one) => h("i.mark-line", { key: `${one.at} ${one.text}`, title: one.text, style: { "inset-inline-start": `${share(one.at, times) * 100}%` } })), !series.some((one) => one.points.some((value) => value > 0)) && h("p.empty", h("span", "No data in this period")), h("div.cursor", { static: true }), h("div.range", { static: true }), h("div.tip", { static: true })),
     h("div.axis-x", n > 1 ? ticks(times) : null));
 };
 
@@ -72,6 +72,9 @@ const ticks = (times) => {
 
 const share = (at, times) => (at - times[0]) / (times[times.length - 1] - times[0]);
 const inside = (marks, times) => (times.length > 1 ? marks.filter(({ at }) => at >= times[0] && at <= times[times.length - 1]) : []);
+
+// Marks that would be drawn over each other are one line. All of them are listed at the pointer.
+const apart = (marks, times) => [...new Map(marks.map((one) => [Math.round(share(one.at, times) * 200), one])).values()];
 
 /** Select a range with the mouse. */
 const select = (event, times, zoom) => {

@@ -55,6 +55,7 @@ class _Queue:
         self._tenant = tenant
         self._progress = progress
         self._names: dict[str, dict[int, str]] = {"groups": {}, "partitions": {}}
+        self._exported = 0
         self._deleted: dict[int, set[int]] = defaultdict(set)
         """Positions of messages that were deleted one by one, by partition."""
 
@@ -108,7 +109,8 @@ class _Queue:
             if keys[index] != id_key(ids_of(fragment)[1]):
                 facts["key"] = keys[index]
             found.append(line_of(MESSAGE, {**facts, "message": stored}, names))
-        self._progress(f"exporting {self._queue['name']}", segment.first, 0)
+        self._exported += len(found)
+        self._progress(f"{self._exported:,} messages of {self._queue['name']} exported", self._exported, 0)
         return found
 
     def _check_clear(self, data: bytes) -> None:

@@ -21,6 +21,8 @@ from fairlane.store.exchange.snapshot import QUEUE_TABLES, Snapshot, Target
 Progress = Callable[[str, int, int], None]
 """Function that is called with the step, the rows done and the rows of the step."""
 _SEGMENT_MESSAGES: Final = 10_000
+_LINES_SHOWN: Final = 1000
+"""Number of lines after which the progress is reported."""
 _QueueKey = tuple[str, str]
 """A queue: its tenant and its name."""
 
@@ -52,8 +54,9 @@ class Imported(NamedTuple):
 class Reader:
     """Reads lines into the scratch store."""
 
-    def __init__(self, scratch: Scratch) -> None:
+    def __init__(self, scratch: Scratch, progress: Progress) -> None:
         self._scratch = scratch
+        self._progress = progress
         self._ids: dict[tuple[str, ...], int] = {}
         """Ids in the scratch store of tenants, queues, partitions and groups, by their names."""
         self._columns: dict[str, dict[str, str]] = {}
@@ -67,6 +70,8 @@ class Reader:
         """Read a whole export. Raises InvalidRequest if it is damaged, incomplete or of another format."""
         number, ended = 0, False
         for number, raw in enumerate(lines, 1):
+            if not number % _LINES_SHOWN:
+                self._progress(f"{number:,} lines read", number, 0)
             kind, line = read_line(number, raw)
             if number == 1:
                 _check_header(kind, line)

@@ -23,7 +23,7 @@ async def export_store(url: str, queues: Sequence[str], progress: Progress) -> A
 async def import_lines(url: str, lines: Iterable[bytes], progress: Progress) -> Imported:
     """Import an export, with one transaction for each queue. An SQLite store must not be in use."""
     with sqlite.scratch() as scratch:
-        reader = Reader(scratch)
+        reader = Reader(scratch, progress)
         reader.read(lines)
         async with _adding(url, scratch) as target:
             return await Writer(scratch, target, progress).run(reader.messages)

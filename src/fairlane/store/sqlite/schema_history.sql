@@ -7,5 +7,5 @@ create table history_minutes (
 -- The samples of past hours, merged and compressed.
 create table history_hours (
     subject integer not null, hour integer not null, data blob not null, primary key (subject, hour)
-) without rowid, strict;
+) strict;
 create index history_hours_hour on history_hours (hour);  -- forget: the oldest hours.
