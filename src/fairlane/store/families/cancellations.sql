@@ -32,11 +32,12 @@ VALUES (:partition_id, :transaction_id, coalesce(:now, clock_timestamp()) + make
 ON CONFLICT (partition_id, transaction_id) DO UPDATE SET kept_until = excluded.kept_until
 
 -- name: forget_ids (postgres)
-DELETE FROM fairlane.cancelled_ids c WHERE (c.partition_id, c.transaction_id) IN (
-    SELECT o.partition_id, o.transaction_id FROM fairlane.cancelled_ids o
-    WHERE o.kept_until <= coalesce(:now, clock_timestamp())
+WITH o AS MATERIALIZED (
+    SELECT x.partition_id, x.transaction_id FROM fairlane.cancelled_ids x
+    WHERE x.kept_until <= coalesce(:now, clock_timestamp())
     LIMIT 100 FOR UPDATE SKIP LOCKED
 )
+DELETE FROM fairlane.cancelled_ids c USING o WHERE c.partition_id = o.partition_id AND c.transaction_id = o.transaction_id
 
 -- name: forget_ids (sqlite)
 delete from cancelled_ids where (partition_id, transaction_id) in (

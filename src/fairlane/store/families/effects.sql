@@ -5,11 +5,12 @@ WHERE e.tenant = :tenant AND e.partition_id = :partition_id AND e.key = :key
 
 -- name: forget (postgres)
 -- Brokers run this at the same time, so each skips the rows that another one is deleting.
-DELETE FROM fairlane.effects e WHERE (e.tenant, e.partition_id, e.key) IN (
-    SELECT o.tenant, o.partition_id, o.key FROM fairlane.effects o
-    WHERE o.kept_until <= coalesce(:now, clock_timestamp())
+WITH o AS MATERIALIZED (
+    SELECT x.tenant, x.partition_id, x.key FROM fairlane.effects x
+    WHERE x.kept_until <= coalesce(:now, clock_timestamp())
     LIMIT 100 FOR UPDATE SKIP LOCKED
 )
+DELETE FROM fairlane.effects e USING o WHERE e.tenant = o.tenant AND e.partition_id = o.partition_id AND e.key = o.key
 
 -- name: forget (sqlite)
 delete from effects where (tenant, partition_id, key) in (

@@ -240,7 +240,10 @@ left join cursors c on c.partition_id = p.id and (
 -- leased while the clock was ahead, its leases keep their remaining time, counted from now. One that ends before the latest of
 -- them began may be older; it gets the queue's lease time at most.
 WITH s AS (
-    SELECT c.partition_id, c.group_id, c.leased_at, t.now, make_interval(secs => (q.options ->> 'lease_seconds')::int) AS lease_time
+    SELECT c.partition_id, c.group_id, c.leased_at, t.now, make_interval(secs => (q.options ->> 'lease_seconds')::int) AS lease_time,
+           CASE WHEN c.leased_at <= t.now OR c.leased_at IS NULL THEN t.now
+                WHEN c.ready_at < fairlane.never() THEN least(c.ready_at, t.now + greatest(c.ready_at - c.leased_at, interval '0'))
+                ELSE c.ready_at END AS ready_at
     FROM (SELECT coalesce(:now, clock_timestamp()) AS now OFFSET 0) t
     CROSS JOIN fairlane.cursors c
     JOIN fairlane.partitions p ON p.id = c.partition_id
@@ -251,24 +254,26 @@ WITH s AS (
         OR EXISTS (SELECT 1 FROM fairlane.failures f WHERE f.partition_id = c.partition_id
                      AND f.group_id = c.group_id AND f.failed_at > t.now)) FOR UPDATE OF c SKIP LOCKED),
 held AS (
-    UPDATE fairlane.claims m
-    SET ends_at = least(m.ends_at, s.now + CASE WHEN m.ends_at > s.leased_at THEN m.ends_at - s.leased_at ELSE s.lease_time END)
-    FROM s WHERE s.leased_at > s.now AND m.partition_id = s.partition_id AND m.group_id = s.group_id),
+    SELECT m.partition_id, m.group_id, m.first_pos,
+           least(m.ends_at, s.now + CASE WHEN m.ends_at > s.leased_at THEN m.ends_at - s.leased_at ELSE s.lease_time END) AS ends_at
+    FROM s JOIN fairlane.claims m ON m.partition_id = s.partition_id AND m.group_id = s.group_id WHERE s.leased_at > s.now),
 failed AS (
+    SELECT f.partition_id, f.group_id, f.position, s.now,
+           CASE WHEN f.token IS NULL AND f.failed_at > s.now THEN s.now + greatest(f.due_at - f.failed_at, interval '0')
+                WHEN f.token IS NOT NULL AND s.leased_at > s.now
+                THEN least(f.due_at, s.now + CASE WHEN f.due_at > s.leased_at THEN f.due_at - s.leased_at ELSE s.lease_time END)
+                ELSE f.due_at END AS due_at
+    FROM s JOIN fairlane.failures f ON f.partition_id = s.partition_id AND f.group_id = s.group_id
+    WHERE f.failed_at > s.now OR f.token IS NOT NULL AND s.leased_at > s.now),
+shortened AS (
+    UPDATE fairlane.claims m SET ends_at = h.ends_at FROM held h
+    WHERE m.partition_id = h.partition_id AND m.group_id = h.group_id AND m.first_pos = h.first_pos),
+due AS (
     UPDATE fairlane.failures f
-    SET due_at = CASE WHEN f.token IS NULL AND f.failed_at > s.now
-                      THEN s.now + greatest(f.due_at - f.failed_at, interval '0')
-                      WHEN f.token IS NOT NULL AND s.leased_at > s.now
-                      THEN least(f.due_at, s.now + CASE WHEN f.due_at > s.leased_at THEN f.due_at - s.leased_at ELSE s.lease_time END)
-                      ELSE f.due_at END,
-        failed_at = least(f.failed_at, s.now), first_failed_at = least(f.first_failed_at, s.now)
-    FROM s WHERE f.partition_id = s.partition_id AND f.group_id = s.group_id
-      AND (f.failed_at > s.now OR f.token IS NOT NULL AND s.leased_at > s.now))
+    SET due_at = x.due_at, failed_at = least(f.failed_at, x.now), first_failed_at = least(f.first_failed_at, x.now) FROM failed x
+    WHERE f.partition_id = x.partition_id AND f.group_id = x.group_id AND f.position = x.position)
 UPDATE fairlane.cursors k
-SET ready_at = CASE WHEN k.leased_at <= s.now OR k.leased_at IS NULL THEN s.now
-                    WHEN k.ready_at < fairlane.never() THEN least(k.ready_at, s.now + greatest(k.ready_at - k.leased_at, interval '0'))
-                    ELSE k.ready_at END,
-    leased_at = CASE WHEN k.leased_at > s.now THEN s.now ELSE k.leased_at END
+SET ready_at = s.ready_at, leased_at = CASE WHEN k.leased_at > s.now THEN s.now ELSE k.leased_at END
 FROM s WHERE k.partition_id = s.partition_id AND k.group_id = s.group_id
 
 -- name: repair_wakes (sqlite)

@@ -23,7 +23,7 @@ where not exists (select 1 from queues q where q.id = queue_id and q.options ->>
 
 -- name: rules_changed (postgres)
 INSERT INTO fairlane.retention_rules AS r (queue_id, rules, seed_after)
-SELECT q.id, concat_ws('/', q.options ->> 'retention_seconds', q.options ->> 'completed_retention_seconds'), ''
+SELECT q.id, (q.options ->> 'retention_seconds') || '/' || (q.options ->> 'completed_retention_seconds'), ''
 FROM fairlane.queues q WHERE q.ruled AND q.retained
 ON CONFLICT (queue_id) DO UPDATE SET rules = excluded.rules, seed_after = ''
 WHERE r.rules <> excluded.rules

@@ -40,7 +40,7 @@ DECLARE
     v_queues bigint[];
     v_heads bigint[];
     v_leads interval[];
-    v_awake timestamptz[];     -- when each lane is ready if it has more messages
+    v_awake timestamptz[];     -- when each lane that is not drained is ready
     v_epochs bigint[];
     v_ends bigint[];
     v_from bigint[];
@@ -101,13 +101,14 @@ BEGIN
         RETURN QUERY SELECT i, 'operations_ahead', 0::bigint, 0::bigint, false, false, false, 0::bigint, '{}'::bigint[] FROM unnest(v_behind) i;
     END IF;
 
-    SELECT array_agg(x.epoch), array_agg(x.lease_end), array_agg(coalesce(x.committed, 0)), array_agg(t - a.priority_lead),
+    SELECT array_agg(x.epoch), array_agg(x.lease_end), array_agg(coalesce(x.committed, 0)),
+           array_agg(CASE WHEN a.upto < a.head THEN t - a.priority_lead END),
            array_agg(coalesce(a.fenced AND a.nack < 0 AND x.lease = a.token AND x.ready_at > t AND NOT x.failing
                               AND a.upto > x.committed AND a.upto <= x.lease_end AND a.first <= x.committed
                               AND a.queue = ANY (v_there) AND NOT a.i::int = ANY (p_dead_lane || p_ahead_lane || v_behind), false))
     INTO v_epochs, v_ends, v_from, v_awake, v_plain
-    FROM unnest(p_partitions, p_groups, p_fenced, p_tokens, p_nack, p_upto, p_first, v_queues, v_leads)
-         WITH ORDINALITY a(id, grp, fenced, token, nack, upto, first, queue, priority_lead, i)
+    FROM unnest(p_partitions, p_groups, p_fenced, p_tokens, p_nack, p_upto, p_first, v_queues, v_heads, v_leads)
+         WITH ORDINALITY a(id, grp, fenced, token, nack, upto, first, queue, head, priority_lead, i)
     LEFT JOIN LATERAL (
         SELECT k.* FROM fairlane.cursors k WHERE k.partition_id = a.id AND k.group_id = a.grp
         ORDER BY k.epoch DESC LIMIT 1 FOR UPDATE) x ON true;
@@ -117,9 +118,8 @@ BEGIN
         SET committed = a.upto, epoch = k.epoch + 1,
             lease = CASE WHEN a.upto < k.lease_end THEN k.lease END,
             last_lease = CASE WHEN a.upto < k.lease_end THEN k.last_lease ELSE k.lease END,
-            ready_at = CASE WHEN a.upto < k.lease_end THEN k.ready_at WHEN a.upto < a.head THEN a.awake END
-        FROM unnest(p_partitions, p_groups, v_epochs, p_upto, v_heads, v_awake, v_plain)
-             a(id, grp, epoch, upto, head, awake, plain)
+            ready_at = CASE WHEN a.upto < k.lease_end THEN k.ready_at ELSE a.awake END
+        FROM unnest(p_partitions, p_groups, v_epochs, p_upto, v_awake, v_plain) a(id, grp, epoch, upto, awake, plain)
         WHERE k.partition_id = a.id AND k.group_id = a.grp AND k.epoch = a.epoch AND a.plain;
         GET DIAGNOSTICS v_changed = ROW_COUNT;
         IF v_changed < cardinality(array_positions(v_plain, true)) THEN

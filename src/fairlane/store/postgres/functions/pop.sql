@@ -134,7 +134,7 @@ BEGIN
                array_agg(p.name), array_agg(k.committed), array_agg(least(p.head, k.committed + p_batch[1])), array_agg(0),
                array_agg(k.probe_until), array_agg(false), array_agg(0), array_agg(0::bigint), array_agg(k.epoch),
                array_agg(k.partition_id) FILTER (WHERE p.head <= k.committed + p_batch[1]), array_agg(k.partition_id) FILTER (WHERE p_auto_ack),
-               array_agg(t - p.priority_lead)
+               array_agg(t - p.priority_lead) FILTER (WHERE p_auto_ack)
         INTO v_plain, v_seen, v_claim, l_claim, l_partition, l_name, l_first, l_upto, l_attempts, l_probe, l_failing, l_dead, l_dropped,
              l_epoch, v_drained, v_moved, l_awake
         FROM (SELECT * FROM fairlane.cursors c

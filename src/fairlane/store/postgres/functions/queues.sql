@@ -7,7 +7,7 @@ LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_c
 #variable_conflict use_column
 DECLARE
     t timestamptz := coalesce(p_now, clock_timestamp());
-    v_tenant int;
+    v_tenant bigint;
     v_placed text;
     v_names text[];
     v_namespaces text[];
@@ -183,6 +183,8 @@ LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz;
+    v_groups bigint[];
+    v_ready timestamptz[];
     v_before interval;
 BEGIN
     SELECT p.priority_lead INTO v_before FROM fairlane.partitions p WHERE p.id = p_partition FOR NO KEY UPDATE;
@@ -190,8 +192,10 @@ BEGIN
         UPDATE fairlane.partitions p SET priority_lead = p_lead WHERE p.id = p_partition;
         PERFORM 1 FROM fairlane.cursors k WHERE k.partition_id = p_partition ORDER BY k.group_id FOR UPDATE;
         t := coalesce(p_now, clock_timestamp());
-        UPDATE fairlane.cursors k SET ready_at = k.ready_at + v_before - p_lead
+        SELECT array_agg(k.group_id), array_agg(k.ready_at + v_before - p_lead) INTO v_groups, v_ready FROM fairlane.cursors k
         WHERE k.partition_id = p_partition AND k.lease IS NULL AND k.ready_at <= least(t, t - v_before + p_lead);
+        UPDATE fairlane.cursors k SET ready_at = u.ready_at FROM unnest(v_groups, v_ready) u(group_id, ready_at)
+        WHERE k.partition_id = p_partition AND k.group_id = u.group_id;
     END IF;
     RETURN v_before IS NOT NULL;
 END $$;
