@@ -7,12 +7,13 @@ exactly one tier. A new directory of tests needs a line in `DIRECTORIES`, and a 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-STORES = {"sqlite", "postgres16", "postgres18", "postgres16_uncached", "postgres18_cells"}
+STORES = {"sqlite", "postgres16", "postgres18", "postgres16_uncached", "postgres18_cells", "citus"}
 """Words of a test's id that name the store it runs on."""
 
 QUICK_STORES = frozenset({"sqlite", "postgres18"})
@@ -96,8 +97,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    return f"tier: {config.option.tier}"
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    citus = (
+        "the cluster of FAIRLANE_TEST_CITUS"
+        if os.environ.get("FAIRLANE_TEST_CITUS")
+        else "skipped, see docs/scaling.md"
+    )
+    return [f"tier: {config.option.tier}", f"Citus: {citus}"]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

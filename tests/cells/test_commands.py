@@ -130,3 +130,22 @@ async def test_passwords_of_cells_are_not_shown(cells: Urls) -> None:
     for words in (("--json",), ()):
         _, out, err = await run("status", "--store", cells.home, *words)
         assert "hunter2" not in out + err
+
+
+async def test_only_citus_places_and_moves_cells(cells: Urls) -> None:
+    store = ("--store", cells.home)
+    code, out, err = await run("add", *store, "--cells", "2")
+    assert (code, out) == (2, "")
+    assert err == "fairlane: this server is not Citus, which places cells by itself: name a database with --url\n"
+    for words in (("move", "1", "--to", "pg2"), ("rebalance",)):
+        code, out, err = await run(*words, *store)
+        assert (code, out) == (2, "")
+        assert err == "fairlane: not here: only Citus moves cells; move queues (fairlane cluster move-queue)\n"
+    assert [cell["cell"] for cell in json.loads((await run("status", *store, "--json"))[1])] == [0, 1]
+
+
+async def test_a_new_cell_has_a_url_or_a_count() -> None:
+    for words in ((), ("--url", "postgresql://pg2/queue", "--cells", "2"), ("--cells", "0"), ("--cells", "256")):
+        code, out, err = await run("add", "--store", "postgresql://pg1/queue", *words)
+        assert (code, out) == (2, "")
+        assert "--cells" in err

@@ -25,7 +25,9 @@ from tests.until import until
 
 TRACE = "0198c2d1-7a34-7c11-b1f0-3d2f9c6a5e10"
 GOLDEN = Path(__file__).parent / "golden"
-CLUSTER = {f"cluster {verb}" for verb in ("add", "status", "move-queue", "close", "reopen", "remove")}
+CLUSTER = {
+    f"cluster {verb}" for verb in ("add", "status", "move", "rebalance", "move-queue", "close", "reopen", "remove")
+}
 """Commands that need two servers; `tests/cells` runs them."""
 NOT_COMPARED = {"serve", "poll", "doctor", "spec schema", *CLUSTER}
 """Commands that do not end, depend on the machine, or are compared elsewhere."""

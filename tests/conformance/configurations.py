@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 
@@ -18,8 +19,12 @@ class Configuration:
     """Cell that the ids of the store belong to."""
     second: int | None = None
     """Major version of the server with a second cell."""
+    citus: str = ""
+    """URL of a Citus coordinator."""
 
 
+CITUS = os.environ.get("FAIRLANE_TEST_CITUS", "")
+"""URL of the coordinator of a Citus cluster. Without it, the tests on Citus are skipped."""
 CONFIGURATIONS = (
     Configuration("sqlite"),
     Configuration("postgres18", postgres=18),
@@ -28,4 +33,6 @@ CONFIGURATIONS = (
     Configuration("postgres16_uncached", postgres=16, statement_cache=False, schema="fairlane_3", cell=3),
     # Queues are created in the second cell and in the home in turn.
     Configuration("postgres18_cells", postgres=18, second=16),
+    # The home is on the coordinator, and queues are created in a cell on a worker.
+    *((Configuration("citus", citus=CITUS),) if CITUS else ()),
 )

@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from tests.clock import ManualClock
 from tests.conformance.backends import Backend, CellsBackend, PostgresBackend, SqliteBackend
+from tests.conformance.citus import CitusBackend
 from tests.conformance.configurations import CONFIGURATIONS, Configuration
 from tests.conformance.harness import Harness
 from tests.conformance.placement import places
@@ -42,13 +43,15 @@ async def kept_sessions() -> AsyncIterator[KeptSessions]:
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     """Not async: a server that starts here must not hold up the test's event loop."""
     configuration: Configuration = request.param
-    if configuration.postgres is None:
+    if configuration.postgres is None and not configuration.citus:
         return SqliteBackend(tmp_path / "queue.db")
+    name: str = getattr(request.node, "originalname", request.node.name)
+    if configuration.citus:
+        return CitusBackend(configuration, (0,) if places(request.path.stem, name) == (0,) else (1,))
     if configuration.second is not None:
         servers = [
             request.getfixturevalue(f"postgres{major}") for major in (configuration.postgres, configuration.second)
         ]
-        name: str = getattr(request.node, "originalname", request.node.name)
         return CellsBackend(servers, configuration, places(request.path.stem, name))
     return PostgresBackend(request.getfixturevalue(f"postgres{configuration.postgres}"), configuration)
 

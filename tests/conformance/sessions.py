@@ -45,13 +45,21 @@ class KeptSessions:
         self._kept: OrderedDict[_Pool, _Key] = OrderedDict()
 
     async def open_database(
-        self, url: str, *, connections: int, statement_cache: bool, clock: Clock | None, schema: str = SCHEMA
+        self,
+        url: str,
+        *,
+        connections: int,
+        statement_cache: bool,
+        clock: Clock | None,
+        schema: str = SCHEMA,
+        distributed: bool = False,
     ) -> Database:
         """Return the database of a store, with kept connections if there are any."""
         key = url, connections, statement_cache, schema
         pool = next((pool for pool, its in self._kept.items() if its == key), None)
         if pool is None:
             options: Any = {"connections": connections, "statement_cache": statement_cache, "schema": schema}
+            options["distributed"] = distributed
             opened = await open_database(url, clock=clock, **options)
             pool = _Pool(opened._pool, self._kept, key)
         else:

@@ -12,6 +12,7 @@ from fairlane.cli.commands.serve import given_settings, settings_options
 from fairlane.cli.toolkit.command import AsJson, CommandGroup, Output, print_output
 from fairlane.cli.toolkit.parameters import arg, opt, parameter
 from fairlane.errors import InvalidRequest
+from fairlane.model.ids import CELLS_MAX
 from fairlane.model.names import DEFAULT_TENANT
 
 if TYPE_CHECKING:
@@ -43,21 +44,56 @@ def _with_home(
     print_output(asyncio.run(work()), json)
 
 
-def add(url: str, config: Path | None, json: bool, **options: Any) -> None:
-    """Make an empty PostgreSQL database a cell, which gets some of the new queues.
+def add(url: str | None, cells: int | None, config: Path | None, json: bool, **options: Any) -> None:
+    """Make an empty PostgreSQL database a cell, which gets some of the new queues. Citus makes several with --cells.
 
     Brokers notice it by themselves. A cell holds whole queues; push, pop and ack of a queue go to its cell.
 
         fairlane cluster add --store postgresql://pg1/queue --url postgresql://pg2/queue
+        fairlane cluster add --store postgresql://coordinator/queue --cells 8
     """
+    if (url is None) == (cells is None):
+        raise InvalidRequest("name the database of the cell with --url, or the number of cells on Citus with --cells")
+    if cells is not None and not 1 <= cells < CELLS_MAX:
+        raise InvalidRequest(f"--cells is {cells}; it must be between 1 and {CELLS_MAX - 1}")
 
     async def run(home: PostgresStore, given: dict[str, Any]) -> Output:
         from fairlane.cli.processes.banner import mask_password
         from fairlane.store.cells.cluster import add_cell
 
-        cell = await add_cell(home, url, **given)
-        text = f"Added cell {cell.number} (schema {cell.schema}). New queues may be created there from now on."
-        return Output({"cell": cell.number, "schema": cell.schema, "url": mask_password(url)}, text)
+        added = [await add_cell(home, url, **given) for _ in range(cells or 1)]
+        where = {"url": url and mask_password(url)}
+        made = [{"cell": cell.number, "schema": cell.schema, **where} for cell in added]
+        text = "\n".join(
+            f"Added cell {cell.number} (schema {cell.schema}). New queues may be created there from now on."
+            for cell in added
+        )
+        return Output(made[0] if cells is None else made, text)
+
+    _with_home(run, config, json, options)
+
+
+def move(cell: int, to: str, config: Path | None, json: bool, **options: Any) -> None:
+    """Move a cell to another node of Citus while it is used. On other servers, use move-queue."""
+
+    async def run(home: PostgresStore, given: dict[str, Any]) -> Output:
+        from fairlane.store.cells.cluster import move_cell
+
+        await move_cell(home, cell, to)
+        return Output({"cell": cell, "node": to}, f"Moved cell {cell} to {to}.")
+
+    _with_home(run, config, json, options)
+
+
+def rebalance(config: Path | None, json: bool, **options: Any) -> None:
+    """Spread the cells over the nodes of Citus, in the background. On other servers, use move-queue."""
+
+    async def run(home: PostgresStore, given: dict[str, Any]) -> Output:
+        from fairlane.store.cells.cluster import rebalance as start
+
+        started = await start(home)
+        text = "Citus moves cells in the background; see `fairlane cluster status`." if started else "Nothing to move."
+        return Output({"started": started}, text)
 
     _with_home(run, config, json, options)
 
@@ -169,7 +205,20 @@ _TO = parameter(
 )
 _TENANT = parameter("tenant", Annotated[str, opt("Tenant of the queue.")], DEFAULT_TENANT)
 _ABORT = parameter("abort", Annotated[bool, opt("Undo an interrupted move.", "--abort")], False)
-app.add("add", add, add.__doc__, [parameter("url", Annotated[str, _URL]), *_OPTIONS])
+_CELLS = opt("Number of cells to make on Citus, which places them on its nodes.", "--cells", metavar="COUNT")
+_NODE = opt("Node of the Citus cluster, as HOST or HOST:PORT.", "--to", metavar="NODE")
+app.add(
+    "add",
+    add,
+    add.__doc__,
+    [
+        parameter("url", Annotated[str | None, _URL], None),
+        parameter("cells", Annotated[int | None, _CELLS], None),
+        *_OPTIONS,
+    ],
+)
+app.add("move", move, move.__doc__, [_CELL, parameter("to", Annotated[str, _NODE]), *_OPTIONS])
+app.add("rebalance", rebalance, rebalance.__doc__, _OPTIONS)
 app.add("status", status, status.__doc__, _OPTIONS)
 app.add("move-queue", move_queue, move_queue.__doc__, [_QUEUE, _TO, _TENANT, _ABORT, *_OPTIONS])
 app.add("close", close, close.__doc__, [_CELL, *_OPTIONS])

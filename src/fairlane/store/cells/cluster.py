@@ -11,6 +11,7 @@ import msgspec
 from fairlane.errors import Conflict, FairlaneError, InvalidRequest, NotFound
 from fairlane.model.cell import CellSize, CellStatus
 from fairlane.store.cells.directory import ONLY_CELL, SQL, Cell, Directory, size_of, status_of
+from fairlane.store.postgres import citus
 from fairlane.store.postgres.connection import Database, open_database
 from fairlane.store.postgres.driver import in_schema
 from fairlane.store.postgres.store import PostgresStore
@@ -18,19 +19,26 @@ from fairlane.store.postgres.store import PostgresStore
 SAMPLE_SECONDS = 1.0
 
 
-async def add_cell(home: PostgresStore, url: str, **options: Any) -> Cell:
+async def add_cell(home: PostgresStore, url: str | None, **options: Any) -> Cell:
     """Make the database at `url` a cell of the store, and let new queues be placed there.
+
+    Without a URL the cell is a schema in the database of the home, which Citus places on a node.
 
     Raises Conflict if the database is a cell already, or holds another store. An interrupted call may be repeated.
     """
+    if url is None and not (await home.database.read(citus.INSTALLED))[0][0]:
+        raise InvalidRequest("this server is not Citus, which places cells by itself: name a database with --url")
     directory = Directory(home)
     home_id = await directory.identify()
     cells = await directory.load()
     [[number]] = await home.database.read(SQL["next_cell"])
     waiting = next((cell for cell in cells if cell.state == "joining" and cell.url == url), None)
     cell = waiting or Cell(number, f"fairlane_{number}", url, "joining")
-    await _check_free(url, home_id, cell, options)
-    async with await PostgresStore.open(url, schema=cell.schema, cell=cell.number, **options) as store:
+    if url is not None:
+        await _check_free(url, home_id, cell, options)
+    async with await PostgresStore.open(
+        url or home.url, direct=False, schema=cell.schema, cell=cell.number, **options
+    ) as store:
         [[owner, known]] = await store.database.write(SQL["identify"], home_id, cell.number)
         if (UUID(str(owner)), known) != (home_id, cell.number):
             raise Conflict(f"the schema {cell.schema} of that database is cell {known} of another store")
@@ -97,12 +105,37 @@ async def remove_cell(home: PostgresStore, number: int, **options: Any) -> None:
             raise Conflict(
                 f"queue {moving[0]!r:.80} is being moved to or from cell {number}; finish or abort that first"
             )
-        async with await open_cell(home, cell, **options) as store:
+        async with await open_cell(home, cell, direct=False, **options) as store:
             await store.database.transact(drop)
         await connection.execute(SQL["remove"], number)
 
     await home.database.transact(remove)
     await home.queues.note_cells()
+
+
+async def move_cell(home: PostgresStore, number: int, node: str) -> None:
+    """Move a cell to another node of Citus. Raises InvalidRequest on other servers, and NotFound."""
+    await _check_citus(home)
+    cells = {cell.number: cell for cell in await Directory(home).load()}
+    if (cell := cells.get(number)) is None:
+        raise NotFound(f"there is no cell {number}")
+    if cell.schema not in await citus.owners(home.database):
+        raise InvalidRequest(
+            f"not here: cell {number} is not placed by Citus; move its queues (fairlane cluster move-queue)"
+        )
+    await citus.move(home.url, cell.schema, node)
+    await home.queues.note_cells()
+
+
+async def rebalance(home: PostgresStore) -> bool:
+    """Spread the cells over the nodes of Citus. Returns False if nothing is to be moved. Raises InvalidRequest."""
+    await _check_citus(home)
+    return await citus.rebalance(home.url)
+
+
+async def _check_citus(home: PostgresStore) -> None:
+    if not (await home.database.read(citus.INSTALLED))[0][0]:
+        raise InvalidRequest("not here: only Citus moves cells; move queues (fairlane cluster move-queue)")
 
 
 async def open_cell(home: PostgresStore, cell: Cell, **options: Any) -> PostgresStore:
@@ -123,6 +156,7 @@ async def _status(home: PostgresStore, cell: Cell, options: dict[str, Any]) -> C
         else:
             async with await open_cell(home, cell, **options) as store:
                 size, rate = await _measure(store)
+                known = status_of(cell, home.url, store.node)
     except FairlaneError as error:
         return msgspec.structs.replace(known, error=str(error))
     return msgspec.structs.replace(known, size=size, messages_per_second=rate)

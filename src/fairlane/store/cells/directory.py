@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from fairlane.model.cell import CellSize, CellStatus
+from fairlane.store.postgres import citus
 from fairlane.store.postgres.store import PostgresStore
 from fairlane.store.statements import load
 
@@ -91,9 +92,11 @@ class Directory:
         return UUID(str(home))
 
 
-def status_of(cell: Cell, home_url: str) -> CellStatus:
-    """Return the status of a cell without its contents."""
-    return CellStatus(cell=cell.number, schema=cell.schema, node=node_of(cell.url or home_url), state=cell.state)
+def status_of(cell: Cell, home_url: str, node: str | None = None) -> CellStatus:
+    """Return the status of a cell without its contents. `node` is the URL of the node on which Citus has it."""
+    return CellStatus(
+        cell=cell.number, schema=cell.schema, node=node_of(cell.url or node or home_url), state=cell.state
+    )
 
 
 def node_of(url: str) -> str:
@@ -107,4 +110,6 @@ def node_of(url: str) -> str:
 
 async def size_of(store: PostgresStore) -> CellSize:
     [[queues, bytes, pushed]] = await store.database.read(SQL["size"])
+    if store.node is not None:
+        bytes = await citus.schema_bytes(store.database)
     return CellSize(queues, bytes, pushed)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any, Self, cast
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -26,10 +27,14 @@ from fairlane.store.connecting import ConnectingStore
 from fairlane.store.contract.store import Store
 from fairlane.store.families.queues import CELLS, Queues
 from fairlane.store.keyring import Keyring
+from fairlane.store.postgres import citus
 from fairlane.store.postgres.store import PostgresStore
 
 SIZE_SECONDS = 10.0
 """Time for which the sizes of cells are used to choose one for a new queue."""
+
+OWNER_SECONDS = 40.0
+"""Pause between two looks at where Citus has the cells, which is longer than any call."""
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +58,9 @@ class CellsStore:
         self._sizes: dict[int, int] = {}
         self._sized_at = 0.0
         self._reloading = asyncio.Lock()
+        self._following: asyncio.Task[None] | None = None
+        self._retired: list[Store] = []
+        """Stores that were replaced, until their calls have ended."""
         self.router = CellRouter(Link(0, home), Directory(home), self.reload, self.choose)
         self.codec = CellCodecs(self)
         self._route()
@@ -99,6 +107,39 @@ class CellsStore:
                     log.info("cell %(cell)d is in use", {"cell": number})
             if set(links) != before:
                 self._route()
+            await self._follow_owners()
+
+    async def _follow_owners(self) -> None:
+        """Open cells again that Citus moved to another node. Their statements work before that, with a hop."""
+        placed = {cell.schema: cell for cell in self._cells if cell.number and cell.url is None}
+        if not placed:
+            return
+        if self._following is None:
+            self._following = asyncio.create_task(self._follow(), name="fairlane cell owners")
+        for schema, address in (await citus.owners(self._home.database)).items():
+            if (cell := placed.get(schema)) is None:
+                continue
+            link = self.router.links[cell.number]
+            node = getattr(link.store, "node", None)
+            if node is None or urlsplit(node).netloc.rpartition("@")[2] == address:
+                continue
+            if await citus.nearest_url(self._home.url, schema) == node:
+                continue
+            before, link.store = link.store, await self._open_cell(cell)
+            if self._wake is not None:
+                link.store.listen(self._wake)
+            self._retired.append(before)
+            self._route()
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(OWNER_SECONDS)
+            for store in self._retired:  # their calls have ended
+                await store.close()
+            self._retired.clear()
+            with suppress(FairlaneError):
+                async with self._reloading:
+                    await self._follow_owners()
 
     async def _open(self, cell: Cell) -> Store:
         try:
@@ -196,7 +237,8 @@ class CellsStore:
         return list(await asyncio.gather(*(self._status(cell) for cell in self._cells)))
 
     async def _status(self, cell: Cell) -> CellStatus:
-        link, known = self.router.links[cell.number], status_of(cell, self._home.url)
+        link = self.router.links[cell.number]
+        known = status_of(cell, self._home.url, getattr(link.store, "node", None))
         if not link.down:
             try:
                 async with asyncio.timeout(CHECK_SECONDS):
@@ -235,6 +277,11 @@ class CellsStore:
             link.store.hint(queue_id)
 
     async def close(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait([self._following])
+        for store in self._retired:
+            await store.close()
         for link in list(self.router.links.values()):
             await link.close()
 

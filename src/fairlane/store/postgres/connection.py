@@ -22,6 +22,7 @@ from fairlane.errors import (
     StoreUnavailable,
 )
 from fairlane.runtime.clock import Clock
+from fairlane.store.postgres import citus_forms
 from fairlane.store.postgres.driver import SCHEMA, UNREPLICATED, check_replicated, connection_to
 
 if TYPE_CHECKING:
@@ -253,7 +254,13 @@ def translated(error: asyncpg.PostgresError, lost: type[StoreUnavailable | Outco
 
 
 async def open_database(
-    url: str, *, connections: int, statement_cache: bool, clock: Clock | None, schema: str = SCHEMA
+    url: str,
+    *,
+    connections: int,
+    statement_cache: bool,
+    clock: Clock | None,
+    schema: str = SCHEMA,
+    distributed: bool = False,
 ) -> Database:
     """Open a connected pool. Raises StoreUnavailable if that fails."""
 
@@ -268,8 +275,8 @@ async def open_database(
             timeout=CONNECT_SECONDS,
             init=prepare,
             reset=_keep,
-            server_settings=settings,
-            connection_class=connection_to(schema),
+            server_settings={**settings, **(citus_forms.SETTINGS if distributed else {})},
+            connection_class=connection_to(schema, distributed=distributed),
         )
 
     return Database(await _with_session(open_pool), clock)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import asyncpg
 
 from fairlane.errors import OutcomeUnknown
+from fairlane.store.postgres import citus_forms
 
 SCHEMA = "fairlane"
 """The schema that statements name."""
@@ -61,18 +62,24 @@ def in_schema(statement: str, schema: str) -> str:
 
 
 @cache
-def connection_to(schema: str) -> type[_Connection]:
-    """Return the class of connections whose statements use the tables and functions of `schema`."""
+def connection_to(schema: str, *, distributed: bool = False) -> type[_Connection]:
+    """Return the class of connections whose statements use the tables and functions of `schema`.
+
+    `distributed` says that Citus distributes the schema.
+    """
     if schema == SCHEMA:
         return _Connection
 
+    def text(query: str) -> str:
+        return in_schema(citus_forms.statement(query) if distributed else query, schema)
+
     class SchemaConnection(_Connection):
         def execute(self, query: str, *args: Any, **named: Any) -> Any:
-            return super().execute(in_schema(query, schema), *args, **named)
+            return super().execute(text(query), *args, **named)
 
         def _execute(self, query: str, *args: Any, **named: Any) -> Any:
             # Every method of a pool's connection that returns rows ends here.
-            return super()._execute(in_schema(query, schema), *args, **named)
+            return super()._execute(text(query), *args, **named)
 
     return SchemaConnection
 

@@ -18,7 +18,7 @@ import asyncpg
 from fairlane.errors import StoreUnsafe
 from fairlane.model.ids import first_id
 from fairlane.store import schema
-from fairlane.store.postgres import versions
+from fairlane.store.postgres import citus, citus_forms, versions
 from fairlane.store.postgres.versions import PACKAGE
 from fairlane.store.schema import FIRST, Applied, Migration
 from fairlane.store.statements import read
@@ -63,8 +63,13 @@ async def _migrate(connection: asyncpg.Connection[Any], cell: int) -> None:
         await connection.execute(_LOCK_TIMEOUT)
         if await connection.fetchval("SELECT to_regclass('fairlane.migrations')") is None:
             await connection.execute(known.text)
-            for table in _WITH_CELL if cell else ():
-                await connection.execute(f"ALTER TABLE fairlane.{table} ALTER COLUMN id RESTART WITH {first_id(cell)}")
+            if cell and await citus.is_citus(connection):
+                await citus.distribute(connection)
+            else:
+                for table in _WITH_CELL if cell else ():
+                    await connection.execute(
+                        f"ALTER TABLE fairlane.{table} ALTER COLUMN id RESTART WITH {first_id(cell)}"
+                    )
             await connection.execute(_APPLIED, known.version, "schema", known.hash, known.needs)
         # As a document, because the table of an unreleased version may lack columns.
         applied = await connection.fetch(
@@ -76,7 +81,7 @@ async def _migrate(connection: asyncpg.Connection[Any], cell: int) -> None:
         for migration in missing:
             await connection.execute(migration.text)
             await connection.execute(_APPLIED, migration.version, migration.name, None, migration.needs)
-        installed = await _install_functions(connection, anew=bool(missing))
+        installed = await _install_functions(connection, cell, anew=bool(missing))
     await versions.log_others(connection, installed)
 
 
@@ -101,9 +106,12 @@ def functions() -> list[str]:
     return [*(read(PACKAGE, f"functions/{name}") for name in names), read(PACKAGE, "views.sql")]
 
 
-async def _install_functions(connection: asyncpg.Connection[Any], *, anew: bool) -> str:
+async def _install_functions(connection: asyncpg.Connection[Any], cell: int, *, anew: bool) -> str:
     """Install the functions, unless a newer version has. Returns the version whose functions are installed."""
     texts = functions()
+    distributed = await citus.is_distributed(connection)
+    if distributed:
+        texts = [*map(citus_forms.function_text, texts), citus_forms.own_functions(cell)]
     text_hash = hashlib.sha256("".join(texts).encode()).hexdigest()
     installed = await connection.fetchrow("SELECT hash, version FROM fairlane.functions")
     if installed and not anew:
@@ -115,6 +123,8 @@ async def _install_functions(connection: asyncpg.Connection[Any], *, anew: bool)
     await connection.execute("SET LOCAL check_function_bodies = off")
     for text in texts:
         await connection.execute(text)
+    if distributed:
+        await citus.delegate(connection)
     await connection.execute(
         "INSERT INTO fairlane.functions (hash, version) VALUES ($1, $2)"
         " ON CONFLICT (one) DO UPDATE SET hash = excluded.hash, version = excluded.version",

@@ -14,6 +14,7 @@ from fairlane.errors import InvalidRequest, StoreUnsafe
 from fairlane.runtime.clock import Clock
 from fairlane.store.codec import Codec
 from fairlane.store.contract.store import Store
+from fairlane.store.postgres import citus
 from fairlane.store.postgres.connection import (
     CONNECT_SECONDS,
     Database,
@@ -44,6 +45,8 @@ class PostgresStore(Store):
 
     kind = "postgresql"
     url = ""
+    node: str | None = None
+    """URL of the node of a Citus cluster that runs the statements. None if Citus does not distribute the schema."""
 
     def __init__(self, database: Database, notifier: Notifier, health: HealthCheck, tail_cache: TailCache) -> None:
         self.database = self._database = database
@@ -72,6 +75,7 @@ class PostgresStore(Store):
         schema: str = SCHEMA,
         cell: int = 0,
         tail_cache: TailCache | None = None,
+        direct: bool = True,
     ) -> PostgresStore:
         """Connect and migrate.
 
@@ -80,16 +84,26 @@ class PostgresStore(Store):
 
         Turn `statement_cache` off for a pooler without support for prepared statements. `listen_url` reaches the server
         itself if `url` leads to a pooler. `allow_unsafe` accepts a server that may lose commits.
+
+        If Citus distributes the schema, statements run on the node that has it. With `direct` off, or if that node
+        cannot be reached, they run on the node of `url`.
         """
         if not _SCHEMA_NAME.fullmatch(schema):
             raise InvalidRequest(f"{schema!r:.80} cannot be a schema; use lower-case letters, digits and _")
-        await _prepare(listen_url or url, schema, cell, allow_unsafe=allow_unsafe)
+        distributed = await _prepare(listen_url or url, schema, cell, allow_unsafe=allow_unsafe)
+        node = await citus.nearest_url(url, schema) if distributed and direct else url
         database = await open_database(
-            url, connections=connections, statement_cache=statement_cache, clock=clock, schema=schema
+            node,
+            connections=connections,
+            statement_cache=statement_cache,
+            clock=clock,
+            schema=schema,
+            distributed=distributed,
         )
-        store = cls(database, Notifier(listen_url or url, schema), HealthCheck(url), tail_cache or TailCache())
+        store = cls(database, Notifier(listen_url or url, schema), HealthCheck(node), tail_cache or TailCache())
         try:
             store.url = url
+            store.node = node if distributed else None
             await store.check_health()
             store._ahead.set_clock(await store.now())
             await store.queues.purge()
@@ -160,8 +174,8 @@ class IdClock:
         return (at if at is not None else self._offset + time.monotonic_ns() // 1000) // 1000
 
 
-async def _prepare(url: str, schema: str, cell: int, *, allow_unsafe: bool) -> None:
-    """Check the server and migrate, on a separate connection."""
+async def _prepare(url: str, schema: str, cell: int, *, allow_unsafe: bool) -> bool:
+    """Check the server and migrate, on a separate connection. Returns True if Citus distributes the schema."""
     connection = await connect(url, schema)
     try:
         version = connection.get_server_version()
@@ -184,6 +198,7 @@ async def _prepare(url: str, schema: str, cell: int, *, allow_unsafe: bool) -> N
                 )
         await migrate(connection, cell)
         check_replicated(connection)
+        return await citus.is_distributed(connection)
     except asyncpg.PostgresError as error:
         raise connect_error(error) from error
     finally:
