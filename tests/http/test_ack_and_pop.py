@@ -10,6 +10,8 @@ import aiohttp
 import pytest
 from yarl import URL
 
+from fairlane import Client
+from fairlane.client import Batch, Batched
 from fairlane.store.opening import open_journal
 from tests.conformance.backends import Backend
 from tests.http.test_narrow_keys import Narrow, narrow
@@ -156,3 +158,43 @@ async def test_while_the_store_is_away_the_acks_wait_in_the_journal(backend: Bac
 
         await until(drained)
         assert [one["data"] for one in await wire.pop(queue)] == [1]
+
+
+class Counted:
+    """The database of the verbs of messages. It counts their statements, which are transactions on SQLite."""
+
+    def __init__(self, database: Any) -> None:
+        self._database = database
+        self.statements = 0
+
+    def write(self, *arguments: Any) -> Any:
+        self.statements += 1
+        return self._database.write(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+async def test_a_batch_of_a_consumer_takes_one_statement(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, ordering: str
+) -> None:
+    """Without it, each batch took a statement for its ack and one for its pop."""
+    queue, batches = wire.name(), 8
+    await wire.app.broker.queues.configure(queue, ordering=ordering)
+    await wire.push(queue, *range(10 * batches))
+    seen: list[int] = []
+
+    async def handle(batch: Batch[int]) -> None:
+        seen.extend(message.data for message in batch)
+
+    async with Client(wire.base) as client:
+        first = await client.pop(queue, batch=10)
+        await client.release(first)
+        messages: Any = wire.app.broker._engine.store.messages
+        counted = Counted(messages._database)
+        for user in (messages, getattr(messages, "_popper", messages)):
+            monkeypatch.setattr(user, "_database", counted)
+        await client.consume(queue, Batched(handle), type=int, batch=10, limit=10 * batches)
+    assert seen == list(range(10 * batches))
+    assert counted.statements - batches in (1, 2), "one for each batch, the last ack, and perhaps a second for the pop"

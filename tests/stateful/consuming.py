@@ -96,8 +96,21 @@ class Consuming(Driver):
             model.pop(group, NOBODY, batch, lanes, ends_at, self.now, order)
             self._given_back(model)
             return None
+        return self._compare_pop(queue, group, taken, batch=batch, lanes=lanes, partition=partition, ends_at=ends_at)
+
+    def _compare_pop(
+        self,
+        queue: str,
+        group: str,
+        taken: Handed[Any],
+        *,
+        batch: int,
+        lanes: int,
+        ends_at: int,
+        partition: str | None = None,
+    ) -> Batch | None:
         order = self._order(queue, group, [delivery.partition for delivery in taken], partition)
-        expected = model.pop(group, taken.lease, batch, lanes, ends_at, self.now, order)
+        expected = self.models[queue].pop(group, taken.lease, batch, lanes, ends_at, self.now, order)
         assert [taken_of(delivery) for delivery in taken] == expected
         assert all((d.queue, d.group, d.lease) == (queue, group, taken.lease) for d in taken)
         assert bool(taken.lease) == (bool(expected) and ends_at > 0)
@@ -119,8 +132,7 @@ class Consuming(Driver):
         """Release what a pop with a lost answer had leased, without a charge for any message."""
         self.settle_down()
         for lane in model.held(NOBODY, self.now):
-            lane.ended = lane.lease
-            lane.rest(self.now)
+            lane.give_back(self.now)
 
     def _order(self, queue: str, group: str, seen: Sequence[str], only: str | None) -> Order:
         """Sort lanes by the time since they are ready. The answer decides among equals.
@@ -174,23 +186,27 @@ class Consuming(Driver):
 
     def ack_words(self, batch: Batch, words: Sequence[Word], group: str | None = None) -> None:
         """Ack by transactionId, unless it names several messages or may have expired."""
-        ids = {delivery.partition: delivery.partition_id for delivery in batch.deliveries}
         if not words or any(self._doubtful(batch, word) for word in words):
             return
-        items = [
-            AckItem(
-                transaction_id=word.tx,
-                partition=ids[word.partition],
-                status=cast(AckStatus, word.status),
-                lease=word.lease,
-                error=word.error,
-                delay_ms=word.delay_ms,
-            )
-            for word in words
-        ]
+        items = ack_items(batch, words)
         for _ in self.calls():
             outcomes = self.run(self.broker.ack_many(items, group=group or batch.group))
             self.compare_acks(batch, words, outcomes, group or batch.group)
+
+    def ack_and_take(self, batch: Batch, words: Sequence[Word], size: int, lanes: int) -> None:
+        """Ack and pop in one call."""
+        queue, group, model = batch.queue, batch.group, self.models[batch.queue]
+        if any(self._doubtful(batch, word) for word in words):
+            return
+        for _ in self.calls():
+            call = self.broker.ack_and_pop(ack_items(batch, words), queue, group=group, batch=size, partitions=lanes)
+            answer = self.run(call)
+            assert answer.error is None
+            self.compare_acks(batch, words, answer.outcomes, group)
+            if group not in model.groups:
+                model.seek(group, "all", 0, self.now)
+            ends_at = self.now + model.options["lease_seconds"] * SECOND
+            self._compare_pop(queue, group, answer.batch, batch=size, lanes=lanes, ends_at=ends_at)
 
     def _doubtful(self, batch: Batch, word: Word) -> bool:
         model = self.models[batch.queue]
@@ -211,6 +227,21 @@ class Consuming(Driver):
         for word, outcome in zip(words, outcomes, strict=True):
             if outcome.lease_released:
                 self.forget_leases(batch.queue, group, word.partition)
+
+
+def ack_items(batch: Batch, words: Sequence[Word]) -> list[AckItem]:
+    ids = {delivery.partition: delivery.partition_id for delivery in batch.deliveries}
+    return [
+        AckItem(
+            transaction_id=word.tx,
+            partition=ids[word.partition],
+            status=cast(AckStatus, word.status),
+            lease=word.lease,
+            error=word.error,
+            delay_ms=word.delay_ms,
+        )
+        for word in words
+    ]
 
 
 def answer_of(outcome: AckOutcome) -> Answer:

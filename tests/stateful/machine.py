@@ -125,6 +125,11 @@ class QueueMachine(Agreement):
             words = self.words(batch, verdicts)
             self.ack_words(batch, words[::-1] if backwards else words)
 
+    @rule(pick=picks, verdicts=verdicts, size=st.integers(1, 5), lanes=st.integers(1, 3))
+    def ack_and_pop(self, pick: int, verdicts: list[str | None], size: int, lanes: int) -> None:
+        if batch := self.picked(pick):
+            self.ack_and_take(batch, self.words(batch, verdicts), size, lanes)
+
     @rule(pick=picks, status=statuses, what=st.sampled_from(["no lease", "newest", "nobody", "another group"]))
     def ack_amiss(self, pick: int, status: str, what: str) -> None:
         """Ack without the lease, with the wrong message of the lane or none, or for another group."""
@@ -161,8 +166,7 @@ class QueueMachine(Agreement):
                 lanes = self.models[batch.queue].held(batch.lease, self.now)
                 assert self.run(self.broker.release(batch.lease)) == len(lanes)
                 for lane in lanes:
-                    lane.ended = lane.lease
-                    lane.rest(self.now)
+                    lane.give_back(self.now)
             self.drop_leases(batch)
 
     @rule(pick=picks, verdicts=verdicts, pushed=st.lists(choices, max_size=3))

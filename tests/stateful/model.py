@@ -53,6 +53,7 @@ class Lane:  # one partition as one group sees it
     handed: int = 0  # behind what the last holder was given
     ahead: dict[int, str] = field(default_factory=dict)  # how messages ended that were finished before others
     ends_at: int = 0
+    first: int = 0  # first position of the batch that was leased last
     ended: str | None = None  # the lease that its holder, or an ack, ended last
     failures: dict[int, tuple[int, str | None]] = field(default_factory=dict)  # attempts and last error
     alone_until: int = 0  # the end of a lost batch: one message at a time until there
@@ -64,6 +65,12 @@ class Lane:  # one partition as one group sees it
         """End the lease. The lane is ready from `ready_at` on, if it has messages."""
         self.lease, self.upto, self.ends_at = None, 0, 0
         self.ready_at = ready_at if self.committed < len(self.log) else NEVER
+
+    def give_back(self, now: int) -> None:
+        """Release the lease. It is remembered as the last one only if something of its batch was finished."""
+        if self.committed > self.first or any(self.first <= at < self.upto for at in self.ahead):
+            self.ended = self.lease
+        self.rest(now)
 
     def move(self, to: int, fate: str) -> None:
         self.failures = {at: failure for at, failure in self.failures.items() if at >= to}
@@ -186,7 +193,7 @@ class Queue:
                 lane.move(upto, "acked")
                 lane.rest(now)
             elif upto > first:
-                lane.lease, lane.upto, lane.ends_at, lane.ready_at = lease, upto, ends_at, ends_at
+                lane.lease, lane.first, lane.upto, lane.ends_at, lane.ready_at = lease, first, upto, ends_at, ends_at
                 lane.handed = upto
         return got
 

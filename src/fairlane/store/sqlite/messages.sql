@@ -245,7 +245,9 @@ returning ready_at
 update cursors
 set ready_at = ?1, lease = null, lease_start = null,
     -- If nothing of it was finished, it does not hide the lease before it, whose acks may be repeated.
-    last_lease = case when committed > lease_start or failing then lease else last_lease end
+    last_lease = case when committed > lease_start or (failing and exists (
+        select 1 from skips s where s.partition_id = cursors.partition_id and s.group_id = cursors.group_id
+            and s.position >= lease_start and s.position < lease_end)) then lease else last_lease end
 where group_id = ?2 and ready_at > ?1 and lease = ?3 and (?4 is null or partition_id = ?4)
     and exists (select 1 from groups where id = ?2)
 returning partition_id

@@ -80,7 +80,10 @@ BEGIN
     -- The lane stays ready even if its batch was everything, because that batch is unread again.
     -- If nothing of it was finished, it does not hide the lease before it, whose acks may be repeated.
     UPDATE fairlane.cursors k SET ready_at = t, lease = NULL,
-        last_lease = CASE WHEN k.committed > k.lease_start OR k.failing THEN k.lease ELSE k.last_lease END
+        last_lease = CASE WHEN k.committed > k.lease_start OR (k.failing AND EXISTS (
+                              SELECT 1 FROM fairlane.skips s WHERE s.partition_id = k.partition_id AND s.group_id = k.group_id
+                              AND s.position >= k.lease_start AND s.position < k.lease_end))
+                          THEN k.lease ELSE k.last_lease END
     WHERE k.group_id = p_group AND k.partition_id = ANY (v_ids);
     IF v_ids IS NULL THEN
         PERFORM 1 FROM fairlane.cursors k
