@@ -1,4 +1,4 @@
-"""Fairlane with its own client: one message per push(), push_many(), pop() and ack()."""
+"""Fairlane with its own client: push(), push_many(), and ack_and_pop(), as its consumers use it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import closed_loop
 import msgspec
 
 from fairlane import Client, PushItem
+from fairlane.client import Batch
 from fairlane.model.ids import uuid7
 
 LANES = 200
@@ -20,6 +21,8 @@ class Fairlane:
         self._client = await Client(url).__aenter__()
         self._task, self._data = task, msgspec.json.decode(task.payload)
         self._turn = 0
+        self._taken: dict[int, Batch] = {}
+        """The messages of each task that its next call acks."""
 
     async def push(self, task: int) -> int:
         await self._client.push(self._task.name, self._data, partition=f"lane-{task}")
@@ -34,9 +37,10 @@ class Fairlane:
         return len(await self._client.push_many(items))
 
     async def consume(self, task: int) -> int:
-        batch = await self._client.pop(self._task.name, batch=self._task.batch, partitions=4)
-        if sum([len(message.raw) for message in batch]):  # read each message, because decoding is lazy
-            await self._client.ack(batch)
+        done = self._taken.get(task, ())
+        answer = await self._client.ack_and_pop(done, self._task.name, batch=self._task.batch, partitions=4)
+        batch = self._taken[task] = answer.batch
+        sum([len(message.raw) for message in batch])  # read each message, because decoding is lazy
         return len(batch)
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlane import AckItem, Client, Message, PushItem
+from fairlane import AckItem, Client, InvalidRequest, Message, PushItem
 from fairlane.client import Batch, Batched
 from fairlane.errors import NotFound, StoreUnavailable
 from tests.broker_process import BrokerProcess
@@ -158,3 +158,19 @@ async def test_a_consumer_goes_on_after_its_broker_was_killed(own_broker: Broker
         consumer = client.consumer(queue, handle, type=int)
         await consumer.run()
         assert not await client.pop(queue)
+
+
+async def test_popped_messages_are_acked_as_they_are(rogue: Rogue, queue: str) -> None:
+    async with Client(rogue.url) as client:
+        await fill(client, queue, 5)
+        batch = await client.pop(queue, batch=2)
+        answer = await client.ack_and_pop(batch, queue, batch=2, type=int)
+        assert ([one.success for one in answer.outcomes], len(answer.batch)) == ([True, True], 2)
+        [ack] = rogue.requests(BOTH)[-1].body["acknowledgments"]
+        assert (ack["position"], ack["count"]) == (0, 2), "one ack for messages in a row"
+        answer = await client.ack_and_pop(answer.batch[0], queue, type=int)
+        assert ([one.success for one in answer.outcomes], len(answer.batch)) == ([True], 0)
+        with pytest.raises(InvalidRequest, match="of group"):
+            await client.ack_and_pop(batch, queue, group="another")
+        with pytest.raises(InvalidRequest, match="not an AckItem"):
+            await client.ack_and_pop(["message"], queue)  # type: ignore[arg-type]

@@ -49,7 +49,7 @@ from fairlane.broker.webhooks import Webhooks
 from fairlane.broker.workers import Workers
 from fairlane.config import SECRET_NAMES
 from fairlane.errors import FairlaneError
-from fairlane.model.batch import AckedAndPopped, Batch, acks_of
+from fairlane.model.batch import AckedAndPopped, Batch, Finished, acks_of, acks_with_pop
 from fairlane.model.decoding import decoder_of
 from fairlane.model.fan_in import FanInMessage, FanInOptions, FanInStep
 from fairlane.model.ids import PartitionId
@@ -257,14 +257,14 @@ class Broker:
         return await self.requests.ack(AckRequest(self.tenant, group, items))
 
     async def ack_and_pop(
-        self, items: Sequence[AckItem], queue: str, *, type: Any = Any, **options: Unpack[PopOptions]
+        self, done: Finished, queue: str, *, type: Any = Any, **options: Unpack[PopOptions]
     ) -> AckedAndPopped:
-        """Ack like `ack_many` and pop like `pop`, in one transaction of the store if the acks are for this queue.
+        """Ack messages, or like `ack_many`, and pop, in one transaction of the store if they are of this queue.
 
         The acks are applied at once, also if the pop waits. If the pop fails after them, the answer has its error.
         """
-        check_acks(items)
         request = PopRequest.of(queue, options, self.tenant)
+        items = acks_with_pop(done, request.group)
         outcomes, popped = await self.requests.ack_and_pop(AckRequest(self.tenant, request.group, items), request)
         if isinstance(popped, FairlaneError):
             return AckedAndPopped(outcomes, Batch(""), popped)

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from fairlane.broker.broker import Broker
 from fairlane.broker.transaction import item_of
-from fairlane.model.batch import AckedAndPopped, Batch
+from fairlane.model.batch import AckedAndPopped, Batch, Finished
 from fairlane.model.lease import PopOptions
 from fairlane.model.message import Message, PushItem, PushOptions
 from fairlane.model.names import QUEUE_MODE
@@ -43,11 +43,11 @@ class TracedBroker(Broker):
         return batch
 
     async def ack_and_pop(
-        self, items: Sequence[AckItem], queue: str, *, type: Any = Any, **options: Unpack[PopOptions]
+        self, done: Finished, queue: str, *, type: Any = Any, **options: Unpack[PopOptions]
     ) -> AckedAndPopped:
         since, group = wall_clock(), options.get("group", QUEUE_MODE)
-        with self._spans.acks_with_pop(queue, group, len(items)):
-            answer = await super().ack_and_pop(items, queue, type=type, **options)
+        with self._spans.acks_with_pop(queue, group, 1 if isinstance(done, Message) else len(done)):
+            answer = await super().ack_and_pop(done, queue, type=type, **options)
         if answer.batch:
             self._spans.record_pop(answer.batch, queue, group, since=since)
         return answer

@@ -48,7 +48,7 @@ from fairlane.client.transport import Transport
 from fairlane.client.webhooks import Webhooks
 from fairlane.client.workers import Effects, Workers
 from fairlane.errors import CommandFailed, FairlaneError, InvalidRequest, MessageCancelled, NotFound, Unavailable
-from fairlane.model.batch import AckedAndPopped, Batch, acks_of
+from fairlane.model.batch import AckedAndPopped, Batch, Finished, acks_of, acks_with_pop
 from fairlane.model.decoding import decoder_of
 from fairlane.model.fan_in import FanInMessage, FanInOptions
 from fairlane.model.group import Subscription
@@ -226,14 +226,14 @@ class Client(ClientResource):
         return await self._acks.send((queue, group), items)
 
     async def ack_and_pop(
-        self, items: Sequence[AckItem], queue: str, *, type: Any = Any, **options: Unpack[PopOptions]
+        self, done: Finished, queue: str, *, type: Any = Any, **options: Unpack[PopOptions]
     ) -> AckedAndPopped:
-        """Ack like `ack_many` and pop like `pop` in one request. The acks are applied at once, also if the pop waits.
+        """Ack messages, or like `ack_many`, and pop in one request. The acks are applied at once, also if it waits.
 
         If the pop fails after them, the answer has its error.
         """
-        check_acks(items)
-        return await self._ack_and_pops.send(items, PopRequest.of(queue, options), type)
+        asked = PopRequest.of(queue, options)
+        return await self._ack_and_pops.send(acks_with_pop(done, asked.group), asked, type)
 
     async def renew(self, lease: Leased, seconds: int | None = None) -> RenewOutcome:
         """Extend a lease to `seconds` from now; a lease is never shortened.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from itertools import chain, groupby, repeat
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, cast, overload
 
 import msgspec
 
@@ -107,6 +107,10 @@ class Batch(Sequence[Message[T]]):
         return f"Batch({len(self)} messages, lease={self.lease!r})"
 
 
+Finished = Message[Any] | Sequence[Message[Any]] | Sequence[AckItem]
+"""Messages that are done, or acks of messages."""
+
+
 class AckedAndPopped(NamedTuple):
     """The answer of `ack_and_pop`: the outcomes of the acks, and the next messages."""
 
@@ -142,6 +146,18 @@ def acks_of(
     verdict = msgspec.structs.replace(COMPLETED, status=status, error=error, delay_ms=delay_ms)
     verdict.check()
     return queue, group, _uniform_acks(runs, lambda: [message.transaction_id for message in some], verdict)
+
+
+def acks_with_pop(given: Finished, group: str) -> Sequence[AckItem]:
+    """Return the acks of a request that also pops for `group`: the given ones, or acks that complete the messages."""
+    if not isinstance(given, Message | Batch) and not (given and isinstance(given[0], Message)):
+        items = cast(Sequence[AckItem], given)
+        check_acks(items)
+        return items
+    _, of, items = acks_of(cast(Sequence[Message[Any]], given))
+    if of not in ("", group):
+        raise InvalidRequest(f"these messages are of group {of!r:.80}, and the pop is for group {group!r:.80}")
+    return items
 
 
 def _runs(messages: Sequence[Message[Any]]) -> list[tuple[Lane, Sequence[int]]]:
