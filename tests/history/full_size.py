@@ -1,4 +1,4 @@
-"""Three minutes of random faults on each store and a thousand simulated power cuts, for `make faults`."""
+"""Two minutes of random faults on each store and a thousand simulated power cuts, for `make faults`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from tests.campaign.power_cuts import cut
 from tests.history.test_slice import SECONDS_MAX, play
 
-MINUTES = 3
+MINUTES = 2
 CUTS = 1000
 
 
 @pytest.mark.timeout(60 * MINUTES + SECONDS_MAX)
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "cells"])
-def test_three_minutes_of_random_faults_break_no_promise(store: str, tmp_path: Path) -> None:
+def test_two_minutes_of_random_faults_break_no_promise(store: str, tmp_path: Path) -> None:
     play(store, tmp_path, minutes=MINUTES)
 
 

@@ -1,4 +1,4 @@
-"""A minute of random faults on each store, by the command that users run. `make faults` runs five."""
+"""A minute of random faults on each store, by the command that users run. `make faults` runs longer."""
 
 from __future__ import annotations
 

@@ -121,7 +121,8 @@ class RecordingClient:
         Returns True if all were accepted.
         """
         op, began, first, roamed = self._writer.new_op(), time.monotonic(), broker, False
-        records = {id: PushRecord(lane, id, began) for id in ids}
+        # All that a killed client leaves of a push: any of its attempts may have gone to another broker.
+        records = {id: PushRecord(lane, id, began, broker=broker, roamed=True) for id in ids}
         self._writer.write(HistoryLine(op, "invoke", began, pushes=list(records.values())))
         for attempt in range(RETRIES_MAX):
             waiting = [id for id, one in records.items() if one.fate not in ("done", "deferred")]
