@@ -21,8 +21,10 @@ from fairlane.store.cells.move import Mover
 from fairlane.store.postgres.store import PostgresStore
 
 CELLS = (1, 2, 4)
-QUEUES = 8
+QUEUES = 4
+"""Queues of each cell, so that each cell has the same traffic."""
 LANES = 100
+CALLERS = 2
 PRODUCERS = 8
 PAUSE = 0.01
 SYSTEM = ours("postgres")
@@ -33,7 +35,7 @@ def cells_label(count: int) -> str:
 
 
 async def cells(suite: Suite, results: Results) -> None:
-    """Measure the same traffic over 8 queues on stores of 1, 2 and 4 cells in turns, a server for each cell."""
+    """Measure stores of 1, 2 and 4 cells in turns, a server for each cell."""
     async with AsyncExitStack() as stack:
         others = [stack.enter_context(postgres_server(suite.directory, major=18)) for _ in range(max(CELLS) - 1)]
         servers = [suite.server, *others]
@@ -42,9 +44,9 @@ async def cells(suite: Suite, results: Results) -> None:
             await suite.turn(f"growth: {count} cells")
             url = await stack.enter_async_context(store_of(servers[:count]))
             brokers[count] = await stack.enter_async_context(Broker.open(url, retention_interval=0))
-            for number in range(QUEUES):
+            for number in range(QUEUES * count):
                 await brokers[count].queues.configure(queue_named(number), cell=str(number % count))
-            await traffic(brokers[count], suite.scale.seconds)
+            await traffic(brokers[count], count, suite.scale.seconds)
         for number in range(suite.scale.rounds):
             await suite.turn(f"growth, round {number + 1}: cells")
             for count, broker in brokers.items():
@@ -71,35 +73,37 @@ async def store_of(servers: Sequence[PostgresServer]) -> AsyncIterator[str]:
 
 
 async def measured(broker: Broker, servers: Sequence[PostgresServer], seconds: float) -> Measurement:
+    """Measure traffic. CPU that the servers use without any, in the same time, is subtracted."""
     pids = [server.pid for server in servers]
+    before = usage_of(pids)
+    await asyncio.sleep(seconds)
+    idle = difference(before, usage_of(pids)).cpu_seconds / seconds
     before, began, spent = usage_of(pids), time.perf_counter(), time.process_time()
-    messages = await traffic(broker, seconds)
+    messages = await traffic(broker, len(servers), seconds)
     took, mine = time.perf_counter() - began, time.process_time() - spent
-    used = difference(before, usage_of(pids))
-    return Measurement(
-        rate=messages / took, broker_us=mine / messages * 1e6, store_us=used.cpu_seconds / messages * 1e6
-    )
+    used = difference(before, usage_of(pids)).cpu_seconds - idle * took
+    return Measurement(rate=messages / took, broker_us=mine / messages * 1e6, store_us=used / messages * 1e6)
 
 
-async def traffic(broker: Broker, seconds: float) -> int:
+async def traffic(broker: Broker, count: int, seconds: float) -> int:
     """Push a message to each of 100 lanes of each queue, pop and ack all of them, and so on. Returns their number."""
     give_up_at = time.monotonic() + seconds
 
     async def use(queue: str) -> int:
         items = [PushItem(queue=queue, payload=PAYLOAD, partition=f"lane-{lane}") for lane in range(LANES)]
-        done = 0
-        while not done or time.monotonic() < give_up_at:
+        done, first = 0, True
+        while first or time.monotonic() < give_up_at:
+            first = False
             assert all(outcome.status == "queued" for outcome in await broker.push_many(items))
-            left = LANES
-            while left:
-                batch = await broker.pop(queue, batch=LANES, partitions=LANES)
+            while batch := await broker.pop(queue, batch=LANES, partitions=LANES):
                 assert all(outcome.success for outcome in await broker.ack(batch))
-                left -= len(batch)
-            done += LANES
+                done += len(batch)
         return done
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(use(queue_named(number))) for number in range(QUEUES)]
+        tasks = [
+            group.create_task(use(queue_named(number))) for number in range(QUEUES * count) for _ in range(CALLERS)
+        ]
     return sum(task.result() for task in tasks)
 
 

@@ -141,7 +141,7 @@ GROWTH = Section(
     "A broker process, wrk with 64 connections, 98-byte payloads. Partitions: pops of up to 10 messages from one "
     "partition that wait for messages, then the ack. Backlog: 100 partitions. Fan-out: each connection pushes 100 "
     "messages to one partition, then pops 100 with auto-ack in each group, over and over. The rate counts the messages "
-    "that all groups received. All cores are busy in that workload. Cells: the broker in this process, 8 queues of 100 "
-    "partitions, batches of 100, a server for each cell; the CPU is that of all servers.",
+    "that all groups received. All cores are busy in that workload. Cells: the broker in this process, 4 queues of 100 "
+    "partitions in each cell, batches of 100, a server for each cell; the CPU is that of all servers.",
     run,
 )
