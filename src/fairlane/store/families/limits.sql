@@ -9,14 +9,14 @@ UPDATE fairlane.cursors k SET ready_at = coalesce(:now, clock_timestamp())
 FROM fairlane.partitions p, fairlane.starts s
 WHERE p.queue_id = :queue_id AND k.partition_id = p.id AND k.lease IS NULL AND s.group_id = k.group_id
     AND s.key = CASE WHEN :unordered THEN regexp_replace(p.name, '![1-9]$', '') ELSE p.name END
-    AND k.ready_at = s.at + make_interval(secs => :seconds)
+    AND k.ready_at - s.at = make_interval(secs => :seconds)
 
 -- name: wake_retries (postgres)
 UPDATE fairlane.failures f SET due_at = coalesce(:now, clock_timestamp())
 FROM fairlane.partitions p, fairlane.starts s
 WHERE p.queue_id = :queue_id AND f.partition_id = p.id AND f.token IS NULL AND s.group_id = f.group_id
     AND s.key = CASE WHEN :unordered THEN regexp_replace(p.name, '![1-9]$', '') ELSE p.name END
-    AND f.due_at = s.at + make_interval(secs => :seconds)
+    AND f.due_at - s.at = make_interval(secs => :seconds)
 
 -- part: key (sqlite)
 iif(:unordered and p.name glob '*![1-9]', substr(p.name, 1, length(p.name) - 2), p.name)
