@@ -16,6 +16,7 @@ from fairlane.model.group import Group
 from fairlane.model.lease import LeaseId
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.queue import Queue
+from fairlane.store import tail_cache
 from fairlane.store.contract.values import Duplicates, PopCall, PopClaim
 from fairlane.store.keyring import Keyring
 from fairlane.store.postgres.connection import Database
@@ -25,6 +26,12 @@ from tests.conformance.test_retention import run
 
 BIG = "x" * 1000
 """Payload that no other value of a row comes near."""
+
+
+@pytest.fixture(autouse=True)
+def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep following queues for as long as a test may take."""
+    monkeypatch.setattr(tail_cache, "_FOLLOWED_SECONDS", 600.0)
 
 
 @dataclass

@@ -21,8 +21,11 @@ BYTES_MAX = 64 * 1024 * 1024
 _OVERHEAD = 400
 """Memory that the objects of one segment need in addition to its body."""
 _END_BYTES = 8
-_FOLLOWED_SECONDS = 60.0
-"""Time after a pop of new messages for which pushes to the queue are cached."""
+_FOLLOWED_SECONDS = 5.0
+"""Time after a pop of new messages for which pushes to the queue are cached.
+
+Caching costs a push some percent of its time, which is lost if nobody reads its messages soon.
+"""
 _NEW_US = 10_000_000
 """Age of messages up to which their consumer counts as being at the tail."""
 _LISTED_MAX = 256
