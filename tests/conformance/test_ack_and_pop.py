@@ -290,6 +290,7 @@ async def test_the_acks_are_applied_while_the_pop_waits(harness: Harness) -> Non
     waiting = asyncio.create_task(broker.ack_and_pop(acks_of(batch), queue, wait=30))
     await until(lambda: acked_upto(broker, queue, 1))
     assert not waiting.done()
+    assert broker.process.telemetry.ack.items == 1, "they count before the pop ends"
     await broker.push(queue, 1)
     answer = await waiting
     assert ([one.success for one in answer.outcomes], data(answer.batch)) == ([True], [1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from uuid import UUID
 
 from fairlane.broker.ack import Acker, AckRequest
@@ -15,12 +16,14 @@ from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import Outcomes
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import AckResult, LaneAck, PopCall, PopResult
+from fairlane.telemetry import Telemetry
 
 
 class AttachedAcker:
     """Applies acks that are attached to pops."""
 
-    def __init__(self, store: Store, acker: Acker, write_router: WriteRouter) -> None:
+    def __init__(self, store: Store, acker: Acker, write_router: WriteRouter, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
         self._store = store
         self._acker = acker
         self._write_router = write_router
@@ -44,7 +47,7 @@ class AttachedAcker:
             return None
         if not plans or any(plan.ack.token is None or plan.queue_id != queue_id for plan in plans):
             return None
-        return AttachedAcks(request, plans, outcomes, _indexes(plans))
+        return AttachedAcks(request, plans, outcomes, _indexes(plans), perf_counter())
 
     async def pop(self, call: PopCall, give_back: Callable[[LeaseId], None]) -> PopResult:
         """Pop, and apply the acks that are attached to the claims before.
@@ -95,6 +98,7 @@ class AttachedAcker:
         for number, one in enumerate(attached):
             if isinstance(flight.answers[number], Outcomes):
                 one.pending = _indexes([plan for locked, plan in flight.locked if locked == number])
+                self._telemetry.record(self._telemetry.ack, one.began, len(one.outcomes) - len(one.pending))
         return popped if popped is not None else await self._store.messages.pop(call)
 
 

@@ -48,6 +48,7 @@ class AttachedAcks(msgspec.Struct):
     outcomes: Outcomes
     pending: Sequence[int]
     """Indexes of the items without an outcome."""
+    began: float
 
     def rest(self) -> AckRequest:
         """Return a request with the pending items."""

@@ -264,7 +264,7 @@ def build_engine(
     ticks = Ticks(store, transactor, all_specs, announcer)
     scheduler_loop = SchedulerLoop(store, announcer, ticks, telemetry, scheduler.news)
     router = WriteRouter(store, catalogue, flags, pusher, acker, enqueuer, announcer, journal, store_timeout_seconds)
-    attached_acker = AttachedAcker(store, acker, router)
+    attached_acker = AttachedAcker(store, acker, router, telemetry)
     popper = Popper(
         store,
         catalogue,

@@ -113,7 +113,7 @@ class Requests(Resource):
         waits after it. Acks that cannot join the pop are applied before it: those of other queues or without a lease,
         in a queue with limits, and while acks wait in the broker or its journal.
         """
-        give_up_at, began = monotonic() + request.wait_seconds, perf_counter()
+        give_up_at = monotonic() + request.wait_seconds
         attached = await self._attach(acks, request)
         popped: PopOutcome | None = None
         if attached is not None:
@@ -121,8 +121,6 @@ class Requests(Resource):
             with suppress(FairlaneError):  # the error of the pop that follows counts
                 most = self._scope.quota.quotas.polls if request.wait_seconds else None
                 popped = await popping if most is None else await self._scope.quota.wait(popping, most)
-            done = len(acks.items) - len(attached.pending)
-            self._engine.telemetry.record(self._engine.telemetry.ack, began, done)
         complete = attached is not None and not attached.pending
         outcomes: Sequence[AckOutcome]
         try:
