@@ -1,4 +1,4 @@
-"""What a client records of its requests."""
+"""The record that a client keeps of its requests."""
 
 from __future__ import annotations
 

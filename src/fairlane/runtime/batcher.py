@@ -109,6 +109,8 @@ class Batcher(Generic[Op, Out]):
         """Number of requests in `_turns`."""
         self._flush = flush
         self._policy = policy
+        self._flushes_max = policy.flushes
+        """Number of concurrent flushes. While owners take turns it is one, so that a request waits for one of them."""
         self._unwanted = unwanted
         self.waiting: deque[Entry[Op, Out]] = deque()
         """Requests since the last flush began. With one owner, all waiting requests."""
@@ -145,11 +147,6 @@ class Batcher(Generic[Op, Out]):
     def takes_turns(self) -> bool:
         """True while requests of several owners wait for their turn."""
         return self._turning > 0
-
-    @property
-    def _flushes(self) -> int:
-        """Number of concurrent flushes. While owners take turns it is one, so that a request waits for one of them."""
-        return 1 if self._turns_until else self._policy.flushes
 
     def wait_seconds(self) -> float:
         """Estimated seconds until a new request would be flushed. 0 if the rate is unknown."""
@@ -191,7 +188,7 @@ class Batcher(Generic[Op, Out]):
         if self._owner is not None and (owner := self._owner(op)) != self._last_owner:
             self._alternate(owner)
         self.waiting.append((op, items, bytes, future))
-        if len(self._tasks) < self._flushes:
+        if len(self._tasks) < self._flushes_max:
             self._fire()
         return future
 
@@ -199,6 +196,7 @@ class Batcher(Generic[Op, Out]):
         """Note a request of another owner than the last one. From the second owner on they take turns for a while."""
         if self._last_owner is not None:
             self._turns_until = perf_counter() + _TURNS_SECONDS
+            self._flushes_max = 1
         self._last_owner = owner
 
     def _fire(self) -> None:
@@ -213,19 +211,19 @@ class Batcher(Generic[Op, Out]):
         if task.cancelled():  # the loop is being torn down
             for *_, future in (*self._turns.drain(), *self.waiting):
                 future.cancel()
-        elif len(self._tasks) < self._flushes:
+        elif len(self._tasks) < self._flushes_max:
             self._fire()
 
     async def _run(self) -> None:
         """Run one flush after another while requests wait."""
         rate = self._rate
-        while (self.waiting or self._turning) and len(self._tasks) <= self._flushes:
+        while (self.waiting or self._turning) and len(self._tasks) <= self._flushes_max:
             batch = [self.waiting.popleft()] if len(self.waiting) == 1 and not self._turning else self._take()
             items = sum([items for _, items, _, _ in batch])
             self._items -= items
             # Only a flush that left requests behind measures the rate: a smaller one could have taken more.
             full = bool(self.waiting or self._turning)
-            if full and len(self._tasks) < self._flushes:
+            if full and len(self._tasks) < self._flushes_max:
                 self._fire()
             batch = [entry for entry in batch if not entry[3].cancelled()]
             if not batch:
@@ -275,6 +273,7 @@ class Batcher(Generic[Op, Out]):
                 return self._take_turns()
             self.waiting.extendleft(reversed(list(self._turns.drain())))
             self._turns_until = self._turning = 0
+            self._flushes_max = self._policy.flushes
         weights = (Weight(items, bytes) for _, items, bytes, _ in self.waiting)
         rate = self._rate.per_second
         count = self._policy.take(weights, items=self._items, running=self._flushing, rate=rate)
