@@ -40,8 +40,11 @@ async def test_a_batch_takes_one_request_of_a_consumer(rogue: Rogue, queue: str)
         assert [len(rogue.requests(path)) for path in (POP, BOTH, ACK)] == [1, 5, 1]
 
 
-@pytest.mark.parametrize("concurrency", [1, 3])
-async def test_the_last_ack_of_a_batch_goes_with_the_next_pop(rogue: Rogue, queue: str, concurrency: int) -> None:
+@pytest.mark.parametrize(("concurrency", "least"), [(1, 29), (3, 1)])
+async def test_the_last_ack_of_a_batch_goes_with_the_next_pop(
+    rogue: Rogue, queue: str, concurrency: int, least: int
+) -> None:
+    """With several handlers, an ack goes alone if no pop is about to be sent."""
     async with Client(rogue.url) as client:
         items = [PushItem(queue=queue, payload=b"1", partition=str(n % 3)) for n in range(30)]
         await client.push_many(items)
@@ -50,9 +53,9 @@ async def test_the_last_ack_of_a_batch_goes_with_the_next_pop(rogue: Rogue, queu
             await asyncio.sleep(0)
 
         assert await client.consume(queue, handle, limit=30, concurrency=concurrency) == 30
-        pops, both, alone = (len(rogue.requests(path)) for path in (POP, BOTH, ACK))
-        assert pops + both + alone < 2 * 30
-        assert both >= 20
+        both, alone = (len(rogue.requests(path)) for path in (BOTH, ACK))
+        assert both >= least
+        assert both + alone <= 30
         assert not await client.pop(queue)
 
 
