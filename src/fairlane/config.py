@@ -108,7 +108,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Above it, requests are refused before they are read."""
     tail_cache_bytes: Annotated[
         int,
-        _flag("Maximum bytes of new messages that a process keeps for their consumers; 0 reads all from the store."),
+        _flag(
+            "Maximum bytes of new messages that a process keeps in memory on PostgreSQL; 0 reads all from the store."
+        ),
     ] = 64 * 1024 * 1024
     failed_operations_seconds: Annotated[int, _flag("Seconds to keep failed operations; 0 keeps them forever.")] = (
         30 * 86_400

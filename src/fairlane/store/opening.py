@@ -78,7 +78,7 @@ async def open_store(
     """Open the store that a URL names.
 
     `encryption_key` seals the messages of encrypted queues, and of queues that match `sealed_queues`; see `Keyring`.
-    `tail_cache_bytes` limits the memory for the newest messages; 0 turns this cache off.
+    `tail_cache_bytes` limits the memory for the newest messages of a PostgreSQL store; 0 turns this cache off.
     """
     from fairlane.store.keyring import Keyring
 
@@ -86,7 +86,7 @@ async def open_store(
     always = tuple(filter(None, map(str.strip, sealed_queues.split(","))))
     if always and keyring is None:
         raise InvalidRequest("sealed_queues needs an encryption_key")
-    store = await _open_store(url, clock=clock, tail_cache=TailCache(tail_cache_bytes), **options)
+    store = await _open_store(url, clock, tail_cache_bytes, options)
     try:
         await store.codec.set_keyring(keyring, always)
     except BaseException:
@@ -95,11 +95,11 @@ async def open_store(
     return store
 
 
-async def _open_store(url: str, *, clock: Clock | None, **options: Any) -> Store:
+async def _open_store(url: str, clock: Clock | None, tail_cache_bytes: int, options: dict[str, Any]) -> Store:
     if (url := store_url(url)).startswith("sqlite:///"):
         from fairlane.store.sqlite.store import SqliteStore
 
         return await SqliteStore.open(url.removeprefix("sqlite:///"), clock=clock, **options)
     from fairlane.store.cells.store import CellsStore
 
-    return await CellsStore.open(url, clock=clock, **options)
+    return await CellsStore.open(url, clock=clock, tail_cache=TailCache(tail_cache_bytes), **options)

@@ -124,11 +124,6 @@ class TailCache:
         tails = chain.from_iterable(reversed(each.values()) for each in known)
         return list(islice(tails, _LISTED_MAX))
 
-    def covers(self, partition: int, position: int) -> bool:
-        """Return True if the cache has a position."""
-        tail = self._tails.get(partition)
-        return tail is not None and tail.start <= position < tail.upto
-
     def get(self, partition: int, first: int, created_at: int, checksum: int) -> Verified | None:
         """Return the segment that the store describes so. None if it is not cached."""
         tail = self._tails.get(partition)

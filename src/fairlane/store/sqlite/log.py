@@ -17,10 +17,9 @@ from fairlane.model.segment import Segment, retry_limit_of
 from fairlane.store import statements
 from fairlane.store.contract.values import ClaimedLane, PopCall, PopClaim, Span
 from fairlane.store.sqlite.rows import first, rows
-from fairlane.store.tail_cache import TailCache
 
 SQL = statements.load("fairlane.store.sqlite", "messages.sql")
-decode_ends = msgspec.json.Decoder(list[int]).decode
+_decode_ends = msgspec.json.Decoder(list[int]).decode
 
 
 def segments(db: apsw.Connection, partition_id: int, since: int, upto: int) -> Iterator[Segment]:
@@ -53,7 +52,6 @@ class Want(msgspec.Struct):
     """End of its lease."""
     lanes: list[ClaimedLane] = []
     looked_at: set[int] = set()
-    cache: TailCache | None = None
 
     @property
     def open(self) -> bool:
@@ -64,8 +62,10 @@ class Want(msgspec.Struct):
         start, upto = span
         position, size = start, 0
         found: list[Segment] = []
-        for segment in self._segments(db, partition_id, start, upto):
-            first_pos, ends = segment.first, segment.ends
+        for first_pos, created_at, packed, body, checksum in db.execute(
+            SQL["segments_between"], (partition_id, start, upto)
+        ):
+            ends = _decode_ends(packed)
             low, high = position - first_pos, min(len(ends), upto - first_pos)
             begin = ends[low - 1] if low else 0
             if size + ends[high - 1] - begin > self.bytes:
@@ -73,7 +73,7 @@ class Want(msgspec.Struct):
                 high = max(fit, low + 1) if not found else fit
             if high <= low:
                 break
-            found.append(segment)
+            found.append(Segment(first_pos, created_at, ends, body, checksum))
             size += ends[high - 1] - begin
             position = first_pos + high
             if high < len(ends) or size >= self.bytes:
@@ -95,19 +95,6 @@ class Want(msgspec.Struct):
         )
         return position
 
-    def _segments(self, db: apsw.Connection, partition_id: int, start: int, upto: int) -> Iterator[Segment]:
-        """Yield the segments with positions `start` to `upto` - 1, with bytes from the cache if it has them."""
-        cache = self.cache
-        if cache is None or not cache.covers(partition_id, start):
-            for row in db.execute(SQL["segments_between"], (partition_id, start, upto)):
-                if cache is not None:
-                    cache.counts.misses += 1
-                yield segment_of(row)
-            return
-        for first_pos, created_at, checksum in db.execute(SQL["segment_heads"], (partition_id, start, upto)):
-            known = cache.get(partition_id, first_pos, created_at, checksum)
-            yield known or segment_at(db, partition_id, first_pos)
-
 
 def segment_at(db: apsw.Connection, partition_id: int, position: int) -> Segment:
     row = first(db, SQL["segment_at"], partition_id, position)
@@ -119,7 +106,7 @@ def segment_at(db: apsw.Connection, partition_id: int, position: int) -> Segment
 
 def segment_of(row: Any) -> Segment:
     first_pos, created_at, ends, body, checksum = row
-    return Segment(first_pos, created_at, decode_ends(ends), body, checksum)
+    return Segment(first_pos, created_at, _decode_ends(ends), body, checksum)
 
 
 def fragment_at(segment: Segment, position: int) -> bytes:

@@ -34,38 +34,23 @@ from fairlane.store.sqlite.pop import expire, pop
 from fairlane.store.sqlite.push import push
 from fairlane.store.sqlite.rows import rows, value
 from fairlane.store.sqlite.scheduled import add
-from fairlane.store.tail_cache import TailCache, Verified
 
 
 class Messages:
-    def __init__(self, database: Database, tail_cache: TailCache) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self.tail_cache = tail_cache
 
-    async def push(self, slices: Sequence[Slice]) -> list[PushResult]:
+    def push(self, slices: Sequence[Slice]) -> Awaitable[list[PushResult]]:
         if self._database.codec.always or [part for part in slices if part.options.encryption_enabled]:
-            slices = await self._database.codec.seal_slices(slices)
-        follows = self.tail_cache.follows
-        if not [part for part in slices if follows(part.queue_id)]:
-            return await self._database.write(lambda db, now: push(db, now, slices))
+            return self._push_sealed(slices)
+        return self._database.write(lambda db, now: push(db, now, slices))
 
-        def work(db: apsw.Connection, now: int) -> tuple[list[PushResult], list[tuple[int, int, Verified]]]:
-            built: list[tuple[int, int, Verified]] = []
-            return push(db, now, slices, built), built
-
-        results, built = await self._database.write(work)
-        for queue, partition, segment in built:  # only now they are committed
-            if follows(queue):
-                self.tail_cache.add(queue, partition, segment)
-        return results
+    async def _push_sealed(self, slices: Sequence[Slice]) -> list[PushResult]:
+        sealed = await self._database.codec.seal_slices(slices)
+        return await self._database.write(lambda db, now: push(db, now, sealed))
 
     async def pop(self, call: PopCall) -> PopResult:
-        return await self._opened(call, await self._database.write(lambda db, now: pop(db, now, call, self.tail_cache)))
-
-    async def _opened(self, call: PopCall, result: PopResult) -> PopResult:
-        """Note what a pop got in the tail cache, and return it with its sealed messages opened."""
-        if (lane := next((lanes[-1] for lanes in reversed(result.lanes) if lanes), None)) is not None:
-            self.tail_cache.note_pop(call.queue_id, self._database.clock(), lane.segments[-1].created_at)
+        result = await self._database.write(lambda db, now: pop(db, now, call))
         return await self._database.codec.open_lanes(result)
 
     async def expire(self, queue_id: int, group_id: int) -> int:
@@ -86,10 +71,8 @@ class Messages:
     async def ack_and_pop(self, acks: Sequence[LaneAck], call: PopCall) -> tuple[list[AckResult], PopResult]:
         if [ack for ack in acks if ack.results]:
             acks = await self._database.codec.seal_acks(acks)
-        acked, popped = await self._database.write(
-            lambda db, now: (ack_all(db, now, acks), pop(db, now, call, self.tail_cache))
-        )
-        return acked, await self._opened(call, popped)
+        acked, popped = await self._database.write(lambda db, now: (ack_all(db, now, acks), pop(db, now, call)))
+        return acked, await self._database.codec.open_lanes(popped)
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewOutcome]:
         return await self._database.write(lambda db, now: [_renew(db, now, each) for each in renewals])

@@ -30,13 +30,12 @@ from fairlane.store.sqlite.lanes import (
 )
 from fairlane.store.sqlite.log import SQL, Popping, Want
 from fairlane.store.sqlite.rows import first, rows, value
-from fairlane.store.tail_cache import TailCache
 
 LANES_EACH: Final = 4  # lanes to load per claim: it may take many, or be full after the first
 LANES_AT_ONCE: Final = 64
 
 
-def pop(db: apsw.Connection, now: int, call: PopCall, cache: TailCache | None = None) -> PopResult:
+def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
     found: list[Any] = db.execute(SQL["queue_of_pop"], (call.group_id, call.queue_id)).fetchall()
     queue = found[0] if found else None
     if queue is None or queue[2] is not None:
@@ -46,17 +45,15 @@ def pop(db: apsw.Connection, now: int, call: PopCall, cache: TailCache | None = 
     options = parse_options(queue[0])
     if options.max_running or options.rate or options.max_running_per_key or options.rate_per_key:
         return limited_pop.pop(
-            db, now, call, options, lambda one: _pop(db, now, one, options, cache, conflating=bool(queue[3]))
+            db, now, call, options, lambda one: _pop(db, now, one, options, conflating=bool(queue[3]))
         )
-    return _pop(db, now, call, options, cache, conflating=bool(queue[3]))
+    return _pop(db, now, call, options, conflating=bool(queue[3]))
 
 
-def _pop(
-    db: apsw.Connection, now: int, call: PopCall, options: QueueOptions, cache: TailCache | None, *, conflating: bool
-) -> PopResult:
+def _pop(db: apsw.Connection, now: int, call: PopCall, options: QueueOptions, *, conflating: bool) -> PopResult:
     seconds = options.lease_seconds if call.lease_seconds is None else call.lease_seconds
     ends_at = now + seconds * 1_000_000
-    wants = [Want(claim, claim.batch, claim.partitions, call.bytes_max, ends_at, cache=cache) for claim in call.claims]
+    wants = [Want(claim, claim.batch, claim.partitions, call.bytes_max, ends_at) for claim in call.claims]
     if options.ordering == "unordered":
         return unordered_pop.pop(db, now, call, options, wants)
     popping = _Popping(db, now, call, options, conflating=conflating)

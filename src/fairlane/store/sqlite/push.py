@@ -29,10 +29,9 @@ from fairlane.store.contract.values import (
 from fairlane.store.sqlite.dedup import FRESH_US, Lookup, is_fresh
 from fairlane.store.sqlite.groups import seed_partition
 from fairlane.store.sqlite.lanes import ADD_DEPTH, parse_options
-from fairlane.store.sqlite.log import SQL, decode_ends
+from fairlane.store.sqlite.log import SQL
 from fairlane.store.sqlite.rows import rows as read_rows
 from fairlane.store.sqlite.rows import write_rows
-from fairlane.store.tail_cache import Verified
 
 _pack_key = Struct(">q").pack
 
@@ -87,13 +86,10 @@ def _limits(options: str) -> tuple[int, int]:
     return parsed.max_size, parsed.expires_after * 1_000_000
 
 
-def push(
-    db: apsw.Connection, now: int, slices: Sequence[Slice], built: list[tuple[int, int, Verified]] | None = None
-) -> list[PushResult]:
-    """Append the slices. Adds (queue, partition, segment) of new segments to `built` if it is not None."""
+def push(db: apsw.Connection, now: int, slices: Sequence[Slice]) -> list[PushResult]:
     if len(slices) > 1 and (repeated := repeats(slices)):
-        firsts = push(db, now, [slice for index, slice in enumerate(slices) if index not in repeated], built)
-        return merged(repeated, firsts, push(db, now, [slices[index] for index in repeated], built))
+        firsts = push(db, now, [slice for index, slice in enumerate(slices) if index not in repeated])
+        return merged(repeated, firsts, push(db, now, [slices[index] for index in repeated]))
     ids = encode([slice.partition.id for slice in slices]).decode()
     queue_ids = encode(list({slice.queue_id for slice in slices})).decode()
     found: Any = db.execute(SQL["logs_and_queues"], (ids, queue_ids)).fetchall()
@@ -126,11 +122,6 @@ def push(
             results[index] = _append(db, now, rows, slice, queue, log)
     if rows.heads:
         _write(db, now, rows)
-        if built is not None:
-            built += [
-                (logs[id].queue_id, id, Verified(first, at, decode_ends(ends), body, checksum))
-                for id, first, _, at, checksum, ends, _, body in rows.segments
-            ]
         for queue in queues.values():
             if queue.max_size and queue.coming and queue.depth + queue.coming <= queue.max_size:
                 db.execute(ADD_DEPTH, (queue.coming, queue.id))

@@ -25,11 +25,11 @@ class SqliteStore(Store):
     kind = "sqlite"
     sole_broker = True
 
-    def __init__(self, database: Database, tail_cache: TailCache) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self.tail_cache = tail_cache
+        self.tail_cache = TailCache(0)  # new messages are in the memory of this process anyway, as pages of the file
         self.id_time = lambda: database.clock() // 1000
-        self.messages = Messages(database, tail_cache)
+        self.messages = Messages(database)
         runner = QueryRunner(database)
         super().__init__(runner, self.messages)
         self._purging = asyncio.create_task(self._resume_cleanup(), name="fairlane-purge")
@@ -38,13 +38,13 @@ class SqliteStore(Store):
         self.scheduled = ScheduledMessages(runner, database)
 
     @classmethod
-    async def open(cls, path: str, *, clock: Clock | None = None, tail_cache: TailCache | None = None) -> SqliteStore:
+    async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:
         """Open the store. `path` is a file, created if missing, or `:memory:`.
 
         Raises StoreUnavailable if it cannot be opened, StoreUnsafe if commits would not be durable or the schema is
         unknown.
         """
-        return cls(await Database.open(path, clock=clock), tail_cache or TailCache())
+        return cls(await Database.open(path, clock=clock))
 
     async def _resume_cleanup(self) -> None:
         """Finish deletions that an earlier process began."""
