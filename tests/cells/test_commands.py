@@ -65,7 +65,7 @@ async def test_a_queue_is_moved_and_an_interrupted_move_is_shown_and_undone(cell
                 "Queues whose dead letters are forwarded to it, to be moved too: failing",
             ],
         )
-        assert [one.data for one in (await broker.pop("orders")).messages] == [1]
+        assert [one.data for one in (await broker.pop("orders", wait=30)).messages] == [1]
         async with await PostgresStore.open(cells.home) as home:
             with pytest.raises(asyncio.CancelledError):
                 await Mover(home, reached=interrupted).move("default", "orders", 0)
@@ -75,7 +75,7 @@ async def test_a_queue_is_moved_and_an_interrupted_move_is_shown_and_undone(cell
         assert await run("move-queue", "orders", "--abort", *store) == (0, "", "Queue orders stays in cell 1.\n")
         assert "Moving" not in (await run("status", *store))[1]
         await broker.push("orders", 2)
-        assert [one.data for one in (await broker.pop("orders", group="other", batch=2)).messages] == [1, 2]
+        assert [one.data for one in (await broker.pop("orders", group="other", batch=2, wait=30)).messages] == [1, 2]
 
 
 async def interrupted(step: str) -> None:

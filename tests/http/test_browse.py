@@ -209,7 +209,8 @@ async def test_a_message_is_shown_whole_with_every_group(wire: Wire) -> None:
     assert found["payload"] == {"b": 1, "a": [None]}
     assert found["queueConfig"] == {"leaseTime": 9, "retryLimit": 5, "retryDelay": 0, "ttl": 0, "priority": 0}
     views = {each["name"]: each for each in found["consumerGroups"]}
-    assert views[group] == {"name": group, "consumed": True, "leaseExpiresAt": None, "cancelled": False}
+    seen = {"consumed": True, "leaseExpiresAt": None, "cancelled": False, "progress": None}
+    assert views[group] == {"name": group, **seen}
     assert views["__QUEUE_MODE__"]["consumed"] is False
     assert views["__QUEUE_MODE__"]["leaseExpiresAt"] == found["leaseExpiresAt"] is not None
     assert found["status"] == "processing"

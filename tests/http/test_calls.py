@@ -38,7 +38,7 @@ CALLS = {
     "postgres18": {
         "push 1": 300,
         "push 100": 527,
-        "pop 100": 206,
+        "pop 100": 258,
         "ack 100": 263,
         "push 100 with ids to 4 lanes": 1233,
         "pop 100 of 4 lanes": 294,

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairlane.errors import StoreUnavailable
@@ -20,6 +21,8 @@ WAITING = {
     "/api/v1/pop/queue/{queue}/partition/{partition}": "/api/v1/pop/queue/orders/partition/p?wait=true",
     "/api/v1/pop/queue/{queue}": "/api/v1/pop/queue/orders?wait=true",
     "/api/v1/pop": "/api/v1/pop?namespace=shop&wait=true",
+    "/api/v1/ack-and-pop/queue/{queue}": "/api/v1/ack-and-pop/queue/orders?wait=true",
+    "/api/v1/ack-and-pop/queue/{queue}/partition/{partition}": "/api/v1/ack-and-pop/queue/orders/partition/p?wait=true",
     "/api/v1/messages/{partitionId}/{transactionId}/result": "/api/v1/messages/{id}/one/result?wait=true",
     "/api/v1/queues/{queue}/results/{transactionId}": "/api/v1/queues/held/results/one?wait=true",
 }
@@ -47,7 +50,9 @@ async def test_a_request_that_waits_ends_with_the_first_key(wire: Wire, route: s
     await wire.push("held", 1, ids=["one"])
     [pushed] = await wire.pop("held")
     path = WAITING[route].replace("{id}", pushed["partitionId"])
-    waiting = asyncio.create_task(wire.get(f"{path}&timeout=3600000"))
+    ack = {"transactionId": "one", "status": "completed", **{name: pushed[name] for name in ("partitionId", "leaseId")}}
+    method, body = ("POST", {"acknowledgments": [ack]}) if "ack-and-pop" in path else ("GET", msgspec.UNSET)
+    waiting = asyncio.create_task(wire.ask(method, f"{path}&timeout=3600000", body=body))
     await until(lambda: len(broker._engine.waiters) + len(broker._engine.result_waiters) > 0)
     key = await first_key(wire)
     refused = (await waiting).refused(401, "unauthenticated")

@@ -52,6 +52,7 @@ async def test_a_message_shows_its_results_by_group(wire: Wire) -> None:
         "error": None,
         "deadLetterId": None,
         "replayedAs": None,
+        "progress": None,
     }
     assert (await result_by_name(wire, queue, "two", partition=lane, consumerGroup="mail"))["status"] == "processing"
 

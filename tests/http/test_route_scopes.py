@@ -158,6 +158,7 @@ EACH = {
         POST /api/v1/lease/{leaseId}/extend
         POST /api/v1/lease/{leaseId}/release
         POST /api/v1/leases/cancelled
+        POST /api/v1/leases/progress
         POST /api/v1/workers/{id}
         DELETE /api/v1/workers/{id}
         GET /api/v1/effects/{key}

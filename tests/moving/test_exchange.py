@@ -27,7 +27,7 @@ LEFT_OUT = {
     *("operations", "operation_backlogs", "expiries", "retention_rules", "retention_minutes", "retention_hours"),
     *("traces", "trace_names", "stream_queries", "stream_state", "sources", "shadow_records", "shadow_copies"),
     *("audit_entries", "audit_head", "history_minutes", "history_hours", "starts", "fan_ins", "fan_in_parts"),
-    "snoozes",
+    *("snoozes", "progress"),
 }
 """Tables about a store, its brokers or its past, and those that docs/moving-data.md names."""
 Store = Callable[[str], Awaitable[str]]

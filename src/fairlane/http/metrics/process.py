@@ -135,7 +135,7 @@ def _verbs(out: Families, broker: Broker) -> None:
     out.counter("tail_cache_segments_total", "Segments that pops looked up in the cache of new messages.", found)
     out.counter(
         "tail_cache_read_bytes_total",
-        "Bytes that pops took from this cache instead of the store.",
+        "Bytes that pops took from this cache.",
         cache.counts.hit_bytes,
     )
     out.gauge("tail_cache_bytes", "Bytes in this cache.", cache.bytes)

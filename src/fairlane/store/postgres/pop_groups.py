@@ -69,6 +69,8 @@ class GroupPopper:
         self._cache = cache
         self._special: dict[int, float] = {}
         """Time until which a group needs `fairlane.pop`."""
+        self._alone = False
+        """True while a pop without acks is in flight that found no other one to be combined with."""
         self._batcher: Batcher[PopCall, GroupPop | None] = Batcher(self._flush, BatchPolicy(flushes=flushes))
 
     async def pop(self, call: PopCall, acks: AckStatement | None = None) -> GroupPop | None:
@@ -82,13 +84,22 @@ class GroupPopper:
         if [1 for claim in call.claims if claim.batch != batch] or batch == 0:
             return None
         if acks is not None:
-            if acks.groups_text is None:
-                return None
-            part = _Part(call)
-            part.add(call)
-            return (await self._pop_parts([part], acks=acks))[call.group_id]
-        # Not `submit`: an outcome whose caller is gone belongs to leases that the caller gives back.
-        return await self._batcher.put(call, batch * len(call.claims))
+            return None if acks.groups_text is None else await self._pop_alone(call, acks)
+        if self._alone or not self._batcher.idle:
+            # Not `submit`: an outcome whose caller is gone belongs to leases that the caller gives back.
+            return await self._batcher.put(call, batch * len(call.claims))
+        self._alone = True
+        try:
+            return await self._pop_alone(call)
+        except BrokerFailed:
+            return None
+        finally:
+            self._alone = False
+
+    async def _pop_alone(self, call: PopCall, acks: AckStatement | None = None) -> GroupPop | None:
+        part = _Part(call)
+        part.add(call)
+        return (await self._pop_parts([part], acks=acks))[call.group_id]
 
     async def _flush(self, calls: list[PopCall]) -> Sequence[GroupPop | None]:
         parts: dict[int, _Part] = {}
