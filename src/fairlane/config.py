@@ -93,7 +93,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str, _flag("Comma-separated private hosts and networks that commands and pollers may call.")
     ] = ""
     pollers: Annotated[bool, _flag("Run the pollers of applied specs. Only one broker runs a poller at a time.")] = True
-    """If off, other brokers or `fairlane poll` run them."""
+    """A broker without them leaves the pollers to other brokers or to `fairlane poll`."""
     metrics_series_max: Annotated[
         int, _flag("Maximum number of queues and groups with their own metrics; the rest is summed.")
     ] = 1000

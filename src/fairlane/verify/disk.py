@@ -31,7 +31,7 @@ class DiskChange(NamedTuple):
     offset: int
     """Place of a write, length of a file, or the length of the record when a sync began."""
     data: bytes
-    """Content of a write, or the new name."""
+    """Bytes that were written, or the new name of the file."""
     at: int
     """Length of the record after this change."""
     seconds: float

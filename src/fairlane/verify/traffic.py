@@ -240,7 +240,7 @@ def lane_of_hop(id: str) -> LaneName:
 
 
 async def resume(client: RecordingClient, queue: str) -> None:
-    """Resume a queue, as often as it takes. A queue that is lost is found by the checks."""
+    """Resume a queue, and retry until it succeeds. The checks find a queue that was lost."""
     path = f"/api/v1/queues/{client.named(queue)}/resume"
     for _ in range(TRIES_MAX):
         answer = await client.ask(client.any_broker(), "POST", path, {}, expected=_FOUND)

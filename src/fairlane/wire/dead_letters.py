@@ -108,7 +108,7 @@ class DeadLetterError(Answer):
     error: str
     count: int
     replayed: int
-    """Number of them that were replayed."""
+    """Number of these dead letters that were replayed."""
     first_failed_at: Moment
     last_failed_at: Moment
 

@@ -164,5 +164,5 @@ class SoughtPartition(Answer):
     partition_name: str
     updated: bool
     cursor_moved_to: Moment | None
-    """Time of the next message to deliver. Null at the end."""
+    """Time of the next message to deliver. Null if there is none."""
     position: int | None

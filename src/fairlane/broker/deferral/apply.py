@@ -198,7 +198,7 @@ class PendingAcks:
         self._plan: Plan | None = None
         self._planned = False
         self._run: tuple[list[int], list[AckPayload]] | None = None
-        """Sequences and payloads of a combined ack whose lease had ended, or None."""
+        """Sequences and payloads of a combined ack whose lease had ended. None if there is no such ack."""
         self._take()
 
     def _take(self) -> None:

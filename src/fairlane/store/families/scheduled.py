@@ -148,7 +148,7 @@ class ScheduledSegment(msgspec.Struct):
     """A scheduled segment: messages of a slice that are stored together. `items` are their indexes in the slice."""
 
     relative: bool
-    """True if `due` counts from now."""
+    """True if `due` is a delay from now instead of a time."""
     items: list[int]
     due: list[int]
 
