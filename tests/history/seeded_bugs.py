@@ -265,11 +265,12 @@ def seeded(bug: SeededBug, directory: Path) -> Path:
     return directory
 
 
-def run(bug: SeededBug, directory: Path) -> subprocess.CompletedProcess[str]:
+def run(bug: SeededBug, directory: Path, seed: int) -> subprocess.CompletedProcess[str]:
     """Run `fairlane verify` with the bug, and return its result."""
+    directory.mkdir()
     path = seeded(bug, directory / "copy")
     store = f"sqlite:///{directory}/queue.db" if bug.store == "sqlite" else bug.store
-    command = [sys.executable, "-P", "-c", RUN, "verify", "--json", "--store", store, "--seed", "7"]
+    command = [sys.executable, "-P", "-c", RUN, "verify", "--json", "--store", store, "--seed", str(seed)]
     command += ["--minutes", str(bug.seconds / 60), "--faults", bug.faults, "--report", str(directory / "report.html")]
     environment = os.environ | {"PYTHONPATH": str(path)}
     return subprocess.run(
