@@ -13,7 +13,7 @@ import pytest
 # Imported here, because a broker imports them when it opens, on the event loop of the test.
 import fairlane.store.postgres.store  # noqa: F401
 from fairlane.broker.broker import Broker
-from fairlane.errors import OutcomeUnknown
+from fairlane.errors import OutcomeUnknown, StoreUnavailable
 from fairlane.store.postgres import connection, driver
 from tests.conftest import FreshDatabase
 from tests.postgres import PostgresServer
@@ -55,6 +55,22 @@ async def test_a_question_gets_its_answer_while_every_connection_waits(
         await transaction.rollback()
         await asyncio.gather(*waiting)
     await stranger.close()
+
+
+async def test_a_health_check_over_a_connection_in_an_undefined_state_says_that_nobody_answers(
+    postgres18: PostgresServer, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver is in an undefined state after some lost connections, and says so by an error of its own."""
+
+    async def undefined(*_: Any) -> None:
+        raise asyncpg.InternalClientError("cannot switch to state 11; another operation (2) is in progress")
+
+    async with Broker.open(await fresh_database(postgres18)) as broker:
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncpg.Connection, "fetchval", undefined)
+            with pytest.raises(StoreUnavailable, match="the server ended the connection"):
+                await broker._engine.store.check_health()
+        await broker._engine.store.check_health()
 
 
 async def test_a_connection_that_ended_while_nobody_used_it_is_replaced(

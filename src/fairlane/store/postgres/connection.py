@@ -206,7 +206,7 @@ class Database:
         self._wanted += 1
         try:
             return await self._pool.acquire(timeout=CONNECT_SECONDS)
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except (*LOST, asyncpg.PostgresError) as error:
             raise StoreUnavailable(f"the database does not answer: {reason_of(error)}") from error
         finally:
             self._wanted -= 1
@@ -312,7 +312,7 @@ async def _with_session(open_some: Callable[[dict[str, str]], Awaitable[T]]) -> 
         raise connect_error(error) from error
     except (ValueError, asyncpg.InterfaceError) as error:
         raise StoreRefused(f"cannot connect to the database: {error}; check the URL of the store") from error
-    except (OSError, TimeoutError) as error:
+    except LOST as error:
         raise StoreUnavailable(f"cannot connect to the database: {str(error) or 'it does not answer'}") from error
 
 

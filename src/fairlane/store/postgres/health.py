@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 
 from fairlane.errors import OutcomeUnknown, ShuttingDown, StoreUnavailable
-from fairlane.store.postgres.connection import CONNECT_SECONDS, connect, reason_of
+from fairlane.store.postgres.connection import CONNECT_SECONDS, LOST, connect, reason_of
 from fairlane.store.postgres.driver import check_replicated
 
 _WRITE = "SELECT current_setting('transaction_read_only'), pg_logical_emit_message(true, 'fairlane', '')"
@@ -44,7 +44,7 @@ class HealthCheck:
             except OutcomeUnknown as error:
                 self._drop()
                 raise StoreUnavailable(f"the database does not answer: {_NO_STANDBY}") from error
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except (*LOST, asyncpg.PostgresError) as error:
                 self._drop()
                 raise StoreUnavailable(f"the database does not answer: {self._why or reason_of(error)}") from error
             except BaseException:
