@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from fairlane.broker import health_findings
+from fairlane.model.ids import uuid7
 from fairlane.model.message import PushItem
-from tests.http.test_findings import PATH, alone, empty_store, found, fresh, gone, use_up
+from tests.conformance.backends import Backend, PostgresBackend, SqliteBackend
+from tests.conformance.configurations import Configuration
+from tests.http.test_findings import PATH, alone, found, fresh, gone, use_up
 from tests.http.wire import Wire
 from tests.until import until
 
-__all__ = ("alone", "empty_store", "fresh")
+__all__ = ("alone", "fresh")
+
+
+@pytest.fixture(params=["sqlite", "postgres18"])
+def empty_store(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    """A store of this test alone, because each test stops lanes of one queue."""
+    if request.param == "sqlite":
+        return SqliteBackend(tmp_path / "queue.db")
+    return PostgresBackend(request.getfixturevalue("postgres18"), Configuration(f"http_{uuid7()}", postgres=18))
 
 
 @pytest.fixture(autouse=True)
