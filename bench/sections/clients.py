@@ -120,7 +120,7 @@ CLIENTS = Section(
     "confirms of a quorum queue, PostgreSQL and SQLite with synchronous commits. Payloads are 98 bytes unless the "
     "workload says otherwise. Fairlane uses 200 partitions (64 with one message per call) and keeps order in each. "
     "When it pushes and consumes at once, each message has an id of its producer, deduplicated for a day. "
-    "The rate of that workload is that of the slower direction. Consumers read each payload. Latencies are those of "
+    "Its rate counts the slower direction. Consumers read each payload. Latencies are those of "
     "one call.",
     run,
 )
