@@ -24,7 +24,11 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(if $(CI),--hol
 BIN := .venv/bin
 SERVER := .venv/.server
 DEV := .venv/.dev
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := python -m pip --disable-pip-version-check --quiet install
+# A lock file names every package. Without --no-deps an older pip takes the newest release of a package that is required
+# with extras, instead of the locked one.
+LOCKED := $(PIP) --no-deps --require-hashes --requirement
+EDITABLE := $(PIP) --no-build-isolation --no-deps --editable .
 UV_VERSION := 0.13.7
 # The published clients that the tests drive, and the tests that the newest brings along.
 QUEEN := .venv-queen-0.15.0/.ready .venv-queen-2.6.0/.ready .venv-queen-2.6.0/.suite
@@ -128,30 +132,29 @@ $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
 $(SERVER): requirements/server.txt pyproject.toml | $(BIN)/python
-	$(PIP) install --require-hashes --requirement requirements/server.txt
-	$(PIP) install --no-build-isolation --no-deps --editable .
+	$(BIN)/$(LOCKED) requirements/server.txt
+	$(BIN)/$(EDITABLE)
 	@touch $@
 
 $(DEV): requirements/dev.txt $(SERVER)
-	$(PIP) install --require-hashes --requirement requirements/dev.txt
+	$(BIN)/$(LOCKED) requirements/dev.txt
 	@touch $@
 
 .venv-queen-%/.ready: requirements/queen-%.txt
 	$(PYTHON) -m venv .venv-queen-$*
-	.venv-queen-$*/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --requirement $<
+	.venv-queen-$*/bin/$(LOCKED) $<
 	@touch $@
 
 # The lowest versions that the base install allows, for tests/packaging.
 .venv-lowest/.ready: requirements/lowest.txt pyproject.toml
 	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --requirement $<
-	.venv-lowest/bin/python -m pip --disable-pip-version-check --quiet install --no-build-isolation --no-deps --editable .
+	.venv-lowest/bin/$(LOCKED) $<
+	.venv-lowest/bin/$(EDITABLE)
 	@touch $@
 
-# Without dependencies, for the file has them all: an older pip would take a newer one of a requirement with extras.
 .venv-peers/.ready .venv-docs/.ready .venv-generators/.ready: .venv-%/.ready: requirements/%.txt
 	$(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --require-hashes --requirement $<
+	.venv-$*/bin/$(LOCKED) $<
 	@touch $@
 
 # Only the source package has the tests. Its hash is the lock file's too; pip insists on reading the metadata of what
@@ -165,4 +168,4 @@ $(DEV): requirements/dev.txt $(SERVER)
 
 .venv-lock/bin/uv:
 	$(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip --disable-pip-version-check --quiet install uv==$(UV_VERSION)
+	.venv-lock/bin/$(PIP) uv==$(UV_VERSION)

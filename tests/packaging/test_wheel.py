@@ -37,7 +37,7 @@ def environment(folder: Path, packages: Path, requirements: Path) -> Path:
     """The bin directory of a new environment with only the wheel and the locked requirements."""
     run(sys.executable, "-m", "venv", folder)
     install = (folder / "bin/python", "-m", "pip", "--disable-pip-version-check", "--quiet", "install")
-    run(*install, "--require-hashes", "--requirement", requirements)
+    run(*install, "--no-deps", "--require-hashes", "--requirement", requirements)
     run(*install, "--no-deps", *packages.glob("*.whl"))
     return folder / "bin"
 
