@@ -17,7 +17,7 @@ from fairlane.broker.broker import Broker
 from fairlane.errors import Unavailable
 from fairlane.model.message import PushItem
 from fairlane.store.cells.cluster import add_cell
-from fairlane.store.cells.move import Mover
+from fairlane.store.cells.move import QueueMover
 from fairlane.store.postgres.store import PostgresStore
 
 CELLS = (1, 2, 4)
@@ -124,7 +124,7 @@ async def move(suite: Suite, results: Results) -> None:
         tasks.append(asyncio.create_task(load.consume()))
         await asyncio.sleep(suite.scale.seconds)
         usual, began = max(load.waits), time.perf_counter()
-        await Mover(home).move("default", QUEUE, 1)
+        await QueueMover(home).move("default", QUEUE, 1)
         took = time.perf_counter() - began
         await asyncio.sleep(suite.scale.seconds)
         load.stopped = True

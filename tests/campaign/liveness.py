@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from random import Random
 
+from fairlane.verify.deployment import Deployment, VerifyPlan, start_deployment
 from fairlane.verify.history import LaneName
-from fairlane.verify.stage import Stage, VerifyPlan, open_stage
 from fairlane.verify.timeline import quantile
 
 LEASE_SECONDS = 2
@@ -28,14 +28,16 @@ PUSH_EVERY_SECONDS = 0.01
 
 async def measure(given: argparse.Namespace, directory: Path) -> dict[str, object]:
     """Return the seconds of each recovery and of each takeover."""
-    work = directory / "stage"
+    work = directory / "deployment"
     work.mkdir()
     url = f"sqlite:///{directory}/queue.db" if given.store == "sqlite" else given.store
-    async with open_stage(VerifyPlan(store=url, seconds=0, seed=given.seed, brokers=1), work) as stage:
+    async with start_deployment(VerifyPlan(store=url, seconds=0, seed=given.seed, brokers=1), work) as deployment:
         options = {"leaseTime": LEASE_SECONDS, "retryLimit": 1000}
-        await stage.client.ask(0, "POST", "/api/v1/configure", {"queue": stage.client.named("q"), "options": options})
-        takeovers = [one for number in range(given.leases // LANES) for one in await _take_over(stage, number)]
-        recoveries = [await _recover(stage, number) for number in range(given.kills)]
+        await deployment.client.ask(
+            0, "POST", "/api/v1/configure", {"queue": deployment.client.named("q"), "options": options}
+        )
+        takeovers = [one for number in range(given.leases // LANES) for one in await _take_over(deployment, number)]
+        recoveries = [await _recover(deployment, number) for number in range(given.kills)]
     late = [one for one in takeovers if one > 1.0]
     return {
         "violations": [f"a dead consumer's lane was taken over {one:.2f} s after its lease" for one in late],
@@ -44,16 +46,16 @@ async def measure(given: argparse.Namespace, directory: Path) -> dict[str, objec
     }
 
 
-async def _recover(stage: Stage, number: int) -> float:
+async def _recover(deployment: Deployment, number: int) -> float:
     """Kill the broker, start it, and return the seconds until a push is answered."""
-    broker = stage.targets.brokers[0]
+    broker = deployment.targets.brokers[0]
     await asyncio.sleep(Random(number).uniform(0.1, 0.5))
     began = time.monotonic()
     await broker.kill()
     starting = asyncio.create_task(broker.start())
     for attempt in range(TRIES_MAX):
-        body = {"items": stage.client.items(LaneName("q", "kills"), [f"kill-{number}-{attempt}"], {})}
-        answer = await stage.client.ask(0, "POST", "/api/v1/push", body)
+        body = {"items": deployment.client.items(LaneName("q", "kills"), [f"kill-{number}-{attempt}"], {})}
+        answer = await deployment.client.ask(0, "POST", "/api/v1/push", body)
         if answer.status == 201:
             break
         await asyncio.sleep(PUSH_EVERY_SECONDS)
@@ -61,23 +63,23 @@ async def _recover(stage: Stage, number: int) -> float:
     return answer.ended - began
 
 
-async def _take_over(stage: Stage, number: int) -> list[float]:
+async def _take_over(deployment: Deployment, number: int) -> list[float]:
     """Let consumers die with leases, and return the seconds from the end of each to the next delivery."""
     lanes = [LaneName("q", f"p{number}-{lane}") for lane in range(LANES)]
     for lane in lanes:
-        await stage.client.push(0, lane, [f"message-{lane.partition}"])
-    return await asyncio.gather(*(_wait_for(stage, lane) for lane in lanes))
+        await deployment.client.push(0, lane, [f"message-{lane.partition}"])
+    return await asyncio.gather(*(_wait_for(deployment, lane) for lane in lanes))
 
 
-async def _wait_for(stage: Stage, lane: LaneName) -> float:
+async def _wait_for(deployment: Deployment, lane: LaneName) -> float:
     where = f"{lane.queue}/partition/{lane.partition}"
-    while not await stage.client.pop(0, where, "any"):
+    while not await deployment.client.pop(0, where, "any"):
         pass
     leased_at = time.monotonic()
-    while not (messages := await stage.client.pop(0, where, "any", timeout=5000)):
+    while not (messages := await deployment.client.pop(0, where, "any", timeout=5000)):
         pass
     seconds = time.monotonic() - leased_at - LEASE_SECONDS
-    await stage.client.ack(0, messages, ["completed"] * len(messages))
+    await deployment.client.ack(0, messages, ["completed"] * len(messages))
     return max(0.0, seconds)
 
 

@@ -25,11 +25,11 @@ import msgspec
 from fairlane.errors import FairlaneError
 from fairlane.store.sqlite.connection import open_writer
 from fairlane.verify import checks, feature_checks
-from fairlane.verify.census import Census, take_census
+from fairlane.verify.deployment import VerifyPlan, start_deployment
 from fairlane.verify.disk import DiskChange, SimulatedDisk, read_changes
 from fairlane.verify.history import AckRecord, FanInRecord, LaneName, PushRecord, RecordedHistory, read_history
 from fairlane.verify.rules import OPTIONS, RULES
-from fairlane.verify.stage import VerifyPlan, open_stage
+from fairlane.verify.sql_snapshot import SqlSnapshot, read_snapshot
 from fairlane.verify.traffic import configure
 
 SECONDS = 8.0
@@ -75,19 +75,21 @@ async def cut(seed: int, cuts: int, seconds: float = SECONDS) -> PowerCuts:
 
 async def _record(directory: Path, seed: int, seconds: float) -> _Recording:
     store = directory / "queue.db"
-    stage_directory = directory / "stage"
-    stage_directory.mkdir()
-    async with open_stage(VerifyPlan(store=f"sqlite:///{store}", seconds=seconds, seed=seed), stage_directory) as stage:
-        await configure(stage.client, "0")
-        await stage.targets.clients.start()
+    deployment_directory = directory / "deployment"
+    deployment_directory.mkdir()
+    async with start_deployment(
+        VerifyPlan(store=f"sqlite:///{store}", seconds=seconds, seed=seed), deployment_directory
+    ) as deployment:
+        await configure(deployment.client, "0")
+        await deployment.targets.clients.start()
         await asyncio.sleep(seconds)
-        await stage.targets.clients.kill()
-        await stage.targets.brokers[0].kill()
-        history = read_history(stage.targets.clients.histories)
+        await deployment.targets.clients.kill()
+        await deployment.targets.brokers[0].kill()
+        history = read_history(deployment.targets.clients.histories)
         changes = [
-            one for one in read_changes(stage.targets.libraries[0].disk.record) if one.path.startswith(str(store))
+            one for one in read_changes(deployment.targets.libraries[0].disk.record) if one.path.startswith(str(store))
         ]
-        return _Recording(changes, history, stage.client.named(""), store)
+        return _Recording(changes, history, deployment.client.named(""), store)
 
 
 async def _cut(recording: _Recording, directory: Path, seed: int, cuts: int) -> PowerCuts:
@@ -100,11 +102,11 @@ async def _cut(recording: _Recording, directory: Path, seed: int, cuts: int) -> 
         file = directory / recording.store.name
         try:
             await asyncio.to_thread(_recover, file, disk.cut(random), number % FULL_CHECK_EVERY == 0)
-            census = await take_census([f"sqlite:///{file}"], recording.prefix)
+            snapshot = await read_snapshot([f"sqlite:///{file}"], recording.prefix)
         except (FairlaneError, apsw.Error, ValueError) as error:
             found.append(f"cut {number}: the file cannot be opened: {error}")
         else:
-            found += [f"cut {number}: {one}" for one in _violations(known, census)]
+            found += [f"cut {number}: {one}" for one in _violations(known, snapshot)]
     syncs = sum(change.kind == "s" for change in recording.changes)
     return PowerCuts(seed, number, len(recording.changes), syncs, undone, accepted, found)
 
@@ -152,22 +154,22 @@ def _at(record: Record, moment: float) -> Record:
     return record if record.ended < moment else msgspec.structs.replace(record, fate="unknown")
 
 
-def _violations(known: RecordedHistory, census: Census) -> list[str]:
+def _violations(known: RecordedHistory, snapshot: SqlSnapshot) -> list[str]:
     # Scheduled messages are in no partition before they are due, and a replay stores a message with an id of its own.
     known.pushes = [one for one in known.pushes if one.lane.queue != "later"]
     pushed = {push.id for push in known.pushes}
-    for lane, ids in census.messages.items():
+    for lane, ids in snapshot.messages.items():
         if lane.queue in OPTIONS.keys() - {"later"}:
             known.log[lane] = [id for id in ids if lane.queue != "poison" or id in pushed]
     found = [violation for check in _CHECKS for violation in check(known, RULES)]
     tokens = {id.rpartition("-")[0] for lane, ids in known.log.items() if lane.queue in RULES.tokens for id in ids}
-    held = [lag for (lane, _), lag in census.lags.items() if lane.queue in RULES.tokens]
+    held = [lag for (lane, _), lag in snapshot.lags.items() if lane.queue in RULES.tokens]
     if held and sum(held) != len(tokens):  # before the first pop there is no group
         found.append(f"{len(tokens)} tokens were put in, and {sum(held)} are there")
-    return found + list(_unacked(known, census))
+    return found + list(_unacked(known, snapshot))
 
 
-def _unacked(known: RecordedHistory, census: Census) -> Iterator[str]:
+def _unacked(known: RecordedHistory, snapshot: SqlSnapshot) -> Iterator[str]:
     """Yield the lanes that forgot an ack which had been answered, or that finished what nobody acked."""
     done: dict[tuple[LaneName, str], set[str]] = {}
     possible: dict[tuple[LaneName, str], set[str]] = {}
@@ -176,10 +178,10 @@ def _unacked(known: RecordedHistory, census: Census) -> Iterator[str]:
             possible.setdefault((ack.lane, ack.group), set()).add(ack.id)
             if ack.fate == "done":
                 done.setdefault((ack.lane, ack.group), set()).add(ack.id)
-    for (lane, group), lag in census.lags.items():
+    for (lane, group), lag in snapshot.lags.items():
         if (lane.queue, group) not in RULES.settled or lane.queue in RULES.poisoned | RULES.deleting:
             continue
-        stored = len(census.messages.get(lane, ()))
+        stored = len(snapshot.messages.get(lane, ()))
         least, most = len(done.get((lane, group), ())), len(possible.get((lane, group), ()))
         if not least <= stored - lag <= most:
             yield f"{lane}: {group} finished {stored - lag} of {stored} messages; {least} to {most} were acked"

@@ -18,7 +18,7 @@ from fairlane.errors import Conflict, FairlaneError, InvalidRequest, NotFound, T
 from fairlane.model.message import Message
 from fairlane.model.names import QUEUE_MODE
 from fairlane.store.cells.cluster import set_state
-from fairlane.store.cells.move import Mover
+from fairlane.store.cells.move import QueueMover
 from fairlane.store.postgres.store import PostgresStore
 from tests.cells.conftest import Urls
 
@@ -110,7 +110,7 @@ async def killed_move(url: str, name: str, to: int, last: str) -> None:
             raise Killed
 
     try:
-        await Mover(home, reached=reached).move("default", name, to)
+        await QueueMover(home, reached=reached).move("default", name, to)
     except (Killed, FairlaneError):
         return
     finally:
@@ -273,7 +273,7 @@ class CellsMachine(RuleBasedStateMachine):
     def move(self, queue: str, cell: int, stale: bool) -> None:
         """Move a queue, or finish its move. With `stale`, the brokers then believe what they did before."""
         model = self.queues.get(queue)
-        call = Mover(self.world.home).move("default", self.name(queue), cell)
+        call = QueueMover(self.world.home).move("default", self.name(queue), cell)
         if model is None:
             self.refused(call, NotFound, Conflict)
         elif (model.to is not None and cell != model.to) or (model.to is None and cell in self.full):
@@ -304,7 +304,7 @@ class CellsMachine(RuleBasedStateMachine):
         model = self.queues.get(queue)
         if model is None or model.to is None:
             return
-        call = Mover(self.world.home).abort("default", self.name(queue))
+        call = QueueMover(self.world.home).abort("default", self.name(queue))
         if model.step >= LEFT:
             self.refused(call, Conflict)
         else:
@@ -330,7 +330,7 @@ class CellsMachine(RuleBasedStateMachine):
             self.close_or_reopen_cell(cell)
         for queue, model in self.queues.items():
             if model.to is not None:
-                self.run(Mover(self.world.home).move("default", self.name(queue), model.to))
+                self.run(QueueMover(self.world.home).move("default", self.name(queue), model.to))
             for number, broker in enumerate(self.world.brokers):
                 assert self.run(_read(broker, self.name(queue), f"reader-{number}", len(model.log))) == model.log
             assert self.run(self.world.brokers[0].queues.delete(self.name(queue)))

@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.broker.broker import Broker
 from fairlane.errors import Conflict, FairlaneError, Unavailable
-from fairlane.store.cells.move import Mover, moves
+from fairlane.store.cells.move import QueueMover, moves
 from fairlane.store.postgres.store import PostgresStore
 from tests.cell_moves.machine import LEFT, STEPS, killed_move
 from tests.cells.conftest import Servers, Urls
@@ -29,13 +29,13 @@ async def test_a_killed_move_is_finished_or_undone_under_load(cells: Urls, home:
             await traffic.some()
             await killed_move(cells.home, "orders", 1, step)
             if STEPS.index(step) < LEFT:
-                await Mover(home).abort("default", "orders")
+                await QueueMover(home).abort("default", "orders")
                 assert await cells_with(home, "orders") == [0]
                 await traffic.some()
                 await killed_move(cells.home, "orders", 1, step)
             with pytest.raises(Conflict, match="name that cell to finish"):
-                await Mover(home).move("default", "orders", 0)
-            await Mover(home).move("default", "orders", 1)
+                await QueueMover(home).move("default", "orders", 0)
+            await QueueMover(home).move("default", "orders", 1)
             assert await cells_with(home, "orders") == [1]
             assert await moves(home) == []
             await traffic.some()
@@ -59,11 +59,11 @@ async def test_a_move_survives_the_crash_of_a_server(cells: Urls, servers: Serve
             async with await PostgresStore.open(cells.home) as home:
                 try:
                     with pytest.raises(FairlaneError):
-                        await Mover(home, reached=crash).move("default", queue, 1)
+                        await QueueMover(home, reached=crash).move("default", queue, 1)
                 finally:
                     await revive(getattr(servers, down))
             async with await PostgresStore.open(cells.home) as home:
-                await Mover(home).move("default", queue, 1)
+                await QueueMover(home).move("default", queue, 1)
                 assert await cells_with(home, queue) == [1]
             got: list[int] = []
 

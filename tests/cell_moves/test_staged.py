@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.broker.broker import Broker
 from fairlane.errors import Conflict, TransactionSpansCells, Unavailable
-from fairlane.store.cells.move import Mover
+from fairlane.store.cells.move import QueueMover
 from fairlane.store.postgres.store import PostgresStore
 from tests.cells.conftest import Servers, Urls
 from tests.faults.outages import crashed
@@ -111,7 +111,7 @@ async def test_staged_messages_follow_a_queue_that_moves(cells: Urls, home: Post
             reader = Reader(broker, "orders")
             for number, cell in enumerate((1, 0, 1)):
                 await app.execute(ENQUEUE, "orders", number * 30 + 1, number * 30 + 30)
-                await Mover(home).move("default", "orders", cell)
+                await QueueMover(home).move("default", "orders", cell)
             await until(lambda: reader.has(90))
             assert reader.got == list(range(1, 91))
     finally:
@@ -164,10 +164,10 @@ async def test_a_queue_with_an_open_fan_in_over_two_queues_stays(cells: Urls, ho
             await broker.queues.configure(queue, cell="0")
         await broker.fan_in([("parts", 1)], ("done", {}))
         with pytest.raises(Conflict, match="'parts' shares an open fan-in with 'done'"):
-            await Mover(home).move("default", "parts", 1)
+            await QueueMover(home).move("default", "parts", 1)
         await broker.ack(await broker.pop("parts"))
         await until(lambda: _called(broker))
-        await Mover(home).move("default", "parts", 1)
+        await QueueMover(home).move("default", "parts", 1)
         await broker.push("parts", 2)
         assert [one.data for one in (await broker.pop("parts")).messages] == [2]
 

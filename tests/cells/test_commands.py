@@ -11,7 +11,7 @@ from fairlane.broker.broker import Broker
 from fairlane.errors import Conflict
 from fairlane.store.cells.cluster import remove_cell, set_state
 from fairlane.store.cells.directory import Directory
-from fairlane.store.cells.move import Mover, moves
+from fairlane.store.cells.move import QueueMover, moves
 from fairlane.store.postgres.store import PostgresStore
 from tests.cells.conftest import Urls
 from tests.cells.queue_rows import cells_with
@@ -68,7 +68,7 @@ async def test_a_queue_is_moved_and_an_interrupted_move_is_shown_and_undone(cell
         assert [one.data for one in (await broker.pop("orders", wait=30)).messages] == [1]
         async with await PostgresStore.open(cells.home) as home:
             with pytest.raises(asyncio.CancelledError):
-                await Mover(home, reached=interrupted).move("default", "orders", 0)
+                await QueueMover(home, reached=interrupted).move("default", "orders", 0)
             with pytest.raises(Conflict, match="'orders' is being moved to or from cell 1"):
                 await remove_cell(home, 1)
         assert "Moving orders from cell 1 to cell 0: 1 of 1 messages" in (await run("status", *store))[1]

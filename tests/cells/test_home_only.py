@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fairlane.store.cells.move import Mover
+from fairlane.store.cells.move import QueueMover
 from fairlane.store.opening import open_store
 from fairlane.store.postgres.store import PostgresStore
 from tests.cells.conftest import Urls
@@ -38,7 +38,7 @@ async def test_trace_notes(wire: Wire, home: PostgresStore) -> None:
     assert answer.status == 400
     assert f"trace notes work with queues of the home only, and {TO_HOME}" in answer.body.decode()
     assert (await wire.get("/api/v1/traces", one["partitionId"], one["transactionId"])).ok()["traces"] == []
-    await Mover(home).move("default", "orders", 0)
+    await QueueMover(home).move("default", "orders", 0)
     assert (await wire.post("/api/v1/traces", body=note)).status == 201
     assert len((await wire.get("/api/v1/traces", one["partitionId"], one["transactionId"])).ok()["traces"]) == 1
 
@@ -61,7 +61,7 @@ async def test_streams(wire: Wire, home: PostgresStore) -> None:
         answer = await wire.post(path, body=body)
         assert answer.status == 400, answer
         assert "streams work with queues of the home only" in answer.body.decode()
-    await Mover(home).move("default", "orders", 0)
+    await QueueMover(home).move("default", "orders", 0)
     query = {"name": "others", "config_hash": "one", "source_queue": "orders"}
     assert (await wire.post("/streams/v1/queries", body=query)).status == 200
 
@@ -74,7 +74,7 @@ async def test_complete(wire: Wire, home: PostgresStore, cells: Urls) -> None:
         with pytest.raises(asyncpg.FeatureNotSupportedError, match="is in another database") as raised:
             await app.execute(COMPLETE, *words)
         assert "move-queue QUEUE --to 0" in str(raised.value.hint)
-        await Mover(home).move("default", "orders", 0)
+        await QueueMover(home).move("default", "orders", 0)
         await app.execute(COMPLETE, *words)
         assert not (await wire.get("/api/v1/pop/queue/orders", batch=1)).body
     finally:

@@ -6,7 +6,7 @@ from fairlane.broker.broker import Broker
 from fairlane.model.message import PushItem
 from fairlane.store.cells.cluster import open_cell
 from fairlane.store.cells.directory import Directory
-from fairlane.store.cells.move import Mover
+from fairlane.store.cells.move import QueueMover
 from fairlane.store.postgres.store import PostgresStore
 from tests.cells.conftest import Urls
 from tests.cells.queue_rows import CONDITIONS, STAY, cells_with, rows_of
@@ -46,11 +46,11 @@ async def test_a_move_brings_every_row_and_leaves_none(cells: Urls, home: Postgr
         *("segments", "cursors", "message_keys", "skips", "results", "dead_letters", "partitions", "failures"),
         *("groups", "scheduled_segments", "scheduled_messages", "expiries", "queues"),
     }
-    await Mover(home).move("default", "orders", 1)
+    await QueueMover(home).move("default", "orders", 1)
     async with await open_cell(home, (await Directory(home).load())[1]) as second:
         assert await rows_of(second, queue_id) == before
         assert not any((await rows_of(home, queue_id)).values())
-        await Mover(home).move("default", "orders", 0)
+        await QueueMover(home).move("default", "orders", 0)
         assert await rows_of(home, queue_id) == before
         assert not any((await rows_of(second, queue_id)).values())
 
@@ -62,7 +62,7 @@ async def test_producers_and_consumers_go_on_during_moves(cells: Urls, home: Pos
         async with traffic:
             for cell in (1, 0, 1):
                 await traffic.some()
-                await Mover(home).move("default", "orders", cell)
+                await QueueMover(home).move("default", "orders", cell)
                 assert await cells_with(home, "orders") == [cell]
         assert traffic.errors == []
         await traffic.finish()

@@ -256,7 +256,7 @@ async def test_whoever_must_know_its_callers_lets_nobody_in_before_it_knows_the_
     credentials = world.broker.process.credentials
     monkeypatch.setattr(credentials, "load", lambda _: None)  # the watch may be about to
     credentials.known = None
-    credentials.ask(required=True, ignored=False)
+    credentials.require(required=True, ignored=False)
     (await world.ask(made.key, "GET", "/api/v1/whoami")).refused(503, "store_unavailable")
     (await world.wire.get("/api/v1/whoami")).refused(401)
     monkeypatch.undo()

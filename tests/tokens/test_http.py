@@ -70,7 +70,7 @@ async def test_a_login_by_token_ends_with_the_token_and_where_tokens_are_accepte
         assert (me["name"], me["scopes"]) == ("token:alice", ["browse", "status"])
         (await wire.ask("POST", "/api/v1/push", body=push_of("orders"), headers=sent)).refused(403, "forbidden")
     async with serving(await store.open(clock)) as wire:
-        wire.app.broker.process.credentials.ask(required=True, ignored=False)
+        wire.app.broker.process.credentials.require(required=True, ignored=False)
         (await wire.get("/api/v1/whoami", headers=sent)).refused(401, "unauthenticated")
     async with serving(await store.open(clock), tokens=accepted) as wire:
         (await wire.get("/api/v1/whoami", headers=sent)).ok()

@@ -13,14 +13,14 @@ from fairlane.errors import OverQuota
 from fairlane.model.message import PushItem
 from fairlane.model.tenant import Quotas
 from fairlane.runtime.batcher import Batcher, BatchPolicy
-from fairlane.runtime.turns import Turns
+from fairlane.runtime.fair_queue import FairQueue
 
 Request = tuple[str, int, int]
 """Owner, number and items."""
 
 
 def turns(waiting: Sequence[Request], count: int) -> list[Request]:
-    line: Turns[Request] = Turns()
+    line: FairQueue[Request] = FairQueue()
     for one in waiting:
         line.put(one[0], one, one[2])
     return [line.pop() for _ in range(count)]
@@ -47,7 +47,7 @@ def test_each_owner_keeps_its_order() -> None:
 
 
 def test_an_owner_that_comes_late_is_next_and_one_that_went_gains_nothing() -> None:
-    line: Turns[Request] = Turns()
+    line: FairQueue[Request] = FairQueue()
     for number in range(10):
         line.put("a", ("a", number, 50), 50)
         line.put("b", ("b", number, 50), 50)

@@ -113,7 +113,7 @@ async def test_a_full_journal_is_full_for_every_process(tmp_path: Path) -> None:
             with pytest.raises(JournalFull):
                 await one.append(B, bytes(700))
         assert not first.journal.holds([B])
-        assert other.journal.room() == first.journal.room() == 200
+        assert other.journal.free_bytes() == first.journal.free_bytes() == 200
 
 
 async def test_who_drains_knows_the_lanes_in_which_a_process_has_work_that_may_yet_be_applied(tmp_path: Path) -> None:

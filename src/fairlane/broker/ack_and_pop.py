@@ -36,7 +36,7 @@ class AttachedAcker:
         Returns None if they must take the way of other acks: some have no lease or belong to another queue, or earlier
         acks are in the journal.
         """
-        if not self._write_router.acks_go_to_the_store():
+        if not self._write_router.sends_acks_to_store():
             return None
         outcomes = Outcomes(request.items)
         try:

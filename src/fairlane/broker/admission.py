@@ -102,7 +102,7 @@ class Admission:
         self.calm = frozenset([kind for kind, limit in limits.items() if limit.wait_seconds >= 0])
         """Kinds whose requests are admitted without further checks while no other request waits."""
 
-    def is_calm(self, *kinds: Kind) -> bool:
+    def admits_at_once(self, *kinds: Kind) -> bool:
         """Return True if requests of these kinds are executed at once."""
         calm = all(kind in self.calm or kind not in self._limits for kind in kinds)
         return calm and self.health.up and not any(self._batchers[kind][0].waiting for kind in kinds)

@@ -94,7 +94,7 @@ class Cancellations(Resource):
                 await waiters.wait(parked, left)
             finally:
                 for line, future in zip(lines, parked, strict=True):
-                    waiters.leave(*line, future)
+                    waiters.remove(*line, future)
             await asyncio.sleep(min(GAP_SECONDS, max(0.0, give_up_at - monotonic())))
 
     async def _cancel(

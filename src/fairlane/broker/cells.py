@@ -61,7 +61,7 @@ def check_complete(store: Store) -> None:
         raise StoreUnavailable(f"this needs every cell, and cell {cell} does not answer: {why}")
 
 
-def cells_away(store: Store) -> list[Finding]:
+def cell_findings(store: Store) -> list[Finding]:
     """Return a finding for each cell that does not answer."""
     return [
         finding(

@@ -60,7 +60,7 @@ class Credentials:
         self._ended: set[asyncio.Task[object]] = set()
         self._store_used_at = 0.0
 
-    def ask(self, *, required: bool, ignored: bool) -> None:
+    def require(self, *, required: bool, ignored: bool) -> None:
         """Set when credentials are required: if the store has a key, always, or never."""
         self.required, self.ignored = required, ignored
         self._decide()
@@ -169,7 +169,7 @@ class Credentials:
         if not self.is_good(caller):
             raise _ended(caller)
 
-    def check_room(self, caller: Principal) -> None:
+    def check_waiting(self, caller: Principal) -> None:
         """Raise Overloaded if too many requests of this credential wait. Anonymous callers have no such limit."""
         if caller is ANYBODY:
             return

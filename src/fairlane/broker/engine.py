@@ -38,8 +38,8 @@ from fairlane.broker.services.catalogue_watch import CatalogueWatch
 from fairlane.broker.services.fan_in_callbacks import FanInCallbacks
 from fairlane.broker.services.forwarder import Forwarder
 from fairlane.broker.services.history_recorder import HistoryRecorder
-from fairlane.broker.services.mover import Mover
 from fairlane.broker.services.scheduler_loop import SchedulerLoop
+from fairlane.broker.services.staged_mover import StagedMover
 from fairlane.broker.services.wake_repair import WakeRepair
 from fairlane.broker.staged_move import MoveParts
 from fairlane.broker.statistics import Statistics
@@ -282,7 +282,7 @@ def build_engine(
     history_recorder = HistoryRecorder(store, telemetry, statistics)
     wake_repair = WakeRepair(store, announcer)
     fan_ins = FanInCallbacks(store, fan_in_watch, transactor, all_specs, priorities, announcer)
-    mover = Mover(MoveParts(store, catalogue, tenants, all_specs, priorities, pusher, scheduler), announcer)
+    mover = StagedMover(MoveParts(store, catalogue, tenants, all_specs, priorities, pusher, scheduler), announcer)
     services = [mover, scheduler_loop, forwarder, fan_ins, drain, wake_repair, catalogue_watch, audit, history_recorder]
     engine = Engine(
         store=store,

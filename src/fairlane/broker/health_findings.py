@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from fairlane.broker.cells import cells_away, missing_cells
+from fairlane.broker.cells import cell_findings, missing_cells
 from fairlane.broker.finding_text import (
     SHOWN_MAX,
     STUCK_SECONDS,
@@ -71,7 +71,7 @@ class Findings(Resource):
         readable = not any(one.kind == "store_away" for one in found)
         if readable:
             found += await self._stored()
-        found += cells_away(self._store)
+        found += cell_findings(self._store)
         now, seen = Moment(wall_clock()), self._first_seen
         self._first_seen = {one.key: seen.get(one.key, now) for one in found}
         found = [

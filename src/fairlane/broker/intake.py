@@ -117,7 +117,7 @@ class Intake:
         await self._quota.check(len(request.items), sum(len(item.payload) for item in request.items))
         if not self._compiled_specs.idle:
             if not self._compiled_specs.loaded:
-                await self.know_specs()
+                await self.load_specs()
             request = self._compiled_specs.admit(request)
         if not request.special:
             return await self._push(request, deferred)
@@ -150,7 +150,7 @@ class Intake:
             found |= zip(unique, stored, strict=True)
         return [found[index] for index in range(len(items))]
 
-    async def know_specs(self) -> None:
+    async def load_specs(self) -> None:
         """Load the specs in force, unless they are loaded. A broker with a journal continues without them."""
         if self._compiled_specs.loaded or not self._write_router.health.up:
             return

@@ -36,7 +36,7 @@ class PeerStats:
         }
         """Queries that the peer processes may send to this process."""
 
-    async def ask(self, kind: type[A], what: str, *given: Any) -> list[A]:
+    async def query(self, kind: type[A], what: str, *given: Any) -> list[A]:
         """Return the answer of this process, and the answers of its peers."""
         own = self.answers.get(what)
         found = [own(*given)] if own else []
@@ -50,20 +50,20 @@ class PeerStats:
 
     async def seconds(self) -> list[Step]:
         """Return the last seconds of all queues together."""
-        return _joined(await self.ask(list[Step], "seconds"), _step)
+        return _joined(await self.query(list[Step], "seconds"), _step)
 
     async def bins(self, since: int = 0, queues: Collection[int] | None = None) -> list[Bin]:
         """Return the last bins, with the counts of all queues or of these."""
         given = None if queues is None else list(queues)
-        return _joined(await self.ask(list[Bin], "bins", since, given), _bin)
+        return _joined(await self.query(list[Bin], "bins", since, given), _bin)
 
     async def minutes(self, since: int = 0, until: int = _EVER, queue: int | None = None) -> list[Minute]:
         """Return the minutes that began between `since` and `until`, of all queues or one. The last may be partial."""
-        return _joined(await self.ask(list[Minute], "minutes", since, until, queue), _minute)
+        return _joined(await self.query(list[Minute], "minutes", since, until, queue), _minute)
 
     async def tenant_rates(self) -> dict[str, TenantRate]:
         """Return what each tenant pushed per second in the last minute."""
-        return summed(await self.ask(dict[str, TenantRate], "tenants"))
+        return summed(await self.query(dict[str, TenantRate], "tenants"))
 
     def _bins(self, since: int, queues: list[int] | None) -> list[Bin]:
         found = [one for one in self.telemetry.bins() if one.at >= since]

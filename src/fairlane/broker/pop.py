@@ -161,7 +161,7 @@ class Popper:
                 await self._waiters.wait([parked], self._pause(group.id, left))
             finally:
                 if parked is not None:
-                    self._waiters.leave(queue.id, key, parked)
+                    self._waiters.remove(queue.id, key, parked)
         return PopOutcome(request.queue, request.group, None, [], request.subscription.conflation)
 
     def _known_target(self, request: PopRequest) -> Target | None:

@@ -109,4 +109,4 @@ class AnyQueuePopper:
             yield futures
         finally:
             for (queue_id, key), future in zip(keys, futures, strict=True):
-                self._waiters.leave(queue_id, key, future)
+                self._waiters.remove(queue_id, key, future)

@@ -64,7 +64,7 @@ class PopTargets:
                 await self._waiters.wait([newcomer], min(seconds, FLOOR_SECONDS))
             return target
         finally:
-            self._waiters.leave(NOT_MADE_YET, (0, ""), newcomer)
+            self._waiters.remove(NOT_MADE_YET, (0, ""), newcomer)
 
     async def _seed(self, group: Group) -> None:
         """Create the first lanes of a group, so that there is something to pop, and the rest in the background."""

@@ -57,7 +57,7 @@ class Requests(Resource):
         """
         self._engine.admission.check_running()
         await self._scope.quota.check(*size_of(steps))
-        await self._scope.intake.know_specs()
+        await self._scope.intake.load_specs()
         steps = self._scope.compiled_specs.admit_steps(steps)
         steps = await self._engine.priorities.apply(self._tenant, steps, away=not self._engine.write_router.health.up)
         self._engine.write_router.check(self._tenant, steps)
@@ -148,7 +148,7 @@ class Requests(Resource):
         if admission.stopped:
             admission.check_running()
         known = catalogue.queues.get((self._tenant, request.queue))
-        if known is None or known[0].options.is_limited or not admission.is_calm("ack", "pop"):
+        if known is None or known[0].options.is_limited or not admission.admits_at_once("ack", "pop"):
             return None
         attached = await self._engine.attached_acker.attach(acks, known[0].id)
         if attached is not None:

@@ -66,7 +66,7 @@ class Results(Resource):
                     return found
                 await self._engine.waiters.wait([parked], min(left, LOOK_SECONDS))
             finally:
-                self._engine.result_waiters.leave(there.id, key, parked)
+                self._engine.result_waiters.remove(there.id, key, parked)
             if parked.done():
                 await asyncio.sleep(min(gap, left))
                 gap = min(2 * gap, GAP_SECONDS_MAX)

@@ -70,7 +70,7 @@ class Specs(Resource):
 
         While the store is unavailable, a broker with a journal continues without them.
         """
-        await self._scope.intake.know_specs()
+        await self._scope.intake.load_specs()
 
     async def all(self) -> list[SpecDetail]:
         """Return the specs in force: the latest version of each app, by name."""

@@ -196,7 +196,7 @@ class Transactor:
                     await self._pusher.apply(pushes.flight, batches, pushed)
                     await self._scheduler.apply(pushes.scheduled, scheduled, added)
                     return acked
-                await self._mend(pushes, batches, pushed)
+                await self._prepare_retry(pushes, batches, pushed)
                 undecided = [pair for pair in zip(scheduled, added, strict=True) if not isinstance(pair[1], Added)]
                 await self._scheduler.apply(pushes.scheduled, *zip(*undecided, strict=True)) if undecided else None
             except KeyTaken:
@@ -215,7 +215,9 @@ class Transactor:
         changing = StoreUnavailable("the queue kept changing during this transaction; try again")
         raise as_outcome_unknown(changing) if unknown else changing
 
-    async def _mend(self, pushes: _Pushes, batches: list[PartitionBatch], pushed: Sequence[PushResult]) -> None:
+    async def _prepare_retry(
+        self, pushes: _Pushes, batches: list[PartitionBatch], pushed: Sequence[PushResult]
+    ) -> None:
         """Prepare another attempt after nothing was applied.
 
         Removes stored messages, looks up moved partitions, and refuses the rest.

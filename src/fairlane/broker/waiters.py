@@ -57,7 +57,7 @@ class Waiters:
         finally:
             self._polls -= 1
 
-    def leave(self, queue_id: int, key: WaitKey, future: asyncio.Future[None]) -> None:
+    def remove(self, queue_id: int, key: WaitKey, future: asyncio.Future[None]) -> None:
         lines = self.parked.get(queue_id, {})
         line = lines.get(key, {})
         line.pop(future, None)

@@ -79,7 +79,7 @@ class Webhooks(Resource):
     async def all(self) -> list[WebhookSummary]:
         """Return the webhooks in force, by name."""
         logs: dict[str, _WebhookLog] = {}
-        for one in await self._engine.peer_stats.ask(dict[str, _WebhookLog], self._question):
+        for one in await self._engine.peer_stats.query(dict[str, _WebhookLog], self._question):
             for name, log in one.items():
                 logs.setdefault(name, _WebhookLog()).add(log)
         return [

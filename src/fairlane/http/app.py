@@ -247,7 +247,7 @@ class HttpApp:
         if route.audited:
             return audited(self.broker, request, partial(route.endpoint, self, request))
         if route.long:
-            self._credentials.check_room(request.caller)
+            self._credentials.check_waiting(request.caller)
             return self._credentials.while_good(request.caller, route.endpoint(self, request))
         return route.endpoint(self, request)
 

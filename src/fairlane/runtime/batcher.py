@@ -10,8 +10,8 @@ from time import perf_counter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from fairlane.errors import ShuttingDown
+from fairlane.runtime.fair_queue import FairQueue
 from fairlane.runtime.rate import RateEstimate
-from fairlane.runtime.turns import Turns
 
 _LATELY_SECONDS = 2.0
 """Time span of the rate of recent flushes."""
@@ -103,7 +103,7 @@ class Batcher(Generic[Op, Out]):
         self._last_owner: str | None = None
         self._turns_until = 0.0
         """Time until which owners take turns."""
-        self._turns: Turns[Entry[Op, Out]] = Turns()
+        self._turns: FairQueue[Entry[Op, Out]] = FairQueue()
         """Requests that wait for their turn, before those in `waiting`. Empty with one owner."""
         self._turning = 0
         """Number of requests in `_turns`."""

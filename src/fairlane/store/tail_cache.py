@@ -63,7 +63,7 @@ class Tail(msgspec.Struct):
         return half
 
 
-class Counts(msgspec.Struct):
+class CacheCounts(msgspec.Struct):
     """Counts of the cache since the process started."""
 
     hits: int = 0
@@ -77,7 +77,7 @@ class TailCache:
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self.bytes_max = bytes_max
         self.bytes = 0
-        self.counts = Counts()
+        self.counts = CacheCounts()
         self._tails: OrderedDict[int, Tail] = OrderedDict()
         """Tails by partition. The one that was pushed to or halved last is at the end."""
         self._of_queue: defaultdict[int, OrderedDict[int, Tail]] = defaultdict(OrderedDict)

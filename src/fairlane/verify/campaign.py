@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 
 from fairlane.errors import Unavailable
 from fairlane.verify import faults, server_faults
-from fairlane.verify.census import SQLITE, server_version
 from fairlane.verify.client_process import ClientCounts
+from fairlane.verify.deployment import Deployment, VerifyPlan, start_deployment
 from fairlane.verify.draining import Drain
 from fairlane.verify.history import RecordedHistory, read_history
 from fairlane.verify.nemesis import NEEDS, FaultKind, Nemesis, choose
 from fairlane.verify.promises import PromiseResult, check_promises
 from fairlane.verify.rules import RULES
-from fairlane.verify.stage import Stage, VerifyPlan, open_stage
+from fairlane.verify.sql_snapshot import SQLITE, server_version
 from fairlane.verify.traffic import configure
 
 REGISTERED = (faults, server_faults)
@@ -81,8 +81,8 @@ async def verify(plan: VerifyPlan, notify: Notify) -> VerifyOutcome:
     directory = Path(tempfile.mkdtemp(prefix="fairlane-verify-"))
     keep = False
     try:
-        async with open_stage(plan, directory) as stage:
-            outcome = await _Run(plan, stage, chosen, notify).play()
+        async with start_deployment(plan, directory) as deployment:
+            outcome = await _Run(plan, deployment, chosen, notify).play()
         keep = plan.keep or bool(outcome.violations)
         return outcome if keep else outcome._replace(directory=None)
     finally:
@@ -93,15 +93,15 @@ async def verify(plan: VerifyPlan, notify: Notify) -> VerifyOutcome:
 class _Run:
     """The phases of one run."""
 
-    def __init__(self, plan: VerifyPlan, stage: Stage, chosen: Sequence[FaultKind], notify: Notify) -> None:
+    def __init__(self, plan: VerifyPlan, deployment: Deployment, chosen: Sequence[FaultKind], notify: Notify) -> None:
         self._plan = plan
-        self._stage = stage
-        self._targets = stage.targets
+        self._deployment = deployment
+        self._targets = deployment.targets
         self._notify = notify
         self._phase = self._detail = ""
         self._ends_at = time.monotonic()
-        self._nemesis = Nemesis(stage.targets, chosen, self._say)
-        self._drain = Drain(stage.client, self._say)
+        self._nemesis = Nemesis(deployment.targets, chosen, self._say)
+        self._drain = Drain(deployment.client, self._say)
 
     async def play(self) -> VerifyOutcome:
         began_at, began = datetime.now(UTC), time.monotonic()
@@ -116,7 +116,7 @@ class _Run:
             leftovers = kept or bool(await self._drain.delete_queues())
         return VerifyOutcome(
             plan=self._plan,
-            store="SQLite" if self._stage.url.startswith(SQLITE) else "PostgreSQL",
+            store="SQLite" if self._deployment.url.startswith(SQLITE) else "PostgreSQL",
             brokers=len(self._targets.brokers),
             began_at=began_at,
             began=began,
@@ -125,15 +125,15 @@ class _Run:
             history=history,
             faults=dict(self._nemesis.counts),
             skipped=[(one.name, NEEDS[one.need]) for one in self._nemesis.skipped],
-            versions=_versions() | await server_version(self._stage.url),
-            directory=self._stage.directory,
+            versions=_versions() | await server_version(self._deployment.url),
+            directory=self._deployment.directory,
             leftovers=leftovers,
         )
 
     async def _break(self) -> None:
         """Start the traffic, and break everything for the time of the plan."""
         self._enter("quiet", QUIET_SECONDS)
-        await configure(self._stage.client, "0", cells=len(self._targets.servers))
+        await configure(self._deployment.client, "0", cells=len(self._targets.servers))
         await self._targets.clients.start()
         await asyncio.sleep(QUIET_SECONDS)
         self._enter("faults", self._plan.seconds)
@@ -143,7 +143,7 @@ class _Run:
         """Wait for the end of all messages, and return the history with everything that is left."""
         mended_at = time.monotonic()
         self._enter("drain", 0)
-        await self._targets.clients.be_calm()
+        await self._targets.clients.start_draining()
         stuck = await self._drain.finish()
         drained_at = time.monotonic()
         await self._targets.clients.stop()
@@ -151,7 +151,7 @@ class _Run:
         history = await asyncio.to_thread(read_history, self._targets.clients.histories)
         history.stuck, history.faults = stuck, self._nemesis.spans
         history.mended_at, history.drained_at = mended_at, drained_at
-        await self._drain.read(history, [one.url for one in self._targets.servers] or [self._stage.url])
+        await self._drain.read(history, [one.url for one in self._targets.servers] or [self._deployment.url])
         return history
 
     def _enter(self, phase: str, seconds: float) -> None:

@@ -1,6 +1,6 @@
 """A process with a share of the clients of a run: `python -m fairlane.verify.client_process`.
 
-Its first line of input is the task. The lines `calm` and `stop` follow. At the end of the input it exits. Each second
+Its first line of input is the task. The lines `drain` and `stop` follow. At the end of the input it exits. Each second
 it prints how many messages it has pushed and received.
 """
 
@@ -56,8 +56,8 @@ async def main() -> None:
     traffic.start()
     progress = asyncio.create_task(_report(client))
     while word := (await reader.readline()).strip():
-        if word == b"calm":
-            traffic.calm = True
+        if word == b"drain":
+            traffic.draining = True
         else:
             await traffic.stop()
             break

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from fairlane.errors import Unavailable
-from fairlane.verify.census import Census, take_census
 from fairlane.verify.history import Conserved, LaneName, LetterRecord, RecordedHistory
 from fairlane.verify.recording import DeliveredMessage, RecordingClient
 from fairlane.verify.requester import EXPECTED, HttpAnswer
 from fairlane.verify.rules import AUDIT, GROUPS, LIMITED, NO_LIMITS, OPTIONS, RULES
+from fairlane.verify.sql_snapshot import SqlSnapshot, read_snapshot
 from fairlane.verify.traffic import resume
 
 STILL_SECONDS_MAX = 60.0
@@ -92,10 +92,10 @@ class Drain:
         for queue in OPTIONS.keys() - RULES.deleting:
             await self._audit(history, queue)
         history.dead += await self._letters()
-        census = await take_census(urls, self._client.named(""))
-        history.corrupt += _differences(history, census)
+        snapshot = await read_snapshot(urls, self._client.named(""))
+        history.corrupt += _differences(history, snapshot)
         history.conserved = [
-            await self._conserved(history, census, queue, group, lane)
+            await self._conserved(history, snapshot, queue, group, lane)
             for queue, group in GROUPS
             for lane in sorted(history.log)
             if lane.queue == queue
@@ -143,7 +143,7 @@ class Drain:
             ]
 
     async def _conserved(
-        self, history: RecordedHistory, census: Census, queue: str, group: str, lane: LaneName
+        self, history: RecordedHistory, snapshot: SqlSnapshot, queue: str, group: str, lane: LaneName
     ) -> Conserved:
         """Return the counts of one lane from each source."""
         depth = _needed(await self._depth(queue, group)).body
@@ -158,14 +158,14 @@ class Drain:
             and ack.fate != "refused"
         }
         log = history.log[lane]
-        stored = {"log": len(log), "SQL": len(census.messages[lane])}
+        stored = {"log": len(log), "SQL": len(snapshot.messages[lane])}
         unfinished = {
             "history": sum(id not in finished for id in log),
-            "SQL": census.lags.get((lane, group), 0),
+            "SQL": snapshot.lags.get((lane, group), 0),
             "API": api.get(lane.partition, 0),
         }
         return Conserved(
-            lane, group, stored, unfinished, {"API": len(dead), "SQL": census.letters.get((lane, group), 0)}
+            lane, group, stored, unfinished, {"API": len(dead), "SQL": snapshot.letters.get((lane, group), 0)}
         )
 
     async def delete_queues(self) -> list[str]:
@@ -192,10 +192,11 @@ def _needed(answer: HttpAnswer) -> HttpAnswer:
     return answer
 
 
-def _differences(history: RecordedHistory, census: Census) -> list[str]:
+def _differences(history: RecordedHistory, snapshot: SqlSnapshot) -> list[str]:
     """Return the partitions in which SQL and the broker show different messages or orders."""
     return [
         f"{lane}: SQL shows other messages than the broker delivers, or another order"
-        for lane in history.log.keys() | census.messages.keys()
-        if lane.queue in OPTIONS.keys() - RULES.deleting and history.log.get(lane, []) != census.messages.get(lane, [])
+        for lane in history.log.keys() | snapshot.messages.keys()
+        if lane.queue in OPTIONS.keys() - RULES.deleting
+        and history.log.get(lane, []) != snapshot.messages.get(lane, [])
     ]

@@ -28,7 +28,7 @@ class LeaseKey(NamedTuple):
 
 
 @dataclass
-class Tenure:
+class LeaseSpan:
     """One lease of a lane, from its pop to the first request that could have ended it."""
 
     key: LeaseKey
@@ -40,15 +40,15 @@ class Tenure:
     released_at: float = NEVER
 
 
-def leases_of(history: RecordedHistory) -> dict[LeaseKey, Tenure]:
+def leases_of(history: RecordedHistory) -> dict[LeaseKey, LeaseSpan]:
     """Return every lease that an answer named, with what its holder did."""
-    found: dict[LeaseKey, Tenure] = {}
+    found: dict[LeaseKey, LeaseSpan] = {}
     for one in history.deliveries:
         if not one.lease:
             continue
         key = LeaseKey(one.lane, one.group, one.lease)
-        tenure = found.setdefault(key, Tenure(key, one.began, one.ended))
-        tenure.ids.add(one.id)
+        span = found.setdefault(key, LeaseSpan(key, one.began, one.ended))
+        span.ids.add(one.id)
     acked: dict[LeaseKey, set[str]] = defaultdict(set)
     released: dict[str, float] = {}
     for ack in sorted(history.acks, key=lambda ack: ack.began):
@@ -60,9 +60,9 @@ def leases_of(history: RecordedHistory) -> dict[LeaseKey, Tenure]:
             acked[key].add(ack.id)
             if ack.status != "completed" or acked[key] >= held.ids:
                 held.may_end_at = min(held.may_end_at, ack.began)
-    for tenure in found.values():  # a release ends the lease in every lane that it spans
-        tenure.released_at = released.get(tenure.key.lease, NEVER)
-        tenure.may_end_at = min(tenure.may_end_at, tenure.released_at)
+    for span in found.values():  # a release ends the lease in every lane that it spans
+        span.released_at = released.get(span.key.lease, NEVER)
+        span.may_end_at = min(span.may_end_at, span.released_at)
     return found
 
 
@@ -79,12 +79,12 @@ class TrueClock:
 def two_holders(history: RecordedHistory, rules: TrafficRules) -> list[str]:
     """Return the leases of ordered lanes that began before the lease before them had ended or run out."""
     clock, lanes = TrueClock(history), defaultdict(list)
-    for tenure in leases_of(history).values():
-        if tenure.key.lane.queue not in rules.unordered and rules.lease_seconds:
-            lanes[tenure.key.lane, tenure.key.group].append(tenure)
+    for span in leases_of(history).values():
+        if span.key.lane.queue not in rules.unordered and rules.lease_seconds:
+            lanes[span.key.lane, span.key.group].append(span)
     found = []
-    for (lane, group), tenures in lanes.items():
-        for before, after in pairwise(sorted(tenures, key=lambda one: one.began)):
+    for (lane, group), spans in lanes.items():
+        for before, after in pairwise(sorted(spans, key=lambda one: one.began)):
             runs_out_at = before.began + rules.lease_seconds - LEASE_TOLERANCE_SECONDS
             early = after.ended < min(runs_out_at, before.may_end_at)
             if early and after.began > before.ended and clock.covers(before.began, after.ended):
@@ -98,15 +98,15 @@ def two_holders(history: RecordedHistory, rules: TrafficRules) -> list[str]:
 def zombie_acks(history: RecordedHistory, rules: TrafficRules) -> list[str]:
     """Return the acks of ordered lanes that were applied after a later lease was given."""
     later: dict[tuple[LaneName, str], list[tuple[float, str]]] = defaultdict(list)
-    tenures = leases_of(history)
-    for tenure in tenures.values():
-        if tenure.key.lane.queue not in rules.unordered:
-            later[tenure.key.lane, tenure.key.group].append((tenure.ended, tenure.key.lease))
+    spans = leases_of(history)
+    for span in spans.values():
+        if span.key.lane.queue not in rules.unordered:
+            later[span.key.lane, span.key.group].append((span.ended, span.key.lease))
     for deliveries in later.values():
         deliveries.sort()
     found = []
     for ack in history.acks:
-        held = tenures.get(LeaseKey(ack.lane, ack.group, ack.lease))
+        held = spans.get(LeaseKey(ack.lane, ack.group, ack.lease))
         if held is None or ack.fate != "done" or ack.status == "released" or ack.lane.queue in rules.unordered:
             continue
         deliveries = later[ack.lane, ack.group]
@@ -114,7 +114,7 @@ def zombie_acks(history: RecordedHistory, rules: TrafficRules) -> list[str]:
         for ended, lease in reversed(deliveries[:at]):
             if lease == ack.lease or ended <= held.ended:
                 break
-            if tenures[LeaseKey(ack.lane, ack.group, lease)].began > held.ended:
+            if spans[LeaseKey(ack.lane, ack.group, lease)].began > held.ended:
                 found.append(
                     f"{ack.lane}: {ack.group} applied an ack of {ack.id} under {ack.lease}, after {lease} was given"
                 )
@@ -125,11 +125,11 @@ def zombie_acks(history: RecordedHistory, rules: TrafficRules) -> list[str]:
 def redelivered_without_cause(history: RecordedHistory, rules: TrafficRules) -> list[str]:
     """Return the messages that came again without a nack, a release, or the end of their lease."""
     clock = TrueClock(history)
-    tenures = leases_of(history)
-    given: dict[tuple[LaneName, str, str], list[Tenure]] = defaultdict(list)
-    for tenure in tenures.values():
-        for id in tenure.ids:
-            given[tenure.key.lane, tenure.key.group, id].append(tenure)
+    spans = leases_of(history)
+    given: dict[tuple[LaneName, str, str], list[LeaseSpan]] = defaultdict(list)
+    for span in spans.values():
+        for id in span.ids:
+            given[span.key.lane, span.key.group, id].append(span)
     nacked: dict[tuple[LaneName, str, str], list[AckRecord]] = defaultdict(list)
     for ack in history.acks:
         if ack.status != "completed":
@@ -150,8 +150,8 @@ def redelivered_without_cause(history: RecordedHistory, rules: TrafficRules) -> 
     return found
 
 
-def _in_order(tenures: list[Tenure]) -> Iterator[tuple[Tenure, Tenure]]:
-    ordered = sorted(tenures, key=lambda one: one.began)
+def _in_order(spans: list[LeaseSpan]) -> Iterator[tuple[LeaseSpan, LeaseSpan]]:
+    ordered = sorted(spans, key=lambda one: one.began)
     return ((before, after) for before, after in pairwise(ordered) if after.began > before.ended)
 
 

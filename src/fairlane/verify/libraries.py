@@ -11,7 +11,7 @@ from fairlane.verify.preload import RECORDER_SOURCE, Preload, compile_library, h
 
 
 @dataclass(frozen=True)
-class Libraries:
+class PreloadedLibraries:
     """The libraries in one process and its children: what they fail with, and what their disk holds."""
 
     preload: Preload
@@ -26,21 +26,21 @@ class Libraries:
 
 
 @dataclass(frozen=True)
-class Library:
+class CompiledLibraries:
     """The compiled libraries."""
 
     faults: Path
     recorder: Path
 
-    def load(self, name: str, beginnings: Sequence[Path]) -> Libraries:
+    def load(self, name: str, beginnings: Sequence[Path]) -> PreloadedLibraries:
         """Return the libraries for one process, which writes files whose paths begin with `beginnings`."""
-        return Libraries(
+        return PreloadedLibraries(
             Preload(self.faults, f"{name}.faults"), RecordedDisk(self.recorder, f"{name}.record", beginnings)
         )
 
 
-def compile_libraries(directory: Path) -> Library | None:
+def compile_libraries(directory: Path) -> CompiledLibraries | None:
     """Compile the libraries into a directory. Returns None without a compiler."""
     if not has_compiler():
         return None
-    return Library(compile_library(directory), compile_library(directory, RECORDER_SOURCE))
+    return CompiledLibraries(compile_library(directory), compile_library(directory, RECORDER_SOURCE))

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from fairlane.errors import InvalidRequest
 from fairlane.verify.history import FaultSpan
-from fairlane.verify.libraries import Libraries
+from fairlane.verify.libraries import PreloadedLibraries
 from fairlane.verify.processes import LocalBroker, LocalClients
 from fairlane.verify.proxy import Proxy
 from fairlane.verify.server import ServerTarget
@@ -40,7 +40,7 @@ class FaultTargets:
     clients: LocalClients
     fronts: list[Proxy]
     """One proxy in front of each broker."""
-    libraries: list[Libraries] = field(default_factory=list)
+    libraries: list[PreloadedLibraries] = field(default_factory=list)
     """The preloaded libraries of each broker. Empty without a compiler."""
     servers: list[ServerTarget] = field(default_factory=list)
     """The servers of the run: the home and the other cells. Empty if the store belongs to others."""

@@ -121,7 +121,7 @@ class LocalClients:
         self._counts: dict[str, ClientCounts] = {}
         self._readers: set[asyncio.Task[None]] = set()
         self._started = 0
-        self.calm = False
+        self.draining = False
 
     @property
     def histories(self) -> list[Path]:
@@ -156,8 +156,8 @@ class LocalClients:
         )
         self._processes[number] = process
         await self._send(process, msgspec.json.encode(task))
-        if self.calm:
-            await self._send(process, b"calm")
+        if self.draining:
+            await self._send(process, b"drain")
         reader = asyncio.create_task(self._read(process, run))
         self._readers.add(reader)
         reader.add_done_callback(self._readers.discard)
@@ -178,10 +178,10 @@ class LocalClients:
         for process in self._processes.values():
             await self._send(process, word.encode())
 
-    async def be_calm(self) -> None:
+    async def start_draining(self) -> None:
         """Have the clients produce nothing more, and finish what is left."""
-        self.calm = True
-        await self.send("calm")
+        self.draining = True
+        await self.send("drain")
 
     async def replace(self, number: int) -> None:
         """Kill a client process and start another one with its share."""

@@ -16,7 +16,7 @@ from urllib.parse import quote_plus
 from fairlane.errors import StoreUnavailable
 from fairlane.store.postgres.embedded import EmbeddedPostgres
 from fairlane.verify.disk import RecordedDisk
-from fairlane.verify.libraries import Libraries, Library
+from fairlane.verify.libraries import CompiledLibraries, PreloadedLibraries
 from fairlane.verify.preload import Preload
 from fairlane.verify.proxy import Proxy
 
@@ -96,7 +96,7 @@ class ServerTarget:
     server: OwnServer
     back: Proxy
     """The proxy between the brokers and the server."""
-    libraries: Libraries | None
+    libraries: PreloadedLibraries | None
     """None without a compiler."""
 
     @property
@@ -128,7 +128,7 @@ class ServerTarget:
 
 
 @contextlib.asynccontextmanager
-async def own_server(directory: Path, random: Random, library: Library | None) -> AsyncIterator[ServerTarget]:
+async def own_server(directory: Path, random: Random, library: CompiledLibraries | None) -> AsyncIterator[ServerTarget]:
     """Run a server in a directory, with a proxy before it."""
     folder = directory / "back"
     await asyncio.to_thread(folder.mkdir, mode=0o711, parents=True)

@@ -10,11 +10,11 @@ import subprocess
 import time
 
 from fairlane.errors import StoreUnavailable
-from fairlane.verify.census import end_sessions
 from fairlane.verify.faults import CALLS_MAX, CLOCK_STEPS_SECONDS
 from fairlane.verify.nemesis import FaultTargets, fault
 from fairlane.verify.processes import CLI, own_environment
 from fairlane.verify.proxy import LinkFaults
+from fairlane.verify.sql_snapshot import end_sessions
 
 MOVE_SECONDS_MAX = 60.0
 UNMOVED = (".parts", ".ends", ".staged")

@@ -32,7 +32,7 @@ _FOUND = EXPECTED | {404}
 
 
 class Traffic:
-    """The random traffic of one client process. After `calm`, it only finishes the messages that are left."""
+    """The random traffic of one client process. While `draining`, it only finishes the messages that are left."""
 
     def __init__(
         self, client: RecordingClient, number: int, processes: int, run: str, features: FeatureTraffic
@@ -44,7 +44,7 @@ class Traffic:
         self._processes = processes
         self._run = run
         self._replayed: dict[str, Fate] = {}
-        self.calm = False
+        self.draining = False
         self._stopped = False
         self._running: list[asyncio.Task[None]] = []
 
@@ -57,24 +57,24 @@ class Traffic:
                     shares += 1
                     if shares % self._processes == self._number:
                         lane = LaneName(queue, f"p{partition}")
-                        self._repeat(self._producer(lane, producer), while_calm=False)
+                        self._repeat(self._producer(lane, producer), while_draining=False)
         for queue, group in GROUPS:
             self._repeat(self._consumer(queue, group))
-        self._repeat(self._features.fan_out, while_calm=False)
+        self._repeat(self._features.fan_out, while_draining=False)
         if self._features.has_database:
-            self._repeat(self._features.enqueue, while_calm=False)
+            self._repeat(self._features.enqueue, while_draining=False)
         if self._number == 0:
             self._repeat(self._auto_consumer("auto", "once"))
             self._repeat(self._auto_consumer("plain", "replay"))
-            self._repeat(self._administrator, while_calm=False)
+            self._repeat(self._administrator, while_draining=False)
 
     async def stop(self) -> None:
         self._stopped = True
         await asyncio.gather(*self._running)
 
-    def _repeat(self, step: Callable[[], Awaitable[None]], *, while_calm: bool = True) -> None:
+    def _repeat(self, step: Callable[[], Awaitable[None]], *, while_draining: bool = True) -> None:
         async def forever() -> None:
-            while not self._stopped and (while_calm or not self.calm):
+            while not self._stopped and (while_draining or not self.draining):
                 await step()
 
         self._running.append(asyncio.create_task(forever()))
@@ -114,7 +114,7 @@ class Traffic:
     def _consumer(self, queue: str, group: str) -> Callable[[], Awaitable[None]]:
         async def step() -> None:
             broker = self._client.any_broker()
-            batch = 200 if self.calm else self._random.randint(1, 12)
+            batch = 200 if self.draining else self._random.randint(1, 12)
             where = queue
             if self._random.random() < 0.2 and queue in RULES.ordered:
                 where = f"{queue}/partition/p{self._random.randrange(PARTITIONS[queue])}"
@@ -125,10 +125,10 @@ class Traffic:
                 return
             if self._random.random() < 0.3:
                 broker = self._client.any_broker()
-            if queue == "bank" and not self.calm:
+            if queue == "bank" and not self.draining:
                 await self._move(broker, messages)
             elif queue == "poison":
-                await self._taste(broker, messages)
+                await self._complete_until_poison(broker, messages)
             else:
                 await self._settle(broker, messages)
 
@@ -136,7 +136,7 @@ class Traffic:
 
     async def _settle(self, broker: int, messages: list[DeliveredMessage]) -> None:
         """Complete the messages, or misbehave."""
-        deed = "complete" if self.calm else self._random.choice(["complete"] * 12 + DEEDS)
+        deed = "complete" if self.draining else self._random.choice(["complete"] * 12 + DEEDS)
         if deed == "crash":
             return
         queue = messages[0].lane.queue
@@ -161,7 +161,7 @@ class Traffic:
         elif deed == "part" and self._random.random() < 0.5:
             await self._client.release(broker, messages[0])
 
-    async def _taste(self, broker: int, messages: list[DeliveredMessage]) -> None:
+    async def _complete_until_poison(self, broker: int, messages: list[DeliveredMessage]) -> None:
         """Complete the messages of each partition up to the first poisonous one, and fail that. A replay is eaten."""
         named, statuses, failed = [], [], set()
         for one in messages:

@@ -117,7 +117,7 @@ class JournalWriter:
             for part in batch.by_request():
                 by_request[part.owners[0][0]].append(part)
         added: list[tuple[PartitionBatch, tuple[int, int], NewEntry]] = []
-        room = self.journal.room()
+        room = self.journal.free_bytes()
         for number, mine in by_request.items():
             entries = [
                 (part, where, self._push_entry(part, *where)) for part in mine for where in part.operation_ranges()
@@ -197,7 +197,7 @@ class JournalWriter:
         """
         answers: AckAnswers = []
         added: list[tuple[int, Sequence[int], NewEntry]] = []
-        maybe_applied, room = isinstance(error, OutcomeUnknown), self.journal.room()
+        maybe_applied, room = isinstance(error, OutcomeUnknown), self.journal.free_bytes()
         for number, request in enumerate(requests):
             entries = [
                 (number, indexes, self._ack_entry(request, indexes)) for indexes in lanes_of(request.items).values()

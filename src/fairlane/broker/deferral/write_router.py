@@ -244,7 +244,7 @@ class WriteRouter:
         """Make operations of acks, in the store if it is available."""
         return self.ack(limits, requests, self._enqueuer.acks)
 
-    def acks_go_to_the_store(self) -> bool:
+    def sends_acks_to_store(self) -> bool:
         """Return True if no ack has to go to the journal: the store is available and the journal is empty."""
         writer = self._journal_writer
         return writer is None or (self.health.up and writer.version() == writer.empty_at)

@@ -69,7 +69,7 @@ class FanInCallbacks(Service):
                     took = time.monotonic() - began
                     all_at = time.monotonic() + max(_FLOOR_SECONDS * random.uniform(0.75, 1.25), _SHARE * took)  # noqa: S311  # not all at once
                 else:
-                    await self.check_touched()
+                    await self.settle_acked_parts()
                 away = False
             except ShuttingDown:
                 return
@@ -92,7 +92,7 @@ class FanInCallbacks(Service):
                 pass
             self._forget_at = time.monotonic() + _FORGET_EVERY
 
-    async def check_touched(self) -> None:
+    async def settle_acked_parts(self) -> None:
         """Note ends of parts in partitions that were acked here, and push the callbacks of their fan-ins."""
         touched, self._watch.touched = self._watch.touched, set()
         ended, self._watch.made = self._watch.made, set()

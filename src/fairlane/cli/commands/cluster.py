@@ -171,9 +171,9 @@ def move_queue(
 
     async def run(home: PostgresStore, given: dict[str, Any]) -> Output:
         from fairlane.cli.toolkit.screen import ProgressBar
-        from fairlane.store.cells.move import Mover
+        from fairlane.store.cells.move import QueueMover
 
-        mover = Mover(home, **given)
+        mover = QueueMover(home, **given)
         if to is None:
             move = await mover.abort(tenant, queue)
             return Output({"queue": queue, "cell": move.source}, f"Queue {queue} stays in cell {move.source}.")

@@ -56,7 +56,7 @@ def verify(
 
     from fairlane.verify import report as reports
     from fairlane.verify.campaign import verify as run
-    from fairlane.verify.stage import VerifyPlan
+    from fairlane.verify.deployment import VerifyPlan
 
     names = [name.strip() for name in faults.split(",") if name.strip()]
     plan = VerifyPlan(

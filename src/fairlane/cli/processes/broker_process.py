@@ -93,7 +93,7 @@ async def _serve(settings: Settings, sockets: Sockets, ready: Callable[[], objec
             runner=executors,
         )
         required = tokens is not None or requires_auth(settings)
-        broker.process.credentials.ask(required=required, ignored=settings.insecure_no_auth)
+        broker.process.credentials.require(required=required, ignored=settings.insecure_no_auth)
         if peer_processes is not None:
             broker.process.peer_stats.answers["metrics"] = partial(snapshot, app)
             await peer_processes.serve(broker.process.peer_stats.answers)

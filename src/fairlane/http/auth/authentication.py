@@ -33,7 +33,7 @@ class Authenticator:
         self._credentials = broker.process.credentials
         self._tokens = tokens
         if tokens is not None:
-            broker.process.credentials.ask(required=True, ignored=False)
+            broker.process.credentials.require(required=True, ignored=False)
         self._audit = broker.audit
         self._tenants = broker.tenants
         self._known = broker.tenants.known

@@ -53,8 +53,8 @@ async def ack_and_pop(app: HttpApp, request: Request) -> Response:
     The acks are applied at once, also if the pop waits. If the pop fails after them, `problem` has the reason.
     """
     broker = app.broker_of(request)
-    question = await checked_pop(broker, request)
-    asked = question.request
+    checked = await checked_pop(broker, request)
+    asked = checked.request
     bodies, group, items = decode_batch(request)
     if group is not None and group != asked.group:
         raise InvalidRequest(
@@ -72,4 +72,4 @@ async def ack_and_pop(app: HttpApp, request: Request) -> Response:
     if isinstance(popped, FairlaneError):
         more += f',"problem":{problem(popped, request).body.decode()}'
         popped = PopOutcome(asked.queue, asked.group, None, [])
-    return pop_answer(app, question, popped, more=more, status=acked.status)
+    return pop_answer(app, checked, popped, more=more, status=acked.status)

@@ -32,7 +32,7 @@ _AUTOPILOT_BATCH = 200
 _STATUSES = (200, 204)
 
 
-class Question(msgspec.Struct, frozen=True):
+class CheckedPop(msgspec.Struct, frozen=True):
     """A checked pop."""
 
     request: PopRequest
@@ -41,7 +41,7 @@ class Question(msgspec.Struct, frozen=True):
     by_lane: bool
 
 
-_questions: dict[tuple[str, bytes, bytes], Question] = {}
+_checked: dict[tuple[str, bytes, bytes], CheckedPop] = {}
 """Cache of pops by tenant, path and query, because clients repeat the same few."""
 _QUESTIONS_MAX = 1000
 _QUESTION_BYTES_MAX = 400
@@ -68,23 +68,23 @@ _QUESTION_BYTES_MAX = 400
 async def pop(app: HttpApp, request: Request) -> Response:
     """Pop messages of any partition, or of one."""
     broker = app.broker_of(request)
-    question = await checked_pop(broker, request)
-    return pop_answer(app, question, await broker.requests.pop(question.request))
+    checked = await checked_pop(broker, request)
+    return pop_answer(app, checked, await broker.requests.pop(checked.request))
 
 
-async def checked_pop(broker: Broker, request: Request) -> Question:
+async def checked_pop(broker: Broker, request: Request) -> CheckedPop:
     """Return the pop of a request. Raises Forbidden if it would create a group and the caller may not."""
     asked = (broker.tenant, request.path, request.query_string)
-    question = _questions.get(asked)
-    if question is None:
-        question = _question(broker.tenant, request, request.params["queue"])
+    checked = _checked.get(asked)
+    if checked is None:
+        checked = _check(broker.tenant, request, request.params["queue"])
         if len(asked[1]) + len(asked[2]) <= _QUESTION_BYTES_MAX:
-            if len(_questions) >= _QUESTIONS_MAX:
-                _questions.clear()
-            _questions[asked] = question
+            if len(_checked) >= _QUESTIONS_MAX:
+                _checked.clear()
+            _checked[asked] = checked
     if request.caller is not ANYBODY:
-        await scopes.check_group(broker, request.caller, question.request.queue, question.request.group)
-    return question
+        await scopes.check_group(broker, request.caller, checked.request.queue, checked.request.group)
+    return checked
 
 
 @routes.get(
@@ -103,12 +103,12 @@ async def pop_any(app: HttpApp, request: Request) -> Response:
     if namespace is None and task is None:
         raise InvalidRequest("a pop without a queue needs a namespace or a task")
     broker = app.broker_of(request)
-    question = _question(broker.tenant, request, "any")
-    popped = await broker.requests.pop_any(question.request, namespace=namespace, task=task, caller=request.caller)
-    return pop_answer(app, question, popped, named=True)
+    checked = _check(broker.tenant, request, "any")
+    popped = await broker.requests.pop_any(checked.request, namespace=namespace, task=task, caller=request.caller)
+    return pop_answer(app, checked, popped, named=True)
 
 
-def _question(tenant: str, request: Request, queue: str) -> Question:
+def _check(tenant: str, request: Request, queue: str) -> CheckedPop:
     query: PopQuery = read_query(request.query, PopQuery)
     batch, partitions = (_AUTOPILOT_BATCH, 10) if query.autopilot else (1, 1)
     asked = PopRequest(
@@ -124,7 +124,7 @@ def _question(tenant: str, request: Request, queue: str) -> Question:
         subscription=_subscription(query),
     ).check()
     more = f',"autopilot":{{"partitions":{asked.partitions},"batch":{asked.batch}}}' if query.autopilot else ""
-    return Question(asked, more, query.by_lane)
+    return CheckedPop(asked, more, query.by_lane)
 
 
 def _subscription(query: PopQuery) -> Subscription:
@@ -154,13 +154,13 @@ def _names_json(queue: str, group: str) -> tuple[str, str]:
 
 
 def pop_answer(
-    app: HttpApp, question: Question, popped: PopOutcome, *, named: bool = False, more: str = "", status: int = 200
+    app: HttpApp, checked: CheckedPop, popped: PopOutcome, *, named: bool = False, more: str = "", status: int = 200
 ) -> Response:
     """Build the answer from stored bytes. With `named`, each message names its queue.
 
     `more` has fields to add. Without them, an answer without messages is a 204.
     """
-    lanes, asked = popped.lanes, question.request
+    lanes, asked = popped.lanes, checked.request
     wanted = asked.subscription.conflation
     if not lanes and not wanted and not more:
         return Response(204)
@@ -168,7 +168,7 @@ def pop_answer(
     if wanted or popped.conflation:  # confirms in every answer that conflation was understood
         more += ',"conflation":true' if popped.conflation else ""
         more += ',"conflationConflict":true' if wanted != popped.conflation else ""
-    more += question.more
+    more += checked.more
     if popped.lease_id:
         more += f',"leaseSeconds":{popped.lease_seconds}'
     if popped.retry_delay_ms:
@@ -176,7 +176,7 @@ def pop_answer(
     if popped.ordered:
         more += ',"ordered":true'
     unsent = partial(app.broker.messages.give_back, popped.lease) if popped.lease is not None else None
-    if question.by_lane:
+    if checked.by_lane:
         head = f'{{"success":true,"queue":{queue},"leaseId":"{popped.lease_id}","consumerGroup":{group}{more},"lanes":['
         return Response(status, head.encode(), parts=_lane_parts(lanes), unsent=unsent)
     end = f'"retryCount":0,"leaseId":"{popped.lease_id}","consumerGroup":{group},'

@@ -30,7 +30,7 @@ ON CONFLICT (cell) DO NOTHING RETURNING cell;
 SELECT coalesce(max(c.cell), 0) + 1 FROM fairlane.cells c;
 
 -- name: lock_queues
--- Waits for births that began before the cell was there. Those that begin later respect `placed`.
+-- Waits for placements that began before the cell was there. Those that begin later respect `placed`.
 LOCK TABLE fairlane.queues IN SHARE MODE;
 
 -- name: found

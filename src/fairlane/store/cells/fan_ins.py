@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.errors import SealError
+from fairlane.store.cells.cross_cell import only_cell
 from fairlane.store.cells.router import Arguments, CellRouter, Named, concatenated
-from fairlane.store.cells.spanning import only_cell
 
 
 async def commit(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:

@@ -24,7 +24,7 @@ class CellDown(StoreUnavailable):
     """The cell did not answer its last health check."""
 
 
-class Link:
+class CellLink:
     """A cell as the router sees it.
 
     After a health check without an answer, calls fail at once until one is answered, so that a cell that is down holds

@@ -32,7 +32,7 @@ from fairlane.store.cells.cluster import open_cell
 from fairlane.store.cells.directory import Cell, Directory
 from fairlane.store.cells.move_copy import SQL, Progress, QueueCopy
 from fairlane.store.families.queues import CELLS
-from fairlane.store.postgres.moving import MovingDatabase, moving_database
+from fairlane.store.postgres.mover_connection import MoverConnection, connect_mover
 from fairlane.store.postgres.store import PostgresStore
 
 ROUNDS_MAX = 20
@@ -44,7 +44,7 @@ LOCK_TRIES = 60
 LOCK_PAUSE = 0.25
 
 
-class Move(msgspec.Struct, frozen=True):
+class QueueMove(msgspec.Struct, frozen=True):
     """A move, as the home knows it."""
 
     term: int
@@ -58,10 +58,10 @@ class Move(msgspec.Struct, frozen=True):
     began_at: int
 
 
-class Moved(msgspec.Struct, frozen=True):
+class MoveResult(msgspec.Struct, frozen=True):
     """The result of a move, with the queues that may belong to the moved one."""
 
-    move: Move
+    move: QueueMove
     beside: list[str]
     """Queues that were created beside it."""
     letters_from: list[str]
@@ -70,9 +70,9 @@ class Moved(msgspec.Struct, frozen=True):
     """The queue of its own dead letters, if it is in another cell."""
 
 
-async def moves(home: PostgresStore) -> list[Move]:
+async def moves(home: PostgresStore) -> list[QueueMove]:
     """Return the moves in progress, also those that were interrupted."""
-    return [Move(*row) for row in await home.database.read(SQL["all"])]
+    return [QueueMove(*row) for row in await home.database.read(SQL["all"])]
 
 
 async def _nothing(_step: str) -> None: ...
@@ -81,7 +81,7 @@ async def _nothing(_step: str) -> None: ...
 async def _silent(_copied: int, _total: int) -> None: ...
 
 
-class Mover:
+class QueueMover:
     """One process that moves queues. `reached` is called after each step."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Mover:
         self._reached = reached
         self._options = options
 
-    async def move(self, tenant: str, queue: str, to: int, progress: Progress = _silent) -> Moved:
+    async def move(self, tenant: str, queue: str, to: int, progress: Progress = _silent) -> MoveResult:
         """Move a queue to the cell `to`, or continue its move.
 
         Raises Conflict if another process moves it now.
@@ -118,7 +118,7 @@ class Mover:
             await self._clean(source, target, move)
             return await self._result(move, source, target)
 
-    async def abort(self, tenant: str, queue: str) -> Move:
+    async def abort(self, tenant: str, queue: str) -> QueueMove:
         """Undo a move that was interrupted. Raises Conflict if the queue has left its cell."""
         async with self._alone(tenant, queue), AsyncExitStack() as stack:
             cells = await self._cells()
@@ -134,7 +134,7 @@ class Mover:
             await self._undo(move, source, await self._open(stack, cells, move.target))
             return move
 
-    async def _undo(self, move: Move, source: Side, target: Side) -> None:
+    async def _undo(self, move: QueueMove, source: MoveSide, target: MoveSide) -> None:
         """Forget a move before the queue has left its cell, with the copy."""
         await target.take(move)
         await target.remove_copy(move)
@@ -143,7 +143,7 @@ class Mover:
             await side.database.fetch(SQL["let_go"], move.queue_id, move.term)
         await self._home.database.write(SQL["end"], move.queue_id, move.term)
 
-    async def _recall(self, move: Move) -> None:
+    async def _recall(self, move: QueueMove) -> None:
         """Note that the queue is not on its way."""
         await self._home.database.write(SQL["recall"], move.queue_id, move.source)
         await self._home.database.write(SQL["forget_native"], move.queue_id)
@@ -153,7 +153,7 @@ class Mover:
     @asynccontextmanager
     async def _alone(self, tenant: str, queue: str) -> AsyncIterator[None]:
         """Refuse a second mover of the queue while this one lives."""
-        async with moving_database(self._home.url) as database, database.transaction():
+        async with connect_mover(self._home.url) as database, database.transaction():
             await database.fetch(SQL["stay"])
             [[alone]] = await database.fetch(SQL["lock"], f"{tenant}/{queue}")
             if not alone:
@@ -163,11 +163,11 @@ class Mover:
     async def _cells(self) -> dict[int, Cell]:
         return {cell.number: cell for cell in await Directory(self._home).load()}
 
-    async def _known(self, tenant: str, queue: str) -> Move | None:
+    async def _known(self, tenant: str, queue: str) -> QueueMove | None:
         rows = await self._home.database.read(SQL["named"], tenant, queue)
-        return Move(*rows[0]) if rows else None
+        return QueueMove(*rows[0]) if rows else None
 
-    async def _begin(self, tenant: str, queue: str, to: int, cells: dict[int, Cell]) -> Move:
+    async def _begin(self, tenant: str, queue: str, to: int, cells: dict[int, Cell]) -> QueueMove:
         """Return the noted move of this mover. Raises a clear error, and notes nothing, if it is not possible."""
         if to not in cells:
             known = ", ".join(map(str, sorted(cells))) or "0 alone"
@@ -193,7 +193,7 @@ class Mover:
         rows = await self._home.database.write(SQL["begin"], found.id, tenant, queue, source, to)
         if not rows:
             raise Conflict(f"cell {to} was closed or removed just now; name another one")
-        return Move(*rows[0])
+        return QueueMove(*rows[0])
 
     async def _check_alone(self, store: PostgresStore, tenant: str, queue: str, queue_id: int) -> None:
         """Raise Conflict if the queue is tied to others by more than its options."""
@@ -203,22 +203,22 @@ class Mover:
         if streams := await store.database.read(SQL["streams"], tenant, queue):
             raise Conflict(f"stream {streams[0][0]!r:.80} uses queue {queue!r:.80}, and streams stay in the home")
 
-    async def _take_over(self, move: Move) -> Move:
+    async def _take_over(self, move: QueueMove) -> QueueMove:
         rows = await self._home.database.write(SQL["take_over"], move.queue_id, move.term)
         if not rows:
             raise Conflict(f"another process is moving queue {move.queue!r:.80}; wait for it")
-        return Move(*rows[0])
+        return QueueMove(*rows[0])
 
-    async def _open(self, stack: AsyncExitStack, cells: dict[int, Cell], number: int) -> Side:
+    async def _open(self, stack: AsyncExitStack, cells: dict[int, Cell], number: int) -> MoveSide:
         if (cell := cells.get(number)) is None:
             raise NotFound(f"there is no cell {number} any more")
         store = await stack.enter_async_context(await open_cell(self._home, cell, connections=2, **self._options))
-        database = await stack.enter_async_context(moving_database(cell.url or self._home.url, cell.schema))
-        return Side(number, store, database)
+        database = await stack.enter_async_context(connect_mover(cell.url or self._home.url, cell.schema))
+        return MoveSide(number, store, database)
 
     # The copy and the switch.
 
-    async def _prepare(self, target: Side, move: Move) -> None:
+    async def _prepare(self, target: MoveSide, move: QueueMove) -> None:
         """Make the target ready for rows of the queue: nothing of an earlier stay, and no queue of its name."""
         if await target.take(move):
             raise Conflict(f"queue {move.queue!r:.80} is in cell {move.target} already")
@@ -227,7 +227,7 @@ class Mover:
         await target.reserve_name(move)
         await target.finish_purge(move)
 
-    async def _copy(self, copy: QueueCopy, move: Move, progress: Progress) -> None:
+    async def _copy(self, copy: QueueCopy, move: QueueMove, progress: Progress) -> None:
         async def report(copied: int, total: int) -> None:
             await progress(copied, total)
             rows = await self._home.database.write(SQL["advance"], move.queue_id, move.term, copied, total)
@@ -239,7 +239,7 @@ class Mover:
                 break
             await self._reached("copied")
 
-    async def _switch(self, copy: QueueCopy, source: Side, move: Move) -> None:
+    async def _switch(self, copy: QueueCopy, source: MoveSide, move: QueueMove) -> None:
         for left in reversed(range(LOCK_TRIES)):
             try:
                 await self._depart(copy, source, move)
@@ -252,7 +252,7 @@ class Mover:
             await asyncio.sleep(LOCK_PAUSE)
             await copy.copy_early(_silent)
 
-    async def _depart(self, copy: QueueCopy, source: Side, move: Move) -> None:
+    async def _depart(self, copy: QueueCopy, source: MoveSide, move: QueueMove) -> None:
         """Commit the rest in the target, then that the source has no such queue."""
         announced = False
         try:
@@ -280,7 +280,7 @@ class Mover:
             raise
         await self._reached("departed")
 
-    async def _arrive(self, copy: QueueCopy, target: Side, move: Move) -> None:
+    async def _arrive(self, copy: QueueCopy, target: MoveSide, move: QueueMove) -> None:
         async with copy.writing():
             await copy.reveal()
             await target.database.fetch(SQL["unplace"], move.tenant, move.queue)
@@ -290,7 +290,7 @@ class Mover:
 
     # The end.
 
-    async def _direct(self, move: Move) -> None:
+    async def _direct(self, move: QueueMove) -> None:
         """Direct brokers to the target."""
 
         async def work(connection: Any) -> None:
@@ -306,7 +306,7 @@ class Mover:
 
         await self._home.database.transact(work)
 
-    async def _clean(self, source: Side, target: Side, move: Move) -> None:
+    async def _clean(self, source: MoveSide, target: MoveSide, move: QueueMove) -> None:
         """Delete what is left in the source, and forget the move."""
         await source.database.fetch(SQL["note"], move.queue_id)
         for side in (source, target):
@@ -315,12 +315,12 @@ class Mover:
         await self._reached("cleaned")
         await self._home.database.write(SQL["end"], move.queue_id, move.term)
 
-    async def _result(self, move: Move, source: Side, target: Side) -> Moved:
+    async def _result(self, move: QueueMove, source: MoveSide, target: MoveSide) -> MoveResult:
         rows = await source.database.fetch(SQL["beside"], move.tenant, move.queue)
         queue = await target.store.queues.get(move.tenant, move.queue)
         letters = queue.options.dead_letter_queue if queue is not None else ""
         there = isinstance(letters, str) and letters and await target.store.queues.get(move.tenant, letters) is None
-        return Moved(
+        return MoveResult(
             move,
             [name for name, of_letters in rows if not of_letters],
             [name for name, of_letters in rows if of_letters],
@@ -328,31 +328,31 @@ class Mover:
         )
 
 
-class Side:
+class MoveSide:
     """The source or the target of a move."""
 
-    def __init__(self, cell: int, store: PostgresStore, database: MovingDatabase) -> None:
+    def __init__(self, cell: int, store: PostgresStore, database: MoverConnection) -> None:
         self.cell = cell
         self.store = store
         self.database = database
 
-    async def take(self, move: Move) -> bool:
+    async def take(self, move: QueueMove) -> bool:
         """Become the mover in this cell. Returns True if the cell has the queue."""
         async with self.database.transaction():
             [[here]] = await self.database.fetch(SQL["take"], move.queue_id, move.term)
             return bool(here)
 
-    async def sent(self, move: Move) -> bool:
+    async def sent(self, move: QueueMove) -> bool:
         """Return True if the queue has left this cell for its target."""
         return bool(await self.database.fetch(SQL["sent"], move.tenant, move.queue, move.queue_id, move.target))
 
-    async def reserve_name(self, move: Move) -> None:
+    async def reserve_name(self, move: QueueMove) -> None:
         """Reserve the name of the queue, so that nobody can create it here."""
         async with self.database.transaction():
             await self.database.fetch(SQL["hold"], move.queue_id, move.term)
             await self.database.fetch(SQL["place"], move.tenant, move.queue, move.source)
 
-    async def remove_copy(self, move: Move) -> None:
+    async def remove_copy(self, move: QueueMove) -> None:
         """Delete the rows of a queue that did not arrive. The home keeps its row of the directory."""
         async with self.database.transaction():
             await self.database.fetch(SQL["hold"], move.queue_id, move.term)
@@ -364,7 +364,7 @@ class Side:
             await self.database.fetch(SQL["purge_copy"], move.queue_id)
         await self.finish_purge(move)
 
-    async def finish_purge(self, move: Move) -> None:
+    async def finish_purge(self, move: QueueMove) -> None:
         """Delete the rows of a queue that is not here any more. Nobody else purges it afterwards."""
         while True:
             async with self.database.transaction():

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from fairlane.errors import StoreCorrupt
-from fairlane.store.postgres.moving import MovingDatabase, Rows, StoredColumn
+from fairlane.store.postgres.mover_connection import CopiedRows, MoverConnection, StoredColumn
 from fairlane.store.statements import load
 
 SQL = load(__package__, "move.sql")
@@ -65,7 +65,7 @@ Partition = tuple[int, int, int]
 class QueueCopy:
     """A copy in progress. `term` identifies the mover, without which nothing is written into the target."""
 
-    def __init__(self, source: MovingDatabase, target: MovingDatabase, queue_id: int, term: int) -> None:
+    def __init__(self, source: MoverConnection, target: MoverConnection, queue_id: int, term: int) -> None:
         self._source = source
         self._target = target
         self._queue_id = queue_id
@@ -160,7 +160,7 @@ class QueueCopy:
                 return there - first
             self._segments = _adapted(self._segments, rows)
 
-    async def _copy_segments(self, after: Sequence[tuple[int, int]], *, apart: bool) -> Rows:
+    async def _copy_segments(self, after: Sequence[tuple[int, int]], *, apart: bool) -> CopiedRows:
         query = SQL["segments"], [id for id, _ in after], [last for _, last in after], self._segments
         if not apart:
             rows = await self._source.copy_out(*query)
@@ -193,7 +193,7 @@ class QueueCopy:
             for row in await self._target.fetch(SQL["columns"]):
                 self._columns.setdefault(row[0], []).append(StoredColumn(*row))
 
-    async def _changed(self, table: str) -> tuple[Rows, str]:
+    async def _changed(self, table: str) -> tuple[CopiedRows, str]:
         """Return the rows that may have changed since the last copy, and the horizon for the next one."""
         [[horizon]] = await self._source.fetch(SQL["horizon"])
         where = EARLY[table].format(queue=self._queue_id)
@@ -210,7 +210,7 @@ class QueueCopy:
     def _keys(self, table: str) -> list[str]:
         return [f'"{one.name}"' for one in self._columns[table] if one.key]
 
-    async def _stage(self, table: str, rows: Rows, names: list[str]) -> None:
+    async def _stage(self, table: str, rows: CopiedRows, names: list[str]) -> None:
         """Put rows into a temporary table that lives until the end of the transaction."""
         await self._target.fetch(f"DROP TABLE IF EXISTS pg_temp.moving_{table}")
         quoted = ", ".join(f'"{name}"' for name in names)
@@ -221,7 +221,7 @@ class QueueCopy:
         await self._target.copy_in(f"moving_{table}", names, rows, temporary=True)
         await self._target.fetch(f"ANALYZE pg_temp.moving_{table}")
 
-    async def _merge(self, table: str, rows: Rows) -> None:
+    async def _merge(self, table: str, rows: CopiedRows) -> None:
         """Insert rows into the target, or replace those with the same key."""
         if not rows.number:
             return
@@ -281,7 +281,7 @@ def _chunks(partitions: Sequence[Partition]) -> list[Sequence[Partition]]:
     return [partitions[first : first + _PARTITIONS] for first in range(0, len(partitions), _PARTITIONS)]
 
 
-def _adapted(segments: int, rows: Rows) -> int:
+def _adapted(segments: int, rows: CopiedRows) -> int:
     """Return the number of segments for the next statement."""
     if rows.bytes < _SMALL_BYTES:
         return min(segments * 2, 20_000)

@@ -11,7 +11,7 @@ from fairlane.errors import OutcomeUnknown, QueueElsewhere, StoreUnavailable
 from fairlane.model.ids import PartitionId, cell_of
 from fairlane.model.lease import LeaseId
 from fairlane.store.cells.directory import Directory
-from fairlane.store.cells.link import CellDown, Link
+from fairlane.store.cells.link import CellDown, CellLink
 
 LOOK_SECONDS = 1.0
 """Least time between two looks for an unknown cell."""
@@ -47,7 +47,7 @@ class CellRouter:
 
     def __init__(
         self,
-        home: Link,
+        home: CellLink,
         directory: Directory,
         reload: Callable[[], Awaitable[None]],
         choose: Callable[[], Awaitable[int]],
@@ -60,7 +60,7 @@ class CellRouter:
         self.directory = directory
         self.reload = reload
         self.choose = choose
-        self.links: dict[int, Link] = {0: home}
+        self.links: dict[int, CellLink] = {0: home}
         self.versions: dict[int, dict[int, int]] = {}
         """The versions of each cell's catalogue, by the version that was returned for all of them."""
         self._looked_at = 0.0
@@ -126,7 +126,7 @@ class CellRouter:
             found.append(None if on_the_way else await self.locate(value) != cell)
         return found
 
-    async def link(self, cell: int) -> Link:
+    async def link(self, cell: int) -> CellLink:
         """Return the link to a cell. An unknown cell is looked up, and its ids are known to none: the home says so."""
         if cell not in self.links and monotonic() > self._looked_at + LOOK_SECONDS:
             self._looked_at = monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fairlane.store.cells import births, fan_ins, spanning, staged, unique_keys
+from fairlane.store.cells import cross_cell, fan_ins, placement, staged, unique_keys
 from fairlane.store.cells.router import (
     Route,
     at_home,
@@ -65,10 +65,10 @@ ROUTES: Final[dict[str, dict[str, Route]]] = {
         **_all(found_again(), "release", "leased", "find"),
         "push": in_order(PartitionLocked),
         "ack": ACKS,
-        "ack_and_pop": spanning.ack_and_pop(ACKS),
+        "ack_and_pop": cross_cell.ack_and_pop(ACKS),
         "renew": each_found_again(in_order(), lambda outcome: not outcome.renewed, None),
         "expiring": everywhere_and(concatenated, partly=True),
-        "transact": spanning.transact,
+        "transact": cross_cell.transact,
     },
     "operations": {
         "enqueue": in_order(PartitionLocked),
@@ -83,52 +83,52 @@ ROUTES: Final[dict[str, dict[str, Route]]] = {
         "failed": SUMS,
         "retry": by(2),
         "discard": first_found,
-        "counts": read_and(spanning.operation_counts),
+        "counts": read_and(cross_cell.operation_counts),
         "backlogs": sorted_by(lambda one: -one.open, read_and),
     },
     "scheduled": {
         "add": in_order(),
-        "append_due": everywhere_and(spanning.appended, partly=True),
+        "append_due": everywhere_and(cross_cell.appended, partly=True),
         **_all(by(), "cancel", "reschedule", "page"),
         "next_in": everywhere_and(_soonest, partly=True),
     },
     "tenants": {
         **_all(at_home, "all", "get", "make", "limit"),
-        "delete": births.delete_tenant,
+        "delete": placement.delete_tenant,
         "counts": read_and(_added),
         **_all(SUMS, "stored_bytes", "other_bytes"),
     },
     "queues": {
         **_all(by(), "ensure_partitions", "named", "depth"),
         **_all(found_again(), "set_priority", "partition"),
-        "get": births.get,
-        "all": births.all_queues,
-        "stamp": spanning.stamp,
-        "ensure": births.ensure,
-        "ensure_all": births.ensure_all,
-        "configure": births.configure,
+        "get": placement.get,
+        "all": placement.all_queues,
+        "stamp": cross_cell.stamp,
+        "ensure": placement.ensure,
+        "ensure_all": placement.ensure_all,
+        "configure": placement.configure,
         **_all(at_home, "declared", "note_cells"),
-        "delete": births.delete,
+        "delete": placement.delete,
         "purge": everywhere_and(_nothing, partly=True),
-        "ensure_partitions_of": births.ensure_partitions_of,
-        "changes": births.changes,
+        "ensure_partitions_of": placement.ensure_partitions_of,
+        "changes": placement.changes,
     },
     "groups": {
         **_all(by(), "get", "all", "subscribe", "results", "failed"),
         **_all(by(group=True), "seed", "lanes", "urgent", "seek", "preview_seek", "delete", "resubscribe", "result"),
         "queue_of": found_again(1, group=True),
         "by_name": LISTS,
-        "repair_wakes": spanning.repair_wakes,
+        "repair_wakes": cross_cell.repair_wakes,
     },
     "dead_letters": {
         **_all(by(), "page", "get", "count", "errors", "replay", "purge"),
         "queues": read_and(_united),
-        "forward": everywhere_and(spanning.appended, partly=True),
+        "forward": everywhere_and(cross_cell.appended, partly=True),
     },
     "browse": {
         **_all(by(), "delete", "dead_letter", "clear"),
         "active": sorted_by(lambda one: (-one.last_at, -one.id.id), split_and),
-        "newest": spanning.newest,
+        "newest": cross_cell.newest,
         "named_like": sorted_by(lambda one: one.name, split_and),
         **_all(split_and(concatenated), "traced", "with_id"),
         "trim": everywhere_and(_nothing, partly=True),
@@ -166,11 +166,11 @@ ROUTES: Final[dict[str, dict[str, Route]]] = {
     },
     "retention": {
         "due": ANY_OF_AVAILABLE,
-        "step": spanning.retention_step,
+        "step": cross_cell.retention_step,
         "history": sorted_by(lambda one: one.at, split_and),
     },
     "statistics": {
-        "queues": spanning.statistics_of_queues,
+        "queues": cross_cell.statistics_of_queues,
         "partitions": by(),
         "oldest": split_and(_joined),
         "groups": split_and(concatenated),
@@ -188,15 +188,15 @@ ROUTES: Final[dict[str, dict[str, Route]]] = {
     "effects": _all(by(2), "get", "keep"),
     "schedules": {
         **_all(at_home, "put", "get", "all", "delete", "set_next", "due", "next_in", "advance"),
-        "commit": spanning.commit,
+        "commit": cross_cell.commit,
     },
     "sources": {
         **_all(at_home, "lease", "keep", "release", "get", "all", "delete", "hashes", "not_seen_since", "copies"),
-        "commit": spanning.commit,
+        "commit": cross_cell.commit,
     },
     "specs": {
         **_all(at_home, "in_force", "heads", "get", "versions"),
-        "apply": births.apply_spec,
+        "apply": placement.apply_spec,
     },
 }
 """Routes by family and verb. Verbs that take a transaction are called inside a cell only."""

@@ -17,9 +17,9 @@ from fairlane.model.cell import CellStatus
 from fairlane.model.ids import PartitionId
 from fairlane.model.queue import Partition
 from fairlane.runtime.clock import Clock
-from fairlane.store.cells import births
+from fairlane.store.cells import placement
 from fairlane.store.cells.directory import ONLY_CELL, Cell, Directory, size_of, status_of
-from fairlane.store.cells.link import CHECK_SECONDS, Link
+from fairlane.store.cells.link import CHECK_SECONDS, CellLink
 from fairlane.store.cells.router import CellRouter, RoutedFamily, id_named
 from fairlane.store.cells.routes import HOME, ROUTES
 from fairlane.store.codec import Codec
@@ -61,7 +61,7 @@ class CellsStore:
         self._following: asyncio.Task[None] | None = None
         self._retired: list[Store] = []
         """Stores that were replaced, until their calls have ended."""
-        self.router = CellRouter(Link(0, home), Directory(home), self.reload, self.choose)
+        self.router = CellRouter(CellLink(0, home), Directory(home), self.reload, self.choose)
         self.codec = CellCodecs(self)
         self._route()
 
@@ -83,7 +83,7 @@ class CellsStore:
         for name, routes in (*((name, None) for name in HOME), *ROUTES.items()):
             setattr(self, name, RoutedFamily(self.router, name, routes) if several else getattr(self._home, name))
         if several:
-            self._home.dead_letters.targets = births.TargetQueues(self.router, 0)
+            self._home.dead_letters.targets = placement.CellTargetQueues(self.router, 0)
         else:
             self.queues = WatchedQueues(self._home.queues, self.reload, lambda: len(self.router.links) > 1)
             self._home.dead_letters.targets = self._home.queues
@@ -101,7 +101,7 @@ class CellsStore:
                 await links.pop(number).close()
             for number, cell in cells.items():
                 if number not in links:
-                    links[number] = Link(number, await self._open(cell))
+                    links[number] = CellLink(number, await self._open(cell))
                     if self._wake is not None:
                         links[number].store.listen(self._wake)
                     log.info("cell %(cell)d is in use", {"cell": number})
@@ -160,7 +160,7 @@ class CellsStore:
         except BaseException:
             await store.close()
             raise
-        store.dead_letters.targets = births.TargetQueues(self.router, cell.number)
+        store.dead_letters.targets = placement.CellTargetQueues(self.router, cell.number)
         return store
 
     async def choose(self) -> int:
@@ -186,7 +186,7 @@ class CellsStore:
     async def check_cell(self, tenant: str, cell: str) -> None:
         await self.reload()  # it may have been added just now
         if len(self.router.links) > 1:
-            await births.named_cell(self.router, tenant, cell)
+            await placement.named_cell(self.router, tenant, cell)
         else:
             await self._home.check_cell(tenant, cell)
 

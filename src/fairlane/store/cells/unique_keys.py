@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fairlane.store.cells.cross_cell import only_cell
 from fairlane.store.cells.router import Arguments, CellRouter, Named
-from fairlane.store.cells.spanning import only_cell
 
 
 async def holders(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:

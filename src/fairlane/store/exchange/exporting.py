@@ -13,7 +13,7 @@ from fairlane.errors import InvalidRequest, SealError, StoreUnavailable
 from fairlane.model.ids import id_key
 from fairlane.model.segment import Segment, ids_of, ids_only
 from fairlane.store.codec import SEALED_DATA, key_of
-from fairlane.store.exchange.lines import END, FORMAT, HEADER, KINDS, MESSAGE, Names, line_of
+from fairlane.store.exchange.export_format import END, FORMAT, HEADER, KINDS, MESSAGE, Names, line_of
 from fairlane.store.exchange.snapshot import QUEUE_TABLES, STORE_TABLES, Snapshot
 
 Progress = Callable[[str, int, int], None]

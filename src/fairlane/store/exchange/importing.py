@@ -15,8 +15,8 @@ from fairlane.model.ids import id_key
 from fairlane.model.limits import SEGMENT_BYTES_MAX
 from fairlane.model.names import DEFAULT_TENANT
 from fairlane.model.segment import Segment, checksum, ids_of
-from fairlane.store.exchange.lines import END, FORMAT, HEADER, MESSAGE, TABLES, Line, read_line, row_of, text
-from fairlane.store.exchange.snapshot import QUEUE_TABLES, Snapshot, Target
+from fairlane.store.exchange.export_format import END, FORMAT, HEADER, MESSAGE, TABLES, Line, read_line, row_of, text
+from fairlane.store.exchange.snapshot import QUEUE_TABLES, ImportTarget, Snapshot
 
 Progress = Callable[[str, int, int], None]
 """Function that is called with the step, the rows done and the rows of the step."""
@@ -51,7 +51,7 @@ class Imported(NamedTuple):
     """Other rows that were not imported, with the reason."""
 
 
-class Reader:
+class ImportReader:
     """Reads lines into the scratch store."""
 
     def __init__(self, scratch: Scratch, progress: Progress) -> None:
@@ -175,10 +175,10 @@ def _place(line: Line) -> _QueueKey:
     return text(line, "tenant") or DEFAULT_TENANT, text(line, "queue") or ""
 
 
-class Writer:
+class ImportWriter:
     """Adds the rows of a scratch store to a target, under new ids."""
 
-    def __init__(self, scratch: Scratch, target: Target, progress: Progress) -> None:
+    def __init__(self, scratch: Scratch, target: ImportTarget, progress: Progress) -> None:
         self._scratch = scratch
         self._target = target
         self._progress = progress

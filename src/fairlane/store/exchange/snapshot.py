@@ -30,7 +30,7 @@ class Snapshot(Protocol):
         ...
 
 
-class Target(Snapshot, Protocol):
+class ImportTarget(Snapshot, Protocol):
     """Transactions that add rows to a store. Rows that were added since the last commit are not stored yet."""
 
     async def reserve(self, table: str, count: int) -> list[int]:

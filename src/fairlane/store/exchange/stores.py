@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from fairlane.store.exchange.exporting import Progress, export
-from fairlane.store.exchange.importing import Imported, Reader, Writer
-from fairlane.store.exchange.snapshot import QUEUE_TABLES, STORE_TABLES, Snapshot, Target
+from fairlane.store.exchange.importing import Imported, ImportReader, ImportWriter
+from fairlane.store.exchange.snapshot import QUEUE_TABLES, STORE_TABLES, ImportTarget, Snapshot
 from fairlane.store.sqlite import exchange as sqlite
 
 _SQLITE = "sqlite:///"
@@ -23,10 +23,10 @@ async def export_store(url: str, queues: Sequence[str], progress: Progress) -> A
 async def import_lines(url: str, lines: Iterable[bytes], progress: Progress) -> Imported:
     """Import an export, with one transaction for each queue. An SQLite store must not be in use."""
     with sqlite.scratch() as scratch:
-        reader = Reader(scratch, progress)
+        reader = ImportReader(scratch, progress)
         reader.read(lines)
         async with _adding(url, scratch) as target:
-            return await Writer(scratch, target, progress).run(reader.messages)
+            return await ImportWriter(scratch, target, progress).run(reader.messages)
 
 
 @asynccontextmanager
@@ -44,7 +44,7 @@ async def _reading(url: str) -> AsyncIterator[Snapshot]:
 
 
 @asynccontextmanager
-async def _adding(url: str, scratch: sqlite.SqliteRows) -> AsyncIterator[Target]:
+async def _adding(url: str, scratch: sqlite.SqliteRows) -> AsyncIterator[ImportTarget]:
     if url.startswith(_SQLITE):
         with sqlite.adding(url.removeprefix(_SQLITE)) as target:
             yield target

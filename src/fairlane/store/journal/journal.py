@@ -105,7 +105,7 @@ class Journal:
             backlogs=backlogs,
         )
 
-    def room(self) -> int:
+    def free_bytes(self) -> int:
         """Return the bytes that `append` can still take."""
         return self._bytes_max - int(value(self._reader, SQL["bytes"]))
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import asyncpg
 
 from fairlane.errors import NotFound, StoreUnavailable
-from fairlane.store.postgres.citus_forms import VERBS
+from fairlane.store.postgres.citus_sql import VERBS
 from fairlane.store.postgres.connection import CONNECT_SECONDS, Database, connect
 
 INSTALLED = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"

@@ -22,7 +22,7 @@ from fairlane.errors import (
     StoreUnavailable,
 )
 from fairlane.runtime.clock import Clock
-from fairlane.store.postgres import citus_forms
+from fairlane.store.postgres import citus_sql
 from fairlane.store.postgres.driver import SCHEMA, UNREPLICATED, check_replicated, connection_to
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ async def open_database(
             timeout=CONNECT_SECONDS,
             init=prepare,
             reset=_keep,
-            server_settings={**settings, **(citus_forms.SETTINGS if distributed else {})},
+            server_settings={**settings, **(citus_sql.SETTINGS if distributed else {})},
             connection_class=connection_to(schema, distributed=distributed),
         )
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import asyncpg
 
 from fairlane.errors import OutcomeUnknown
-from fairlane.store.postgres import citus_forms
+from fairlane.store.postgres import citus_sql
 
 SCHEMA = "fairlane"
 """The schema that statements name."""
@@ -71,7 +71,7 @@ def connection_to(schema: str, *, distributed: bool = False) -> type[_Connection
         return _Connection
 
     def text(query: str) -> str:
-        return in_schema(citus_forms.statement(query) if distributed else query, schema)
+        return in_schema(citus_sql.statement(query) if distributed else query, schema)
 
     class SchemaConnection(_Connection):
         def execute(self, query: str, *args: Any, **named: Any) -> Any:

@@ -34,7 +34,7 @@ from fairlane.store.contract.values import (
     merged,
     repeats,
 )
-from fairlane.store.postgres import ack, push, scheduling
+from fairlane.store.postgres import ack, add_scheduled, push
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.pop import AckStatement, PopRunner
 from fairlane.store.postgres.row_locks import Partitioned, Result, RowLocks
@@ -288,7 +288,7 @@ class Messages:
                 raise _Refused
             pushed = await in_lock_order(slices, _partition, partial(self.push_on, connection.fetch))
             if later:
-                pushed += await scheduling.add_on(connection, later, self._database.time())
+                pushed += await add_scheduled.add_on(connection, later, self._database.time())
             again = only_repeats(acks, acked)
             if not all(isinstance(result, Stored | Added) for result in pushed) or (again and pushed):
                 raise _Refused

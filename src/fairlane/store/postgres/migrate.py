@@ -18,7 +18,7 @@ import asyncpg
 from fairlane.errors import StoreUnsafe
 from fairlane.model.ids import first_id
 from fairlane.store import schema
-from fairlane.store.postgres import citus, citus_forms, versions
+from fairlane.store.postgres import citus, citus_sql, versions
 from fairlane.store.postgres.versions import PACKAGE
 from fairlane.store.schema import FIRST, Applied, Migration
 from fairlane.store.statements import read
@@ -111,7 +111,7 @@ async def _install_functions(connection: asyncpg.Connection[Any], cell: int, *, 
     texts = functions()
     distributed = await citus.is_distributed(connection)
     if distributed:
-        texts = [*map(citus_forms.function_text, texts), citus_forms.own_functions(cell)]
+        texts = [*map(citus_sql.function_text, texts), citus_sql.own_functions(cell)]
     text_hash = hashlib.sha256("".join(texts).encode()).hexdigest()
     installed = await connection.fetchrow("SELECT hash, version FROM fairlane.functions")
     if installed and not anew:

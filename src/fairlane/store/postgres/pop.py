@@ -17,8 +17,8 @@ from fairlane.model.segment import Segment
 from fairlane.store.contract.values import ClaimedLane, PopCall, PopClaim, PopResult
 from fairlane.store.postgres.binary import sent_numbers, sent_time
 from fairlane.store.postgres.connection import MINUS_INFINITY, Database
-from fairlane.store.postgres.floors import Floors
 from fairlane.store.postgres.pop_groups import GroupPopper
+from fairlane.store.postgres.scan_floors import ScanFloors
 from fairlane.store.tail_cache import TailCache
 
 _ROUNDS_MAX = 8
@@ -58,7 +58,7 @@ class PopRunner:
     def __init__(self, database: Database, statement: str, cache: TailCache, *, flushes: int = 1) -> None:
         self._database = database
         self._statement = statement
-        self._floors = Floors()
+        self._floors = ScanFloors()
         self._groups = GroupPopper(lambda: self._database, self._floors, cache, flushes)
         self._deep: set[int] = set()
         """Groups whose lanes last filled each claim alone, so that only one lane per claim is locked at first."""

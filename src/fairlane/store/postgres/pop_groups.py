@@ -16,7 +16,7 @@ from fairlane.runtime.batcher import Batcher, BatchPolicy
 from fairlane.store.contract.values import ClaimedLane, PopCall, PopClaim
 from fairlane.store.postgres.binary import sent_numbers, sent_time
 from fairlane.store.postgres.connection import MINUS_INFINITY, Database
-from fairlane.store.postgres.floors import Floors
+from fairlane.store.postgres.scan_floors import ScanFloors
 from fairlane.store.statements import load
 from fairlane.store.tail_cache import Tail, TailCache, listed
 
@@ -63,7 +63,7 @@ class _Part(msgspec.Struct):
 class GroupPopper:
     """Combines the pops that wait while earlier ones are in flight, whatever their groups."""
 
-    def __init__(self, database: Callable[[], Database], floors: Floors, cache: TailCache, flushes: int) -> None:
+    def __init__(self, database: Callable[[], Database], floors: ScanFloors, cache: TailCache, flushes: int) -> None:
         self._database = database
         self._floors = floors
         self._cache = cache

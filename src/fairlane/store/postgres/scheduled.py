@@ -31,10 +31,10 @@ from fairlane.store.families.scheduled import (
     progress_of,
     repeated_ids,
 )
-from fairlane.store.postgres import scheduling
+from fairlane.store.postgres import add_scheduled
+from fairlane.store.postgres.add_scheduled import SQL
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import LOCK_PARTITIONS, Messages, in_lock_order
-from fairlane.store.postgres.scheduling import SQL
 
 _decode_options = msgspec.json.Decoder(QueueOptions).decode
 
@@ -62,7 +62,7 @@ class ScheduledMessages(scheduled.ScheduledMessages):
 
     async def _add(self, parts: list[ScheduledSlice]) -> list[Added | Duplicates | Gone]:
         now = self._database.time()
-        arguments, orders = scheduling.arguments(parts, now)
+        arguments, orders = add_scheduled.arguments(parts, now)
 
         async def add_after_recheck(connection: asyncpg.Connection[Any]) -> list[asyncpg.Record]:
             ids = [part.partition.id for part in parts]
@@ -75,7 +75,7 @@ class ScheduledMessages(scheduled.ScheduledMessages):
             rows = await self._database.transact(add_after_recheck)
         else:
             rows = await self._database.write(SQL["add"], *arguments)
-        return scheduling.results(rows, parts, orders)
+        return add_scheduled.results(rows, parts, orders)
 
     async def append_due(self, *, limit: int = 1000) -> Appended:
         appending = await self._append_due(limit)

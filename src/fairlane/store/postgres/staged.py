@@ -32,9 +32,9 @@ from fairlane.store.families.staged import (
     StagedSigns,
     Waiting,
 )
+from fairlane.store.postgres.add_scheduled import add_on
 from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.messages import Messages, in_lock_order
-from fairlane.store.postgres.scheduling import add_on
 from fairlane.store.statements import load
 
 SQL = load("fairlane.store.postgres", "staged.sql")

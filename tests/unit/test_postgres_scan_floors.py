@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from fairlane.broker.broker import Broker
-from fairlane.store.postgres import floors as module
+from fairlane.store.postgres import scan_floors as module
 from fairlane.store.postgres.connection import MINUS_INFINITY
-from fairlane.store.postgres.floors import Floors
+from fairlane.store.postgres.scan_floors import ScanFloors
 from tests.conftest import FreshDatabase
 from tests.postgres import PostgresServer
 
@@ -29,14 +29,14 @@ async def url(postgres18: PostgresServer, fresh_database: FreshDatabase) -> str:
 async def broker(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
     """A broker whose full scans count as slow and scans from the floor as fast. Most scans then begin at the floor."""
     monkeypatch.setattr(module, "_FULL_SCAN_SECONDS_MAX", BOUND_SECONDS)
-    record_scan = Floors.record_scan
+    record_scan = ScanFloors.record_scan
 
-    def recorded(floors: Floors, key: int, began: int, at: int, _: float) -> None:
+    def recorded(floors: ScanFloors, key: int, began: int, at: int, _: float) -> None:
         record_scan(floors, key, at, at, 0.001)
         if began == MINUS_INFINITY:
             record_scan(floors, key, began, at, BOUND_SECONDS)
 
-    monkeypatch.setattr(Floors, "record_scan", recorded)
+    monkeypatch.setattr(ScanFloors, "record_scan", recorded)
     async with Broker.open(url) as broker:
         yield broker
 

@@ -1,4 +1,4 @@
-"""Turns: a queue of waiting requests that serves each owner equally, however many requests others have."""
+"""A fair queue: serves each owner of waiting requests equally, however many requests others have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Turns(Generic[T]):
+class FairQueue(Generic[T]):
     """Requests of several owners, served by start-time fair queuing.
 
     The owner with the fewest items served is next, and of several the one with the smallest request.

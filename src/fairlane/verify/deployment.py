@@ -1,4 +1,4 @@
-"""The stage of a run: the store, brokers with proxies before them, and the clients, each in its place."""
+"""The deployment under test: the store, brokers behind proxies, and the clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import msgspec
 
 from fairlane.errors import Conflict, InvalidRequest
 from fairlane.store.opening import store_url
-from fairlane.verify.census import SQLITE, find_occupants
 from fairlane.verify.client_process import ClientTask
 from fairlane.verify.history import HistoryWriter
 from fairlane.verify.libraries import compile_libraries
@@ -26,6 +25,7 @@ from fairlane.verify.recording import RecordingClient
 from fairlane.verify.requester import Requester
 from fairlane.verify.rules import OPTIONS
 from fairlane.verify.server import ServerTarget, own_server
+from fairlane.verify.sql_snapshot import SQLITE, find_other_users
 
 OWN_SERVERS = {"postgres": 1, "cells": 2}
 """Stores that belong to the run, with the number of their PostgreSQL servers."""
@@ -50,7 +50,7 @@ class VerifyPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass
-class Stage:
+class Deployment:
     """The running parts of one run."""
 
     url: str
@@ -62,7 +62,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def open_stage(plan: VerifyPlan, directory: Path) -> AsyncIterator[Stage]:
+async def start_deployment(plan: VerifyPlan, directory: Path) -> AsyncIterator[Deployment]:
     """Start the server, the brokers and the proxies of a run, and stop them at the end.
 
     Raises Conflict if others use the store, unless the plan allows it.
@@ -108,7 +108,7 @@ async def open_stage(plan: VerifyPlan, directory: Path) -> AsyncIterator[Stage]:
         )
         clients = LocalClients(task, directory)
         stack.push_async_callback(clients.kill)
-        yield Stage(
+        yield Deployment(
             url,
             directory,
             _own_client(brokers, directory, prefix, Random(random.random()), stack),
@@ -138,7 +138,7 @@ async def _join(home_url: str, servers: Sequence[ServerTarget]) -> None:
 
 async def _check_store(plan: VerifyPlan) -> None:
     """Raise Conflict if others use the store, unless the plan allows it."""
-    found = await find_occupants(store_url(plan.store), PREFIX)
+    found = await find_other_users(store_url(plan.store), PREFIX)
     if not plan.beside_others and (found.queues or found.sessions):
         what = f"{found.sessions} sessions of brokers" if found.sessions else f"{found.queues} queues of others"
         raise Conflict(f"the store has {what}, which faults may disturb; name an empty store, or add --beside-others")

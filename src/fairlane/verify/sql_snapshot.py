@@ -14,11 +14,11 @@ from fairlane.store.statements import load
 from fairlane.verify.history import LaneName
 
 SQLITE = "sqlite:///"
-_STATEMENTS = {dialect: load(__package__, "census.sql", dialect) for dialect in ("sqlite", "postgres")}
+_STATEMENTS = {dialect: load(__package__, "sql_snapshot.sql", dialect) for dialect in ("sqlite", "postgres")}
 
 
 @dataclass
-class Census:
+class SqlSnapshot:
     """The contents of the queues of a run, as SQL shows them."""
 
     messages: dict[LaneName, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -29,16 +29,16 @@ class Census:
 
 
 @dataclass(frozen=True)
-class Occupants:
+class OtherUsers:
     """The queues of others in a store, and the sessions of their brokers."""
 
     queues: int = 0
     sessions: int = 0
 
 
-async def take_census(urls: Sequence[str], prefix: str) -> Census:
+async def read_snapshot(urls: Sequence[str], prefix: str) -> SqlSnapshot:
     """Read the contents of the queues whose names begin with `prefix`. There is one URL for each cell, or only one."""
-    found = Census()
+    found = SqlSnapshot()
     for cell, url in enumerate(urls):
         for queue, partition, id in await _fetch(url, "messages", prefix, cell):
             found.messages[LaneName(queue.removeprefix(prefix), partition)].append(id)
@@ -49,21 +49,21 @@ async def take_census(urls: Sequence[str], prefix: str) -> Census:
     return found
 
 
-async def find_occupants(url: str, prefix: str) -> Occupants:
+async def find_other_users(url: str, prefix: str) -> OtherUsers:
     """Return what others have in the store. Raises StoreUnavailable if it cannot be opened."""
     file = _file_of(url)
     if file is not None:
         if not await asyncio.to_thread(Path(file).exists):
-            return Occupants()
+            return OtherUsers()
         from fairlane.store.sqlite.connection import lock
 
         lock(file).release()  # raises StoreUnavailable if a broker runs on it
     [[installed]] = await _fetch(url, "installed")
     if not installed:
-        return Occupants()
+        return OtherUsers()
     [[queues]] = await _fetch(url, "foreign_queues", prefix)
     sessions = [[0]] if file is not None else await _fetch(url, "sessions")
-    return Occupants(queues, sessions[0][0])
+    return OtherUsers(queues, sessions[0][0])
 
 
 async def server_version(url: str) -> dict[str, str]:

@@ -29,7 +29,7 @@ _AWAY_SECONDS = 2.0
 log = logging.getLogger(__name__)
 
 
-class Mover(Service):
+class StagedMover(Service):
     def __init__(self, parts: MoveParts, announcer: Announcer) -> None:
         super().__init__("mover")
         self.moved = 0

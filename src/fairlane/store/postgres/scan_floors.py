@@ -36,7 +36,7 @@ class _Floor(msgspec.Struct):
         return max(0.0, self.full_took - self.took)
 
 
-class Floors:
+class ScanFloors:
     """Floors: the positions in the index where the scans of ready lanes begin, by group.
 
     A claim and an ack each leave a dead entry at the old end of the index. PostgreSQL soon skips them, unless a

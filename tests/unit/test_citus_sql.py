@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from fairlane.model.ids import CELLS_MAX, cell_of, first_id
-from fairlane.store.postgres.citus_forms import function_text, own_functions, statement
+from fairlane.store.postgres.citus_sql import function_text, own_functions, statement
 from fairlane.store.postgres.connection import connect
 from fairlane.store.postgres.migrate import functions, migrate
 from tests.conftest import FreshDatabase

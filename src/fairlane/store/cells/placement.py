@@ -193,7 +193,7 @@ async def delete(router: CellRouter, family: str, verb: str, args: Arguments, na
     return deleted
 
 
-class TargetQueues:
+class CellTargetQueues:
     """The queues that the dead letters of one cell are forwarded to. They are in the same cell."""
 
     def __init__(self, router: CellRouter, cell: int) -> None:
@@ -306,7 +306,7 @@ async def apply_spec(router: CellRouter, family: str, verb: str, args: Arguments
         for cell in sorted(router.links, reverse=True)[:-1]:
             part = _part(change, where, cell)
             if part.declared or part.queues or part.queues_gone or part.unmapped:
-                await _tenant_there(router, cell, change.tenant)
+                await _ensure_tenant(router, cell, change.tenant)
             await router.at(cell, family, "declare", part)
 
     home = replace(_part(change, where, 0), declared=change.declared, schedules=change.schedules)
@@ -314,7 +314,7 @@ async def apply_spec(router: CellRouter, family: str, verb: str, args: Arguments
     return await router.home.call(family, verb, (home,), {"elsewhere": in_other_cells})
 
 
-async def _tenant_there(router: CellRouter, cell: int, tenant: str) -> None:
+async def _ensure_tenant(router: CellRouter, cell: int, tenant: str) -> None:
     if await router.at(cell, "tenants", "get", tenant) is None:
         await router.at(cell, "tenants", "make", tenant, Quotas())
 

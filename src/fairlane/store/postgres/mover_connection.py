@@ -31,7 +31,7 @@ class StoredColumn(NamedTuple):
     key: bool
 
 
-class Rows(NamedTuple):
+class CopiedRows(NamedTuple):
     """Rows in PostgreSQL's binary format."""
 
     number: int
@@ -39,7 +39,7 @@ class Rows(NamedTuple):
     file: Any
 
 
-class MovingDatabase:
+class MoverConnection:
     """A connection to a cell, outside of its pool. No exception of the driver leaves it."""
 
     def __init__(self, connection: asyncpg.Connection[Any], schema: str) -> None:
@@ -58,7 +58,7 @@ class MovingDatabase:
                 yield
             check_replicated(self._connection)
 
-    async def copy_out(self, query: str, *arguments: object) -> Rows:
+    async def copy_out(self, query: str, *arguments: object) -> CopiedRows:
         """Return the rows of a query."""
         file = SpooledTemporaryFile(MEMORY_BYTES)  # noqa: SIM115  # the caller reads it
         try:
@@ -73,9 +73,9 @@ class MovingDatabase:
             raise
         if not number:
             file.close()
-        return Rows(number, size, file)
+        return CopiedRows(number, size, file)
 
-    async def copy_in(self, table: str, columns: list[str], rows: Rows, *, temporary: bool = False) -> None:
+    async def copy_in(self, table: str, columns: list[str], rows: CopiedRows, *, temporary: bool = False) -> None:
         """Insert rows into a table."""
         if not rows.number:
             return
@@ -104,12 +104,12 @@ def _mapped() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def moving_database(url: str, schema: str = SCHEMA) -> AsyncIterator[MovingDatabase]:
+async def connect_mover(url: str, schema: str = SCHEMA) -> AsyncIterator[MoverConnection]:
     """Open a connection. Raises StoreUnavailable if that fails."""
     connection = await connect(url, schema)
     try:
         with _mapped():
             await prepare(connection)
-        yield MovingDatabase(connection, schema)
+        yield MoverConnection(connection, schema)
     finally:
         connection.terminate()
