@@ -29,7 +29,7 @@ from bench.sections import ALL, SECTIONS
 from bench.stores import MAJORS, postgres_server, settings_in_force
 from bench.suite import FULL, NORMAL, QUICK, Suite
 from bench.tables import Report, section_table, write_between_marks
-from fairlane.runtime.memory import ease_collector
+from fairlane.runtime.memory import collect_rarely, exempt_from_collection
 from fairlane.runtime.process import new_event_loop
 
 PAGE = ROOT / "docs/benchmarks.md"
@@ -66,7 +66,8 @@ async def measure(chosen: argparse.Namespace, console: Console) -> None:
     scale = QUICK if chosen.quick else FULL if chosen.full else NORMAL
     scale = scale._replace(rounds=chosen.rounds or scale.rounds)
     quiet = QuietCheck()
-    ease_collector()  # as the broker process does
+    collect_rarely()  # as the broker process does
+    exempt_from_collection()
     with postgres_server(chosen.directory, major=chosen.postgres) as server:
         device = flushed_device(chosen.directory)
         known = facts(chosen.directory, await settings_in_force(server))

@@ -17,7 +17,7 @@ import msgspec
 
 from bench.load import BATCH, PAYLOAD
 from fairlane.http.server import Request, Response, Server
-from fairlane.runtime.memory import ease_collector
+from fairlane.runtime.memory import collect_rarely, exempt_from_collection
 from fairlane.runtime.process import new_event_loop
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -97,7 +97,8 @@ def ceiling_process() -> Iterator[tuple[str, int]]:
 
 async def main() -> None:
     server = Server(handle)
-    ease_collector()
+    collect_rarely()
+    exempt_from_collection()
     print(f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}", flush=True)
     await asyncio.Event().wait()
 

@@ -12,9 +12,11 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+from bench.usage import usage_of
 from fairlane.verify.deployment import Deployment, VerifyPlan, start_deployment
 from fairlane.verify.history import LaneName
 from fairlane.verify.timeline import quantile
@@ -28,26 +30,26 @@ PUSH_EVERY_SECONDS = 0.01
 
 async def measure(given: argparse.Namespace, directory: Path) -> dict[str, object]:
     """Return the seconds of each recovery and of each takeover."""
-    work = directory / "deployment"
-    work.mkdir()
     url = f"sqlite:///{directory}/queue.db" if given.store == "sqlite" else given.store
-    async with start_deployment(VerifyPlan(store=url, seconds=0, seed=given.seed, brokers=1), work) as deployment:
+    async with start_deployment(VerifyPlan(store=url, seconds=0, seed=given.seed, brokers=1), directory) as deployment:
         options = {"leaseTime": LEASE_SECONDS, "retryLimit": 1000}
         await deployment.client.ask(
             0, "POST", "/api/v1/configure", {"queue": deployment.client.named("q"), "options": options}
         )
         takeovers = [one for number in range(given.leases // LANES) for one in await _take_over(deployment, number)]
         recoveries = [await _recover(deployment, number) for number in range(given.kills)]
+        seconds, cpu = zip(*recoveries, strict=True) if recoveries else ((), ())
     late = [one for one in takeovers if one > 1.0]
     return {
         "violations": [f"a dead consumer's lane was taken over {one:.2f} s after its lease" for one in late],
-        "recovery": _summary(recoveries),
+        "recovery": _summary(seconds),
+        "start": _summary(cpu),
         "takeover": _summary(takeovers),
     }
 
 
-async def _recover(deployment: Deployment, number: int) -> float:
-    """Kill the broker, start it, and return the seconds until a push is answered."""
+async def _recover(deployment: Deployment, number: int) -> tuple[float, float]:
+    """Kill the broker, start it, and return the seconds until a push is answered, and the CPU seconds of the broker."""
     broker = deployment.targets.brokers[0]
     await asyncio.sleep(Random(number).uniform(0.1, 0.5))
     began = time.monotonic()
@@ -59,8 +61,9 @@ async def _recover(deployment: Deployment, number: int) -> float:
         if answer.status == 201:
             break
         await asyncio.sleep(PUSH_EVERY_SECONDS)
+    cpu = sum(usage.cpu_seconds for usage in usage_of([broker.pid]).values())
     await starting
-    return answer.ended - began
+    return answer.ended - began, cpu
 
 
 async def _take_over(deployment: Deployment, number: int) -> list[float]:
@@ -83,7 +86,7 @@ async def _wait_for(deployment: Deployment, lane: LaneName) -> float:
     return max(0.0, seconds)
 
 
-def _summary(seconds: list[float]) -> dict[str, float]:
+def _summary(seconds: Sequence[float]) -> dict[str, float]:
     found = {"count": len(seconds), "p50": quantile(seconds, 0.5), "p99": quantile(seconds, 0.99)}
     return {name: round(value, 3) for name, value in (found | {"max": max(seconds, default=0.0)}).items()}
 

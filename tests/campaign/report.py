@@ -89,7 +89,11 @@ def _cuts(results: Results) -> list[tuple[str, ...]]:
 
 
 def _liveness(results: Results) -> list[tuple[str, ...]]:
-    what = {"recovery": "kill -9 of the only broker, to a push", "takeover": "the end of a dead consumer's lease"}
+    what = {
+        "recovery": "kill -9 of the only broker, to a push",
+        "start": "CPU time of the broker in it",
+        "takeover": "the end of a dead consumer's lease",
+    }
     return [
         (
             *(one["store"], text, str(one["result"][name]["count"])),
@@ -98,6 +102,7 @@ def _liveness(results: Results) -> list[tuple[str, ...]]:
         for one in results
         if "takeover" in one.get("result", {})
         for name, text in what.items()
+        if name in one["result"]
     ]
 
 

@@ -46,7 +46,9 @@ app = CommandGroup()
 def serve(config: Path | None, **options: Any) -> None:
     """Run the broker. Every option can also be set as FAIRLANE_<NAME> in the environment."""
     from fairlane import server_extra as _extra  # noqa: F401
+    from fairlane.runtime.memory import collect_rarely
 
+    collect_rarely()
     settings = given_settings(options, config)
     check(settings)
     from fairlane.cli.processes.banner import announce

@@ -38,7 +38,7 @@ from fairlane.errors import FairlaneError
 from fairlane.http.app import HttpApp
 from fairlane.http.metrics.process import snapshot
 from fairlane.outbound.addresses import Allowed
-from fairlane.runtime.memory import ease_collector, return_large_blocks
+from fairlane.runtime.memory import collect_rarely, exempt_from_collection, return_large_blocks
 from fairlane.runtime.peer_processes import PeerProcesses
 from fairlane.runtime.process import new_event_loop, raise_descriptor_limit
 
@@ -100,7 +100,7 @@ async def _serve(settings: Settings, sockets: Sockets, ready: Callable[[], objec
         sender = MetricsSender(app)
         if traced:
             sender.start()
-        ease_collector()
+        exempt_from_collection()
         return_large_blocks()
         if tokens is not None:
             await tokens.start()
@@ -181,6 +181,7 @@ def _give_up() -> None:
 
 
 def main() -> None:
+    collect_rarely()
     task = msgspec.json.decode(_first_line(), type=BrokerTask)
     configure_logging(task.settings.log_format, worker=task.number)
     sockets = {kind: [socket.socket(fileno=one) for one in numbers] for kind, numbers in task.sockets.items()}
