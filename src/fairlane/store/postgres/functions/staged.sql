@@ -239,9 +239,11 @@ DECLARE
     v_count int;
 BEGIN
     LOOP
-        SELECT s.tenant_id, s.queue, s.bucket, n.name INTO c FROM fairlane.staged s JOIN fairlane.tenants n ON n.id = s.tenant_id
-        WHERE (s.tenant_id, s.queue, s.bucket) > (v_tenant, v_queue, v_bucket)
-        ORDER BY s.tenant_id, s.queue, s.bucket LIMIT 1;
+        SELECT s.tenant_id, s.queue, s.bucket, n.name INTO c
+        FROM (SELECT o.tenant_id, o.queue, o.bucket FROM fairlane.staged o
+              WHERE (o.tenant_id, o.queue, o.bucket) > (v_tenant, v_queue, v_bucket)
+              ORDER BY o.tenant_id, o.queue, o.bucket LIMIT 1) s
+        JOIN fairlane.tenants n ON n.id = s.tenant_id;
         IF NOT FOUND AND NOT v_around THEN
             v_around := true;
             v_tenant := 0;
@@ -275,15 +277,18 @@ BEGIN
     END LOOP;
 END $$;
 
--- Deletes staged messages that were moved. Returns their number.
+-- Deletes staged messages that were moved. Returns their number. The table is often empty when it is analyzed. A join would then walk
+-- all of it for each message, so each is found on its own first.
 CREATE OR REPLACE FUNCTION fairlane.delete_staged(p_tenants bigint[], p_queues text[], p_buckets int[], p_ids bigint[]) RETURNS bigint
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_count bigint;
 BEGIN
-    DELETE FROM fairlane.staged s USING unnest(p_tenants, p_queues, p_buckets, p_ids) u(tenant, queue, bucket, id)
-    WHERE s.tenant_id = u.tenant AND s.queue = u.queue AND s.bucket = u.bucket::smallint AND s.id = u.id;
+    DELETE FROM fairlane.staged s WHERE s.ctid = ANY (ARRAY(
+        SELECT x.ctid FROM unnest(p_tenants, p_queues, p_buckets, p_ids) u(tenant, queue, bucket, id)
+        CROSS JOIN LATERAL (
+            SELECT o.ctid FROM fairlane.staged o
+            WHERE o.tenant_id = u.tenant AND o.queue = u.queue AND o.bucket = u.bucket::smallint AND o.id = u.id LIMIT 1) x));
     GET DIAGNOSTICS v_count = ROW_COUNT;
     RETURN v_count;
 END $$;
@@ -315,8 +320,10 @@ DECLARE
     v_queue text := '';
 BEGIN
     LOOP
-        SELECT s.tenant_id, s.queue, n.name INTO c FROM fairlane.staged s JOIN fairlane.tenants n ON n.id = s.tenant_id
-        WHERE (s.tenant_id, s.queue) > (v_tenant, v_queue) ORDER BY s.tenant_id, s.queue LIMIT 1;
+        SELECT s.tenant_id, s.queue, n.name INTO c
+        FROM (SELECT o.tenant_id, o.queue FROM fairlane.staged o WHERE (o.tenant_id, o.queue) > (v_tenant, v_queue)
+              ORDER BY o.tenant_id, o.queue LIMIT 1) s
+        JOIN fairlane.tenants n ON n.id = s.tenant_id;
         EXIT WHEN NOT FOUND;
         v_tenant := c.tenant_id;
         v_queue := c.queue;
