@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-from fairlane.model.operation import PRIORITIES, TIMEOUT_SECONDS
+from fairlane.model.operation import PRIORITIES
 from fairlane.store.contract.operations import (
     Application,
     ApplyResult,
@@ -51,7 +51,6 @@ async def enqueue_on(run: Callable[..., Any], some: Sequence[NewOperation], now:
         [one.partition_name for one in some],
         [one.group for one in some],
         [one.created_at for one in some],
-        TIMEOUT_SECONDS,
         now,
     )
     results: list[EnqueueResult] = [Gone()] * len(some)

@@ -1,9 +1,9 @@
--- All tables of a new database. A table begins with the columns of its key.
+-- The tables of a new database, with those of the other files `schema_*.sql`. A table begins with the columns of its key.
 --
 -- There are no foreign keys and no triggers, so that the whole schema can be distributed.
 CREATE SCHEMA IF NOT EXISTS fairlane;
 
--- Applied versions of the schema. `hash` is the hash of this file if it created the tables.
+-- Applied versions of the schema. `hash` is the hash of these files if it created the tables.
 CREATE TABLE fairlane.migrations (
     version int PRIMARY KEY, name text NOT NULL, hash text, applied_at timestamptz NOT NULL,
     needs int NOT NULL  -- The oldest schema whose brokers can use the database.
@@ -59,36 +59,6 @@ INSERT INTO fairlane.catalogue (version) VALUES (0);
 
 -- Changed queues, for the caches of brokers.
 CREATE TABLE fairlane.catalogue_changes (version bigint PRIMARY KEY, queue_id bigint NOT NULL);
-
--- Cells: a store may have several, each with all of these tables. Cell 0 is the home, and the directory is its own.
-
--- The home that this cell belongs to, and its number there. Empty while the store has never had a second cell.
-CREATE TABLE fairlane.identity (one boolean PRIMARY KEY DEFAULT true CHECK (one), home uuid NOT NULL, cell int NOT NULL);
-
--- The cells of this home, with the home itself. Empty while it has no other. `url` is NULL in the database of the home.
-CREATE TABLE fairlane.cells (cell int PRIMARY KEY, schema text NOT NULL, url text, state text NOT NULL);
-
--- Queues that are not in this cell, by the names of tenant and queue. A row stays when its queue is deleted.
-CREATE TABLE fairlane.placed (tenant text NOT NULL, queue text COLLATE "C" NOT NULL, cell int NOT NULL, PRIMARY KEY (tenant, queue));
-
--- Queues that are being moved to another cell. Each mover has a higher `term` than the one before.
-CREATE TABLE fairlane.moves (
-    queue_id bigint PRIMARY KEY, tenant text NOT NULL, queue text COLLATE "C" NOT NULL, source int NOT NULL, target int NOT NULL,
-    term bigint GENERATED ALWAYS AS IDENTITY, began_at timestamptz NOT NULL,
-    copied bigint NOT NULL DEFAULT 0, total bigint NOT NULL DEFAULT 0  -- Messages.
-);
-
--- Queues and groups that are not in the cell that their ids name. The id of a group is negative here, because queues have the same
--- numbers. `arrived` is false while nobody has them.
-CREATE TABLE fairlane.moved (id bigint PRIMARY KEY, queue_id bigint NOT NULL, cell int NOT NULL, arrived boolean NOT NULL);
-
--- In the source and in the target of a move: the mover that may change rows of the queue.
-CREATE TABLE fairlane.moving (queue_id bigint PRIMARY KEY, term bigint NOT NULL);
-
--- In the target: the rows that brokers would act on, as JSON, until the queue has left the source.
-CREATE TABLE fairlane.arriving (
-    queue_id bigint NOT NULL, table_name text NOT NULL, chunk bigint NOT NULL, rows jsonb NOT NULL, PRIMARY KEY (queue_id, table_name, chunk)
-);
 
 -- The log: partitions, and the messages in them.
 
@@ -332,7 +302,7 @@ CREATE TABLE fairlane.operations (
     partition_name text NOT NULL, "group" text NOT NULL, queue_id bigint NOT NULL, payload bytea NOT NULL,
     size int NOT NULL, messages int NOT NULL, status text NOT NULL DEFAULT 'pending', created_at timestamptz NOT NULL,
     started_at timestamptz, processed_at timestamptz, failed_at timestamptz, worker text,
-    timeout_seconds int NOT NULL DEFAULT 30, retries int NOT NULL DEFAULT 0, error text, result bytea,
+    retries int NOT NULL DEFAULT 0, error text, result bytea,
     PRIMARY KEY (partition_id, group_id, sequence)
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 -- Lookups, repeated enqueues, and removing old ones: an id begins with its creation time.
@@ -384,46 +354,6 @@ CREATE TABLE fairlane.retention_hours (
     messages bigint NOT NULL, unread bigint NOT NULL, PRIMARY KEY (queue_id, partition_name, at, rule)
 );
 CREATE INDEX retention_hours_at ON fairlane.retention_hours (at);  -- retention: old history to delete.
-
--- Notes of consumers about a message.
-CREATE TABLE fairlane.traces (
-    partition_id bigint NOT NULL, transaction_id text NOT NULL, id text NOT NULL,
-    created_at timestamptz NOT NULL, group_name text NOT NULL, event_type text NOT NULL, data bytea NOT NULL,
-    names text NOT NULL,  -- A JSON array.
-    PRIMARY KEY (partition_id, transaction_id, id)
-);
-
--- The names of a note, newest last.
-CREATE TABLE fairlane.trace_names (
-    tenant_id bigint NOT NULL, name text COLLATE "C" NOT NULL, created_at timestamptz NOT NULL, trace_id text NOT NULL,
-    partition_id bigint NOT NULL, transaction_id text NOT NULL, PRIMARY KEY (tenant_id, name, created_at, trace_id)
-);
--- Purging a partition and deleting a message: the names of its traces.
-CREATE INDEX trace_names_message ON fairlane.trace_names (partition_id, transaction_id);
-
--- Positions of messages with a traceId.
-CREATE TABLE fairlane.traced (
-    trace_id uuid NOT NULL, partition_id bigint NOT NULL, position bigint NOT NULL,
-    PRIMARY KEY (trace_id, partition_id, position)
-);
--- Removes rows of deleted messages of a partition.
-CREATE INDEX traced_position ON fairlane.traced (partition_id, position);
-
--- Registered streams.
-CREATE TABLE fairlane.stream_queries (
-    id uuid PRIMARY KEY,
-    tenant_id bigint NOT NULL, name text NOT NULL, source_queue text NOT NULL, sink_queue text,
-    config_hash text NOT NULL, updated_at timestamptz NOT NULL,
-    UNIQUE (tenant_id, name)  -- A stream by its name.
-);
-
--- State of a stream in a partition, by key.
-CREATE TABLE fairlane.stream_state (
-    partition_id bigint NOT NULL, query_id uuid NOT NULL, key text COLLATE "C" NOT NULL,
-    window_end double precision, updated_at timestamptz NOT NULL, value bytea NOT NULL,
-    PRIMARY KEY (partition_id, query_id, key)
-) WITH (fillfactor = 70);
-CREATE INDEX stream_state_query ON fairlane.stream_state (query_id);  -- Deletes all state of a query.
 
 -- Cursors of the groups that count for the depth of a limited queue.
 CREATE VIEW fairlane.counting AS

@@ -83,7 +83,7 @@ def enqueue(db: apsw.Connection, now: int, new: NewOperation) -> EnqueueResult:
         SQL["insert"],
         (
             *(*key, sequence, new.id.bytes, new.type, priority, *names, new.queue_id),
-            *(new.payload, len(new.payload), new.messages, min(new.created_at or now, now), TIMEOUT_SECONDS),
+            *(new.payload, len(new.payload), new.messages, min(new.created_at or now, now)),
         ),
     )
     db.execute(SQL["count_in"], key)

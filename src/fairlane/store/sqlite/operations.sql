@@ -8,8 +8,8 @@ where p.id = ?
 
 -- name: insert (in enqueue)
 insert into operations (partition_id, group_id, sequence, id, type, priority, tenant, queue, partition_name, "group",
-    queue_id, payload, size, messages, created_at, timeout_seconds)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    queue_id, payload, size, messages, created_at)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: count_in (in enqueue)
 update partitions

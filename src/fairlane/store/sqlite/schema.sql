@@ -1,9 +1,9 @@
--- All tables of a new file: the same as on PostgreSQL, without epochs, which a single writer does not need. A table begins with
--- the columns of its key.
+-- The tables of a new file, with those of the other files `schema_*.sql`: the same as on PostgreSQL, without epochs, which a
+-- single writer does not need. A table begins with the columns of its key.
 --
 -- Times are microseconds since 1970. Ids come from AUTOINCREMENT, so that an id kept by a client never names something made later.
 
--- Applied versions of the schema. `hash` is the hash of this file if it created the tables.
+-- Applied versions of the schema. `hash` is the hash of these files if it created the tables.
 create table migrations (
     version integer primary key, name text not null, hash text, applied_at text not null,
     needs integer not null  -- The oldest schema whose brokers can use the database.
@@ -266,7 +266,7 @@ create table operations (
     type text not null, priority integer not null, tenant text not null, queue text not null, partition_name text not null,
     "group" text not null, queue_id integer not null, payload blob not null, size integer not null, messages integer not null,
     status text not null default 'pending', created_at integer not null, started_at integer, processed_at integer,
-    failed_at integer, worker text, timeout_seconds integer not null default 30, retries integer not null default 0,
+    failed_at integer, worker text, retries integer not null default 0,
     error text, result blob, primary key (partition_id, group_id, sequence)
 ) strict;
 -- Failed operations: lists, counts and removes them without reading others.
@@ -308,40 +308,3 @@ create table retention_hours (
     messages integer not null, unread integer not null, primary key (queue_id, partition_name, at, rule)
 ) without rowid, strict;
 create index retention_hours_at on retention_hours (at);  -- retention: old history to delete.
-
--- Notes of consumers about a message.
-create table traces (
-    partition_id integer not null, transaction_id text not null, id text not null,
-    created_at integer not null, group_name text not null, event_type text not null, data blob not null, names text not null,
-    primary key (partition_id, transaction_id, id)
-) strict;
-
--- The names of a note, newest last.
-create table trace_names (
-    tenant_id integer not null, name text not null, created_at integer not null, trace_id text not null,
-    partition_id integer not null, transaction_id text not null, primary key (tenant_id, name, created_at, trace_id)
-) without rowid, strict;
--- Purging a partition and deleting a message: the names of its traces.
-create index trace_names_message on trace_names (partition_id, transaction_id);
-
--- Positions of messages with a traceId.
-create table traced (
-    trace_id text not null, partition_id integer not null, position integer not null,
-    primary key (trace_id, partition_id, position)
-) without rowid, strict;
-create index traced_position on traced (partition_id, position);  -- trim: rows of deleted messages of a partition.
-
--- Registered streams.
-create table stream_queries (
-    id blob primary key,
-    tenant_id integer not null, name text not null, source_queue text not null, sink_queue text,
-    config_hash text not null, updated_at integer not null,
-    unique (tenant_id, name)  -- A stream by its name.
-) strict;
-
--- State of a stream in a partition, by key.
-create table stream_state (
-    partition_id integer not null, query_id blob not null, key text not null,
-    window_end real, updated_at integer not null, value blob not null, primary key (partition_id, query_id, key)
-) strict;
-create index stream_state_query on stream_state (query_id);  -- Deletes all state of a query.

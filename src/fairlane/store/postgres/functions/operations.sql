@@ -15,7 +15,6 @@ CREATE OR REPLACE FUNCTION fairlane.enqueue_operations(
     p_partition_names text[],
     p_group_names text[],
     p_created timestamptz[],       -- NULL: now
-    p_timeout int,
     p_now timestamptz
 ) RETURNS TABLE (state text, item int, queue_position bigint, depth bigint, capacity bigint)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_custom_plan SET lock_timeout = '500ms' AS $$
@@ -75,11 +74,11 @@ BEGIN
     END IF;
 
     INSERT INTO fairlane.operations (partition_id, group_id, sequence, id, type, priority, tenant, queue,
-                                     partition_name, "group", queue_id, payload, size, messages, created_at, timeout_seconds)
+                                     partition_name, "group", queue_id, payload, size, messages, created_at)
     SELECT u.partition_id, u.group_id,
            p.next_operation + row_number() OVER (PARTITION BY u.partition_id ORDER BY u.i) - 1, u.id, u.type, u.priority,
            u.tenant, u.queue, u.partition_name, u."group", u.queue_id, u.payload, length(u.payload), u.messages,
-           least(u.created_at, t), p_timeout
+           least(u.created_at, t)
     FROM unnest(p_ids, p_types, p_priorities, p_partitions, p_queues, p_groups, p_messages, p_payloads, p_tenants,
                 p_queue_names, p_partition_names, p_group_names, p_created, v_state) WITH ORDINALITY
          u(id, type, priority, partition_id, queue_id, group_id, messages, payload, tenant, queue, partition_name, "group",
