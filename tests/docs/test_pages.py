@@ -108,4 +108,4 @@ def test_every_page_is_in_the_contents_and_the_readme_leads_to_it() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 170

@@ -1,4 +1,4 @@
--- The tables of a new database, with those of the other files `schema_*.sql`. A table begins with the columns of its key.
+-- The tables of a new database, here and in `schema_*.sql`. A table begins with the columns of its key.
 --
 -- There are no foreign keys and no triggers, so that the whole schema can be distributed.
 CREATE SCHEMA IF NOT EXISTS fairlane;

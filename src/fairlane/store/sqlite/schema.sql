@@ -1,5 +1,5 @@
--- The tables of a new file, with those of the other files `schema_*.sql`: the same as on PostgreSQL, without epochs, which a
--- single writer does not need. A table begins with the columns of its key.
+-- The tables of a new file, here and in `schema_*.sql`: the same as on PostgreSQL, without epochs, which a single writer does
+-- not need. A table begins with the columns of its key.
 --
 -- Times are microseconds since 1970. Ids come from AUTOINCREMENT, so that an id kept by a client never names something made later.
 
