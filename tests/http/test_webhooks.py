@@ -144,12 +144,12 @@ async def test_what_is_signed_and_wrong_is_told_why_and_not_stored(wire: Wire) -
     """
     inbox = await Inbox(wire).apply(QUEUE + hook)
     told: dict[bytes, tuple[int, str]] = {
-        b"": (400, "malformed"),
-        b"{": (400, "malformed"),
-        b'{"a":"\xff"}': (400, "malformed"),
-        b"\xef\xbb\xbf{}": (400, "malformed"),
-        b"[" * 129 + b"]" * 129: (400, "malformed"),
-        b'{"type":"x" /* why */}': (400, "malformed"),
+        b"": (400, "unreadable"),
+        b"{": (400, "unreadable"),
+        b'{"a":"\xff"}': (400, "unreadable"),
+        b"\xef\xbb\xbf{}": (400, "unreadable"),
+        b"[" * 129 + b"]" * 129: (400, "unreadable"),
+        b'{"type":"x" /* why */}': (400, "unreadable"),
         b"%" + b"x" * 500: (413, "too_large"),
         b"[]": (422, "misfit"),
         b'{"type":1}': (422, "misfit"),
@@ -333,7 +333,7 @@ async def test_what_is_no_form_though_it_says_so_is_refused(wire: Wire, body: by
     hook = 'webhook W% { queue: Q%  verify: github { secret_env: "HOOK_SECRET" } }'
     inbox = await Inbox(wire).apply("queue Q% {}" + hook)
     (await inbox.send("W", body, headers_of("github", body) | {"Content-Type": FORM})).refused(400)
-    assert inbox.counted("W") == {"malformed": 1}
+    assert inbox.counted("W") == {"unreadable": 1}
 
 
 async def speak(wire: Wire, text: str, body: bytes = b"") -> bytes:
@@ -383,8 +383,12 @@ async def test_webhooks_are_listed_with_what_came_and_why_it_was_refused(wire: W
 
     found = await listed()
     assert (found["queue"], found["scheme"], found["available"]) == (inbox.queue, "github", True)
-    assert (found["delivered"], found["refused"], found["refusedLately"]) == (1, 1, 1)
-    refused, taken = found["recent"]
+    (await inbox.send("W", b"{", headers_of("github", b"{"))).refused(400)
+    refused = (await listed())["recent"][0]
+    assert (refused["outcome"], refused["why"][:8]) == ("unreadable", "the body")
+    found = await listed()
+    assert (found["delivered"], found["refused"], found["refusedLately"]) == (1, 2, 1)
+    _, refused, taken = found["recent"]
     assert (refused["outcome"], refused["status"], taken["status"]) == ("mismatch", 401, 202)
     assert "secret" in refused["why"]
     [told] = [one for one in (await wire.get("/api/v1/findings")).ok()["findings"] if inbox.tag in one["sentence"]]

@@ -35,6 +35,7 @@ _UNSIGNED: Final[dict[str, str]] = {
 }
 _WHY: Final[dict[str, str]] = {
     **_UNSIGNED,
+    "unreadable": "the body is not the JSON, form or event that the webhook accepts, or its content-type names another",
     "too_large": "the body is larger than the webhook accepts",
     "unverified": "it came to --hooks-listen, which accepts only webhooks with a signature",
     "limited": "too many requests at once, or too many without a valid signature",

@@ -246,7 +246,10 @@ def _json_of(form: bytes) -> bytes:
     except ValueError:
         pairs = []
     if not pairs:
-        raise InvalidRequest("the body is not a form of names and values in UTF-8, although its content-type says so")
+        raise InvalidRequest(
+            "the body is not a form of names and values in UTF-8, although its content-type says so; "
+            "JSON needs `content-type: application/json`"
+        )
     fields: dict[str, list[str]] = {}
     for name, value in pairs:
         fields.setdefault(name, []).append(value)

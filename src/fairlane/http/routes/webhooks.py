@@ -154,7 +154,7 @@ def _refused(broker: Broker, webhook: Webhook, received: Received, *, outside: b
         if webhook.is_event:
             only = "this webhook takes one event per request, as application/cloudevents+json or in binary mode"
         other = error_response(415, "unsupported_media_type", only)
-        return _counted(broker, webhook.name, "malformed", other)
+        return _counted(broker, webhook.name, "unreadable", other)
     return None
 
 
@@ -177,7 +177,7 @@ def _problem(broker: Broker, webhook: Webhook, error: FairlaneError) -> Response
         return _counted(broker, webhook.name, "full", full)
     outcome = "unavailable"
     if isinstance(error, InvalidRequest):
-        outcome = "misfit" if isinstance(error, PayloadInvalid | ExpressionFailed) else "malformed"
+        outcome = "misfit" if isinstance(error, PayloadInvalid | ExpressionFailed) else "unreadable"
     return _counted(broker, webhook.name, outcome, problem(error))
 
 

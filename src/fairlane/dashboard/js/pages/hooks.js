@@ -14,10 +14,10 @@ const LIMIT = 20; // webhooks per page; each is a card
 /** Labels of outcomes. Others appear under the broker's own name. */
 const WORDS = {
   queued: "stored", processed: "stored and handled", ran: "ran its command", ignored: "ignored by its spec", duplicate: "duplicate", challenge: "answered a challenge",
-  too_large: "too large", limited: "too many requests", malformed: "malformed", misfit: "does not fit its type", full: "the queue is full", unavailable: "could not be stored",
+  too_large: "too large", limited: "too many requests", malformed: "malformed signature", unreadable: "unreadable body", misfit: "does not fit its type", full: "the queue is full", unavailable: "could not be stored",
 };
 const AWAY = "Its secret is missing in the environment of this broker, so it answers 503.";
-const TAKEN = new Set(["queued", "processed", "ran", "ignored", "duplicate", "challenge"]);
+const TAKEN = new Set(["queued", "processed", "ran", "ignored", "duplicate", "challenge", "replayed", "dead_letter", "cancelled"]);
 const words = (outcome) => WORDS[outcome] ?? outcome.replaceAll("_", " ");
 const kind = (outcome) => (TAKEN.has(outcome) ? "good" : "critical");
 
