@@ -72,7 +72,10 @@ def test_creating_a_queue_that_is_there_needs_saying_so(fairlane: Command, queue
 
 def test_an_option_that_is_none_is_explained(fairlane: Command, queue: str) -> None:
     unknown = fairlane("queue", "create", queue, "--set", "speed=9")
-    assert (unknown.code, "is not a queue option" in unknown.err) == (2, True)
+    assert (unknown.code, "is not a queue option; write one of" in unknown.err) == (2, True)
+    similar = fairlane("queue", "create", queue, "--set", "lease_time=9")
+    assert similar.err == "fairlane: 'lease_time' is not a queue option; did you mean lease_seconds?\n"
+    assert "write priority=VALUE" in fairlane("queue", "create", queue, "--set", "priority").err
     wrong = fairlane("queue", "create", queue, "--set", "priority=high")
     assert (wrong.code, "Expected `int`" in wrong.err) == (2, True)
 
@@ -84,7 +87,32 @@ def test_deleting_asks_first_and_without_a_terminal_does_nothing(fairlane: Comma
     assert fairlane("pop", queue).code == 0
 
 
-@pytest.mark.parametrize("arguments", [("queue", "show"), ("queue", "delete", "--yes"), ("dlq", "replay", "--all")])
+def test_a_misspelled_queue_is_an_error_and_the_similar_one_is_named(fairlane: Command, queue: str) -> None:
+    fairlane("queue", "create", queue)
+    missing = fairlane("message", "list", f"{queue}x")
+    assert (missing.code, missing.err) == (2, f"fairlane: queue '{queue}x' does not exist; did you mean '{queue}'?\n")
+
+
+def test_a_group_that_is_not_there_is_not_deleted(fairlane: Command, queue: str) -> None:
+    fairlane("queue", "create", queue)
+    missing = fairlane("group", "delete", queue, "nobody", "--yes")
+    assert (missing.code, "has no group 'nobody'" in missing.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("queue", "show"),
+        ("queue", "clear"),
+        ("queue", "delete"),
+        ("queue", "leases"),
+        ("tail",),
+        ("group", "list"),
+        ("dlq", "list"),
+        ("dlq", "errors"),
+        ("dlq", "replay", "--all"),
+    ],
+)
 def test_a_queue_that_is_not_there_is_an_error(fairlane: Command, arguments: tuple[str, ...]) -> None:
     missing = fairlane(*arguments, "nobody's")
     assert (missing.code, missing.out) == (2, "")
@@ -251,6 +279,7 @@ def test_retention_is_run_and_told_of(fairlane: Command, queue: str) -> None:
 
 
 def test_leases_are_listed(fairlane: Command, queue: str) -> None:
+    fairlane("queue", "create", queue)
     assert fairlane("queue", "leases", queue).err == "There are no leases.\n"
     with Client(fairlane.url) as client:
         client.push(queue, 1, partition="lane")

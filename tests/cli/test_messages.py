@@ -69,7 +69,7 @@ def test_a_bad_line_is_named_and_those_before_it_are_pushed(fairlane: Command, q
     [
         ((), "give the message as JSON"),
         (("hello",), "the message is not JSON"),
-        (("1", "--file", "x"), "give the message as JSON"),
+        (("1", "--file", "x"), "give one message or --file, not both"),
         (("--file", "no-such-file"), "cannot read no-such-file: No such file or directory"),
         (("1", "--header", "oops"), "write NAME=VALUE"),
         (("--file", "-", "--id", "t"), "--id cannot be used with --file"),

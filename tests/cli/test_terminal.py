@@ -80,6 +80,15 @@ def test_a_question_is_asked_and_only_yes_is_yes(
         assert said in asked.text
 
 
+def test_a_question_is_interrupted(fairlane: Command, queue: str) -> None:
+    fairlane("push", queue, "1")
+    with Terminal(fairlane.environment, "queue", "delete", queue) as asked:
+        asked.until(lambda: "[y/N]" in asked.text)
+        asked.press("\x03")
+        assert (asked.end(), "Traceback" in asked.text) == (130, False)
+    assert fairlane("queue", "show", queue).code == 0
+
+
 def test_a_worker_is_watched_above_its_log(fairlane: Command, queue: str, tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text(APP.format(queue=queue))
     with Terminal(fairlane.environment, "worker", "jobs:app", "--watch", cwd=tmp_path) as worker:

@@ -42,8 +42,8 @@ async def test_a_schedule_is_defined_shown_paused_resumed_run_and_deleted(wire: 
         ({"cron": "never"}, "cron is"),
         ({"cron": "* * * * *", "timezone": "Nowhere/Else"}, "no time zone"),
         ({"everySeconds": 0}, "everySeconds is 0"),
-        ({"everySeconds": 5, "cron": "* * * * *"}, "not both"),
-        ({}, "an interval or cron"),
+        ({"everySeconds": 5, "cron": "* * * * *"}, "exactly one"),
+        ({}, "exactly one"),
         ({"everySeconds": 5, "missed": "some"}, "missed"),
     ],
 )

@@ -39,7 +39,7 @@ class Schedules(ClientResource):
         text such as `5m`. `cron` is evaluated in `timezone`. Defining the same schedule again changes nothing.
         """
         if (every is None) == (cron is None):
-            raise InvalidRequest("give either `every` or `cron`, not both")
+            raise InvalidRequest("give exactly one of `every` and `cron`")
         options = ScheduleOptions(
             queue=check_name("queue", queue),
             partition=partition,

@@ -39,7 +39,8 @@ def ticks(options: ScheduleOptions, after: int) -> Iterator[int]:
         for tick in CronSim(options.cron or "", begin):
             yield (tick - _EPOCH) // timedelta(microseconds=1)
     except CronSimError as error:
-        raise InvalidRequest(f"cron is {options.cron!r:.80}: {error}") from None
+        fields = "write minute, hour, day, month and weekday, like `0 9 * * MON`"
+        raise InvalidRequest(f"cron is {options.cron!r:.80}: {error}; {fields}") from None
 
 
 def next_tick(options: ScheduleOptions, after: int) -> int:

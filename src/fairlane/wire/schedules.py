@@ -46,7 +46,7 @@ class ScheduleOptions(Body):
         check_name("partition", self.partition)
         name_or_none("type", self.type)
         if (self.every_seconds is None) == (self.cron is None):
-            raise InvalidRequest("give either an interval or cron, not both")
+            raise InvalidRequest("give exactly one of everySeconds and cron")
         count_or_none("everySeconds", self.every_seconds, least=1, most=INTERVAL_SECONDS_MAX)
         name_or_none("cron", self.cron, chars_max=NAME_CHARS_MAX)
         check_unique(self.unique, self.unique_key)

@@ -281,7 +281,7 @@ class App:
         if callable(interval):
             raise InvalidRequest('@app.every needs an interval: write @app.every("5m")')
         if (interval is None) == (cron is None):
-            raise InvalidRequest("give either an interval or cron, not both")
+            raise InvalidRequest("give exactly one of an interval and cron")
         seconds = None if interval is None else seconds_in(interval)
 
         def register(function: F) -> F:

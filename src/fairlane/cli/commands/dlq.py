@@ -18,6 +18,7 @@ from fairlane.cli.toolkit.command import (
     QueueName,
     Yes,
     arg,
+    check_queue,
     client_command,
     columns_of,
     opt,
@@ -73,6 +74,8 @@ async def list_letters(
 ) -> Output:
     """List dead letters, the latest failure first."""
     letters = await client.dead_letters.page(queue, group=group, partition=partition, error=error, limit=limit)
+    if not letters:
+        await check_queue(client, queue)
     return Output(letters, lambda: print_rows(_LETTERS, letters, empty=f"Queue {queue} has no dead letters."))
 
 
@@ -148,6 +151,8 @@ async def errors(
     Errors that differ only in numbers, ids and quoted names count as one. With --json, each text is on its own.
     """
     found = await client.dead_letters.errors(queue)
+    if not found and queue is not None:
+        await check_queue(client, queue)
     rows = [(one, 1) for one in found] if each else _merged(found)
     return Output(found, lambda: print_rows(_ERRORS, rows, empty="There are no dead letters."))
 

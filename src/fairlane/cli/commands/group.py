@@ -16,7 +16,7 @@ from fairlane.cli.toolkit.command import (
     opt,
 )
 from fairlane.cli.toolkit.output import confirm, parse_time, plural
-from fairlane.errors import InvalidRequest
+from fairlane.errors import InvalidRequest, NotFound
 from fairlane.model.group import Seek
 from fairlane.model.names import QUEUE_MODE
 
@@ -65,6 +65,8 @@ async def seek(
 @client_command(app)
 async def delete(client: Client, queue: QueueName, group: Group, yes: Yes = False) -> Output:
     """Delete a consumer group of a queue, with its position. If it pops again, it starts over."""
+    if all(one.name != group for one in await client.groups.all(queue)):
+        raise NotFound(f"queue {queue!r} has no group {group!r}")
     confirm(f"Delete group {group} of queue {queue} and its position?", yes)
     partitions = await client.groups.delete(queue, group)
     return Output({"queue": queue, "group": group, "partitions": partitions}, f"Deleted group {group} of {queue}.")

@@ -31,9 +31,7 @@ def poll(
     server: Server = DEFAULT_SERVER,
     name: Annotated[str | None, opt("Name of the source; by default the URL without its query.")] = None,
     paging: Annotated[str, opt("How the next page is found: id, token or link.")] = "id",
-    items: Annotated[
-        str, opt("Path of the list of records in a response; by default the response is the list.", show_default=False)
-    ] = "",
+    items: Annotated[str, opt("Path of the list of records in a response; by default the response is the list.")] = "",
     id: Annotated[str, opt("Path of the id in a record.")] = "id",
     next: Annotated[str, opt("Path of the token of the next page.")] = "next",
     cursor_param: Annotated[str, opt("Query parameter for the id or token.")] = "after",

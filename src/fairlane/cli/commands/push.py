@@ -61,7 +61,9 @@ def push(
         fairlane push orders '{"total": 42}' --partition customer-7
         fairlane push orders --file events.jsonl
     """
-    if (data is None) == (file is None):
+    if data is not None and file is not None:
+        raise InvalidRequest("give one message or --file, not both")
+    if data is None and file is None:
         raise InvalidRequest("give the message as JSON, - to read it from standard input, or --file")
     blank = PushItem(
         queue=queue,

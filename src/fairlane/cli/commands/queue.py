@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,8 +17,10 @@ from fairlane.cli.toolkit.command import (
     QueueName,
     Yes,
     arg,
+    check_queue,
     client_command,
     columns_of,
+    missing_queue,
     opt,
 )
 from fairlane.cli.toolkit.output import confirm, echo, format_time, plural, print_table
@@ -68,7 +71,7 @@ async def show(client: Client, queue: QueueName) -> Output:
     """Show a queue and its partitions."""
     detail = await _detail(client, queue)
     if detail is None:
-        raise NotFound(f"queue {queue!r} does not exist")
+        raise await missing_queue(client, queue)
 
     def printed() -> None:
         rows = [(part.name, *_counts(part.stats), format_time(part.newest_message)) for part in detail.partitions]
@@ -128,6 +131,7 @@ async def clear(
 ) -> Output:
     """Delete every message of a queue. The queue and its consumer groups stay."""
     what = f"queue {queue}" if partition is None else f"partition {partition} of {queue}"
+    await check_queue(client, queue)
     confirm(f"Delete every message of {what}?", yes)
     cleared = await client.queues.clear(queue, partition=partition)
     shown = {"queue": queue, "partition": partition, "cleared": cleared}
@@ -249,9 +253,10 @@ async def cancel(
 @client_command(app)
 async def delete(client: Client, queue: QueueName, yes: Yes = False) -> Output:
     """Delete a queue and its messages."""
+    await check_queue(client, queue)
     confirm(f"Delete queue {queue} and every message in it?", yes)
     if not await client.queues.delete(queue):
-        raise NotFound(f"queue {queue!r} does not exist")
+        raise await missing_queue(client, queue)
     return Output({"queue": queue, "deleted": True}, f"Deleted queue {queue}.")
 
 
@@ -299,9 +304,16 @@ def _parse_options(settings: Sequence[str]) -> dict[str, Any]:
     for setting in settings:
         given, equals, value = setting.partition("=")
         name = names.get(given.strip().replace("-", "_"))
-        if not equals or name is None:
-            known = ", ".join(QueueOptions.__struct_fields__)
-            raise InvalidRequest(f"{setting!r} is not a queue option; write NAME=VALUE with one of {known}")
+        if name is None:
+            close = difflib.get_close_matches(given, names, n=1)
+            known = (
+                f"did you mean {names[close[0]]}?"
+                if close
+                else f"write one of {', '.join(QueueOptions.__struct_fields__)}"
+            )
+            raise InvalidRequest(f"{given!r} is not a queue option; {known}")
+        if not equals:
+            raise InvalidRequest(f"{setting!r} has no value; write {name}=VALUE")
         if name in texts:
             raise InvalidRequest(f"{setting!r} sets {name} a second time; set it once")
         texts[name] = value.strip()

@@ -82,7 +82,7 @@ def settings_options(*names: str) -> Iterator[click.Parameter]:
     for name in names:
         default = Settings.__struct_defaults__[Settings.__struct_fields__.index(name)]
         path = {"type": click.Path()} if name in _PATHS else {}
-        option = opt(helps[name], show_default=default != "", **path)
+        option = opt(helps[name], **path)
         yield parameter(name, Annotated[str if default is None else type(default), option], default)
     yield parameter("config", Annotated[Path | None, opt("TOML file with the same settings.")], None)
 

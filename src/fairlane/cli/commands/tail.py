@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from fairlane.cli.toolkit.command import AsJson, Client, CommandGroup, QueueName, client_command, opt
+from fairlane.cli.toolkit.command import AsJson, Client, CommandGroup, QueueName, check_queue, client_command, opt
 from fairlane.cli.toolkit.output import MessageLine, print_message
 from fairlane.errors import NotFound
 
@@ -33,7 +33,10 @@ async def tail(
     import asyncio
 
     tail = _Tail(client, queue, partition)
-    for message in await tail.newest(lines):
+    newest = await tail.newest(lines)
+    if not newest and not follow:
+        await check_queue(client, queue)
+    for message in newest:
         print_message(message, json=json)
     while follow:
         await asyncio.sleep(POLL_SECONDS)

@@ -27,7 +27,7 @@ from fairlane.cli.toolkit.output import echo, print_json, print_table, time_cell
 from fairlane.cli.toolkit.parameters import arg as arg
 from fairlane.cli.toolkit.parameters import opt as opt
 from fairlane.cli.toolkit.parameters import parameter, parameters_of
-from fairlane.errors import Unavailable
+from fairlane.errors import Forbidden, NotFound, Unavailable
 from fairlane.model.names import DEFAULT_SERVER
 
 if TYPE_CHECKING:
@@ -136,20 +136,31 @@ def client_command(
     """Turn a coroutine function that takes a client and options into a command with `--server` and `--json`.
 
     With `columns` the function returns a list, or a page whose attribute `rows` is a list. It is printed as a table, or
-    as the sentence `empty` if it has no items. With `fields` the function returns one object, whose fields are printed.
-    Otherwise it returns an `Output`, or takes `json` and prints the result itself.
+    as the sentence `empty` if it has no items. An empty list is refused if its queue does not exist. With `fields` the
+    function returns one object, whose fields are printed. Otherwise it returns an `Output`, or takes `json` and prints
+    the result itself.
     """
 
     def decorate(handler: Handler) -> Handler:
         takes_json = "json" in handler.__annotations__
 
+        def listed(answer: Any) -> Sequence[Any]:
+            found: Sequence[Any] = getattr(answer, rows) if rows else answer
+            return found
+
         def run(server: str, json: bool, **options: Any) -> None:
             if takes_json:
                 options["json"] = json
-            answer = call_broker(server, lambda client: handler(client, **options))
+
+            async def ask(client: Client) -> Any:
+                answer = await handler(client, **options)
+                if columns is not None and not listed(answer) and options.get("queue"):
+                    await check_queue(client, options["queue"])
+                return answer
+
+            answer = call_broker(server, ask)
             if columns is not None:
-                found = getattr(answer, rows) if rows else answer
-                print_output(Output(answer, lambda: print_rows(columns, found, empty=empty)), json)
+                print_output(Output(answer, lambda: print_rows(columns, listed(answer), empty=empty)), json)
             elif fields is not None:
                 print_output(Output(answer, lambda: print_fields(fields, answer)), json)
             elif answer is not None:
@@ -160,6 +171,24 @@ def client_command(
         return handler
 
     return decorate
+
+
+async def check_queue(client: Client, queue: str) -> None:
+    """Raise NotFound if the queue does not exist, as far as the key may know."""
+    try:
+        await client.queues.show(queue)
+    except Forbidden:
+        return
+    except NotFound:
+        raise await missing_queue(client, queue) from None
+
+
+async def missing_queue(client: Client, queue: str) -> NotFound:
+    """Return the error for a queue that does not exist, with the name of a similar one."""
+    import difflib
+
+    close = difflib.get_close_matches(queue, [one.name for one in await client.queues.all()], n=1, cutoff=0.7)
+    return NotFound(f"queue {queue!r} does not exist{f'; did you mean {close[0]!r}?' if close else ''}")
 
 
 def print_output(answer: Output, json: bool) -> None:

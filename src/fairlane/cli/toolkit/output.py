@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -80,7 +81,13 @@ def confirm(question: str, yes: bool) -> None:
         raise InvalidRequest(f"{question} Confirm with --yes; there is no terminal to ask.")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    # In a coroutine asyncio handles SIGINT, and would wait for the end of the line.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        answer = sys.stdin.readline()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if answer.strip().lower() not in ("y", "yes"):
         echo("Cancelled.")
         raise Exit(1)
 

@@ -67,6 +67,8 @@ def parameter(name: str, annotation: Any, default: Any = _REQUIRED) -> click.Par
         if settings["metavar"]:
             settings["metavar"] = _argument_metavar(settings["metavar"], required=required, repeated=repeated)
         return click.Argument([name], **settings)
+    if default == "":
+        settings["show_default"] = False
     spelled = name.replace("_", "-")
     if value_type is bool:
         names = names or (f"--{spelled}/--no-{spelled}",)
