@@ -86,7 +86,11 @@ async def test_what_is_not_there_is_a_404(wire: Wire) -> None:
 async def test_bad_parameters_are_a_400_that_names_them(wire: Wire) -> None:
     for limit in ("0", "-1", "x", "1.5", "99999999999999999999"):
         refused = (await wire.get("/api/v1/resources/queues", limit=limit)).refused(400, "invalid_request")
-        assert "limit" in refused["error"]
+        assert refused["error"].startswith(f"the parameter limit is '{limit}': ")
+    mode = (await wire.get("/api/v1/pop/queue", wire.name(), subscriptionMode="latest")).refused(400)
+    assert mode["error"].endswith(": expected one of `all`, `from_beginning`, `new`, `new-only`")
+    seek = ("/api/v1/consumer-groups", "g", "queues", wire.name(), "seek")
+    assert "Must specify one of" in (await wire.ask("POST", *seek)).refused(400)["error"]
     (await wire.get("/api/v1/resources/partitions")).refused(400, "invalid_request")
 
 

@@ -35,6 +35,7 @@ _MEANT: Final = {
 }
 """Common wrong names that are spelled quite differently from the right one."""
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?", re.DOTALL)
+_PARAMETER: Final = re.compile(r"(.*) - at `\$\.(\w+)`", re.DOTALL)
 _STEP: Final = re.compile(r"\.([A-Za-z_]+)|\[[0-9.]+\]")
 SHALLOW_BYTES = 2 * JSON_DEPTH_MAX
 """Values up to this size cannot be nested too deeply."""
@@ -119,7 +120,19 @@ def read_query(query: dict[str, str], type: Any) -> Any:
     try:
         return convert({name: value for name, value in query.items() if value}, type)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"a query parameter does not fit: {error}") from None
+        raise InvalidRequest(_explain_parameter(str(error), query, type)) from None
+
+
+def _explain_parameter(error: str, query: dict[str, str], type: Any) -> str:
+    """Describe a query parameter that msgspec refused."""
+    match = _PARAMETER.fullmatch(error)
+    if match is None:
+        return f"a query parameter does not fit: {error}"
+    why, name = match.groups()
+    kinds = {field.encode_name: _non_null(field.type) for field in inspect.type_info(type).fields}  # type: ignore[attr-defined]
+    if isinstance(kind := kinds.get(name), inspect.LiteralType):
+        why = f"expected one of {', '.join(f'`{choice}`' for choice in kind.values if choice)}"
+    return f"the parameter {name} is {query.get(name, '')!r:.80}: {why}"
 
 
 _fields_of = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

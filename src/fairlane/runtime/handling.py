@@ -97,7 +97,8 @@ class Handling:
         tracing.record_failure(error)
         self.exits = self.exits or isinstance(error, SystemExit | KeyboardInterrupt)
         fields = {"messages": len(messages), **log_fields(messages[0])}
-        text = "handler failed on %(messages)d messages from %(message_id)s of queue %(queue)r, partition %(partition)r"
+        which = "message" if len(messages) == 1 else "%(messages)d messages from"
+        text = f"handler failed on {which} %(message_id)s of queue %(queue)r, partition %(partition)r"
         self.log.warning(text, fields, exc_info=error)
         return failure(error)
 

@@ -79,7 +79,7 @@ async def preview_seek(broker: Broker, group: str, queue: str, query: wire.SeekQ
 
 
 @routes.post(f"{_GROUP}/queues/{{queue}}/seek", needs="seek")
-async def seek(broker: Broker, group: str, queue: str, body: wire.SeekBody) -> wire.SoughtGroup:
+async def seek(broker: Broker, group: str, queue: str, body: wire.SeekBody = _NOWHERE) -> wire.SoughtGroup:
     """Seek a group to the beginning, the end, a time or a position of a queue."""
     target = _target(body)
     return wire.SoughtGroup(

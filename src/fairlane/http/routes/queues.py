@@ -44,7 +44,7 @@ def _named(given: dict[str, Any]) -> dict[str, tuple[str, Any]]:
             continue
         name = _SPELT.get(spelt)
         if name is None:
-            raise InvalidRequest(f"there is no option {spelt!r:.80}; {hint(spelt, _SPELT)}")
+            raise InvalidRequest(f"there is no option {spelt!r:.80}; {hint(spelt, wire.OPTION_NAMES.values())}")
         if name in named:
             raise InvalidRequest(f"{named[name][0]} and {spelt} are one option, and it is given twice")
         named[name] = (spelt, 60 if name == "lease_seconds" and value == 0 else value)
