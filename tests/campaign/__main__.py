@@ -3,6 +3,7 @@
     make campaign                      five hours
     make campaign ARGS="--hours 0.5"   less of it
     make campaign ARGS="--only kills"  one experiment
+    make campaign ARGS="--page"        also write the results to docs/reliability.md
 
 The results are in build/campaign. A campaign that was interrupted continues with the run that was interrupted. Start
 a new one with --fresh. Exits with 1 if a promise was broken.
@@ -12,16 +13,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
-from tests.campaign.plan import Run, runs
+from tests.campaign.page import PAGE, write_results
+from tests.campaign.plan import EXPERIMENTS, Run, runs
 from tests.campaign.report import as_markdown
 
 RESULTS = Path("build/campaign")
@@ -32,14 +35,18 @@ SECONDS_MAX = 1800
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=float, default=5.0)
-    parser.add_argument("--only", default="", help="part of the names of the experiments")
+    parser.add_argument("--only", default="", help="names of experiments, separated by commas")
+    parser.add_argument("--page", action="store_true", help=f"write the results to {PAGE}, too")
     parser.add_argument("--fresh", action="store_true", help="forget the results so far")
     given = parser.parse_args()
+    only = {name.strip() for name in given.only.split(",") if name.strip()}
+    if unknown := only - {one.name for one in EXPERIMENTS}:
+        parser.error(f"no experiment is named {min(unknown)!r}; there are {', '.join(one.name for one in EXPERIMENTS)}")
     if given.fresh:
         shutil.rmtree(RESULTS, ignore_errors=True)
     RESULTS.mkdir(parents=True, exist_ok=True)
     ends_at = time.monotonic() + given.hours * 3600
-    for run in _open_runs(given.only):
+    for run in _open_runs(only):
         if time.monotonic() > ends_at:
             break
         sys.stdout.write(f"{run.experiment.name} on {run.store}, seed {run.seed} ... ")
@@ -48,21 +55,24 @@ def main() -> int:
         (RESULTS / f"{run.name}.json").write_text(json.dumps(result, indent=1))
         sys.stdout.write(f"{result['seconds']:.0f} s, {len(result['violations'])} violations\n")
         _report()
-    return 1 if any(one["violations"] for one in _report()) else 0
+    results = _report()
+    if given.page and results:
+        write_results(PAGE, results)
+    return 1 if any(one["violations"] for one in results) else 0
 
 
-def _open_runs(only: str) -> Iterator[Run]:
+def _open_runs(only: Set[str]) -> Iterator[Run]:
     """Yield the runs that have no result yet, round after round."""
     first_seed = 1
     while True:
         for run in runs(first_seed):
-            if only in run.experiment.name and not (RESULTS / f"{run.name}.json").exists():
+            if (not only or run.experiment.name in only) and not (RESULTS / f"{run.name}.json").exists():
                 yield run
         first_seed += 1000
 
 
 def _execute(run: Run) -> dict[str, Any]:
-    began, commit = time.time(), _commit()
+    began, commit, load = time.time(), _commit(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="fairlane-campaign-") as directory:
         try:
             done = subprocess.run(
@@ -81,6 +91,7 @@ def _execute(run: Run) -> dict[str, Any]:
         "seed": run.seed,
         "commit": commit,
         "at": time.strftime("%Y-%m-%d %H:%M", time.gmtime(began)),
+        "load": round(load, 1),
         "seconds": round(time.time() - began, 1),
         **found,
     }

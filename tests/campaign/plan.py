@@ -34,7 +34,7 @@ EXPERIMENTS = (
     ),
     Experiment("liveness", "the time until work goes on after a kill", script=("liveness",)),
     Experiment(
-        "power cuts, many",
+        "many power cuts",
         "the power is cut at any write or sync",
         ("sqlite",),
         script=("power_cuts", "--cuts", "1000"),

@@ -19,42 +19,46 @@ def as_markdown(results: Results) -> str:
         f"{len(results)} runs in {sum(one['seconds'] for one in results) / 3600:.1f} hours, {len(broken)} violations.",
         _about(results),
         "## Promises",
-        _table(("promise", "store", "trials", "95 % bound", "violations"), _promises(results)),
+        table(("promise", "store", "trials", "95 % bound", "violations"), _promises(results)),
         "## Faults",
-        _table(("fault", "store", "times", "recovery p50", "p99"), _faults(results)),
+        table(("fault", "store", "times", "recovery p50", "p99"), _faults(results)),
         "## Simulated power cuts",
-        _table(("recordings", "cuts", "writes that a cut could undo", "accepted pushes", "violations"), _cuts(results)),
+        table(("recordings", "cuts", "writes that a cut could undo", "accepted pushes", "violations"), _cuts(results)),
         "## Time until work goes on",
-        _table(("store", "after", "times", "p50", "p99", "longest"), _liveness(results)),
+        table(("store", "after", "times", "p50", "p99", "longest"), liveness_rows(results)),
         "## Experiments",
-        _table(("experiment", "store", "runs", "minutes", "seeds", "violations"), _experiments(results)),
+        table(("experiment", "store", "runs", "minutes", "seeds", "violations"), _experiments(results)),
     ]
     if skipped := _skipped(results):
-        parts += ["## Not covered", _table(("fault", "needs"), skipped)]
+        parts += ["## Not covered", table(("fault", "needs"), skipped)]
     if broken:
         parts += ["## Violations", "\n".join(f"- {one['experiment']}, {one['store']}: {text}" for one, text in broken)]
     return "\n\n".join(parts) + "\n"
 
 
 def _about(results: Results) -> str:
+    dates = sorted(one["at"] for one in results)
+    commits = ", ".join(sorted({one["commit"] for one in results}))
+    return f"{dates[0]} to {dates[-1]} UTC, commits {commits}; {versions_of(results)}." if dates else ""
+
+
+def versions_of(results: Results) -> str:
+    """Return the versions of everything that took part."""
     versions: dict[str, set[str]] = defaultdict(set)
     for one in results:
         for name, text in one.get("result", {}).get("versions", {}).items():
             versions[name].add(text)
-    shown = ", ".join(f"{name} {' and '.join(sorted(texts))}" for name, texts in sorted(versions.items()))
-    dates = sorted(one["at"] for one in results)
-    commits = ", ".join(sorted({one["commit"] for one in results}))
-    return f"{dates[0]} to {dates[-1]} UTC, commits {commits}; {shown}." if dates else ""
+    return ", ".join(f"{name} {' and '.join(sorted(texts))}" for name, texts in sorted(versions.items()))
 
 
-def _verified(results: Results) -> Results:
+def verified(results: Results) -> Results:
     return [one for one in results if "promises" in one.get("result", {})]
 
 
 def _promises(results: Results) -> list[tuple[str, ...]]:
     trials: Counter[tuple[str, str]] = Counter()
     violations: Counter[tuple[str, str]] = Counter()
-    for one in _verified(results):
+    for one in verified(results):
         for promise in one["result"]["promises"]:
             key = promise["promise"], one["store"]
             trials[key] += promise["trials"]
@@ -70,7 +74,7 @@ def _promises(results: Results) -> list[tuple[str, ...]]:
 def _faults(results: Results) -> list[tuple[str, ...]]:
     times: Counter[tuple[str, str]] = Counter()
     recovery: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for one in _verified(results):
+    for one in verified(results):
         for name, count in one["result"]["faults"].items():
             times[name, one["store"]] += count
         for name, seconds in one["result"]["recovery_seconds"].items():
@@ -88,7 +92,7 @@ def _cuts(results: Results) -> list[tuple[str, ...]]:
     return [(str(len(found)), *(f"{one:,}" for one in sums), str(violations))]
 
 
-def _liveness(results: Results) -> list[tuple[str, ...]]:
+def liveness_rows(results: Results) -> list[tuple[str, ...]]:
     what = {
         "recovery": "kill -9 of the only broker, to a push",
         "start": "CPU time of the broker in it",
@@ -123,9 +127,10 @@ def _experiments(results: Results) -> list[tuple[str, ...]]:
 
 
 def _skipped(results: Results) -> list[tuple[str, str]]:
-    return sorted({(each["fault"], each["needs"]) for one in _verified(results) for each in one["result"]["skipped"]})
+    return sorted({(each["fault"], each["needs"]) for one in verified(results) for each in one["result"]["skipped"]})
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [titles, tuple("---" for _ in titles), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str] | None = None) -> str:
+    """Return a table in Markdown. With `left`, the columns after these are numbers."""
+    rule = ["---"] * len(titles) if left is None else [*left, *["---:"] * (len(titles) - len(left))]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [titles, rule, *rows])

@@ -153,6 +153,19 @@ BUGS = (
         (("store/sqlite/ack.py", "after = max(before, min(ack.done[0][1], limit))", "after = limit"),),
     ),
     SeededBug(
+        "lost_attached_acks",
+        "an ack and pop that finds no messages loses its acks",
+        "G7",
+        (
+            (
+                "store/sqlite/messages.py",
+                "(ack_all(db, now, acks), pop(db, now, call))",
+                '(db.execute("savepoint a"), ack_all(db, now, acks), found := pop(db, now, call), '
+                'any(found.lanes) or db.execute("rollback to a"))[1:3]',
+            ),
+        ),
+    ),
+    SeededBug(
         "early_expiry",
         "a lease can be taken over a second before it ends",
         "G6",
@@ -235,6 +248,36 @@ BUGS = (
                 "store/sqlite/limited_pop.py",
                 "allowed = allowance(db, now, call.group_id, options).allowed",
                 "allowed = None",
+            ),
+        ),
+    ),
+    SeededBug(
+        "ignored_rate",
+        "a delivery does not count for the rate",
+        "G13",
+        (("store/sqlite/limited_pop.py", "if options.rate:\n            db", "if not options:\n            db"),),
+    ),
+    SeededBug(
+        "ignored_running",
+        "a unique push ignores a message that is handled",
+        "G15",
+        (
+            (
+                "store/families/unique_keys.py",
+                'return unique == "while_running" or not self.running',
+                "return not self.running",
+            ),
+        ),
+    ),
+    SeededBug(
+        "clear_payload",
+        "payloads of an encrypted queue are stored in clear",
+        "G16",
+        (
+            (
+                "store/sqlite/messages.py",
+                "if self._database.codec.always or [part for part in slices if part.options.encryption_enabled]:",
+                "if self._database.codec.always:",
             ),
         ),
     ),

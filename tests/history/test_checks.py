@@ -18,6 +18,7 @@ from fairlane.verify.history import (
     LetterRecord,
     PushRecord,
     RecordedHistory,
+    UniqueRecord,
 )
 from fairlane.verify.promises import violations
 from fairlane.verify.rules import TrafficRules
@@ -35,6 +36,9 @@ RULES = TrafficRules(
     retry_limit=2,
     running={"few": 2},
     running_per_key={"keyed": 1},
+    rates={"paced": (2, 5.0)},
+    unique="single",
+    encrypted="sealed",
     deleting=frozenset({"brief"}),
     fanned="ends",
     lease_seconds=LEASE_SECONDS,
@@ -154,6 +158,54 @@ def run_too_many_of_a_key(history: RecordedHistory) -> None:
     history.deliveries += [delivered(f"k{lane.partition}", 0, 30, lane=lane, lease=lane.partition) for lane in lanes]
     history.log |= {lane: [f"k{lane.partition}"] for lane in lanes}
     history.pushes += [pushed(f"k{lane.partition}", 1, lane=lane) for lane in lanes]
+
+
+def deliver_paced(history: RecordedHistory, *times: float) -> None:
+    """Deliver messages of a queue with the rate `2/5s`, each from a partition of its own."""
+    lanes = [LaneName("paced", f"p{number}") for number in range(len(times))]
+    history.pushes += [pushed(f"r{lane.partition}", 1, lane=lane) for lane in lanes]
+    history.log |= {lane: [f"r{lane.partition}"] for lane in lanes}
+    history.deliveries += [
+        delivered(f"r{lane.partition}", 0, at, lane=lane, lease=lane.partition)
+        for lane, at in zip(lanes, times, strict=True)
+    ]
+
+
+def exceed_the_rate(history: RecordedHistory) -> None:
+    deliver_paced(history, 30, 31, 33)
+
+
+def test_deliveries_that_may_lie_in_two_periods_keep_the_rate() -> None:
+    history = good()
+    deliver_paced(history, 30, 31, 34.6)
+    assert violations(history, RULES) == []
+
+
+def store_two_unique(history: RecordedHistory, acked_at: float) -> None:
+    """Store two messages with one unique key, pushed at 1 and 3."""
+    lane = LaneName("single", "p0")
+    history.pushes += [pushed("u1", 1, lane=lane), pushed("u2", 3, lane=lane)]
+    history.uniques += [UniqueRecord("k", "u1", 1, 1.5, "done"), UniqueRecord("k", "u2", 3, 3.5, "done")]
+    history.log[lane] = ["u1", "u2"]
+    history.acks.append(acked("u1", acked_at, lane=lane))
+
+
+def store_beside_unique(history: RecordedHistory) -> None:
+    store_two_unique(history, acked_at=4)
+
+
+def refuse_for_nothing(history: RecordedHistory) -> None:
+    history.uniques.append(UniqueRecord("k", "u9", 1, 2, "refused", "nowhere"))
+
+
+def test_a_unique_message_may_follow_one_that_may_be_finished() -> None:
+    history = good()
+    store_two_unique(history, acked_at=3.2)
+    assert violations(history, RULES) == []
+
+
+def store_in_clear(history: RecordedHistory) -> None:
+    history.in_clear.append("sealed")
 
 
 def lose_a_callback(history: RecordedHistory) -> None:
@@ -300,6 +352,10 @@ BREAKS: dict[Callable[[RecordedHistory], None], str] = {
     forget: "brief-1 was accepted (done) and is gone",
     run_too_many: "at most 2 may run",
     run_too_many_of_a_key: "at most 1 may run",
+    exceed_the_rate: "g got 3 messages in 5 s; at most 2 may be delivered",
+    store_beside_unique: "a message with k was stored before u1 was finished",
+    refuse_for_nothing: "u9 was refused because of nowhere, which is not stored",
+    store_in_clear: "sealed is encrypted, and SQL shows payloads in clear",
     lose_a_callback: "fan-in fan (done) was called back 0 times",
     call_back_early: "fan-in fan was called back before its part a had ended",
     lose_a_part: "fan-in fan (done) has 2 of its 3 parts",

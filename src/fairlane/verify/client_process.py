@@ -13,9 +13,9 @@ from random import Random
 
 import msgspec
 
+from fairlane.verify.feature_recording import FeatureRecordingClient
 from fairlane.verify.feature_traffic import FeatureTraffic
 from fairlane.verify.history import HistoryWriter
-from fairlane.verify.recording import RecordingClient
 from fairlane.verify.requester import Requester
 from fairlane.verify.traffic import Traffic
 
@@ -50,7 +50,7 @@ async def main() -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     task = msgspec.json.decode(await reader.readline(), type=ClientTask)
     requester, writer = Requester(task.urls), HistoryWriter(Path(task.history))
-    client = RecordingClient(requester, writer, Random(f"{task.seed} {task.run}"), task.prefix)
+    client = FeatureRecordingClient(requester, writer, Random(f"{task.seed} {task.run}"), task.prefix)
     features = FeatureTraffic(client, task.run, task.store)
     traffic = Traffic(client, task.number, task.processes, task.run, features)
     traffic.start()
@@ -68,13 +68,13 @@ async def main() -> None:
     writer.close()
 
 
-async def _report(client: RecordingClient) -> None:
+async def _report(client: FeatureRecordingClient) -> None:
     while True:
         _print(client)
         await asyncio.sleep(PROGRESS_SECONDS)
 
 
-def _print(client: RecordingClient) -> None:
+def _print(client: FeatureRecordingClient) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(ClientCounts(client.pushed, client.delivered)) + b"\n")
     sys.stdout.flush()
 

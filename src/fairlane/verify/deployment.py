@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 
@@ -89,12 +90,13 @@ async def start_deployment(plan: VerifyPlan, directory: Path) -> AsyncIterator[D
             for number in range(count)
             if library is not None
         ]
+        key = sha256(str(plan.seed).encode()).hexdigest()
         brokers, fronts = [], []
         for number in range(count):
             broker = LocalBroker(
                 broker_url,
                 directory / f"broker-{number}",
-                environment=libraries[number].environment if libraries else {},
+                environment={**(libraries[number].environment if libraries else {}), "FAIRLANE_ENCRYPTION_KEY": key},
             )
             stack.push_async_callback(_end, broker)
             front = Proxy(directory / f"front-{number}.sock", broker.socket, Random(random.random()))

@@ -94,6 +94,7 @@ class Drain:
         history.dead += await self._letters()
         snapshot = await read_snapshot(urls, self._client.named(""))
         history.corrupt += _differences(history, snapshot)
+        history.in_clear = sorted(snapshot.in_clear & {RULES.encrypted})
         history.conserved = [
             await self._conserved(history, snapshot, queue, group, lane)
             for queue, group in GROUPS

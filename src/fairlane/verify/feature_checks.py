@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from math import inf
+from operator import attrgetter
 
-from fairlane.verify.history import AckRecord, LaneName, RecordedHistory
-from fairlane.verify.lease_checks import LeaseKey, TrueClock, leases_of
+from fairlane.verify.history import AckRecord, LaneName, RecordedHistory, UniqueRecord
+from fairlane.verify.lease_checks import LEASE_TOLERANCE_SECONDS, LeaseKey, TrueClock, leases_of
 from fairlane.verify.rules import TrafficRules
 
 _Change = tuple[float, int, str]
@@ -64,6 +66,73 @@ def _held(
     return found
 
 
+def over_rate(history: RecordedHistory, rules: TrafficRules) -> list[str]:
+    """Return the periods in which more messages were delivered to a group than the rate of its queue allows."""
+    clock, given = TrueClock(history), defaultdict(list)
+    for one in history.deliveries:
+        if one.lane.queue in rules.rates:
+            given[one.lane.queue, one.group].append(one)
+    found = []
+    for (queue, group), deliveries in given.items():
+        most, seconds = rules.rates[queue]
+        deliveries.sort(key=attrgetter("began"))
+        times = [one.began for one in deliveries]
+        for at, began in enumerate(times):
+            until = began + seconds - LEASE_TOLERANCE_SECONDS
+            count = sum(one.ended <= until for one in deliveries[at : bisect_left(times, until)])
+            if count > most and clock.covers(began, until):
+                found.append(f"{queue}: {group} got {count} messages in {seconds:g} s; at most {most} may be delivered")
+                break
+    return found
+
+
+def unique_overlaps(history: RecordedHistory, rules: TrafficRules) -> list[str]:
+    """Return the unique messages that were stored while another one with their key was surely not finished.
+
+    Also returns the pushes that were refused because of a message that is not stored.
+    """
+    stored = {id for lane, ids in history.log.items() if lane.queue == rules.unique for id in ids}
+    finished: dict[str, float] = {}
+    for ack in history.acks:
+        if ack.lane.queue == rules.unique and ack.status == "completed" and ack.fate != "refused":
+            finished[ack.id] = min(finished.get(ack.id, inf), ack.began)
+    received: dict[str, float] = {}
+    for one in history.deliveries:
+        if one.lane.queue == rules.unique:
+            received[one.id] = min(received.get(one.id, inf), one.ended)
+    found = [
+        f"{rules.unique}: {one.id} was refused because of {one.holder}, which is not stored"
+        for one in history.uniques
+        if one.holder and one.holder not in stored
+    ]
+    by_key: dict[str, list[UniqueRecord]] = defaultdict(list)
+    for push in history.uniques:
+        if push.id in stored:
+            by_key[push.key].append(push)
+    for pushes in by_key.values():
+        pushes.sort(key=attrgetter("began"))
+        began = [push.began for push in pushes]
+        known = [min(push.ended, received.get(push.id, inf)) for push in pushes]
+        for push in pushes:
+            later = range(bisect_right(began, push.ended), len(pushes)) if push.fate == "done" else ()
+            if any(known[at] < finished.get(push.id, inf) for at in later):
+                found.append(f"{rules.unique}: a message with {push.key} was stored before {push.id} was finished")
+    return found
+
+
+def payloads_in_clear(history: RecordedHistory, rules: TrafficRules) -> list[str]:
+    """Return the encrypted queues of which SQL shows payloads."""
+    return [f"{queue} is encrypted, and SQL shows payloads in clear" for queue in history.in_clear]
+
+
+def unique_count(history: RecordedHistory, rules: TrafficRules) -> int:
+    return len(history.uniques)
+
+
+def encrypted_count(history: RecordedHistory, rules: TrafficRules) -> int:
+    return sum(push.lane.queue == rules.encrypted and push.fate in ("done", "deferred") for push in history.pushes)
+
+
 def wrong_callbacks(history: RecordedHistory, rules: TrafficRules) -> list[str]:
     """Return the fan-ins without one callback after the end of all parts, and those that were stored in part."""
     stored = Counter(id for ids in history.log.values() for id in ids)
@@ -104,5 +173,5 @@ def fan_in_count(history: RecordedHistory, rules: TrafficRules) -> int:
 
 
 def limited_count(history: RecordedHistory, rules: TrafficRules) -> int:
-    limits = rules.running.keys() | rules.running_per_key.keys()
+    limits = rules.running.keys() | rules.running_per_key.keys() | rules.rates.keys()
     return sum(one.lane.queue in limits for one in history.deliveries)

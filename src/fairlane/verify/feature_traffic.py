@@ -7,12 +7,16 @@ from typing import Any
 
 import msgspec
 
+from fairlane.verify.feature_recording import FeatureRecordingClient
 from fairlane.verify.history import LaneName
-from fairlane.verify.recording import DeliveredMessage, RecordingClient, payload_of
+from fairlane.verify.recording import DeliveredMessage, payload_of
 from fairlane.verify.rules import PARTITIONS
 
 STATEMENT_SECONDS = 8.0
 PARTS_MAX = 6
+UNIQUE_KEYS = 3
+BURST_MAX = 24
+"""More than the rate of the queue allows at once."""
 _LEASE_LOST = "55000"
 """SQLSTATE of a message that is not this lease's any more, or finished."""
 
@@ -20,7 +24,7 @@ _LEASE_LOST = "55000"
 class FeatureTraffic:
     """Random traffic of one client process on features beside push, pop and ack."""
 
-    def __init__(self, client: RecordingClient, run: str, store: str) -> None:
+    def __init__(self, client: FeatureRecordingClient, run: str, store: str) -> None:
         self._client = client
         self._random = client.random
         self._run = run
@@ -43,6 +47,18 @@ class FeatureTraffic:
         parts = [(self._lane("parts"), f"{id}-{number}") for number in range(self._random.randint(1, PARTS_MAX))]
         await self._client.fan_in(self._client.any_broker(), id, parts, self._lane("ends"), "hands")
         await asyncio.sleep(self._random.uniform(0.1, 1.0))
+
+    async def push_unique(self) -> None:
+        """Push a message with one of a few unique keys."""
+        key = f"key-{self._random.randrange(UNIQUE_KEYS)}"
+        await self._client.push_unique(self._client.any_broker(), self._lane("single"), self._new_id("single"), key)
+        await asyncio.sleep(self._random.uniform(0.0, 0.4))
+
+    async def push_burst(self) -> None:
+        """Push more messages at once than are delivered in one period of the rate."""
+        ids = [self._new_id("paced") for _ in range(self._random.randint(BURST_MAX // 3, BURST_MAX))]
+        await self._client.push(self._client.any_broker(), self._lane("paced"), ids)
+        await asyncio.sleep(self._random.uniform(6.0, 14.0))
 
     async def cancel(self, message: DeliveredMessage) -> None:
         """Cancel a message for its group, while it is held."""

@@ -92,6 +92,18 @@ class FanInRecord(msgspec.Struct, frozen=True, array_like=True):
     fate: Fate = "unknown"
 
 
+class UniqueRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A push with a unique key. It is refused while another message with the key waits or runs."""
+
+    key: str
+    id: str
+    began: float
+    ended: float = NEVER
+    fate: Fate = "unknown"
+    holder: str = ""
+    """The id of the message that excluded this one, as the answer names it."""
+
+
 class LetterRecord(NamedTuple):
     """A dead letter, by the transaction id of its message."""
 
@@ -112,6 +124,7 @@ class HistoryLine(msgspec.Struct, frozen=True, omit_defaults=True):
     acks: list[AckRecord] = []
     replays: list[ReplayRecord] = []
     fan_ins: list[FanInRecord] = []
+    uniques: list[UniqueRecord] = []
     odd: str = ""
     """An answer that no fault explains, such as a 500."""
 
@@ -163,12 +176,15 @@ class RecordedHistory:
     replays: dict[str, Fate] = field(default_factory=dict)
     """The fate of the replay of each dead message, by the id of the message."""
     fan_ins: list[FanInRecord] = field(default_factory=list)
+    uniques: list[UniqueRecord] = field(default_factory=list)
     copies: dict[str, str] = field(default_factory=dict)
     """The dead message that a message in the log is a replay of, by the id of the copy."""
     log: dict[LaneName, list[str]] = field(default_factory=lambda: defaultdict(list))
     """The ids in each partition at the end, in order."""
     corrupt: list[str] = field(default_factory=list)
     """Messages of the log whose payload differs from what was pushed."""
+    in_clear: list[str] = field(default_factory=list)
+    """Encrypted queues of which SQL shows payloads in clear."""
     conserved: list[Conserved] = field(default_factory=list)
     odd_answers: list[str] = field(default_factory=list)
     """Answers that no fault explains, such as a 500."""
@@ -186,6 +202,7 @@ class RecordedHistory:
         self.deliveries += line.deliveries
         self.acks += line.acks
         self.fan_ins += line.fan_ins
+        self.uniques += line.uniques
         for one in line.replays:
             # A later attempt finds the letter replayed, so its fate does not replace a known one.
             known = self.replays.get(one.id)

@@ -1,4 +1,4 @@
-"""The promises G1 to G12: what each says, the checks that could refute it, and its number of trials."""
+"""The promises G1 to G16: what each says, the checks that could refute it, and its number of trials."""
 
 from __future__ import annotations
 
@@ -153,9 +153,9 @@ PROMISES = (
     ),
     PromiseKind(
         "G13 limits",
-        "A group never holds more messages than its limit allows.",
+        "A group never holds or gets more messages than its limits allow.",
         "deliveries",
-        [feature_checks.over_limit],
+        [feature_checks.over_limit, feature_checks.over_rate],
         feature_checks.limited_count,
     ),
     PromiseKind(
@@ -164,6 +164,20 @@ PROMISES = (
         "fan-ins",
         [feature_checks.wrong_callbacks],
         feature_checks.fan_in_count,
+    ),
+    PromiseKind(
+        "G15 unique",
+        "Of the messages with one unique key, one waits or runs at a time.",
+        "unique pushes",
+        [feature_checks.unique_overlaps],
+        feature_checks.unique_count,
+    ),
+    PromiseKind(
+        "G16 encrypted",
+        "Payloads of an encrypted queue are not in its store in clear.",
+        "accepted pushes",
+        [feature_checks.payloads_in_clear],
+        feature_checks.encrypted_count,
     ),
 )
 

@@ -14,6 +14,12 @@ from fairlane.verify.promises import PromiseResult
 from fairlane.verify.timeline import draw, quantile, recoveries
 
 Rows = Sequence[Sequence[str]]
+FATES = {
+    "done": "stored",
+    "deferred": "accepted into a journal",
+    "refused": "refused",
+    "unknown": "with an unknown result",
+}
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --dim: #667085; --line: #d8dde5; --page: #fff; --card: #f6f7f9;
   --good: #157347; --bad: #b42318; --a: #2563a8; --b: #8a5a00; --c: #6d3fb0; --fault: #b42318; }
@@ -36,6 +42,7 @@ svg { width: 100%; min-width: 720px; height: auto; font: 11px system-ui, sans-se
 .tick, .label { fill: var(--dim); } .axis { stroke: var(--line); } .line { fill: none; stroke-width: 1.5; }
 .a { stroke: var(--a); } .b { stroke: var(--b); } .c { stroke: var(--c); }
 .key { stroke: none; } .key.a { fill: var(--a); } .key.b { fill: var(--b); } .key.c { fill: var(--c); }
+.mark { stroke: var(--dim); stroke-dasharray: 3 3; }
 .shadow { fill: var(--fault); opacity: .07; } .fault { fill: var(--fault); opacity: .75; }
 """
 
@@ -104,16 +111,15 @@ def fault_rows(outcome: VerifyOutcome) -> Rows:
 def fact_rows(outcome: VerifyOutcome) -> Rows:
     """Return what was run, when and where."""
     history, plan = outcome.history, outcome.plan
-    fates = {
-        fate: sum(push.fate == fate for push in history.pushes) for fate in ("done", "deferred", "refused", "unknown")
-    }
+    fates = {text: sum(push.fate == fate for push in history.pushes) for fate, text in FATES.items()}
     return [
         ("store", f"{outcome.store}{CELLS.get(plan.store, '')}, {_brokers(outcome.brokers)}"),
         ("time", f"{outcome.began_at:%Y-%m-%d %H:%M} UTC, {_minutes(plan.seconds)} of faults"),
-        ("pushes", ", ".join(f"{count:,} {fate}" for fate, count in fates.items() if count)),
+        ("pushes", ", ".join(f"{count:,} {text}" for text, count in fates.items() if count)),
         ("deliveries", f"{len(history.deliveries):,}, and {len(history.acks):,} acks"),
-        ("drained", _drained(history)),
-        ("versions", ", ".join(f"{name} {text}" for name, text in outcome.versions.items())),
+        ("all finished", _drained(history)),
+        ("versions", ", ".join(f"{name} {text}" for name, text in outcome.versions.items() if name != "system")),
+        ("system", outcome.versions.get("system", "")),
         ("seed", str(plan.seed)),
     ]
 

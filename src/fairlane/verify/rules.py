@@ -29,6 +29,12 @@ class TrafficRules:
     """Limit of the messages that a group of a queue holds at once."""
     running_per_key: Mapping[str, int] = field(default_factory=dict)
     """The same for the messages of each key, which is the partition without its priority."""
+    rates: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """Limit of the messages that are delivered to a group of a queue in any period of this many seconds."""
+    unique: str = ""
+    """Queue of unique messages, of which one with a key waits or runs at a time. Empty if there is none."""
+    encrypted: str = ""
+    """Queue whose payloads are encrypted. Empty if there is none."""
     deleting: frozenset[str] = frozenset()
     """Queues whose messages retention deletes once every group has finished them."""
     fanned: str = ""
@@ -41,6 +47,7 @@ LEASE_SECONDS = 3
 RETRY_LIMIT = 2
 RUNNING_MAX = 3
 RUNNING_PER_KEY_MAX = 2
+RATE_MAX, RATE_SECONDS = 15, 3
 OPTIONS: Mapping[str, dict[str, Any]] = {
     "plain": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000},
     "bank": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000},
@@ -58,6 +65,9 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "parts": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000},
     "ends": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000},
     "staged": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000},
+    "single": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000},
+    "paced": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000, "rate": f"{RATE_MAX}/{RATE_SECONDS}s"},
+    "sealed": {"leaseTime": LEASE_SECONDS, "retryLimit": 1000, "encryptionEnabled": True},
     "brief": {
         "leaseTime": LEASE_SECONDS,
         "retryLimit": 1000,
@@ -70,18 +80,21 @@ BESIDE = {"ends": "parts"}
 """Queues in the cell of another one, because transactions push to both."""
 PARTITIONS = {"plain": 6, "bank": 4, "poison": 3, "auto": 3, "mixed": 2, "later": 2}
 PARTITIONS |= {"few": 3, "keyed": 2, "parts": 3, "ends": 2, "staged": 3, "brief": 2}
+PARTITIONS |= {"single": 3, "paced": 2, "sealed": 2}
 TOKENS = 12
 GROUPS = [("plain", "billing"), ("plain", "search"), ("bank", "movers"), ("poison", "tasters"), ("mixed", "any")]
 GROUPS += [("later", "any"), ("few", "crew"), ("keyed", "crew"), ("parts", "hands"), ("ends", "hands")]
-GROUPS += [("staged", "any"), ("brief", "any")]
-LIMITED = ("few", "keyed")
-SLOW = (*LIMITED, "poison")
+GROUPS += [("staged", "any"), ("brief", "any"), ("single", "any"), ("paced", "crew"), ("sealed", "any")]
+LIMITED = ("few", "keyed", "paced")
+SLOW = (*LIMITED, "poison", "sealed")
 """Queues with fewer messages, because their consumers are slow."""
-NO_LIMITS = {"maxRunning": 0, "maxRunningPerKey": 0}
+NO_LIMITS = {"maxRunning": 0, "maxRunningPerKey": 0, "rate": ""}
 AUDIT = "audit"
 """The group that reads every partition from its beginning at the end."""
 RULES = TrafficRules(
-    ordered=frozenset({"plain", "bank", "poison", "auto", "few", "parts", "ends", "staged"}),
+    ordered=frozenset(
+        {"plain", "bank", "poison", "auto", "few", "parts", "ends", "staged", "single", "paced", "sealed"}
+    ),
     unordered=frozenset({"mixed", "keyed"}),
     settled=frozenset(GROUPS),
     auto_acked=frozenset({("auto", "once"), *((queue, AUDIT) for queue in OPTIONS)}),
@@ -90,6 +103,9 @@ RULES = TrafficRules(
     retry_limit=RETRY_LIMIT,
     running={"few": RUNNING_MAX},
     running_per_key={"keyed": RUNNING_PER_KEY_MAX},
+    rates={"paced": (RATE_MAX, RATE_SECONDS)},
+    unique="single",
+    encrypted="sealed",
     deleting=frozenset({"brief"}),
     fanned="ends",
     lease_seconds=LEASE_SECONDS,

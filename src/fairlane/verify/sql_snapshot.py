@@ -26,6 +26,8 @@ class SqlSnapshot:
     lags: dict[tuple[LaneName, str], int] = field(default_factory=dict)
     """Unfinished messages of each lane."""
     letters: dict[tuple[LaneName, str], int] = field(default_factory=dict)
+    in_clear: set[str] = field(default_factory=set)
+    """Queues with payloads in clear."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ async def read_snapshot(urls: Sequence[str], prefix: str) -> SqlSnapshot:
             found.lags[LaneName(queue.removeprefix(prefix), partition), group] = lag
         for queue, partition, group, letters in await _fetch(url, "letters", prefix, cell):
             found.letters[LaneName(queue.removeprefix(prefix), partition), group] = letters
+        found.in_clear |= {queue.removeprefix(prefix) for (queue,) in await _fetch(url, "in_clear", prefix, cell)}
     return found
 
 

@@ -15,6 +15,18 @@ JOIN fairlane.groups g ON g.id = d.group_id
 JOIN fairlane.queues q ON q.id = p.queue_id
 WHERE substr(q.name, 1, length(:prefix)) = :prefix GROUP BY q.name, p.name, g.name;
 
+-- name: in_clear (postgres)
+SELECT DISTINCT q.name AS queue FROM fairlane.segments s
+JOIN fairlane.partitions p ON p.id = s.partition_id
+JOIN fairlane.queues q ON q.id = p.queue_id
+WHERE substr(q.name, 1, length(:prefix)) = :prefix AND position('"padding"'::bytea IN s.body) > 0;
+
+-- name: in_clear (sqlite)
+select distinct q.name as queue from segments s
+join partitions p on p.id = s.partition_id
+join queues q on q.id = p.queue_id
+where substr(q.name, 1, length(:prefix)) = :prefix and instr(s.body, cast('"padding"' as blob)) > 0;
+
 -- name: foreign_queues
 SELECT count(*) AS queues FROM fairlane.queues q WHERE substr(q.name, 1, length(:prefix)) <> :prefix;
 

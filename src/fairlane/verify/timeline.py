@@ -10,7 +10,7 @@ from typing import NamedTuple
 from fairlane.verify.history import NEVER, FaultSpan, PushRecord, RecordedHistory
 
 WIDTH, LEFT, RIGHT = 960, 168, 12
-PLOT_HEIGHT, ROW_HEIGHT, GAP = 116, 15, 26
+PLOT_HEIGHT, ROW_HEIGHT, GAP = 84, 15, 22
 BINS_MAX = 240
 SUDDEN = frozenset({"kill_broker", "kill_all_brokers"})
 """Faults after which the broker is started again at once, as a supervisor does."""
@@ -79,43 +79,53 @@ def draw(history: RecordedHistory, began: float, ended: float) -> str:
     """Return the timeline as an SVG element."""
     width, bins = bins_of(history, began, ended)
     names = sorted({span.name for span in history.faults})
-    height = 2 * (PLOT_HEIGHT + GAP) + ROW_HEIGHT * len(names) + 2 * GAP
+    plots = 3 * (PLOT_HEIGHT + GAP)
+    height = plots + ROW_HEIGHT * len(names) + 2 * GAP
     scale = (WIDTH - LEFT - RIGHT) / max(ended - began, 1.0)
-    messages = [
-        ("pushed", "a", [one.accepted for one in bins]),
-        ("received", "b", [one.delivered for one in bins]),
+    lines = [
+        ("pushed", "messages a second", "a", [one.accepted for one in bins]),
+        ("received", "messages a second", "b", [one.delivered for one in bins]),
+        ("latency of pushes", "p99, ms", "c", [one.slowest_ms for one in bins]),
     ]
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Throughput, latency and faults over time">',
-        *_shadows(history.faults, began, scale, 2 * (PLOT_HEIGHT + GAP)),
-        *_plot("messages a second", 0, width * scale, messages),
-        *_plot("push p99, ms", PLOT_HEIGHT + GAP, width * scale, [("latency", "c", [one.slowest_ms for one in bins])]),
-        *_rows(history.faults, names, began, scale, 2 * (PLOT_HEIGHT + GAP)),
+        *_shadows(history.faults, began, scale, plots),
+        *(part for at, line in enumerate(lines) for part in _plot(at * (PLOT_HEIGHT + GAP), width * scale, *line)),
+        *_rows(history.faults, names, began, scale, plots),
+        *_end_of_faults(history.mended_at - began, scale, height - 22),
         *_axis(ended - began, scale, height - 8),
         "</svg>",
     ]
     return "\n".join(parts)
 
 
-def _plot(title: str, top: int, step: float, lines: list[tuple[str, str, list[float]]]) -> list[str]:
-    """Return the axis and the lines of one plot, which share a scale."""
-    most = max((value for _, _, values in lines for value in values), default=0.0) or 1.0
+def _plot(top: int, step: float, title: str, unit: str, kind: str, values: list[float]) -> list[str]:
+    """Return the axis and the line of one plot."""
+    most = max(values, default=0.0) or 1.0
     base = top + PLOT_HEIGHT
-    parts = [
-        f'<text class="label" x="{LEFT - 8}" y="{top + 27}" text-anchor="end">{escape(title)}</text>',
+    points = " ".join(
+        f"{LEFT + (at + 0.5) * step:.1f},{base - value / most * (PLOT_HEIGHT - 8):.1f}"
+        for at, value in enumerate(values)
+    )
+    return [
         f'<text class="tick" x="{LEFT - 8}" y="{top + 12}" text-anchor="end">{most:,.0f}</text>',
+        f'<text class="key {kind}" x="{LEFT - 8}" y="{top + 32}" text-anchor="end">{escape(title)}</text>',
+        f'<text class="label" x="{LEFT - 8}" y="{top + 47}" text-anchor="end">{escape(unit)}</text>',
         f'<text class="tick" x="{LEFT - 8}" y="{base}" text-anchor="end">0</text>',
         f'<line class="axis" x1="{LEFT}" y1="{base}" x2="{WIDTH - RIGHT}" y2="{base}"/>',
+        f'<polyline class="line {kind}" points="{points}"/>',
     ]
-    for number, (name, kind, values) in enumerate(lines):
-        points = " ".join(
-            f"{LEFT + (at + 0.5) * step:.1f},{base - value / most * (PLOT_HEIGHT - 8):.1f}"
-            for at, value in enumerate(values)
-        )
-        parts.append(f'<polyline class="line {kind}" points="{points}"/>')
-        y = top + 46 + 16 * number
-        parts.append(f'<text class="key {kind}" x="{LEFT - 8}" y="{y}" text-anchor="end">{escape(name)}</text>')
-    return parts
+
+
+def _end_of_faults(seconds: float, scale: float, height: float) -> list[str]:
+    """Return a line at the end of the last fault. Afterwards the consumers finish what is left."""
+    x = LEFT + seconds * scale
+    if x > WIDTH - RIGHT:  # a run that ended early
+        return []
+    return [
+        f'<line class="mark" x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{height}"/>',
+        f'<text class="label" x="{x + 6:.1f}" y="{height}">finishing what is left</text>',
+    ]
 
 
 def _shadows(spans: Sequence[FaultSpan], began: float, scale: float, height: int) -> list[str]:

@@ -11,6 +11,7 @@ from uuid import UUID
 from zlib import crc32
 
 from fairlane.model.ids import least_uuid7
+from fairlane.verify.feature_recording import FeatureRecordingClient
 from fairlane.verify.feature_traffic import FeatureTraffic
 from fairlane.verify.history import Fate, LaneName
 from fairlane.verify.recording import DeliveredMessage, RecordingClient
@@ -28,6 +29,8 @@ READS = [
     "/metrics",
 ]
 TRIES_MAX = 120
+CHAIN_MAX = 5
+"""Batches that a consumer handles one after another with one request each."""
 _FOUND = EXPECTED | {404}
 
 
@@ -35,7 +38,7 @@ class Traffic:
     """The random traffic of one client process. While `draining`, it only finishes the messages that are left."""
 
     def __init__(
-        self, client: RecordingClient, number: int, processes: int, run: str, features: FeatureTraffic
+        self, client: FeatureRecordingClient, number: int, processes: int, run: str, features: FeatureTraffic
     ) -> None:
         self._client = client
         self._features = features
@@ -51,7 +54,7 @@ class Traffic:
     def start(self) -> None:
         """Start this process's share of all clients."""
         shares = 0
-        for queue in ("plain", "poison", "auto", "mixed", "later", "few", "keyed", "brief"):
+        for queue in ("plain", "poison", "auto", "mixed", "later", "few", "keyed", "brief", "sealed"):
             for partition in range(PARTITIONS[queue]):
                 for producer in range(2):
                     shares += 1
@@ -60,6 +63,8 @@ class Traffic:
                         self._repeat(self._producer(lane, producer), while_draining=False)
         for queue, group in GROUPS:
             self._repeat(self._consumer(queue, group))
+        self._repeat(self._features.push_unique, while_draining=False)
+        self._repeat(self._features.push_burst, while_draining=False)
         self._repeat(self._features.fan_out, while_draining=False)
         if self._features.has_database:
             self._repeat(self._features.enqueue, while_draining=False)
@@ -122,23 +127,38 @@ class Traffic:
             messages = await self._client.pop(broker, where, group, batch=batch, **partitions)
             if not messages:
                 await asyncio.sleep(0.05)
-                return
-            if self._random.random() < 0.3:
-                broker = self._client.any_broker()
-            if queue == "bank" and not self.draining:
-                await self._move(broker, messages)
-            elif queue == "poison":
-                await self._complete_until_poison(broker, messages)
-            else:
-                await self._settle(broker, messages)
+            for _ in range(CHAIN_MAX):
+                if not messages or self._stopped:
+                    break
+                messages = await self._handle(queue, messages)
 
         return step
 
-    async def _settle(self, broker: int, messages: list[DeliveredMessage]) -> None:
-        """Complete the messages, or misbehave."""
+    async def _handle(self, queue: str, messages: list[DeliveredMessage]) -> list[DeliveredMessage]:
+        """Settle messages. Returns the next ones if they were popped in the same request."""
+        broker = self._client.any_broker()
+        if queue == "bank" and not self.draining:
+            await self._move(broker, messages)
+            return []
+        return await (
+            self._complete_until_poison(broker, messages) if queue == "poison" else self._settle(broker, messages)
+        )
+
+    async def _ack(self, broker: int, messages: list[DeliveredMessage], statuses: list[str]) -> list[DeliveredMessage]:
+        """Ack messages, and pop the next ones in half of the requests. A stopped client pops none."""
+        if self._stopped or self._random.random() < 0.5:
+            await self._client.ack(broker, messages, statuses)
+            return []
+        batch = 200 if self.draining else self._random.randint(1, 12)
+        queue = messages[0].lane.queue
+        return await self._client.ack_and_pop(broker, messages, statuses, queue, batch=batch, partitions=3)
+
+    async def _settle(self, broker: int, messages: list[DeliveredMessage]) -> list[DeliveredMessage]:
+        """Complete the messages, or misbehave. Returns the next messages if they were popped in the same request."""
+        following: list[DeliveredMessage] = []
         deed = "complete" if self.draining else self._random.choice(["complete"] * 12 + DEEDS)
         if deed == "crash":
-            return
+            return []
         queue = messages[0].lane.queue
         if deed == "cancel":
             if queue == "mixed":
@@ -146,7 +166,7 @@ class Traffic:
         elif queue == "staged" and self._features.has_database and self._random.random() < 0.3:
             for one in messages:
                 await self._features.complete(one)
-            return
+            return []
         if deed == "slow":
             await asyncio.sleep(LEASE_SECONDS * self._random.uniform(0.8, 1.6))
         elif deed == "extend":
@@ -155,13 +175,14 @@ class Traffic:
         count = len(messages) if deed not in ("part", "fail") else self._random.randint(0, len(messages) - 1)
         # A partition that is acked in part is acked from its beginning.
         if count:
-            await self._client.ack(broker, messages[:count], ["completed"] * count)
+            following = await self._ack(broker, messages[:count], ["completed"] * count)
         if deed == "fail":
             await self._client.ack(broker, messages[count : count + 1], [self._random.choice(["failed", "retry"])])
         elif deed == "part" and self._random.random() < 0.5:
             await self._client.release(broker, messages[0])
+        return following
 
-    async def _complete_until_poison(self, broker: int, messages: list[DeliveredMessage]) -> None:
+    async def _complete_until_poison(self, broker: int, messages: list[DeliveredMessage]) -> list[DeliveredMessage]:
         """Complete the messages of each partition up to the first poisonous one, and fail that. A replay is eaten."""
         named, statuses, failed = [], [], set()
         for one in messages:
@@ -172,7 +193,7 @@ class Traffic:
             statuses.append("failed" if poisonous else "completed")
             if poisonous:
                 failed.add(one.lane)
-        await self._client.ack(broker, named, statuses)
+        return await self._ack(broker, named, statuses)
 
     async def _move(self, broker: int, messages: list[DeliveredMessage]) -> None:
         for one in messages:
