@@ -44,6 +44,18 @@ async def filled(harness: Harness, count: int, ordering: str = "per_key", **opti
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
+async def test_the_last_report_of_a_call_counts(harness: Harness, ordering: str) -> None:
+    broker, queue = await filled(harness, 1, ordering)
+    [message] = await broker.pop(queue)
+    stale = item(message, 1, "stale", lease_id=f"{message.lease.split('.')[0]}.{harness.token()}")
+    reports = [item(message, 0.25, "page 1"), item(message, 0.5, "page 2"), stale]
+    assert await broker.messages.report_progress(reports) == 1
+    found = await shown(broker, message)
+    assert found is not None
+    assert (found.fraction, found.text) == (0.5, "page 2")
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
 async def test_the_latest_progress_is_shown_until_the_message_is_finished(harness: Harness, ordering: str) -> None:
     broker, queue = await filled(harness, 2, ordering)
     first, second = await broker.pop(queue, batch=2)

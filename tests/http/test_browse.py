@@ -313,3 +313,12 @@ async def test_an_address_that_names_nothing_is_a_404(wire: Wire) -> None:
     for partition in ("x", "0-999999999999", "0-0", "-1", "99999999999999999999-1"):
         for method, *rest in (("GET",), ("DELETE",), ("POST", "retry"), ("POST", "dlq"), ("POST", "cancel")):
             (await wire.ask(method, "/api/v1/messages", partition, "some id", *rest)).refused(404, "not_found")
+
+
+async def test_progress_at_a_position_that_no_message_can_have_is_refused(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.push(queue, 0)
+    [message] = await wire.pop(queue)
+    item = {"leaseId": message["leaseId"], "partitionId": message["partitionId"], "position": 2**63, "fraction": 0.5}
+    refused = await wire.post("/api/v1/leases/progress", body={"items": [item]})
+    assert "position" in refused.refused(400, "invalid_request")["error"]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from fairlane.model.limits import PROGRESS_CHARS_MAX, PROGRESS_ITEMS_MAX, WAIT_SECONDS_MAX
+from fairlane.model.limits import COUNT_MAX, PROGRESS_CHARS_MAX, PROGRESS_ITEMS_MAX, WAIT_SECONDS_MAX
 from fairlane.model.moment import Moment
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.wire.base import NULL, Answer, Body, Limit
@@ -107,7 +107,7 @@ class ProgressItem(Body):
 
     lease_id: str
     partition_id: str
-    position: Annotated[int, msgspec.Meta(ge=0)]
+    position: Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
     fraction: Annotated[float, msgspec.Meta(ge=0, le=1)]
     text: Annotated[str, msgspec.Meta(max_length=PROGRESS_CHARS_MAX)] = ""
 

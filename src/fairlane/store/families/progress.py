@@ -30,6 +30,7 @@ class ProgressReports(Family):
         deletes some old ones.
         """
         codec = self._runner.codec
+        reports = list({(one.lease, one.partition, one.position): one for one in reports}.values())
         sealed = [
             await codec.seal(one.partition, one.report, f"progress {one.position}", tenant=tenant) for one in reports
         ]
