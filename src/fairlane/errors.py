@@ -53,6 +53,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class FairlaneError(Exception):
     code = "error"
@@ -324,3 +327,12 @@ def as_outcome_unknown(error: FairlaneError) -> OutcomeUnknown:
         f"this may or may not have been done, because an answer of the store was lost; then it answered: {error}; "
         "repeat the call with the same ids"
     )
+
+
+@contextmanager
+def after_commit() -> Iterator[None]:
+    """Raise Unavailable errors of this block as OutcomeUnknown, because the call was applied before it."""
+    try:
+        yield
+    except Unavailable as error:
+        raise as_outcome_unknown(error) from error

@@ -11,6 +11,7 @@ from fairlane.store.postgres.store import PostgresStore
 from tests.cells.conftest import Urls
 from tests.cells.queue_rows import CONDITIONS, STAY, cells_with, rows_of
 from tests.cells.traffic import LANES, Traffic
+from tests.lost_answers import AWAY, fails
 
 
 async def test_every_table_moves_or_stays(home: PostgresStore) -> None:
@@ -66,3 +67,17 @@ async def test_producers_and_consumers_go_on_during_moves(cells: Urls, home: Pos
                 assert await cells_with(home, "orders") == [cell]
         assert traffic.errors == []
         await traffic.finish()
+
+
+async def test_messages_popped_with_lost_acks_are_not_lost_with_their_cell(cells: Urls) -> None:
+    async with Broker.open(cells.home, retention_interval=0) as broker:
+        await broker.queues.configure("orders", cell="1")
+        await broker.push("orders", 0)
+        batch = await broker.pop("orders")
+        assert batch.lease
+        await broker.release(batch.lease)
+        cell = broker._engine.store.router.links[1].store  # type: ignore[attr-defined]
+        fails(cell.messages, "ack", AWAY)
+        answer = await broker.ack_and_pop(batch.messages, "orders", wait=30)
+        assert [one.code for one in answer.outcomes] == ["lease_lost"]
+        assert [(one.data, one.failed_attempts) for one in answer.batch] == [(0, 0)]

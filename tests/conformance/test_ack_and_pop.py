@@ -12,7 +12,7 @@ import pytest
 
 from fairlane.broker.admission import Limit
 from fairlane.broker.broker import Broker
-from fairlane.errors import FairlaneError, StoreUnavailable
+from fairlane.errors import BrokerFailed, FairlaneError, StoreUnavailable
 from fairlane.model.batch import Batch
 from fairlane.model.group import Group
 from fairlane.model.message import PushItem
@@ -430,3 +430,13 @@ async def test_another_tenant_can_ack_nothing_here(harness: Harness) -> None:
     assert [one.success for one in answer.outcomes] == [False]
     assert data(answer.batch) == ["theirs"]
     assert [one.success for one in await broker.ack(batch)] == [True]
+
+
+async def test_a_defect_after_the_pop_loses_no_messages(harness: Harness) -> None:
+    broker, queue = harness.broker, await filled(harness, 0, 1)
+    batch = await broker.pop(queue)
+    await broker.ack(batch)
+    fails(harness.store.groups, "result", BrokerFailed("the result of the first message cannot be read"))
+    answer = await broker.ack_and_pop(acks_of(batch), queue)
+    assert [(one.success, one.noop) for one in answer.outcomes] == [(True, True)]
+    assert data(answer.batch) == [1]

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from fairlane.broker.broker import Broker
-from fairlane.errors import SealError
+from fairlane.errors import OutcomeUnknown, SealError
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_PARTITION
 from fairlane.model.queue import Queue
@@ -19,11 +19,13 @@ from fairlane.model.segment import messages, pack
 from fairlane.store import codec
 from fairlane.store.contract.store import Store
 from fairlane.store.contract.values import Added, DeadFilter, ScheduledSlice
+from fairlane.store.families.data_keys import DataKeys
 from fairlane.store.keyring import Keyring
 from fairlane.wire.pauses import Explained
 from fairlane.wire.sources import SourcePage, SourceRecord
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import enqueue, no_operations, work_off
+from tests.lost_answers import AWAY, fails
 
 CANARY = "canary-7f3a91"
 OLD, NEW = os.urandom(32), os.urandom(32)
@@ -101,6 +103,18 @@ async def test_without_a_key_nothing_is_stored_and_nothing_is_delivered(harness:
     taken = await harness.pop(queue)
     assert taken.data == [CANARY]
     assert taken.lane.attempts == 0, "nobody is charged for a missing key"
+
+
+async def test_messages_whose_key_cannot_be_read_now_are_given_back(harness: Harness) -> None:
+    await opened(harness, OLD)
+    queue = await sealed_queue(harness)
+    await harness.push(queue, [CANARY])
+    await opened(harness, OLD)  # this store has not read the data key yet
+    fails(DataKeys, "get", AWAY)
+    with pytest.raises(OutcomeUnknown):
+        await harness.broker.pop(queue.name)
+    [message] = await harness.broker.pop(queue.name, wait=30)
+    assert (message.data, message.failed_attempts) == (CANARY, 0)
 
 
 async def test_a_missing_key_is_explained_and_its_lane_is_read_soon_after_it_is_back(harness: Harness) -> None:

@@ -10,10 +10,12 @@ import pytest
 from fairlane.broker.ack import AckRequest
 from fairlane.broker.broker import Broker
 from fairlane.broker.push_batch import PushFlight, PushRequest
-from fairlane.errors import OutcomeUnknown, StoreUnavailable
+from fairlane.errors import FairlaneError, OutcomeUnknown, StoreUnavailable
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT, QUEUE_MODE
 from fairlane.model.outcome import AckItem
+from fairlane.store.contract.values import PopCall, PopClaim
+from fairlane.store.postgres.connection import Database
 from tests.conformance.harness import Harness
 from tests.conformance.operation_driver import no_operations
 from tests.lost_answers import APPLIED, AWAY, fails
@@ -106,3 +108,31 @@ async def test_acks_of_which_some_were_applied_are_not_said_to_be_refused(harnes
         await harness.broker._engine.acker.flush(requests)
     harness.store.messages.ack = real  # type: ignore[method-assign]
     assert [lane.committed for lane in await harness.broker.groups.lanes(queue, QUEUE_MODE)] == [1]
+
+
+@pytest.mark.parametrize(("fault", "auto_ack"), [(AWAY, False), (AWAY, True), (APPLIED, True)])
+async def test_lanes_that_were_claimed_before_the_store_went_away_are_delivered(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, fault: FairlaneError, auto_ack: bool
+) -> None:
+    """PostgreSQL scans the lanes once more for a second claim, and gets no answer."""
+    queue = await harness.queue()
+    group = await harness.group(queue)
+    await harness.push(queue, [0])
+    for _ in range(8):  # then a scan begins where the last one did
+        await harness.nack(await harness.pop(queue, group), charge=False)
+    claims = [PopClaim(harness.token(), 10) for _ in range(2)]
+    call = PopCall(queue_id=queue.id, group_id=group.id, claims=claims, auto_ack=auto_ack)
+    real, writes = Database.write, 0
+
+    async def second_fails(database: Database, statement: str, *arguments: object) -> Any:
+        nonlocal writes
+        writes += 1
+        if writes < 2:
+            return await real(database, statement, *arguments)
+        if fault is APPLIED:
+            await real(database, statement, *arguments)
+        raise fault
+
+    monkeypatch.setattr(Database, "write", second_fails)
+    popped = await harness.store.messages.pop(call)
+    assert [len(lanes) for lanes in popped.lanes] == [1, 0]

@@ -115,6 +115,18 @@ async def test_a_client_that_vanishes_while_it_waits_has_acked_and_burns_no_leas
     assert (second["data"], second["retryCount"]) == (1, 0)
 
 
+async def test_messages_whose_answer_cannot_be_built_are_given_back(wire: Wire) -> None:
+    queue = wire.name()
+    await wire.push(queue, 0, 1)
+    [first] = await wire.pop(queue, batch=1)
+    body = acks([first])
+    body["acknowledgments"].append({"transactionId": "x", "partitionId": "0-99999"})
+    fails(wire.app.broker._engine.store.queues, "partition", None, AWAY)
+    (await ask(wire, queue, body)).refused(503, "store_unavailable")
+    [second] = await wire.pop(queue, wait="true", timeout=10_000)
+    assert (second["data"], second["retryCount"]) == (1, 0)
+
+
 async def test_a_caller_needs_the_scope_for_the_acks_and_for_the_pop(narrow: Narrow) -> None:
     mine, theirs = await narrow.message(narrow.mine), await narrow.message(narrow.theirs)
     path = f"{PATH}/{narrow.mine}"

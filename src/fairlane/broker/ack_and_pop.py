@@ -11,7 +11,7 @@ from fairlane.broker.ack_flight import AckFlight, AttachedAcks
 from fairlane.broker.ack_plan import Plan
 from fairlane.broker.deferral.journal_writer import ack_backlogs
 from fairlane.broker.deferral.write_router import WriteRouter
-from fairlane.errors import OutcomeUnknown, Unavailable
+from fairlane.errors import BrokerFailed, OutcomeUnknown, Unavailable
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import Outcomes
 from fairlane.store.contract.store import Store
@@ -91,7 +91,7 @@ class AttachedAcker:
         flight = AckFlight([one.request for one in attached], outcomes, list(outcomes), plans)
         try:
             await self._acker.settle(flight, apply)
-        except Unavailable:
+        except (Unavailable, BrokerFailed):
             if popped is None:
                 raise
             return popped  # a later step failed, so all acks are repeated

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from fairlane.errors import SealError, StoreCorrupt
+from fairlane.errors import SealError, StoreCorrupt, after_commit
 from fairlane.model.ids import PartitionId
 from fairlane.model.operation import Operation
 from fairlane.model.queue import QueueOptions
@@ -42,8 +42,7 @@ KEY_USES: Final = 2**30
 _VERSION: Final = b"\x01"
 _ID_BYTES: Final = 16
 _END = re.compile(rb',"sealed":"([A-Za-z0-9+/]+=*)"\Z')
-"""Suffix of a sealed message. A plain message cannot end so: its last value is `data`, and JSON strings escape quotes.
-"""
+"""Suffix of a sealed message. Plain ones cannot end so: their last value is `data`, and JSON escapes quotes."""
 _NOT_BELIEVED: Final = "a {} lies in clear in a queue that is always sealed: it is not believed"
 SEALED_DATA: Final = b"\x00sealed"
 """Prefix of sealed data outside of messages, where plain data begins with JSON."""
@@ -250,8 +249,9 @@ class Codec:
         # A sealed message ends with a quote. Of the others only those with a string as payload do.
         if not self.always and not [1 for lane in found for one in lane.segments if one.body[-1:] == b'"']:
             return result
-        for lane in found:
-            lane.segments = await self.open_segments(lane.partition, lane.segments, lane.first, lane.upto)
+        with after_commit():  # the lanes are leased
+            for lane in found:
+                lane.segments = await self.open_segments(lane.partition, lane.segments, lane.first, lane.upto)
         return result
 
     async def open_segments(

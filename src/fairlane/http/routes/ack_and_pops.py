@@ -67,7 +67,12 @@ async def ack_and_pop(app: HttpApp, request: Request) -> Response:
         outcomes, popped = await broker.requests.ack_and_pop(acks, asked)
         return outcomes
 
-    acked = await settle_acks(broker, request, bodies, asked.group, items, settle)
+    try:
+        acked = await settle_acks(broker, request, bodies, asked.group, items, settle)
+    except BaseException:
+        if isinstance(popped, PopOutcome) and popped.lease is not None:
+            broker.messages.give_back(popped.lease)
+        raise
     more = f',"acknowledgments":{acked.body.decode()}'
     if isinstance(popped, FairlaneError):
         more += f',"problem":{problem(popped, request).body.decode()}'

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from fairlane.errors import LeaseLost, TransactionSpansCells, Unavailable
+from fairlane.errors import LeaseLost, TransactionSpansCells, Unavailable, after_commit
 from fairlane.model.ids import PartitionId
 from fairlane.model.operation import OperationCount
 from fairlane.model.retention import RETENTION, Expired, RetentionStep
@@ -36,7 +36,8 @@ def ack_and_pop(ack: Route) -> Route:
         acks, call = args
         acked, popped = await router.at(await router.locate(call), family, verb, acks, call)
         missing = [index for index, one in enumerate(acked) if one.state in ("lost", "gone")]
-        again = await ack(router, family, "ack", ([acks[index] for index in missing],), named) if missing else ()
+        with after_commit():  # the pop was applied
+            again = await ack(router, family, "ack", ([acks[index] for index in missing],), named) if missing else ()
         for index, one in zip(missing, again, strict=True):
             acked[index] = one
         return acked, popped

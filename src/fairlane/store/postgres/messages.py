@@ -11,7 +11,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from fairlane.errors import Unavailable, as_outcome_unknown
+from fairlane.errors import Unavailable, after_commit, as_outcome_unknown
 from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
@@ -174,7 +174,12 @@ class Messages:
 
         if [ack for ack in acks if ack.results]:
             acks = await self._database.codec.seal_acks(acks)
-        acked = await in_lock_order(acks, _lane, run_unlocked)
+        try:
+            acked = await in_lock_order(acks, _lane, run_unlocked)
+        except Unavailable as error:
+            if popped is not None:
+                raise as_outcome_unknown(error) from error
+            raise
         if popped is None:  # there are no acks, or their lanes are locked
             popped = await self._popper(call)
         return acked, await self._database.codec.open_lanes(popped)
@@ -188,10 +193,8 @@ class Messages:
             for first, upto in doubtful(ack, result)
         ]
         if spans:
-            try:
+            with after_commit():
                 found = await run(SQL["cancelled"], *map(list, zip(*spans, strict=True)))
-            except Unavailable as error:
-                raise as_outcome_unknown(error) from error  # the acks were applied
             for index, positions in found:
                 acked[index] = msgspec.structs.replace(acked[index], cancelled=positions)
         return acked

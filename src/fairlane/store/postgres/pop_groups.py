@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import asyncpg
 import msgspec
 
-from fairlane.errors import BrokerFailed, Unavailable, as_outcome_unknown
+from fairlane.errors import BrokerFailed, OutcomeUnknown, Unavailable, after_commit
 from fairlane.model.ids import PartitionId
 from fairlane.model.segment import Segment
 from fairlane.runtime.batcher import Batcher, BatchPolicy
@@ -36,6 +36,10 @@ class GroupPop(NamedTuple):
     lanes: list[ClaimedLane]
     popped_at: int
     next_at: int | None
+
+
+_Popped = GroupPop | OutcomeUnknown | None
+"""The result for a group, its error, or None if it needs `fairlane.pop`."""
 
 
 class _Part(msgspec.Struct):
@@ -99,9 +103,12 @@ class GroupPopper:
     async def _pop_alone(self, call: PopCall, acks: AckStatement | None = None) -> GroupPop | None:
         part = _Part(call)
         part.add(call)
-        return (await self._pop_parts([part], acks=acks))[call.group_id]
+        popped = (await self._pop_parts([part], acks=acks))[call.group_id]
+        if isinstance(popped, OutcomeUnknown):
+            raise popped
+        return popped
 
-    async def _flush(self, calls: list[PopCall]) -> Sequence[GroupPop | None]:
+    async def _flush(self, calls: list[PopCall]) -> Sequence[_Popped]:
         parts: dict[int, _Part] = {}
         spans: list[tuple[int, int] | None] = []
         """The range of each call in the claims of its part. None if the call does not fit in."""
@@ -116,10 +123,12 @@ class GroupPopper:
             popped = await self._pop_parts(sorted(parts.values(), key=lambda part: part.call.group_id))
         except BrokerFailed:  # a defect of one group fails only its own pops, by `fairlane.pop`
             return [None] * len(calls)
-        results: list[GroupPop | None] = []
+        results: list[_Popped] = []
         for call, span in zip(calls, spans, strict=True):
-            result = popped[call.group_id]
-            results.append(result._replace(lanes=result.lanes[slice(*span)]) if result and span else None)
+            result = None if span is None else popped[call.group_id]
+            if span is not None and isinstance(result, GroupPop):
+                result = result._replace(lanes=result.lanes[slice(*span)])
+            results.append(result)
         return results
 
     async def _pop_parts(
@@ -129,7 +138,7 @@ class GroupPopper:
         whole: bool = False,
         now: int | None = None,
         acks: AckStatement | None = None,
-    ) -> dict[int, GroupPop | None]:
+    ) -> dict[int, _Popped]:
         """Pop the parts in one call, after the acks.
 
         `whole` scans all lanes, and `now` overrides the clock of the store.
@@ -159,7 +168,7 @@ class GroupPopper:
         took = monotonic() - began
         summaries = rows[-len(parts) :]
         lanes = await self._lanes(rows[: -len(parts)], tails, len(parts))
-        popped: dict[int, GroupPop | None] = {}
+        popped: dict[int, _Popped] = {}
         again: list[_Part] = []
         for part, start, summary, found in zip(parts, starts, summaries, lanes, strict=True):
             group_id = part.call.group_id
@@ -175,12 +184,26 @@ class GroupPopper:
             if len(found) < len(part.claims) and floors.should_rescan(group_id, start):
                 again.append(_Part(part.call, part.claims[len(found) :], part.wants_due))
         if again:
-            more = await self._pop_parts(again, whole=True, now=sent_time(summaries[0]["popped_at"]))
-            for group_id, rest in more.items():
-                first = popped[group_id]
-                if rest is not None and first is not None:
-                    popped[group_id] = rest._replace(lanes=first.lanes + rest.lanes)
+            await self._pop_again(again, popped, now=sent_time(summaries[0]["popped_at"]))
         return popped
+
+    async def _pop_again(self, parts: Sequence[_Part], popped: dict[int, _Popped], *, now: int) -> None:
+        """Scan all lanes for claims that are left, and add what they got to `popped`.
+
+        If that fails, the lanes that were claimed before are delivered. A group of which more may be claimed than is
+        known gets the error, so that its callers release everything.
+        """
+        try:
+            more = await self._pop_parts(parts, whole=True, now=now)
+        except OutcomeUnknown as error:
+            popped.update({part.call.group_id: error for part in parts if not part.call.auto_ack})
+            return
+        except (Unavailable, BrokerFailed):
+            return
+        for group_id, rest in more.items():
+            first = popped[group_id]
+            if isinstance(rest, GroupPop) and isinstance(first, GroupPop):
+                popped[group_id] = rest._replace(lanes=first.lanes + rest.lanes)
 
     def _note_special(self, group_id: int) -> None:
         if len(self._special) > _SPECIAL_MAX:
@@ -229,8 +252,6 @@ class GroupPopper:
         """Read the bytes of a claimed lane whose cached bytes differ, for example after a restore of the database."""
         partition = lane.partition.id
         self._cache.forget(partition)
-        try:
+        with after_commit():
             rows = await self._database().read(SQL["segments_between"], partition, lane.first, lane.upto)
-        except Unavailable as error:
-            raise as_outcome_unknown(error) from error
         lane.segments = [Segment(first, at, ends, body, checksum) for first, at, ends, body, checksum in rows]
