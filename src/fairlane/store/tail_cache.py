@@ -20,8 +20,8 @@ from fairlane.model.segment import Segment
 BYTES_MAX = 64 * 1024 * 1024
 _OVERHEAD = 400
 """Memory that the objects of one segment need in addition to its body."""
-_END_BYTES = 36
-"""Memory of the end of one message: a place in a list, and an integer."""
+_END_BYTES = 44
+"""Memory of the end of one message: an integer, and a place in a list that may be longer than needed."""
 _FOLLOWED_SECONDS = 5.0
 """Time after a pop of new messages for which pushes to the queue are cached.
 
