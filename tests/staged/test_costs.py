@@ -94,3 +94,26 @@ async def test_a_move_reads_its_messages_and_no_others_if_the_table_was_analyzed
     calls.clear()
     assert await move(database, "orders", MANY) < READS_MAX * MANY
     assert calls["push"] == calls["delete_staged"] == MANY / STEP
+
+
+async def test_messages_that_wait_cost_the_others_little(database: Database, calls: Counter[str]) -> None:
+    async with Broker.open(database.url) as broker:
+        await broker.queues.configure("a full queue", max_size=1)
+    await enqueue(database, "a full queue", MANY)
+    await enqueue(database, "orders", MANY)
+    # Each try for the full queue reads one step, as does each move.
+    assert await move(database, "orders", MANY) < READS_MAX * MANY + STEP * calls["open_staged"]
+    assert calls["delete_staged"] <= MANY / STEP + 1
+
+
+async def test_a_small_queue_gets_its_messages_in_order_without_a_busy_loop(
+    database: Database, calls: Counter[str]
+) -> None:
+    async with Broker.open(database.url) as broker:
+        await broker.queues.configure("small", max_size=5)
+        await enqueue(database, "small", 100, lanes=1)
+        for number in range(1, 101):
+            [message] = await broker.pop("small", wait=60)
+            assert message.data == number
+            await broker.ack([message])
+    assert calls["open_staged"] < 300

@@ -184,11 +184,16 @@ async def test_a_fifo_queue_has_one_partition(app: App, broker: Broker) -> None:
     await app.execute("SELECT fairlane.enqueue('line', '1')")
 
 
-async def test_an_existing_queue_that_becomes_encrypted_takes_nothing(app: App, broker: Broker) -> None:
+async def test_an_existing_queue_that_becomes_encrypted_takes_nothing(
+    app: App, broker: Broker, database: Database
+) -> None:
     await broker.queues.configure("cards")
     await app.execute("SELECT fairlane.enqueue('cards', '1')")
     await broker._engine.store.staged.publish_sealed(["card?"])
     assert 'queue "cards" is encrypted' in await refused(app, "SELECT fairlane.enqueue('cards', '2')")
+    assert await broker.staged.revoke(database.role)
+    await broker.staged.grant(database.role, "cards")
+    assert 'queue "cards" is encrypted' in await refused(app, "SELECT fairlane.enqueue('cards', '3')")
 
 
 async def test_a_member_of_a_granted_role_may_enqueue_into_an_existing_queue(

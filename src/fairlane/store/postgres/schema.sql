@@ -27,10 +27,13 @@ CREATE TABLE fairlane.queues (
     depth bigint NOT NULL DEFAULT 0,  -- Messages that some group has not finished. Kept only while options.max_size > 0.
     created_at timestamptz NOT NULL,
     paused_at timestamptz,  -- Set while it is paused.
-    -- `retained` is read by every push; `ruled` finds the queues for a pass of retention.
+    -- `retained` is read by every push; `ruled` finds the queues for a pass of retention; `enqueued` tells `enqueue` that any
+    -- message may be staged: in clear, and in any partition.
     retained boolean NOT NULL GENERATED ALWAYS AS (coalesce((options ->> 'retention_enabled')::boolean, false)) STORED,
     ruled boolean NOT NULL GENERATED ALWAYS AS (coalesce((options ->> 'retention_enabled')::boolean, false)
                                                 OR coalesce((options ->> 'dead_letter_retention_seconds')::bigint, 0) > 0) STORED,
+    enqueued boolean NOT NULL GENERATED ALWAYS AS (NOT options @> '{"encryption_enabled": true}'
+                                                   AND NOT options @> '{"ordering": "fifo"}') STORED,
     UNIQUE (tenant_id, name)  -- A queue by its name, and all queues of a tenant.
 ) WITH (fillfactor = 50);
 CREATE INDEX queues_ruled ON fairlane.queues (id) WHERE ruled;  -- retention: queues with rules.

@@ -136,8 +136,10 @@ ALTER TABLE fairlane.staged ALTER payload SET STORAGE EXTERNAL;
 
 -- Roles that may enqueue and complete messages in their own transactions, by queue. An empty queue stands for all of the tenant.
 CREATE TABLE fairlane.enqueue_grants (
-    role_name text COLLATE "C" NOT NULL, tenant_id bigint NOT NULL, queue text COLLATE "C" NOT NULL,
-    PRIMARY KEY (role_name, tenant_id, queue)
+    role_name text COLLATE "C" NOT NULL, tenant text COLLATE "C" NOT NULL, queue text COLLATE "C" NOT NULL,
+    tenant_id bigint NOT NULL,
+    sealed boolean NOT NULL,  -- Whether `sealed_queues` has any pattern.
+    PRIMARY KEY (role_name, tenant, queue)
 );
 
 -- Patterns of the queues that the brokers always encrypt, as regular expressions.

@@ -152,7 +152,8 @@ class Staged(staged.Staged):
             schema = await connection.fetchval(SQL["schema"])
             for statement in GRANTS:
                 await connection.execute(statement.format(schema=schema, role=quoted(role)))
-            await connection.execute(SQL["grant"], role, tenant_id, queue)
+            await connection.execute(SQL["lock_grants"])  # so that it knows all patterns of sealed queues
+            await connection.execute(SQL["grant"], role, tenant, queue, tenant_id)
 
         await self._database.transact(work)
 
@@ -173,11 +174,15 @@ class Staged(staged.Staged):
 
     async def publish_sealed(self, patterns: Sequence[str]) -> None:
         wanted = set(map(regular, patterns))
-        known = {pattern for (pattern,) in await self._database.read(SQL["sealed"])}
-        if known - wanted:
-            await self._database.write(SQL["unseal"], sorted(known - wanted))
-        if wanted - known:
-            await self._database.write(SQL["seal"], sorted(wanted - known))
+
+        async def work(connection: asyncpg.Connection[Any]) -> None:
+            await connection.execute(SQL["lock_grants"])
+            await connection.execute(SQL["unseal"], sorted(wanted))
+            await connection.execute(SQL["seal"], sorted(wanted))
+            await connection.execute(SQL["note_sealed"])
+
+        if {pattern for (pattern,) in await self._database.read(SQL["sealed"])} != wanted:
+            await self._database.transact(work)
 
 
 def quoted(name: str) -> str:

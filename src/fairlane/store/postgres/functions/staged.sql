@@ -35,55 +35,66 @@ CREATE OR REPLACE FUNCTION fairlane.enqueue(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    v_id text := transaction_id;
+    -- A new id is a UUIDv7: the time in milliseconds, the version, and random bits around the variant.
+    v_id text := coalesce(
+        transaction_id,
+        encode(int8send((date_part('epoch', clock_timestamp()) * 1000)::bigint << 16 | 28672 | (random() * 4095)::bigint)
+               || int8send((random() * 4611686018427387903)::bigint | (-9223372036854775807 - 1)), 'hex')::uuid::text);
     v_payload text := payload::text;
-    v_role name := fairlane.calling_role();
     v_tenant bigint;
-    t timestamptz := clock_timestamp();
 BEGIN
-    IF queue IS NULL OR queue = '' OR length(queue) > 255 THEN
-        PERFORM fairlane.refuse_name('queue', queue);
-    ELSIF partition IS NULL OR partition = '' OR length(partition) > 255 THEN
-        PERFORM fairlane.refuse_name('partition', partition);
-    ELSIF v_id = '' OR length(v_id) > 255 THEN
-        PERFORM fairlane.refuse_name('transaction_id', v_id);
-    ELSIF type = '' OR length(type) > 255 THEN
-        PERFORM fairlane.refuse_name('type', type);
-    ELSIF v_payload IS NULL THEN
-        RAISE EXCEPTION 'payload must not be NULL; pass ''null''::json for an empty one' USING ERRCODE = 'invalid_parameter_value';
-    ELSIF octet_length(v_payload) > 4194304 THEN
-        RAISE EXCEPTION 'payload has % bytes; at most 4194304 are allowed', octet_length(v_payload)
-            USING ERRCODE = 'invalid_parameter_value';
-    ELSIF priority NOT BETWEEN 0 AND 9 THEN
-        RAISE EXCEPTION 'priority is %; it must be between 0 and 9', priority USING ERRCODE = 'invalid_parameter_value';
-    ELSIF max_attempts NOT BETWEEN 1 AND 10000 THEN
-        RAISE EXCEPTION 'max_attempts is %; it must be between 1 and 10000', max_attempts USING ERRCODE = 'invalid_parameter_value';
-    ELSIF deliver_at NOT BETWEEN '1970-01-01 00:00Z' AND '2254-12-31 00:00Z' THEN
-        RAISE EXCEPTION 'deliver_at is %; it must be between 1970 and 2254', deliver_at USING ERRCODE = 'invalid_parameter_value';
+    -- A short message with the usual arguments is right. Each expression and each table here costs all who enqueue.
+    IF (queue <> '' AND partition <> '' AND v_id <> '' AND coalesce(type, 'none') <> '' AND octet_length(v_payload) <= 256
+        AND octet_length(concat(queue, partition, v_id, type)) <= 255
+        AND num_nonnulls(headers, deliver_at, priority, max_attempts) = 0) IS NOT TRUE THEN
+        PERFORM fairlane.check_message(queue, v_payload, partition, v_id, type, headers, deliver_at, priority, max_attempts);
     END IF;
-    IF headers IS NOT NULL THEN
-        PERFORM fairlane.check_headers(headers);
-    END IF;
-    IF length(v_payload) > 256 THEN  -- shorter ones cannot be nested too deeply
-        PERFORM fairlane.check_depth(v_payload);
-    END IF;
-    SELECT n.id INTO v_tenant FROM fairlane.tenants n JOIN fairlane.queues q ON q.tenant_id = n.id AND q.name = queue
-    WHERE n.name = tenant AND NOT q.options @> '{"encryption_enabled": true}' AND NOT q.options @> '{"ordering": "fifo"}'
-      AND EXISTS (SELECT 1 FROM fairlane.enqueue_grants g
-                  WHERE g.role_name = v_role AND g.tenant_id = n.id AND g.queue IN (queue, ''))
-      AND NOT EXISTS (SELECT 1 FROM fairlane.sealed_queues s WHERE queue ~ s.pattern);
-    IF NOT FOUND THEN
-        v_tenant := fairlane.check_enqueue(v_role, tenant, queue, partition);
-    END IF;
-    IF v_id IS NULL THEN  -- a UUIDv7: the time in milliseconds, the version, and random bits around the variant
-        v_id := encode(int8send((date_part('epoch', t) * 1000)::bigint << 16 | 28672 | floor(random() * 4096)::bigint)
-                       || int8send(floor(random() * 4611686018427387904)::bigint | (-9223372036854775807 - 1)), 'hex')::uuid::text;
+    SELECT g.tenant_id INTO v_tenant
+    FROM fairlane.enqueue_grants g JOIN fairlane.queues q ON q.tenant_id = g.tenant_id AND q.name = queue
+    WHERE g.role_name = fairlane.calling_role() AND g.tenant = tenant AND g.queue IN (queue, '') AND NOT g.sealed AND q.enqueued;
+    IF v_tenant IS NULL THEN
+        v_tenant := fairlane.check_enqueue(fairlane.calling_role(), tenant, queue, partition);
     END IF;
     INSERT INTO fairlane.staged (tenant_id, queue, bucket, created_at, partition_name, transaction_id, given, type, headers, deliver_at,
                                  priority, max_attempts, payload)
-    VALUES (v_tenant, queue, hashtextextended(partition, 0) & 7, t, partition, v_id, transaction_id IS NOT NULL, type, headers::text,
-            deliver_at, priority, max_attempts, v_payload);
+    VALUES (v_tenant, queue, hashtextextended(partition, 0) & 7, clock_timestamp(), partition, v_id, transaction_id IS NOT NULL, type,
+            headers::text, deliver_at, priority, max_attempts, v_payload);
     RETURN v_id;
+END $$;
+
+-- Raises what is wrong with the arguments of `enqueue`.
+CREATE OR REPLACE FUNCTION fairlane.check_message(
+    p_queue text, p_payload text, p_partition text, p_transaction_id text, p_type text, p_headers json, p_deliver_at timestamptz,
+    p_priority int, p_max_attempts int
+) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_queue IS NULL OR p_queue = '' OR length(p_queue) > 255 THEN
+        PERFORM fairlane.refuse_name('queue', p_queue);
+    ELSIF p_partition IS NULL OR p_partition = '' OR length(p_partition) > 255 THEN
+        PERFORM fairlane.refuse_name('partition', p_partition);
+    ELSIF p_transaction_id = '' OR length(p_transaction_id) > 255 THEN
+        PERFORM fairlane.refuse_name('transaction_id', p_transaction_id);
+    ELSIF p_type = '' OR length(p_type) > 255 THEN
+        PERFORM fairlane.refuse_name('type', p_type);
+    ELSIF p_payload IS NULL THEN
+        RAISE EXCEPTION 'payload must not be NULL; pass ''null''::json for an empty one' USING ERRCODE = 'invalid_parameter_value';
+    ELSIF octet_length(p_payload) > 4194304 THEN
+        RAISE EXCEPTION 'payload has % bytes; at most 4194304 are allowed', octet_length(p_payload)
+            USING ERRCODE = 'invalid_parameter_value';
+    ELSIF p_priority NOT BETWEEN 0 AND 9 THEN
+        RAISE EXCEPTION 'priority is %; it must be between 0 and 9', p_priority USING ERRCODE = 'invalid_parameter_value';
+    ELSIF p_max_attempts NOT BETWEEN 1 AND 10000 THEN
+        RAISE EXCEPTION 'max_attempts is %; it must be between 1 and 10000', p_max_attempts USING ERRCODE = 'invalid_parameter_value';
+    ELSIF p_deliver_at NOT BETWEEN '1970-01-01 00:00Z' AND '2254-12-31 00:00Z' THEN
+        RAISE EXCEPTION 'deliver_at is %; it must be between 1970 and 2254', p_deliver_at USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF p_headers IS NOT NULL THEN
+        PERFORM fairlane.check_headers(p_headers);
+    END IF;
+    IF length(p_payload) > 256 THEN  -- shorter ones cannot be nested too deeply
+        PERFORM fairlane.check_depth(p_payload);
+    END IF;
 END $$;
 
 -- Raises why a name cannot be stored.
@@ -139,8 +150,8 @@ BEGIN
     END IF;
 END $$;
 
--- Returns the tenant of a message to stage, by all rules. `enqueue` asks only if the usual case does not hold: an existing queue and a
--- grant to the caller itself. Raises if the caller has no right, if the message would be stored in clear though its queue is encrypted,
+-- Returns the tenant of a message to stage, by all rules. `enqueue` asks only if the usual case does not hold: an existing queue, a
+-- grant to the caller itself, and no patterns of encrypted queues. Raises if the caller has no right, if the message would be stored in clear though its queue is encrypted,
 -- or if the queue has one partition and the message another.
 CREATE OR REPLACE FUNCTION fairlane.check_enqueue(p_role name, p_tenant text, p_queue text, p_partition text) RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -217,6 +228,13 @@ END $$;
 
 REVOKE ALL ON FUNCTION fairlane.enqueue(text, json, text, text, text, json, timestamptz, int, int, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fairlane.complete(text, text, bigint) FROM PUBLIC;
+
+-- True if a broker may find messages to move. A table that was emptied keeps its pages, so only its index is read.
+CREATE OR REPLACE FUNCTION fairlane.any_staged() RETURNS boolean
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    RETURN (SELECT true FROM fairlane.staged s ORDER BY s.tenant_id, s.queue, s.bucket, s.id LIMIT 1);
+END $$;
 
 -- Staged messages to move, by queue and bucket after the given ones, and in each in the order of their ids. A bucket that another
 -- session moves is left out, and so are queues and partitions that wait. The caller holds the buckets until its transaction ends.
