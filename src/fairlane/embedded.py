@@ -26,7 +26,7 @@ _GRACE_SECONDS = 1.0
 async def local_url(broker: Broker) -> AsyncIterator[str]:
     """Serve a broker on a Unix socket that only this user can open, and yield its URL.
 
-    The socket is removed at the end of the block, and the broker goes on.
+    The socket is removed at the end of the block. The broker keeps running.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlane-"))

@@ -1,4 +1,4 @@
-"""Counters of the pushes of each tenant, since the process started and per second lately."""
+"""Counters of the pushes of each tenant: totals since the process started, and recent rates."""
 
 from __future__ import annotations
 

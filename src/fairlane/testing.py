@@ -43,7 +43,7 @@ _READER = "fairlane.testing"
 
 
 class FrozenClock:
-    """A clock for the broker that stands still until the test moves it.
+    """A clock for the broker that only moves when the test moves it.
 
     Leases, delays, backoff and schedules depend on it.
     """

@@ -153,7 +153,7 @@ class Acker:
             await self._defer(flight, deferred)
 
     async def _apply_alone(self, some: list[tuple[int, Plan]]) -> list[AckResult | BrokerFailed]:
-        """Apply acks one by one after a defect, so that only those that cause it fail."""
+        """Apply acks one by one after a defect, so that only the acks that cause it fail."""
         results: list[AckResult | BrokerFailed] = []
         for _, plan in some:
             try:

@@ -33,8 +33,8 @@ class AttachedAcker:
     async def attach(self, request: AckRequest, queue_id: int) -> AttachedAcks | None:
         """Return the acks for a pop of the queue.
 
-        Returns None if they must take the way of other acks: some have no lease or belong to another queue, or earlier
-        acks are in the journal.
+        Returns None if they must be applied separately: some have no lease or belong to another queue, or earlier acks
+        are in the journal.
         """
         if not self._write_router.sends_acks_to_store():
             return None

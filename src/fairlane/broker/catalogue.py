@@ -256,7 +256,7 @@ class Catalogue:
         return queue
 
     async def existing_group(self, queue: Queue, name: str) -> Group:
-        """Return the group as the store has it now. Raises NotFound."""
+        """Return the group from the store. Raises NotFound."""
         group = await self._store.groups.get(queue.id, check_name("group", name))
         if group is None:
             raise NotFound(f"queue {queue.name!r} has no group {name!r}")
@@ -298,7 +298,7 @@ class Catalogue:
         self._add(queue.tenant, Partition(id, queue.id, name, queue.options.ordering == "unordered"))
 
     async def names(self, tenant: str, id: PartitionId) -> tuple[str | None, str | None]:
-        """Return the names of a partition's queue and of the partition, as far as they are known."""
+        """Return the names of a partition and of its queue. None for names that are not known."""
         partition = await self.partition(tenant, id)
         if partition is None:
             return None, None

@@ -1,4 +1,4 @@
-"""Cells of the store, and the findings about those that do not answer."""
+"""Cells of the store, and findings about cells that do not answer."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fairlane.wire.cells import CellView, cell_view
 from fairlane.wire.monitoring import Finding
 
 _RATE_SECONDS: Final = (1.0, 60.0)
-"""Least and longest time between the two measurements of a rate."""
+"""Shortest and longest time between the two measurements of a rate."""
 
 
 class Cells:
-    """The cells of the store, as the operator sees them."""
+    """Cells of the store for operators."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -30,7 +30,7 @@ class Cells:
         """Time and count of the previous measurement of each cell."""
 
     async def all(self) -> list[CellView]:
-        """Return the cells with their contents, measured again only if that was a moment ago."""
+        """Return the cells with their contents. A recent measurement is reused."""
         began = time.monotonic()
         if began >= self._shown_until:
             self._shown = [self._view(one) for one in await self._store.cells()]

@@ -25,7 +25,7 @@ NAME_CHARS_MAX = 100
 class Keys:
     """The keys of a tenant. A `caller` cannot create, rotate or revoke a key that may do more than the caller.
 
-    `room` enforces the quota of the tenant. Commands that open the store directly pass None.
+    `quota` enforces the quota of the tenant. Commands that open the store directly pass None.
     """
 
     def __init__(self, store: Store, tenant: str, credentials: Credentials, quota: TenantQuota | None = None) -> None:

@@ -41,8 +41,8 @@ def explain(
 ) -> Explained:
     """Explain what keeps the first unfinished message of a lane from the next pop.
 
-    `acks` of the lane are not applied yet. `seals` is True if this broker has an encryption key. `allowances` are those
-    of the group and of the lane's key.
+    `acks` of the lane are not applied yet. `seals` is True if this broker has an encryption key. `allowances` has the
+    limits of the group and of the lane's key.
     """
     options = queue.options
     leased_upto = lane.committed if lane.leased_until is None else lane.leased_until

@@ -54,7 +54,10 @@ class PopTargets:
         return None if known is None else (queue, group, known.id)
 
     async def wait(self, request: PopRequest, seconds: float) -> Target | None:
-        """Return the target if it exists. Otherwise wait until a new queue or partition gets a message. None then."""
+        """Return the target if it exists.
+
+        Otherwise wait until a new queue or partition gets a message, and return None.
+        """
         if seconds <= 0:
             return None
         newcomer = self._waiters.park(NOT_MADE_YET, (0, ""))  # before the lookup, so that no push is missed in between

@@ -21,7 +21,7 @@ _KNOWN_SECONDS = 5.0
 """Time after which another broker may have changed the priority of the partition."""
 _KNOWN_MAX = 100_000
 _TIMEOUT_SECONDS = 2.0
-"""Timeout of setting a priority. The message is pushed without it then."""
+"""Timeout for setting a priority. After it, the message is pushed without the priority."""
 
 T = TypeVar("T")
 

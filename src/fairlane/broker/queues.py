@@ -42,7 +42,7 @@ class Queues(Resource):
         """Returns the cached names of a partition's queue and of the partition, or None each."""
 
     async def existing(self, name: str) -> Queue:
-        """Return the queue as the store has it now. Raises NotFound."""
+        """Return the queue from the store. Raises NotFound."""
         queue = await self._store.queues.get(self._tenant, check_name("queue", name))
         if queue is None:
             raise NotFound("Queue not found")
@@ -58,7 +58,7 @@ class Queues(Resource):
     async def partition_names(
         self, partitions: Iterable[PartitionId]
     ) -> dict[PartitionId, tuple[str | None, str | None]]:
-        """Return the names of each partition's queue and of the partition itself, as far as they are known."""
+        """Return the names of the queue and of the partition, for each partition whose names are known."""
         away = not self._engine.write_router.health.up
         return {
             partition: self.known_names(partition) if away else await self._catalogue.names(self._tenant, partition)
@@ -130,7 +130,7 @@ class Queues(Resource):
         return deleted
 
     async def default_partition(self, queue: Queue) -> Partition:
-        """Return the partition of pushes that name none, created if missing."""
+        """Return the default partition, and create it if it is missing."""
         [partition] = await self._store.queues.ensure_partitions(queue.id, [DEFAULT_PARTITION])
         return partition
 

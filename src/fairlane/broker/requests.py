@@ -1,4 +1,4 @@
-"""The requests of a tenant, checked and decoded already: what the broker's verbs and its HTTP routes share."""
+"""Requests of a tenant, already decoded and checked. The verbs of the broker and the HTTP routes share them."""
 
 from __future__ import annotations
 

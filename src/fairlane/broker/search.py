@@ -17,7 +17,7 @@ from fairlane.wire.browse import MessageHead, MessageQuery
 from fairlane.wire.search import FoundOperation, FoundPartition, SearchQuery, SearchResult
 
 PARTITIONS_MAX = 5_000
-"""Partitions searched for a transactionId, those that were written to last."""
+"""Maximum number of partitions searched for a transactionId, most recently written first."""
 _CLOCK_SKEW = 1_000_000
 """Microseconds by which the clock of a producer may be ahead."""
 
@@ -29,7 +29,7 @@ class Search(Resource):
         self._operations = operations
 
     async def find(self, query: SearchQuery, caller: Principal = ANYBODY) -> SearchResult:
-        """Return what matches the text, as far as the caller may see it."""
+        """Return what matches the text and is visible to the caller."""
         check_name("text", query.text)
         queues = await self._store.queues.all(self._tenant)
         visible = [one for one in queues if caller.allows("status", one.name)]

@@ -62,7 +62,7 @@ def _marked(one: Finding, snooze: Snooze) -> Finding:
 
 
 def _is_worse(one: Finding, snooze: Snooze) -> bool:
-    """Return True if the finding changed enough to end a snooze that lasts until then."""
+    """Return True if the finding has worsened enough to end its snooze."""
     if snooze.severity is None:
         return False
     more = one.count is not None and snooze.count is not None and one.count >= _GROWTH * max(1, snooze.count)

@@ -27,7 +27,7 @@ class Status(Resource):
         return await write_router.health.healthy(_HEALTH_SECONDS, journalled=write_router.journal is not None)
 
     def cell_health(self) -> dict[int, str]:
-        """Return the reason why each cell does not answer, which is empty for those that do."""
+        """Return the reason why each cell does not answer. The reason is empty if it answers."""
         return self._store.cell_health()
 
     def missing_cells(self) -> dict[int, str]:
@@ -54,7 +54,7 @@ class Status(Resource):
         return self._engine.waiters.counts()
 
     def drained(self) -> tuple[float, int, int]:
-        """Return operations applied per second lately, and applied and failed since the start."""
+        """Return the recent rate of applied operations, and the numbers applied and failed since the start."""
         drain = self._engine.operation_drain
         return self._engine.open_operations.rate.per_second, drain.completed, drain.failed
 

@@ -76,7 +76,7 @@ class Tenants:
         self._used.clear()
 
     async def all(self) -> list[ListedTenant]:
-        """Return all tenants with what they pushed lately, by name."""
+        """Return all tenants with their recent push rates, by name."""
         pushed = await self.pushed()
         return [
             ListedTenant(**_fields(one), pushed=pushed.get(one.name) or Pushed())

@@ -94,7 +94,7 @@ class _Pushes(msgspec.Struct):
 
 _Plans = list[tuple[_Acks, Plan]]
 Commit = Callable[..., Awaitable[tuple[list[AckResult], list[PushResult]]]]
-"""A verb of the store that takes acks and slices. One that can schedule takes scheduled slices, too."""
+"""A verb of the store that takes acks and slices, and scheduled slices if it supports them."""
 Step = PushItem | AckStep
 Outcome = PushOutcome | AckOutcome
 

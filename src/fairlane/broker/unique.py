@@ -17,7 +17,7 @@ from fairlane.model.outcome import PushOutcome
 
 
 class UniquePusher:
-    """Pushes unique messages of a tenant: those of one request in a transaction."""
+    """Pushes the unique messages of a request in one transaction."""
 
     def __init__(self, tenant: str, transactor: Transactor, announcer: Announcer, write_router: WriteRouter) -> None:
         self._tenant = tenant

@@ -1,4 +1,4 @@
-"""The unique messages among pushes in flight: answers those that another message excludes, and lists the rest."""
+"""Unique messages in flight: answers the ones that another message excludes, and lists the rest."""
 
 from __future__ import annotations
 

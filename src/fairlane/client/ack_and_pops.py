@@ -22,7 +22,7 @@ from fairlane.wire.base import encode
 from fairlane.wire.pop import AckAndPopAnswer
 
 _UNKNOWN_SECONDS = 60.0
-"""Time for which a broker that does not know `ack_and_pop` gets two requests instead."""
+"""Time for which a broker without `ack_and_pop` gets two requests instead."""
 
 
 class AckAndPops:

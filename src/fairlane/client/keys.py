@@ -44,5 +44,5 @@ class Keys(ClientResource):
         return await self._call(NewKey, "POST", "keys", check_name("key", key), "rotate", body=body)
 
     async def whoami(self) -> Whoami:
-        """Return the identity of this client as the broker knows it."""
+        """Return the identity of this client, as the broker authenticated it."""
         return await self._call(Whoami, "GET", "whoami")

@@ -18,7 +18,7 @@ class Tenants(ClientResource):
         return await self._call(TenantDetail, "GET", "tenant")
 
     async def all(self) -> list[ListedTenant]:
-        """Return all tenants with what they pushed lately, by name."""
+        """Return all tenants with their recent push rates, by name."""
         return (await self._call(TenantList, "GET", "tenants")).tenants
 
     async def show(self, name: str) -> TenantDetail:

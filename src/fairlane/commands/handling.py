@@ -144,7 +144,7 @@ class ForwardHandling(CommandHandling):
         return TRANSACTION_MESSAGES, TRANSACTION_MESSAGES
 
     async def handle(self, claim: Claim, messages: list[Any]) -> Handled:
-        """Push the messages. Messages behind one of their lane that cannot be mapped are delivered again with it."""
+        """Push the messages. If one cannot be mapped, it is delivered again, with the later messages of its lane."""
         moved: Moved = []
         refused: list[AckItem] = []
         ended: set[PartitionId] = set()

@@ -135,7 +135,7 @@ def operation_ids(routes: list[Route]) -> list[str]:
 
 
 def _action(route: Route) -> str:
-    """Return the family and the verb of a route. Verbs of messages stand alone."""
+    """Return the family and the verb of a route. Verbs of messages have no family."""
     family, _, verb = (route.name or f"{route.tag}.{route.method.lower()}").rpartition(".")
     if family in _ALONE:
         return _snake(verb)

@@ -27,7 +27,7 @@ class FanInOptions(TypedDict, total=False):
     id: str
     """Id of the fan-in, by which a repeated call is recognized. By default the call makes one."""
     group: str
-    """Group whose acks end the parts. The default is the one of pops that name none."""
+    """Group whose acks end the parts. The default is the group of pops without a group."""
 
 
 def named(options: FanInOptions) -> tuple[str, str]:

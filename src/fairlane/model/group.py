@@ -115,8 +115,8 @@ class LaneState(msgspec.Struct, frozen=True, kw_only=True):
     stopped: Stopped | None = None
     """Reason why the lane is stopped. None if it is not.
 
-    `paused`: its partition is paused. `blocked`: a message has used up its attempts. `parked`: set aside with such a
-    message, or by an operator.
+    `paused`: its partition is paused. `blocked`: a message has used up its attempts. `parked`: set aside with a message
+    like that, or by an operator.
     """
     dead: int
     """Messages of this lane that this group has dead-lettered, ever."""

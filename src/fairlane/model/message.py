@@ -319,7 +319,7 @@ class Message(msgspec.Struct, Generic[T_co], rename="camel"):
     created_at: Moment = Moment(0)
     """Time of the push."""
     failed_attempts: int = 0
-    """Failed attempts before this delivery, as far as the broker counts them."""
+    """Failed attempts before this delivery that the broker counted."""
     lane: Lane = NOWHERE
     decode: Any = decode_any
     decoded: Any = msgspec.UNSET

@@ -11,7 +11,7 @@ DEFAULT_PARTITION = "Default"
 DEFAULT_TENANT = "default"
 DEFAULT_SERVER = "http://127.0.0.1:6632"
 QUEUE_MODE = "__QUEUE_MODE__"
-"""Implicit group of pops that name none."""
+"""Group of pops without a group."""
 STREAM_GROUPS = "streams."
 """Prefix of the groups of streams.
 

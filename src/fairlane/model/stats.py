@@ -82,13 +82,13 @@ class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
     blocked: int
     """Lanes with a message that has used up its attempts, and that stops the lane."""
     parked: int
-    """Lanes that were set aside with such a message, or by an operator."""
+    """Parked lanes: set aside with a message that has used up its attempts, or by an operator."""
     paused: int
     """Lanes whose partition is paused."""
     retrying: int
     """Other lanes with a message that failed and will be delivered again."""
     taken_at: int | None
-    """Time of the last pop of a message, as far as its lanes record it."""
+    """Time of the last pop of a message, from the records of its lanes."""
 
     @property
     def group_id(self) -> int:

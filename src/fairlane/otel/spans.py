@@ -153,7 +153,7 @@ class Spans:
         return traced
 
     def acks_with_pop(self, queue: str, group: str, count: int) -> AbstractContextManager[Span]:
-        """Make the span of a request that acks and pops. It lasts as long as the pop waits."""
+        """Create the span of a request that acks and pops. It ends when the pop returns."""
         return self.span("ack_and_pop", queue, SpanKind.CLIENT, queue=queue, group=group, count=count)
 
     def record_pop(

@@ -85,7 +85,7 @@ class Poller:
     async def run(self) -> None:
         """Poll until cancelled.
 
-        Outages of the API and the broker are retried. The poller stands by while another one holds the source.
+        Outages of the API and the broker are retried. The poller waits while another one holds the source.
         """
         failures = 0
         try:

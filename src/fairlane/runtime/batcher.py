@@ -61,7 +61,8 @@ class BatchPolicy(NamedTuple):
     turn_items: int = 50
     """Largest number of items while owners take turns.
 
-    They take about as long as a flush of one item, so that a request of one owner waits for few items of another.
+    A flush of so few items takes about as long as one of a single item, so a request of one owner waits little for
+    another.
     """
 
     def take(self, waiting: Iterable[Weight], *, items: int, running: int, rate: float = 0.0) -> int:

@@ -38,7 +38,7 @@ class Claim:
         """True if each message takes a slot of the consumer, False if the claim takes one."""
         self.holds_slot = not slot_each
         self.acked_alone = False
-        """True after a pop failed to bring its acks to the broker, so that they need a request of their own."""
+        """True after a pop failed to deliver its acks, so that they need their own request."""
         self.lost = False
         self.began_at = monotonic()
         self._cancelled = False

@@ -180,7 +180,7 @@ class Consumer:
                 self.awaits_slot = False
 
     def poll_more(self) -> None:
-        """Pop beside the poll that waits, if there are free slots."""
+        """Pop while a poll is waiting, if there are free slots."""
         pollers = self._extra_pollers
         if not self.stopped and self.free_slots > 0 and self._remaining and len(pollers) < POLLS_MAX - 1:
             poller = asyncio.create_task(self._extra_polls())

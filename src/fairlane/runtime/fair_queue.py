@@ -14,17 +14,16 @@ T = TypeVar("T")
 class FairQueue(Generic[T]):
     """Requests of several owners, served by start-time fair queuing.
 
-    The owner with the fewest items served is next, and of several the one with the smallest request.
-    Each owner's requests keep their order. An owner that had nothing waiting begins where the others
-    are now.
+    The owner with the fewest items served is next, and of several the one with the smallest request. Each owner's
+    requests keep their order. An owner without waiting requests starts at the current position of the others.
     """
 
     def __init__(self) -> None:
         self._lines: dict[Hashable, deque[tuple[T, int]]] = {}
         self._order: list[tuple[int, int, int, Hashable]] = []
-        """A heap with the items served of each owner that waits, and the items of its first request."""
+        """A heap of the waiting owners, by their items served and the items of their first request."""
         self._served: dict[Hashable, int] = {}
-        """Items served of owners with nothing waiting. Forgotten when nobody waits."""
+        """Items served of owners without waiting requests. Cleared when no request waits."""
         self._now = 0
         self._numbers = count()
         self._count = 0

@@ -43,7 +43,7 @@ class Polls:
             loop.call_later(max(0.0, began_at + ANSWER_SECONDS - loop.time()), poll.cancel)
 
     async def pop(self, messages: int, lanes: int, *, long: bool) -> Any:
-        """Pop in a task of its own, which `stop` can cancel. Returns None if it failed or was cancelled."""
+        """Pop in a separate task, which `stop` can cancel. Returns None if it failed or was cancelled."""
         consumer, settler = self._consumer, self._consumer.settler
         reports = settler.take_last()
         idle = POLL_SECONDS if self._idle_seconds is None else self._idle_seconds

@@ -62,7 +62,7 @@ class Settler:
         return taken
 
     def put_back(self, reports: list[Report]) -> None:
-        """Send acks alone that a pop may not have brought to the broker. Repeated acks are no-ops."""
+        """Send acks on their own that a pop may not have delivered. Repeated acks are no-ops."""
         if reports:
             self._waiting = [*reports, *self._waiting]
             for claim in {report.claim for report in reports}:
@@ -73,7 +73,7 @@ class Settler:
                 self._sending = asyncio.create_task(self._send())
 
     def settle(self, reports: list[Report], outcomes: Sequence[AckOutcome], claims: list[Claim]) -> None:
-        """Note the outcomes of acks that a pop carried, and remove their reports from the list."""
+        """Record the outcomes of acks that a pop carried, and remove their reports from the list."""
         self._note(outcomes, claims)
         for report in reports:
             self._report_settled(report)
@@ -142,7 +142,7 @@ class Settler:
         self._note(outcomes, claims)
 
     def _note(self, outcomes: Sequence[AckOutcome], claims: list[Claim]) -> None:
-        """Note lost leases and cancelled messages."""
+        """Record lost leases and cancelled messages."""
         consumer = self._consumer
         for outcome, claim in zip(outcomes, claims, strict=True):
             if outcome.code == "lease_lost":

@@ -52,7 +52,7 @@ def family(type_: ir.Type) -> str:
 
 
 def named(type_: ir.Type, *, exact: bool = False) -> str:
-    """Return a type as text. A known string stands for itself. With `exact` the text can be parsed again."""
+    """Return a type as text. A known string is its own text. With `exact` the text can be parsed again."""
     optional = "?" if exact and type_.optional else ""
     match type_:
         case ir.Scalar(of=of):

@@ -58,8 +58,8 @@ def read(package: str, file: str) -> str:
 def load(package: str, file: str, dialect: str | None = None) -> dict[str, str]:
     """Return the text of each statement by its name, of one `dialect` if the file serves both.
 
-    A statement begins at its `-- name: x` line and ends before the next one. `{y}` in it stands for the text of
-    `-- part: y`, which stands before it.
+    A statement begins at its `-- name: x` line and ends before the next one. `{y}` in it is replaced by the text of an
+    earlier `-- part: y`.
     """
     _, *pieces = _NAME.split(read(package, file))
     parts: dict[str, str] = {}

@@ -25,12 +25,12 @@ _END_BYTES = 44
 _FOLLOWED_SECONDS = 5.0
 """Time after a pop of new messages for which pushes to the queue are cached.
 
-Caching costs a push some percent of its time, which is lost if nobody reads its messages soon.
+Caching takes a few percent of the time of a push, which is wasted if its messages are not read soon.
 """
 _NEW_US = 10_000_000
 """Age of messages up to which their consumer counts as being at the tail."""
 _LISTED_MAX = 256
-"""Largest number of partitions that are named to the store at a time."""
+"""Maximum number of partitions that one call lists for the store."""
 
 
 class Verified(Segment, frozen=True):
@@ -95,7 +95,7 @@ class TailCache:
         return self._followed.get(queue, 0.0) > monotonic()
 
     def note_pop(self, queue: int, popped_at: int, created_at: int) -> None:
-        """Note that a consumer got messages of this time."""
+        """Record that a consumer got messages of this time."""
         if popped_at - created_at <= _NEW_US and self.bytes_max:
             if len(self._followed) > 10_000:
                 self._followed.clear()
@@ -126,7 +126,7 @@ class TailCache:
         return list(islice(tails, _LISTED_MAX))
 
     def get(self, partition: int, first: int, created_at: int, checksum: int) -> Verified | None:
-        """Return the segment that the store describes so. None if it is not cached."""
+        """Return the segment with this position, time and checksum. None if it is not cached."""
         tail = self._tails.get(partition)
         found = tail.segments.get(first) if tail is not None else None
         if found is None or found.created_at != created_at or found.checksum != checksum:

@@ -34,7 +34,7 @@ QUIET_SECONDS = 4.0
 
 
 class VerifyProgress(NamedTuple):
-    """The state of a run while it goes on."""
+    """The progress of a run."""
 
     phase: str
     detail: str
@@ -131,7 +131,7 @@ class _Run:
         )
 
     async def _break(self) -> None:
-        """Start the traffic, and break everything for the time of the plan."""
+        """Start the traffic, and inject faults for the duration of the plan."""
         self._enter("quiet", QUIET_SECONDS)
         await configure(self._deployment.client, "0", cells=len(self._targets.servers))
         await self._targets.clients.start()
@@ -182,7 +182,7 @@ class _Run:
             task.cancel()
 
     async def _until_interrupted(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run the faults. The first Ctrl-C ends them early, and the rest of the run goes on."""
+        """Run the faults. The first Ctrl-C ends them early, and the run continues with the checks."""
         task = asyncio.create_task(work)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, task.cancel)

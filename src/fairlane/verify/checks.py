@@ -51,7 +51,7 @@ def doubled(history: RecordedHistory, rules: TrafficRules) -> list[str]:
 
 
 def invented(history: RecordedHistory, rules: TrafficRules) -> list[str]:
-    """Return the messages of the log that nobody pushed, or whose push was refused."""
+    """Return the messages of the log that no client pushed, or whose push was refused."""
     found: list[str] = []
     fates: dict[tuple[str, str], set[str]] = defaultdict(set)
     for push in history.pushes:
@@ -102,7 +102,7 @@ def out_of_order(history: RecordedHistory, rules: TrafficRules) -> list[str]:
 def _answers(
     history: RecordedHistory, of: Iterable[tuple[str, str]]
 ) -> dict[tuple[LaneName, str], list[list[DeliveryRecord]]]:
-    """Return the deliveries of these queues and groups by lane and group, those of one answer together."""
+    """Return the deliveries of these queues and groups by lane and group, as one list per answer."""
     wanted, answers = frozenset(of), defaultdict(list)
     for one in history.deliveries:
         if (one.lane.queue, one.group) in wanted:

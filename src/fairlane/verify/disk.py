@@ -58,7 +58,7 @@ def read_changes(record: Path) -> Iterator[DiskChange]:
 
 
 class SimulatedDisk:
-    """The files of a machine whose power may be cut: what is on the disk for sure, and what may be."""
+    """The files of a machine whose power may be cut: what is certainly on the disk, and what may be."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         """Begin with files that are on the disk."""
@@ -189,7 +189,7 @@ class RecordedDisk:
         self.reset()
 
     def reset(self) -> None:
-        """Take what the files hold now as durable. Nothing may write to them meanwhile."""
+        """Treat the current contents of the files as durable. Nothing may write to them meanwhile."""
         self._before = {str(path): path.read_bytes() for path in self.files()}
         os.truncate(self.record, 0)
 

@@ -30,7 +30,7 @@ class Drain:
         self._notify = notify
 
     async def finish(self) -> list[str]:
-        """Wait until every message is finished. Returns what is still unfinished when nothing moves any more."""
+        """Wait until every message is finished. Returns what is left when nothing progresses."""
         for queue in OPTIONS:
             await resume(self._client, queue)
         ends_at = time.monotonic() + DRAIN_SECONDS_MAX

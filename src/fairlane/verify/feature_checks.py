@@ -12,7 +12,7 @@ from fairlane.verify.lease_checks import LEASE_TOLERANCE_SECONDS, LeaseKey, True
 from fairlane.verify.rules import TrafficRules
 
 _Change = tuple[float, int, str]
-"""A time, +1 or -1 for a message that is held from then on or not any more, and its id."""
+"""A time, +1 when a message becomes held or -1 when it is released, and its id."""
 
 
 def over_limit(history: RecordedHistory, rules: TrafficRules) -> list[str]:

@@ -18,7 +18,7 @@ UNIQUE_KEYS = 3
 BURST_MAX = 24
 """More than the rate of the queue allows at once."""
 _LEASE_LOST = "55000"
-"""SQLSTATE of a message that is not this lease's any more, or finished."""
+"""SQLSTATE of a message that is finished, or no longer held by this lease."""
 
 
 class FeatureTraffic:
@@ -65,7 +65,7 @@ class FeatureTraffic:
         await self._client.cancel(self._client.any_broker(), message)
 
     async def enqueue(self) -> None:
-        """Enqueue messages in a transaction, which is rolled back now and then."""
+        """Enqueue messages in a transaction, and sometimes roll it back."""
         lane = self._lane("staged")
         ids = [self._new_id(f"staged-{lane.partition}") for _ in range(self._random.randint(1, 3))]
         commits = self._random.random() < 0.8

@@ -29,7 +29,7 @@ class LeaseKey(NamedTuple):
 
 @dataclass
 class LeaseSpan:
-    """One lease of a lane, from its pop to the first request that could have ended it."""
+    """The lifetime of a lease, from its pop to the first request that could have ended it."""
 
     key: LeaseKey
     began: float

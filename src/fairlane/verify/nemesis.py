@@ -75,7 +75,7 @@ class FaultTargets:
         return not self.url.startswith("sqlite") or not {"postgres", "server", "cells"}.intersection(need.split())
 
     async def mend(self) -> None:
-        """Take every fault back, and start what has ended."""
+        """Undo every fault, and restart the processes that have ended."""
         for libraries in self.libraries:
             libraries.preload.heal()
         for front in self.fronts:

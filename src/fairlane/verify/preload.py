@@ -52,7 +52,7 @@ class Preload:
         self._put(1, int(full))
 
     def kill_at(self, call: int) -> None:
-        """Kill the process at its nth write, sync or send from now on. 0 takes that back."""
+        """Kill the process at its nth write, sync or send from now on. 0 cancels this."""
         self._put(3, 0)
         self._put(2, call)
 

@@ -184,7 +184,7 @@ class LocalClients:
             await self._send(process, word.encode())
 
     async def start_draining(self) -> None:
-        """Have the clients produce nothing more, and finish what is left."""
+        """Stop producing messages, and let the clients finish the rest."""
         self.draining = True
         await self.send("drain")
 

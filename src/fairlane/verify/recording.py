@@ -53,7 +53,7 @@ class RawPopAnswer(msgspec.Struct):
 
 @dataclass(frozen=True)
 class DeliveredMessage:
-    """A message in the hands of a consumer."""
+    """A message that a consumer holds."""
 
     lane: LaneName
     group: str

@@ -17,7 +17,7 @@ from fairlane.verify.history import Fate
 
 TIMEOUT_SECONDS = 8.0
 EXPECTED = frozenset({200, 201, 202, 204, 207, 429, 503, 504})
-"""Statuses that a client of a healthy or failing store may get. Others need a reason of their own."""
+"""Statuses that a client of a healthy or failing store may get. Any other status is unexpected."""
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class OwnServer:
 
 @dataclass(frozen=True)
 class ServerTarget:
-    """A server of a run with everything around it that can be broken."""
+    """A server of a run, with its proxy and its preloaded libraries."""
 
     server: OwnServer
     back: Proxy
@@ -120,7 +120,7 @@ class ServerTarget:
         return self.libraries.disk
 
     async def mend(self) -> None:
-        """Take every fault back, and start the server if it has ended."""
+        """Undo every fault, and start the server if it has ended."""
         if self.libraries is not None:
             self.preload.heal()
         self.back.heal()

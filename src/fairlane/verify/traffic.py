@@ -183,7 +183,10 @@ class Traffic:
         return following
 
     async def _complete_until_poison(self, broker: int, messages: list[DeliveredMessage]) -> list[DeliveredMessage]:
-        """Complete the messages of each partition up to the first poisonous one, and fail that. A replay is eaten."""
+        """Complete the messages of each partition up to the first poisonous one, and fail that.
+
+        A replayed message is completed.
+        """
         named, statuses, failed = [], [], set()
         for one in messages:
             if one.lane in failed:

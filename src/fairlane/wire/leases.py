@@ -85,7 +85,7 @@ class GroupUse(Answer):
     blocked: int
     """Lanes stopped by a message that has used up its attempts."""
     parked: int
-    """Lanes set aside with such a message, or by an operator."""
+    """Parked lanes: set aside with a message that has used up its attempts, or by an operator."""
     paused: int
     """Lanes whose partition is paused."""
     retrying: int

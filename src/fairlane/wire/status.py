@@ -30,7 +30,7 @@ class Alive(Answer):
 class JournalStatus(Answer):
     store_up: bool
     why_not: str | None
-    """Error of the store while it is down, or lately while entries wait."""
+    """Error of the store while it is down, or a recent one while entries wait."""
     away_seconds: float
     entries: int
     messages: int
@@ -41,7 +41,7 @@ class JournalStatus(Answer):
     failed: int
     oldest_seconds: float | None
     drain_rate: float
-    """Messages that left the journal per second, lately."""
+    """Recent rate of messages that leave the journal, per second."""
     acks_lost: int
     """Acks whose lease had ended when the store came back."""
 

@@ -26,11 +26,11 @@ class WebhookSummary(Answer):
     scheme: str | None
     """Scheme of the signature. Null if none is required."""
     available: bool
-    """False if this broker lacks its secret. It answers 503 then."""
+    """False if this broker lacks the secret of the webhook and answers 503."""
     delivered: int
     refused: int
     refused_lately: int
-    """Requests refused for their signature in the last five minutes, as far as they are remembered."""
+    """Requests refused for their signature in the last five minutes. The oldest ones may be missing."""
     last_delivered_at: Moment | None
     last_refused_at: Moment | None
     outcomes: dict[str, int]

@@ -16,7 +16,7 @@ class ProcessPool:
     """Processes that run plain functions. Each has one call at a time, so that killing it ends no other call."""
 
     stuck = 0
-    """No call is left running: the process of an abandoned one is killed."""
+    """Abandoned calls do not keep running: their process is killed."""
     abandoned: frozenset[Future[Any]] = frozenset()
 
     def __init__(self, processes: int) -> None:

@@ -240,7 +240,7 @@ class JournalDrain(Service):
             await self._open_operations.wait_below(_AHEAD_MAX, _AHEAD_SECONDS)
 
     def _unsettled(self) -> set[Backlog]:
-        """Return the backlogs of abandoned work: moved before that has ended, its messages could be stored twice."""
+        """Return the backlogs of abandoned calls. Entries moved before such a call ends could be stored twice."""
         return self._write_router.timeout.abandoned_backlogs() | self._journal.unsettled()
 
     async def _move(self, entries: list[Entry]) -> None:

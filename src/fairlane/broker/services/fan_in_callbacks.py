@@ -30,7 +30,7 @@ FAILURES_MAX = 100
 _ERROR_CHARS = 500
 _STEP = 200
 _FLOOR_SECONDS = 2.0
-"""Longest pause between checks: an end without an ack here, such as an ack at another broker, wakes nobody."""
+"""Longest pause between checks: an end without an ack at this broker wakes no check."""
 _SHARE = 20
 """The checks of all fan-ins take at most one of this many parts of the time."""
 _REFUSED_SECONDS = 5.0

@@ -1,4 +1,4 @@
-"""Wake repair: slowly walks over all lanes, and wakes those that have messages but were not marked ready."""
+"""Wake repair: slowly scans all lanes, and wakes lanes that have messages but were not marked ready."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def _output(inventory: Inventory, text: str, **more: Any) -> Output:
 
 
 def _shown(inventory: Inventory) -> list[tuple[str, int]]:
-    """Return the counts that people look for, and those of other rows that there are."""
+    """Return the counts to print: of the main tables, and of other tables that have rows."""
     always = ("queues", "messages", "dead letters")
     return [(name, count) for name, count in inventory.counts.items() if name in always or count]
 

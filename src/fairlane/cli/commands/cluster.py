@@ -125,7 +125,7 @@ def status(config: Path | None, json: bool, **options: Any) -> None:
 
 
 def close(cell: int, config: Path | None, json: bool, **options: Any) -> None:
-    """Let a cell get no more new queues. It serves the queues that it has."""
+    """Stop placing new queues in a cell. It still serves the queues that it has."""
     _set_state(cell, "full", f"Closed cell {cell} for new queues.", config, json, options)
 
 

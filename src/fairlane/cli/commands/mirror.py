@@ -136,7 +136,7 @@ class Mirror:
         return [None] * len(lane)
 
     async def _push(self, messages: Sequence[Message[Any]]) -> list[FairlaneError | None]:
-        """Return the error of each message that the target refused for good. None for those that it has."""
+        """Return the error of each message that the target refused for good. None for messages that it has."""
         items = [self._item(message) for message in messages]
         attempt = 0
         while True:

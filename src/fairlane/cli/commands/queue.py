@@ -277,7 +277,7 @@ def _remedies(explained: Explained) -> list[str]:
 
 
 def _paused(explained: Explained) -> list[list[str]]:
-    """Return the arguments that name the paused thing. The sentence begins with its kind."""
+    """Return the arguments that select what a pause covers. `sentence` begins with its kind."""
     lane, kind = ["--partition", explained.partition], explained.sentence.split(" ", 2)[1]
     more = {"queue": [], "group": ["--group", explained.group], "partition": lane}.get(kind)
     return [] if more is None else [[explained.queue, *more]]

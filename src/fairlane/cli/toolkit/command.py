@@ -71,7 +71,7 @@ def server_and_json() -> list[click.Parameter]:
 
 
 class CommandGroup(click.Group):
-    """A group of commands, such as `fairlane queue`. Words that name none of them go to the command `default`."""
+    """A group of commands, such as `fairlane queue`. Other words go to the command `default`."""
 
     def __init__(self, name: str | None = None, *, default: str | None = None) -> None:
         super().__init__(name)

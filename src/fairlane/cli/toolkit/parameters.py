@@ -32,7 +32,7 @@ class ParameterDeclaration(NamedTuple):
 
 
 def arg(metavar: str | None, help: str, **settings: Any) -> Any:
-    """Declare a positional argument. Without a `metavar` the choices stand for it."""
+    """Declare a positional argument. Without a `metavar`, help shows the choices."""
     return ParameterDeclaration(click.Argument, (), {"metavar": metavar, "help": help} | settings)
 
 

@@ -170,7 +170,7 @@ class Tokens:
             await self.jwks.stop()
 
     def verify(self, token: bytes, tenants: Collection[str] = ()) -> Principal:
-        """Return the caller that a token speaks for. `tenants` are the existing tenants, empty if not known.
+        """Return the caller that a token identifies. `tenants` are the existing tenants, empty if not known.
 
         Raises Unauthenticated if the token is invalid, and Unavailable if its key is not known yet. A token without a
         tenant belongs to the default tenant, and is refused if other tenants exist or the claim is configured.

@@ -112,7 +112,7 @@ async def settle_acks(
 
 
 def _all_done(broker: Broker, bodies: Acks, items: UniformAcks, outcomes: Outcomes) -> bytes | None:
-    """Return the answer to acks that are all done, one element for each ack. None if they need a closer look."""
+    """Return the answer to acks that are all done, one element for each ack. None if the fast path does not apply."""
     lanes = outcomes.by_lane()
     if lanes is None:
         return None

@@ -19,7 +19,7 @@ async def run(broker: Broker) -> RetentionRun:
 
 @routes.get("/api/v1/retention/history", needs="status", each=True, live=True)
 async def history(broker: Broker, caller: Principal, query: SpanQuery) -> RetentionHistory:
-    """Show the deletions by retention rules, by minute, oldest first, by default of the last day."""
+    """Show what retention deleted, by rule and minute, oldest first. The default range is the last day."""
     found = await broker.retention.history(query)
     seen = [one for one in found.history if caller.allows("status", one.queue)]
     return RetentionHistory(time_range=found.time_range, history=seen)

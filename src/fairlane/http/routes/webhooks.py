@@ -83,7 +83,7 @@ async def receive(app: HttpApp, request: Request) -> Response:
 
 
 def _broker(app: HttpApp, request: Request) -> Broker | None:
-    """Return the broker of the webhook's tenant. None if it has no spec, as far as that is known."""
+    """Return the broker of the webhook's tenant. None if it has no spec, or its spec is not loaded."""
     tenant = request.params.get("tenant")
     if tenant is None:
         return app.broker

@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
         self._full = self._full or self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """Free the bytes of answers that the client has read, or never will."""
+        """Release the byte budget of answers that the client has read or will never read."""
         self._uncharge(self._unread_bytes)
         self._unread_bytes = 0
         full, self._full = self._full, None

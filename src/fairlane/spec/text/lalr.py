@@ -1,4 +1,4 @@
-"""The grammar and the tree builder, by lark. `parser.py` imports this module with the first text."""
+"""The grammar and the tree builder, based on lark. `parser.py` imports this module when it parses its first text."""
 
 from __future__ import annotations
 

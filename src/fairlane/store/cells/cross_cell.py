@@ -30,7 +30,7 @@ async def transact(router: CellRouter, family: str, verb: str, args: Arguments, 
 
 
 def ack_and_pop(ack: Route) -> Route:
-    """Route to the cell of the queue. Acks of lanes that it does not know are routed by `ack`, like others."""
+    """Route to the cell of the queue. Acks of unknown lanes are routed by `ack`, like other acks."""
 
     async def route(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
         acks, call = args
@@ -180,7 +180,7 @@ async def repair_wakes(router: CellRouter, family: str, verb: str, args: Argumen
 
 
 async def retention_step(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> RetentionStep:
-    """Take a step of retention in every cell. The leader of the home leads in the others, too, by the same token."""
+    """Run a retention step in every cell. The leader of the home also leads in the others, with the same token."""
     [token] = args
     step: RetentionStep = await router.home.call(family, verb, args, named)
     expired: list[Expired] = list(step.expired)

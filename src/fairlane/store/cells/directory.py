@@ -58,22 +58,25 @@ class Directory:
         return found
 
     async def read(self, tenant: str, names: Sequence[str]) -> dict[str, int]:
-        """Return the cells of those queues that are placed, as the home has them now."""
+        """Return the current cells of the queues that are placed."""
         return (await self.read_now(tenant, names))[0]
 
     async def read_now(self, tenant: str, names: Sequence[str]) -> tuple[dict[str, int], bool]:
-        """Return the same as `read`, and whether one of the queues is on its way to another cell."""
+        """Return the result of `read`, and True if one of the queues is switching to another cell."""
         rows = await self._database.read(SQL["placed"], tenant, list(names))
         for name in names:
             self.placed.pop((tenant, name), None)
         return self._remember(tenant, [row[:2] for row in rows]), any(on_the_way for _, _, on_the_way in rows)
 
     async def assign(self, tenant: str, names: Sequence[str], cell: int) -> dict[str, int]:
-        """Place queues that do not exist in a cell. Returns the cell of each, which may be another one by now."""
+        """Place queues that do not exist in a cell.
+
+        Returns the cell of each, which is another one if it was placed before.
+        """
         return self._remember(tenant, await self._database.write(SQL["place"], tenant, list(names), cell))
 
     async def moved(self) -> tuple[dict[int, int], frozenset[int]]:
-        """Return the cells of queues and groups that were moved, and the ids of those that are on their way."""
+        """Return the cells of moved queues and groups, and the ids of queues and groups in transit."""
         rows = await self._database.read(SQL["moved"])
         return {id: cell for id, cell, arrived in rows if arrived}, frozenset(id for id, _, there in rows if not there)
 
@@ -100,7 +103,7 @@ def status_of(cell: Cell, home_url: str, node: str | None = None) -> CellStatus:
 
 
 def node_of(url: str) -> str:
-    """Return host, port and database of a URL without its credentials, or `...` if these cannot be told apart."""
+    """Return host, port and database of a URL without its credentials, or `...` if the URL cannot be parsed."""
     location, _, query = url.partition("://")[2].partition("?")
     if "@" in query:
         return "..."

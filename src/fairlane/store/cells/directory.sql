@@ -7,7 +7,7 @@ SELECT c.cell, c.schema, c.url, c.state FROM fairlane.cells c WHERE c.state <> '
 SELECT p.tenant, p.queue, p.cell FROM fairlane.placed p;
 
 -- name: placed
--- A queue that no cell has at this moment is on its way to another one.
+-- A queue that no cell has at this moment is switching to another cell.
 SELECT p.queue, p.cell, EXISTS (SELECT FROM fairlane.moves x JOIN fairlane.moved m ON m.id = x.queue_id
                                 WHERE x.tenant = p.tenant AND x.queue = p.queue AND NOT m.arrived)
 FROM fairlane.placed p WHERE p.tenant = $1 AND p.queue = ANY ($2);

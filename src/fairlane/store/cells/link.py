@@ -25,7 +25,7 @@ class CellDown(StoreUnavailable):
 
 
 class CellLink:
-    """A cell as the router sees it.
+    """One cell, with its store and its health.
 
     After a health check without an answer, calls fail at once until one is answered, so that a cell that is down holds
     up nobody else.
@@ -37,7 +37,7 @@ class CellLink:
         self.down = ""
         """The reason why the cell is down, empty if it is up."""
         self.turns = 0
-        """The number of times that it went down or was back."""
+        """Counts how often the cell went down or came back."""
         self._checking: asyncio.Task[None] | None = None
         self._closed = False
         self._calls: set[asyncio.Timeout] = set()

@@ -40,12 +40,12 @@ ROUNDS_MAX = 20
 FEW = 2000
 """Messages that the switch may have to copy."""
 LOCK_TRIES = 60
-"""Attempts to lock the queue, between which its consumers go on."""
+"""Attempts to lock the queue. Consumers continue between them."""
 LOCK_PAUSE = 0.25
 
 
 class QueueMove(msgspec.Struct, frozen=True):
-    """A move, as the home knows it."""
+    """A move of a queue, as the home recorded it."""
 
     term: int
     queue_id: int
@@ -71,7 +71,7 @@ class MoveResult(msgspec.Struct, frozen=True):
 
 
 async def moves(home: PostgresStore) -> list[QueueMove]:
-    """Return the moves in progress, also those that were interrupted."""
+    """Return the moves in progress, including interrupted ones."""
     return [QueueMove(*row) for row in await home.database.read(SQL["all"])]
 
 
@@ -144,7 +144,7 @@ class QueueMover:
         await self._home.database.write(SQL["end"], move.queue_id, move.term)
 
     async def _recall(self, move: QueueMove) -> None:
-        """Note that the queue is not on its way."""
+        """Record that the queue is no longer in transit."""
         await self._home.database.write(SQL["recall"], move.queue_id, move.source)
         await self._home.database.write(SQL["forget_native"], move.queue_id)
 
@@ -175,7 +175,7 @@ class QueueMover:
         if (move := await self._known(tenant, queue)) is not None:
             if move.target != to:
                 raise Conflict(
-                    f"queue {queue!r:.80} is on its way to cell {move.target}: name that cell to finish, or --abort"
+                    f"queue {queue!r:.80} is being moved to cell {move.target}: name that cell to finish, or --abort"
                 )
             return await self._take_over(move)
         if cells[to].state != "open":
@@ -219,7 +219,7 @@ class QueueMover:
     # The copy and the switch.
 
     async def _prepare(self, target: MoveSide, move: QueueMove) -> None:
-        """Make the target ready for rows of the queue: nothing of an earlier stay, and no queue of its name."""
+        """Prepare the target: remove rows of an earlier stay, and check that no queue has the name."""
         if await target.take(move):
             raise Conflict(f"queue {move.queue!r:.80} is in cell {move.target} already")
         if await target.store.tenants.get(move.tenant) is None:
@@ -365,7 +365,7 @@ class MoveSide:
         await self.finish_purge(move)
 
     async def finish_purge(self, move: QueueMove) -> None:
-        """Delete the rows of a queue that is not here any more. Nobody else purges it afterwards."""
+        """Delete the rows of a queue that has left this cell. Nothing else purges them."""
         while True:
             async with self.database.transaction():
                 [[more]] = await self.database.fetch(SQL["purge"], move.queue_id)

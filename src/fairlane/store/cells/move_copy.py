@@ -63,7 +63,7 @@ Partition = tuple[int, int, int]
 
 
 class QueueCopy:
-    """A copy in progress. `term` identifies the mover, without which nothing is written into the target."""
+    """A copy in progress. Writes to the target require that `term` is still the term of the mover."""
 
     def __init__(self, source: MoverConnection, target: MoverConnection, queue_id: int, term: int) -> None:
         self._source = source
@@ -234,7 +234,7 @@ class QueueCopy:
         )
 
     async def _delete_missing(self, table: str) -> None:
-        """Delete the rows from the target that the source does not have any more."""
+        """Delete the rows from the target that the source has deleted."""
         where = EARLY[table].format(queue=self._queue_id)
         count = f"SELECT count(*) FROM fairlane.{table} x WHERE {where}"  # noqa: S608
         [[here]], [[there]] = await self._source.fetch(count), await self._target.fetch(count)

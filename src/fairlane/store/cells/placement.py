@@ -19,7 +19,10 @@ from fairlane.store.families.specs import SpecChange
 
 _ROUNDS_MAX = 10
 _PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-"""Seconds to wait for a queue that is on its way. It is so for some round trips, unless the mover died."""
+"""Seconds to wait for a queue during its switch to another cell.
+
+The switch takes a few round trips, unless the mover died.
+"""
 _VERSIONS_MAX = 1000
 
 
@@ -29,9 +32,9 @@ async def get(router: CellRouter, family: str, verb: str, args: Arguments, named
 
 
 async def _existing(router: CellRouter, tenant: str, names: Sequence[str]) -> dict[str, Queue]:
-    """Return those queues that exist. Waits a moment for one that is on its way to another cell.
+    """Return the queues that exist. Waits a moment for a queue that is switching to another cell.
 
-    A queue of the home needs no look into the directory.
+    Queues of the home need no lookup in the directory.
     """
     where = {name: router.directory.placed.get((tenant, name), 0) for name in names}
     found: dict[str, Queue] = {}
@@ -48,7 +51,7 @@ async def _existing(router: CellRouter, tenant: str, names: Sequence[str]) -> di
         waited = waiting
         if waiting:
             await asyncio.sleep(pause)
-    raise QueueElsewhere(f"a queue of {names!r:.200} is on its way to another cell; try again")
+    raise QueueElsewhere(f"a queue of {names!r:.200} is being moved to another cell; try again")
 
 
 async def _ask(
@@ -120,7 +123,10 @@ async def _place(
 
 
 async def _cell_for(router: CellRouter, tenant: str, options: QueueOptions, beside: str | None = None) -> int:
-    """Return the cell for a new queue: as its options say, beside the queue that it belongs to, or the emptiest one."""
+    """Return the cell for a new queue.
+
+    That is the cell in its options, the cell of the queue that it belongs to, or the emptiest one.
+    """
     if options.cell:
         return await named_cell(router, tenant, options.cell)
     target = beside or (options.dead_letter_queue if isinstance(options.dead_letter_queue, str) else None)

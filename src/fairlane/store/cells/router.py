@@ -14,12 +14,15 @@ from fairlane.store.cells.directory import Directory
 from fairlane.store.cells.link import CellDown, CellLink
 
 LOOK_SECONDS = 1.0
-"""Least time between two looks for an unknown cell."""
+"""Minimum time between two lookups of an unknown cell."""
 _PARTITIONS_MAX = 100_000
 Arguments = tuple[Any, ...]
 Named = dict[str, Any]
 _NAMING = ("queue_id", "slice", "ack", "group_id", "claim", "lease", "partition", "partition_id", "id")
-"""Fields by which a value names its cell, the first that it has. Queues and groups are found faster than partitions."""
+"""Fields that determine the cell of a value; the first one present counts.
+
+Queues and groups are found faster than partitions.
+"""
 Id = int | PartitionId
 """The id of a partition, of a queue, or of a group, which is negative here: queues and groups have the same numbers."""
 
@@ -69,7 +72,7 @@ class CellRouter:
         self.on_the_way: frozenset[Id] = frozenset()
         """Queues and groups that no cell has at this moment."""
         self._partitions: dict[PartitionId, int] = {}
-        """Cells of partitions that were looked for, because some queue was moved."""
+        """Cells of partitions that were looked up because a queue had moved."""
 
     def cell(self, id: Id) -> int:
         """Return the cell of an id from memory. It may be out of date."""
@@ -78,7 +81,7 @@ class CellRouter:
         return self.moved.get(id, cell_of(abs(id)))
 
     async def locate(self, value: Any) -> int:
-        """Return the cell of what a value names."""
+        """Return the cell of the queue, group or partition that a value names."""
         id = id_named(value)
         if isinstance(id, PartitionId) and self.moved and id not in self._partitions:
             return await self._find(id)
@@ -110,9 +113,9 @@ class CellRouter:
         self.moved, self.on_the_way = moved, on_the_way
 
     async def moved_from(self, values: Sequence[Any], cells: Sequence[int], *, wait: bool = True) -> list[bool | None]:
-        """Return True for values that are in other cells than `cells`, and None for those on their way.
+        """Compare the cells of values with `cells`. Returns True for each value that moved, and None during its move.
 
-        Raises QueueElsewhere if one is on its way and `wait` is set.
+        Raises QueueElsewhere if a move is in progress and `wait` is set.
         """
         try:
             await self.refresh()
@@ -122,7 +125,7 @@ class CellRouter:
         for value, cell in zip(values, cells, strict=True):
             on_the_way = id_named(value) in self.on_the_way
             if on_the_way and wait:
-                raise QueueElsewhere("the queue is on its way to another cell; try again")
+                raise QueueElsewhere("the queue is being moved to another cell; try again")
             found.append(None if on_the_way else await self.locate(value) != cell)
         return found
 
@@ -134,7 +137,7 @@ class CellRouter:
         return self.links.get(cell, self.home)
 
     async def knows(self, cell: int) -> bool:
-        """Return True if there is such a cell."""
+        """Return True if the cell exists."""
         return (await self.link(cell)).cell == cell
 
     async def at(self, cell: int, family: str, verb: str, *args: Any, **named: Any) -> Any:
@@ -151,7 +154,7 @@ class CellRouter:
         return _answers(await asyncio.gather(*calls, return_exceptions=True), partly=partly)
 
     async def read(self, family: str, verb: str, args: Arguments, named: Named) -> list[Any]:
-        """Call every cell and return the answers. Cells that are down are left out, unless all are."""
+        """Call every cell and return the answers. Skips cells that are down, unless all are."""
         calls = [link.read(family, verb, args, named) for _, link in sorted(self.links.items())]
         return _read(await asyncio.gather(*calls, return_exceptions=True))
 
@@ -211,7 +214,7 @@ def by(position: int = 0, *, group: bool = False) -> Route:
 
 
 def found_again(position: int = 0, *, group: bool = False) -> Route:
-    """Route like `by`. If nothing is found, look once more, because the queue may have been moved just now."""
+    """Route like `by`. If nothing is found, try once more, because the queue may have just moved."""
 
     async def route(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
         value = -args[position] if group else args[position]
@@ -225,9 +228,9 @@ def found_again(position: int = 0, *, group: bool = False) -> Route:
 
 
 def each_found_again(route: Route, is_missing: Callable[[Any], bool], waiting: Callable[[], Any] | None) -> Route:
-    """Ask again for the items that a route did not find, if their queue was moved meanwhile.
+    """Retry the items that a route did not find, if their queue has moved.
 
-    Items of a queue that is on its way are answered with `waiting`, or raise QueueElsewhere.
+    Items of a queue whose move is in progress get `waiting` as the answer, or raise QueueElsewhere.
     """
 
     async def asking(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
@@ -303,7 +306,7 @@ def read_and(merge: Callable[[list[Any]], Any]) -> Route:
 
 
 async def first_found(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
-    """Return the answer of the cell that has it. None or False is the answer only if every cell says so."""
+    """Return the first answer that is not None or False, over all cells."""
     calls = [link.read(family, verb, args, named) for _, link in sorted(router.links.items())]
     answers = await asyncio.gather(*calls, return_exceptions=True)
     return (

@@ -1,4 +1,4 @@
-"""Staged messages, which are in the home, on their way to queues of several cells."""
+"""Moves staged messages from the home to queues in several cells."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ SIZE_SECONDS = 10.0
 """Time for which the sizes of cells are used to choose one for a new queue."""
 
 OWNER_SECONDS = 40.0
-"""Pause between two looks at where Citus has the cells, which is longer than any call."""
+"""Interval at which the owners of cells on Citus are checked. Longer than any call."""
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class CellsStore:
         self._options = options
         self._wake: Callable[[int], None] | None = None
         self._cells: Sequence[Cell] = [ONLY_CELL]
-        """The cells as the directory had them last."""
+        """The cells, as last read from the directory."""
         self._sizes: dict[int, int] = {}
         self._sized_at = 0.0
         self._reloading = asyncio.Lock()
@@ -339,7 +339,7 @@ class CellCodecs:
 
 
 class WatchedQueues:
-    """The queues of the home while there is no other cell. Its changes tell when one was added."""
+    """The queues of the home while there is no other cell. Its `changes` notice when a cell is added."""
 
     def __init__(self, queues: Queues, reload: Callable[[], Awaitable[None]], several: Callable[[], bool]) -> None:
         self._queues = queues

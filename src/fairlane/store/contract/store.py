@@ -67,7 +67,7 @@ class Messages(Protocol):
     async def expire(self, queue_id: int, group_id: int) -> int:
         """Expire messages like a pop, in a bounded number of lanes that were not popped for long.
 
-        Only lanes whose first message has expired for sure are visited. Returns the number of messages, 0 when done.
+        Only visits lanes whose first message has certainly expired. Returns the number of messages, 0 when done.
         """
         ...
 
@@ -181,7 +181,7 @@ class Store(StoreFamilies, ABC):
         return [CellStatus(cell=0, schema="", node="", state="open")]
 
     def cell_health(self) -> dict[int, str]:
-        """Return the reason why each cell does not answer, which is empty for those that do.
+        """Return the reason why each cell does not answer. The reason is empty if it answers.
 
         Lists and totals leave out the queues of a cell that does not answer.
         """

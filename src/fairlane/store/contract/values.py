@@ -264,7 +264,7 @@ class LaneAck(msgspec.Struct, kw_only=True):
     token: UUID | None
     """Token of the lease. None for an ack without a lease."""
     unordered: bool = False
-    """True if the lane is unordered, so that each message stands alone."""
+    """True if the lane is unordered, so that each message is finished on its own."""
     done: list[Span] = msgspec.field(default_factory=list)
     """Finished positions, ascending. In an ordered lane the first may begin at 0, for everything below its end."""
     nacks: list[Nack] = msgspec.field(default_factory=list)

@@ -109,7 +109,7 @@ class ImportReader:
             self._ids[(table, *_place(line), row["name"])] = id
 
     def _add_ids(self, table: str, row: dict[str, Any], line: Line) -> None:
-        """Add the ids that the names of a line stand for."""
+        """Add the ids of the names in a line."""
         tenant, queue = place = _place(line)
         columns = self._typed(table)
         if "tenant_id" in columns:

@@ -13,7 +13,7 @@ QUEUE_TABLES: Final = (
 )
 """Tables with the rows of a queue, those first that others name."""
 STORE_TABLES: Final = ("tenants", "schedules", "specs", "declared_queues", "api_keys")
-"""Tables with rows beside queues."""
+"""Tables whose rows belong to no queue."""
 _OWN_FILTERS: Final = {
     "queues": "id = {0}",
     "scheduled_messages": "id in (select id from fairlane.scheduled_segments where queue_id = {0})",

@@ -1,6 +1,6 @@
 """The audit log, an append-only chain of entries.
 
-Each entry has a hash over itself and the entry before.
+Each entry has a hash over its content and the previous entry.
 """
 
 from __future__ import annotations

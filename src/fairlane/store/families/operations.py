@@ -176,7 +176,7 @@ class Operations(Family, ABC):
         return sorted(await self._runner.view(read), key=lambda operation: operation.id, reverse=True)
 
     async def failed(self, tenant: str) -> int:
-        """Count failed operations that nobody retried or discarded."""
+        """Count failed operations that were neither retried nor discarded."""
         return int(value(await self._runner.read("operations.count_failed", tenant=tenant)))
 
     async def retry(self, tenant: str, id: UUID, anew: NewOperation) -> EnqueueResult | None:

@@ -17,7 +17,7 @@ class Pauses(Family):
     async def pause(self, queue_id: int, *, group_id: int | None = None, partition: PartitionId | None = None) -> bool:
         """Pause a queue, one group, one partition for all groups, or one lane, for pops that begin from now on.
 
-        With both `group_id` and `partition` it parks that lane. Returns False if there is nothing of this id.
+        With both `group_id` and `partition` it parks that lane. Returns False if the id does not exist.
         """
         values = _values(queue_id, group_id, partition)
         if partition is not None:

@@ -45,7 +45,7 @@ class Retention(Family):
         """Ids of queues with a rule for dead letters, and the seconds of the rule."""
 
     async def due(self) -> bool:
-        """Return True if any queue has a rule or had one lately. Otherwise a step finds nothing."""
+        """Return True if any queue has a rule or recently had one. Otherwise a step is a no-op."""
         return bool(value(await self._runner.read("retention.due")))
 
     async def step(self, token: int, *, limit: int = 50) -> RetentionStep:

@@ -72,7 +72,7 @@ class StagedQueue(NamedTuple):
 
 
 class StagedSigns(NamedTuple):
-    """Signs of staged messages, now or soon."""
+    """Tells if there are staged messages, or may be soon."""
 
     waiting: bool = False
     """True if any message is staged."""

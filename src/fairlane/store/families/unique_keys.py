@@ -20,7 +20,7 @@ from fairlane.store.families.query import (
 from fairlane.store.families.scheduled import identity
 
 KEEP_DUE_SECONDS: Final = 7 * 24 * 3600
-"""Time after which the key of a message that was due is forgotten, if no push has looked for the message since."""
+"""Time after which the key of a message that was due is forgotten, if no push has looked it up since."""
 
 
 class UniqueKey(NamedTuple):
@@ -59,7 +59,7 @@ class Holder(NamedTuple):
 
 
 class KeyTaken(Conflict):
-    """A message with the key was stored since the caller looked for one. Nothing was applied."""
+    """A message with the key was stored after the caller checked. Nothing was applied."""
 
 
 class UniqueKeys(Family):

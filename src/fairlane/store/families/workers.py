@@ -1,4 +1,4 @@
-"""Workers that reported lately."""
+"""Workers that reported recently."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Use:
         self._fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def try_exclusive(self) -> bool:
-        """Take the file for this process alone. Returns False if another process uses it."""
+        """Lock the file exclusively. Returns False if another process uses it."""
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

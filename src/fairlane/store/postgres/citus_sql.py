@@ -29,8 +29,8 @@ _FIRST_TIME = re.compile(r"coalesce\((\w\.\w+), (fairlane\.now_or\(\$\d+\))\)")
 def statement(text: str) -> str:
     """Return a statement in the form that Citus accepts.
 
-    It refuses volatile functions in a change, and in a COALESCE all but immutable ones. In a delegated call it cannot
-    cast text to an array.
+    Citus rejects volatile functions in writes, functions in COALESCE that are not immutable, and casts from text to an
+    array in delegated calls.
     """
     text = _NUMBERS.sub(r"fairlane.\2s_of(\1)", text)
     text = _FIRST_TIME.sub(r"least(\1, \2)", _NOW.sub(r"fairlane.now_or(\1)", text))

@@ -59,11 +59,11 @@ _ADVICE = {
     "28": "check the user and the password in the URL of the store",
     "42501": "the role must be allowed to make a schema: GRANT CREATE ON DATABASE ... TO ...",
 }
-"""Advice for errors that do not go away by waiting, by SQLSTATE."""
+"""Advice for permanent errors, by SQLSTATE."""
 TRANSIENT = ("40001", "40P01")
 _LOCKED = "55P03"
 _ELSEWHERE = "FL001"
-"""SQLSTATE of our functions: the queue is placed in another cell."""
+"""SQLSTATE of our functions when the queue is placed in another cell."""
 _DEFECTS = ("22", "23")
 """Classes of SQLSTATE for bad data and broken constraints, which no statement of ours should cause."""
 _REFUSED = ("53", "57P03", "25006", "28", "3D", "42501", "58")
@@ -327,7 +327,7 @@ def connect_error(error: asyncpg.PostgresError) -> StoreUnavailable:
 
 
 async def prepare(connection: asyncpg.Connection[Any]) -> None:
-    """Make times travel as microseconds since 1970."""
+    """Encode times as microseconds since 1970 on a new connection."""
     await connection.set_type_codec(
         "timestamptz",
         schema="pg_catalog",

@@ -59,7 +59,7 @@ class PostgresRows:
             yield {name: self._plain(value, wanted[name]) for name, value in row.items()}
 
     def _plain(self, value: Any, kind: str) -> Any:
-        """Return a value as SQLite has it."""
+        """Convert a value to its form on SQLite."""
         match value:
             case bool():
                 return int(value)
@@ -114,7 +114,7 @@ class PostgresRows:
 
 
 def _value(table: str, column: Column, row: dict[str, Any]) -> Any:
-    """Return a value as PostgreSQL has it."""
+    """Convert a value to its form on PostgreSQL."""
     derive = _DERIVED.get((table, column.name))
     value = derive(row) if derive is not None else row[column.name]
     convert = CONVERSIONS.get(column.type)

@@ -55,7 +55,7 @@ async def _migrate(connection: asyncpg.Connection[Any], cell: int) -> None:
     In a new schema, the ids of queues, groups and partitions begin where those of `cell` begin.
 
     Functions and views are replaced after a migration, or when their text differs from the installed one. A function
-    whose arguments change is a second one beside it, which brokers of the previous version call.
+    with changed arguments is installed beside the old one, which brokers of the previous version call.
     """
     known = schema.load(PACKAGE)
     async with connection.transaction():

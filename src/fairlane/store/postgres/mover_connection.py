@@ -1,4 +1,4 @@
-"""Connections of a mover: rows of a table as bytes, from one database into another."""
+"""Connections of a mover, which copy rows of a table from one database to another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SETTINGS = (
     "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 )
 _TAKEN_OVER = "FL002"
-"""SQLSTATE of our functions: another process is the mover now."""
+"""SQLSTATE of our functions when another process has become the mover."""
 
 
 class StoredColumn(NamedTuple):

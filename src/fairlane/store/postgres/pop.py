@@ -199,7 +199,7 @@ def _take(left: dict[int, tuple[int, int]], index: int, lane: ClaimedLane, *, is
 
 
 def _drop_filled(left: dict[int, tuple[int, int]]) -> None:
-    """Remove the claims that want no more."""
+    """Remove the claims that are full."""
     for index in [index for index, wanted in left.items() if min(wanted) <= 0]:
         del left[index]
 

@@ -80,7 +80,7 @@ class GroupPopper:
     async def pop(self, call: PopCall, acks: AckStatement | None = None) -> GroupPop | None:
         """Apply the acks, and claim one lane per claim. None if the group needs `fairlane.pop`: nothing was claimed.
 
-        The acks may be applied or not in that case, see their `rows`.
+        The acks may have been applied in that case; see their `rows`.
         """
         if call.partition is not None or call.forgiving or self._special.get(call.group_id, 0.0) > monotonic():
             return None

@@ -35,7 +35,7 @@ def _integers(value: Any) -> list[int]:
 
 
 def _uuids(value: bytes) -> list[UUID | None]:
-    """Return the ids of packed bytes. Zeros stand for no id."""
+    """Return the ids in packed bytes. Zeros mean no id."""
     parts = [value[at : at + 16] for at in range(0, len(value), 16)]
     return [UUID(bytes=part) if any(part) else None for part in parts]
 

@@ -1,4 +1,7 @@
-"""Acks on SQLite: move cursors, end leases and dead-letter messages. In unordered lanes each message stands alone."""
+"""Acks on SQLite: move cursors, end leases and dead-letter messages.
+
+In unordered lanes each message is finished on its own.
+"""
 
 from __future__ import annotations
 

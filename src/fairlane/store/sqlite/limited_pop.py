@@ -1,4 +1,4 @@
-"""Pop of a limited group on SQLite: claim by claim or lane by lane, each no larger than what is allowed then."""
+"""Pop of a limited group on SQLite. Serves claim by claim or lane by lane, within what is allowed at that moment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fairlane.store.sqlite.rows import rows, value
 from fairlane.store.sqlite.unordered import SQL as UNORDERED
 
 LOOK_US = 1_000_000
-"""An ack that ends no lease wakes nobody, so that polls look again after this time."""
+"""Polls retry after this time, because an ack that ends no lease wakes no poll."""
 Run = Callable[[PopCall], PopResult]
 
 
@@ -94,7 +94,7 @@ def _pop_keys(db: apsw.Connection, now: int, call: PopCall, options: QueueOption
 def _lanes(
     db: apsw.Connection, now: int, call: PopCall, options: QueueOptions
 ) -> tuple[list[tuple[int, str]], list[Any]]:
-    """Return lanes to look at, longest-ready first, and the keys that were left out because they are full."""
+    """Return candidate lanes, longest-ready first, and the keys that were skipped because they are full."""
     if call.partition is not None:
         return rows(db, SQL["lane"], call.partition.id), []
     most = options.max_running_per_key

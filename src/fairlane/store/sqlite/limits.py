@@ -18,7 +18,7 @@ SQL = statements.load("fairlane.store.sqlite", "limits.sql")
 
 
 def allowance(db: apsw.Connection, now: int, group_id: int, options: QueueOptions, key: str = "") -> Allowance:
-    """Return how many messages the group may get now, of a key if one is given."""
+    """Return how many messages the group may get now, or how many of one key."""
     allowed: int | None = None
     until = limited_by = running = started = None
     limit, rate = (options.max_running_per_key, options.rate_per_key) if key else (options.max_running, options.rate)

@@ -109,7 +109,10 @@ def claim(
 
 
 def _apply(db: apsw.Connection, now: int, work: Application) -> ApplyResult:
-    """Apply operations. They do not block themselves, and their reserved capacity is free meanwhile."""
+    """Apply operations.
+
+    Their own backlog does not block them, and the capacity that they reserved is released first.
+    """
     claim = work.claim
     key = (claim.partition.id, claim.group_id)
     if value(db, SQL["claim_token"], *key) != claim.token.bytes:

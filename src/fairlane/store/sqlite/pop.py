@@ -96,7 +96,7 @@ class _Popping(Popping):
     more: bool = False
 
     def run(self, wants: deque[Want]) -> None:
-        """Serve ready lanes, some at a time, until no claim wants more or none is left."""
+        """Serve ready lanes in chunks, until all claims are full or no lane is left."""
         options = self.options
         by_time = options.ttl_seconds or options.max_wait_seconds or options.delay_seconds or options.window_seconds
         plain = not by_time and not self.conflating and not self.call.auto_ack
