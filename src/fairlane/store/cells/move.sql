@@ -92,7 +92,7 @@ WHERE n.name = $1 AND q.name <> $2
 ORDER BY q.name;
 
 -- name: announce
--- Until they arrive, nobody has the queue and its groups: brokers ask again.
+-- Until they arrive, no cell has the queue and its groups, so brokers retry.
 INSERT INTO fairlane.moved AS m (id, queue_id, cell, arrived) SELECT i, $1, $3, false
 FROM unnest($1::bigint || ARRAY(SELECT -g FROM unnest($2::bigint[]) g)) i
 ON CONFLICT (id) DO UPDATE SET cell = excluded.cell, arrived = false;

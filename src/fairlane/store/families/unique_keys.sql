@@ -2,7 +2,7 @@
 -- anything for other messages.
 
 -- part: finished
--- True if some group has finished the message, or nobody can get it any more.
+-- True if some group has finished the message, or no group can receive it.
 (NOT EXISTS (SELECT 1 FROM fairlane.partitions t WHERE t.id = u.partition_id AND t.start <= u.position)
  OR EXISTS (SELECT 1 FROM fairlane.skips s WHERE s.partition_id = u.partition_id AND s.position = u.position AND s.group_id = 0)
  OR EXISTS (SELECT 1 FROM fairlane.cancellations c

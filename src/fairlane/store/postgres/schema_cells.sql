@@ -17,7 +17,7 @@ CREATE TABLE fairlane.moves (
 );
 
 -- Queues and groups that are not in the cell that their ids name. The id of a group is negative here, because queues have the same
--- numbers. `arrived` is false while nobody has them.
+-- numbers. `arrived` is false while no cell has them.
 CREATE TABLE fairlane.moved (id bigint PRIMARY KEY, queue_id bigint NOT NULL, cell int NOT NULL, arrived boolean NOT NULL);
 
 -- In the source and in the target of a move: the mover that may change rows of the queue.

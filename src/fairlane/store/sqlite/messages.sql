@@ -236,7 +236,7 @@ returning ready_at
 -- name: release
 update cursors
 set ready_at = ?1, lease = null, lease_start = null,
-    -- If nothing of it was finished, it does not hide the lease before it, whose acks may be repeated.
+    -- If none of its messages was finished, the lane remembers the previous lease, whose acks may be repeated.
     last_lease = case when committed > lease_start or (failing and exists (
         select 1 from skips s where s.partition_id = cursors.partition_id and s.group_id = cursors.group_id
             and s.position >= lease_start and s.position < lease_end)) then lease else last_lease end

@@ -118,7 +118,7 @@ DECLARE
     v_positions bigint[];
     v_at timestamptz[];
 BEGIN
-    -- Those of every group, and those of this one.
+    -- Cancellations for every group, and for this one.
     SELECT array_agg(c.partition_id), array_agg(c.position), array_agg(c.cancelled_at) INTO v_ids, v_positions, v_at
     FROM fairlane.cancellations c JOIN fairlane.cursors k ON k.partition_id = c.partition_id AND k.group_id = p_group
     WHERE c.partition_id = ANY (p_partitions) AND c.group_id IN (0, p_group) AND c.position >= greatest(k.committed, k.claimed);

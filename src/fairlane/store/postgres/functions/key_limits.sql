@@ -79,7 +79,7 @@ DECLARE
 BEGIN
     IF (o ->> 'max_running_per_key')::bigint > 0 AND p_partition = 0 THEN
         v_full := fairlane.full_lanes(p_queue, p_group, o, t);
-        -- An ack that ends no lease wakes nobody, so that polls look again within a second.
+        -- An ack that ends no lease wakes no poll, so polls retry within a second.
         v_next := CASE WHEN v_full <> '{}' THEN t + interval '1 second' END;
     END IF;
     FOR c IN SELECT * FROM fairlane.lanes_to_look_at(p_group, p_partition, v_full, t) LOOP

@@ -78,7 +78,7 @@ BEGIN
             AND k.ready_at > t AND k.ready_at < fairlane.never() AND k.lease = p_token
           ORDER BY k.partition_id FOR UPDATE) x;
     -- The lane stays ready even if its batch was everything, because that batch is unread again.
-    -- If nothing of it was finished, it does not hide the lease before it, whose acks may be repeated.
+    -- If none of its messages was finished, the lane remembers the previous lease, whose acks may be repeated.
     UPDATE fairlane.cursors k SET ready_at = t, lease = NULL,
         last_lease = CASE WHEN k.committed > k.lease_start OR (k.failing AND EXISTS (
                               SELECT 1 FROM fairlane.skips s WHERE s.partition_id = k.partition_id AND s.group_id = k.group_id

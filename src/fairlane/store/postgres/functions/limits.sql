@@ -51,7 +51,7 @@ LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
         JOIN fairlane.failures f ON f.partition_id = m.id AND f.group_id = p_group AND f.due_at > t AND f.token IS NOT NULL) x;
 $$;
 
--- The number of messages that a group may get now under the options `o`, and when it may get more if that is none. `limited_by` is
+-- The number of messages that a group may get now under the options `o`, and if that is 0, when it may get more. `limited_by` is
 -- then the option. `running` and `started` are what these count. With p_key, of this key only.
 CREATE OR REPLACE FUNCTION fairlane.allowance(
     p_group bigint, p_key text, o jsonb, t timestamptz,
@@ -170,7 +170,7 @@ BEGIN
             secs => greatest(fairlane.rate_seconds(o ->> 'rate'), fairlane.rate_seconds(o ->> 'rate_per_key')));
     END IF;
     IF a.allowed <= 0 THEN
-        -- An ack that ends no lease wakes nobody, so that polls look again within a second.
+        -- An ack that ends no lease wakes no poll, so polls retry within a second.
         SELECT * INTO a FROM fairlane.allowance(p_group, '', o, t);
         t_next := CASE WHEN a.limited_by = 'max_running' THEN least(a.until, t + interval '1 second') ELSE a.until END;
         v_next := timestamptz_send(t_next);

@@ -168,7 +168,7 @@ LANGUAGE sql STABLE AS $$
                    AND x.position >= p_from AND x.group_id IN (0, p_group));
 $$;
 
--- Which of these lanes of a group fail still from these positions on.
+-- For each of these lanes of a group, true if it still has failures or skips at or after the position.
 CREATE OR REPLACE FUNCTION fairlane.still_failing(p_group bigint, p_partitions bigint[], p_from bigint[], p_failing boolean[])
 RETURNS boolean[] LANGUAGE sql STABLE AS $$
     SELECT array_agg(u.failing AND fairlane.has_obstacles(u.id, p_group, u.first) ORDER BY u.i)

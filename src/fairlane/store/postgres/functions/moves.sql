@@ -11,7 +11,7 @@ BEGIN
     RETURN EXISTS (SELECT FROM fairlane.queues q WHERE q.id = p_queue);
 END $$;
 
--- Raises unless p_term is the mover of the queue. It stays so until the end of the transaction.
+-- Raises unless p_term is the mover of the queue. No other mover takes over before the end of the transaction.
 CREATE OR REPLACE FUNCTION fairlane.hold_move(p_queue bigint, p_term bigint) RETURNS void
 LANGUAGE plpgsql SET lock_timeout = '30s' AS $$
 BEGIN
@@ -32,7 +32,7 @@ BEGIN
     PERFORM 1 FROM fairlane.queues q WHERE q.id = p_queue FOR UPDATE;
     PERFORM 1 FROM fairlane.groups g WHERE g.queue_id = p_queue ORDER BY g.id FOR UPDATE;
     v_ids := ARRAY(SELECT x.id FROM (SELECT p.id FROM fairlane.partitions p WHERE p.queue_id = p_queue ORDER BY p.id FOR UPDATE) x);
-    -- Those that were added while this waited for a partition.
+    -- Partitions that were added while this waited for a lock.
     PERFORM 1 FROM fairlane.scheduled_segments b WHERE b.partition_id = ANY (v_ids) ORDER BY b.id FOR UPDATE;
     PERFORM 1 FROM fairlane.cursors k WHERE k.partition_id = ANY (v_ids) ORDER BY k.partition_id, k.group_id FOR UPDATE;
     PERFORM 1 FROM fairlane.operation_backlogs l WHERE l.partition_id = ANY (v_ids) ORDER BY l.partition_id, l.group_id FOR UPDATE;
@@ -42,8 +42,8 @@ BEGIN
     LOCK TABLE fairlane.effects IN SHARE ROW EXCLUSIVE MODE;
 END $$;
 
--- Removes a queue that is complete in another cell, but for the rows that `purge` removes, which nobody finds without it. The
--- caller has locked it.
+-- Removes a queue that is complete in another cell, and that the caller has locked. `purge` removes its other rows later. They
+-- cannot be reached without the queue.
 CREATE OR REPLACE FUNCTION fairlane.depart(p_queue bigint, p_cell int) RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE

@@ -1,8 +1,8 @@
 -- Messages that other programs enqueue and complete in their own transactions. `enqueue` and `complete` are public: their names,
 -- arguments and results stay as they are. They run with the rights of the owner, so every name in them is qualified.
 
--- The role of the caller: what SET ROLE chose, or else the login role. The owner stands in `current_user` here. Without a path of its
--- own it is inlined; those who call it have one.
+-- The role of the caller: the one that SET ROLE chose, or the login role. `current_user` is the owner here. It sets no search_path, so
+-- that it can be inlined. Its callers set one.
 CREATE OR REPLACE FUNCTION fairlane.calling_role() RETURNS name LANGUAGE sql STABLE AS $$
     SELECT coalesce(nullif(pg_catalog.current_setting('role'), 'none'), session_user)::pg_catalog.name;
 $$;
@@ -176,7 +176,7 @@ BEGIN
 END $$;
 
 -- Acks a message in the transaction of the caller. Raises unless the lease is live and holds the message, so that the transaction
--- rolls back. Until it ends, nobody else gets the message, and pushes to its partition wait.
+-- rolls back. Until it ends, no other consumer gets the message, and pushes to its partition wait.
 CREATE OR REPLACE FUNCTION fairlane.complete(lease text, partition_id text, "position" bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -296,7 +296,7 @@ BEGIN
 END $$;
 
 -- Deletes staged messages that were moved. Returns their number. The table is often empty when it is analyzed. A join would then walk
--- all of it for each message, so each is found on its own first.
+-- all of it for each message, so each row is looked up separately first.
 CREATE OR REPLACE FUNCTION fairlane.delete_staged(p_tenants bigint[], p_queues text[], p_buckets int[], p_ids bigint[]) RETURNS bigint
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
