@@ -121,7 +121,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store_timeout_seconds: Annotated[
         float, _flag("Store timeout in seconds. A push or ack that takes longer goes to the journal.")
     ] = 2.0
-    """The store is unavailable if a write takes this long, or if it answers nothing for a quarter of it."""
+    """The store is unavailable if a write takes this long, or if it does not answer for a quarter of this time."""
     wait_seconds_max: Annotated[
         float, _flag("Seconds that pushes and acks wait for a busy store. Then they become operations and get 202.")
     ] = 2.0

@@ -217,7 +217,7 @@ class Telemetry:
         self.dead += messages
 
     def totals(self) -> tuple[dict[int, QueueTotals], QueueTotals]:
-        """Return the totals since the start by queue, and those of queues without counters of their own."""
+        """Return the totals since the start by queue, and the totals of all queues without separate counters."""
         return self.counters.snapshot(self._queues, self._beyond)
 
     def command(self, name: str) -> CommandCounts:

@@ -178,7 +178,7 @@ class Groups(Resource):
         return deleted
 
     async def resubscribe(self, name: str, at: int) -> int:
-        """Let a group start at this time in partitions that it has not read yet. Returns the number of queues."""
+        """Start a group at this time in partitions that it has not read yet. Returns the number of queues."""
         subscription = Subscription("time", at)
         groups = await self._everywhere(name)
         check_complete(self._store)

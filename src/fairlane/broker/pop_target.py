@@ -1,4 +1,4 @@
-"""The target of a pop: its queue, group and partition, with a new group given its lanes."""
+"""The target of a pop: its queue, group and partition. Creates the lanes of a new group."""
 
 from __future__ import annotations
 

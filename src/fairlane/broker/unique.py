@@ -1,4 +1,4 @@
-"""Unique pushes: a message is not stored while another one of its queue with the same key waits, or waits or runs.
+"""Unique pushes: a message is not stored while another one with the same key is waiting, or waiting or running.
 
 They need an answer from the store, so they never become operations and never go to the journal.
 """

@@ -19,7 +19,7 @@ _QUEUE, _GROUP = 1, 2
 Subject = NewType("Subject", int)
 """A series of samples: a number that contains its kind and its id."""
 EVERYTHING: Final = Subject(0)
-"""All queues together. Each minute in which a broker ran has a sample of it."""
+"""The subject of samples of all queues together. Each minute in which a broker ran has one."""
 
 
 def of_queue(queue_id: int) -> Subject:

@@ -78,7 +78,7 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
     max_attempts: int | None = None
     """Total number of attempts of each group, instead of the queue's `retry_limit` + 1."""
     unique: Unique | None = None
-    """Store the message only if no other message of the queue with its key waits, or waits or runs."""
+    """Store the message only if no other message with its key is waiting, or waiting or running."""
     unique_key: str | None = None
     """Key for `unique`. None for the type and the payload."""
     producer_sub: str | None = None

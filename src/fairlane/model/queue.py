@@ -43,9 +43,9 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     rate: str = ""
     """Largest number of messages that are delivered to a group in a time, such as `10/1m`. Empty for no limit."""
     max_running_per_key: int = 0
-    """Like `max_running`, for the messages of each key: of a partition with all its priorities."""
+    """Like `max_running`, but for each key: the messages of a partition with all its priorities."""
     rate_per_key: str = ""
-    """Like `rate`, for the messages of each key."""
+    """Like `rate`, but for the messages of each key."""
     dedup_seconds: int = 86_400
     """Seconds for which a transactionId is remembered. 0 accepts every repeat."""
     delay_seconds: int = 0

@@ -89,8 +89,8 @@ PRODUCER = b',"producerSub":'
 def may_be_sealed(body: bytes) -> bool:
     """Return True if a segment may hold sealed messages.
 
-    All of its messages are sealed or none is, so the last byte nearly decides: only a payload that is a string ends
-    like a sealed message.
+    Either all of its messages are sealed or none. The last byte rules out most segments: only a payload that is a
+    string ends like a sealed message.
     """
     return body[-1:] == b'"' and SEALED in body
 

@@ -60,7 +60,7 @@ class Streams(Resource):
         await self._store.check_home(change.partition, "streams")
 
     async def commit_of(self, change: StateChange) -> Commit:
-        """Return the commit of a transaction that changes the state of a stream as well.
+        """Return the commit of a transaction that also changes the state of a stream.
 
         Raises NotFound if the query or the partition does not exist.
         """

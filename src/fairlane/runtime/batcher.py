@@ -194,7 +194,7 @@ class Batcher(Generic[Op, Out]):
         return future
 
     def _alternate(self, owner: str) -> None:
-        """Note a request of another owner than the last one. From the second owner on they take turns for a while."""
+        """Record that the owner changed. From the second owner on, owners take turns for a while."""
         if self._last_owner is not None:
             self._turns_until = perf_counter() + _TURNS_SECONDS
             self._flushes_max = 1

@@ -30,7 +30,7 @@ class ScheduleOptions(Body):
     """Payload. Null for the name of the schedule and the time of the tick."""
     type: str | None = None
     unique: Unique | None = None
-    """Push a tick only if no other message of the queue with `unique_key` waits, or waits or runs."""
+    """Push a tick only if no other message with `unique_key` is waiting, or waiting or running."""
     unique_key: str | None = None
     """Key for `unique`. Null for the name of the schedule."""
     every_seconds: int | None = None

@@ -130,7 +130,7 @@ def close(cell: int, config: Path | None, json: bool, **options: Any) -> None:
 
 
 def reopen(cell: int, config: Path | None, json: bool, **options: Any) -> None:
-    """Let a closed cell get new queues again."""
+    """Place new queues in a closed cell again."""
     _set_state(cell, "open", f"Cell {cell} gets new queues again.", config, json, options)
 
 
@@ -145,7 +145,7 @@ def _set_state(cell: int, state: str, text: str, config: Path | None, json: bool
 
 
 def remove(cell: int, config: Path | None, json: bool, **options: Any) -> None:
-    """Remove a cell that has no queues, with its schema. Close it first, so that it gets none."""
+    """Remove a cell that has no queues, with its schema. Close it first, so that no new queue is placed there."""
 
     async def run(home: PostgresStore, given: dict[str, Any]) -> Output:
         from fairlane.store.cells.cluster import remove_cell

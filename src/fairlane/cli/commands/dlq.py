@@ -144,7 +144,7 @@ async def purge(
 async def errors(
     client: Client,
     queue: Annotated[str | None, arg("QUEUE", "Queue to count; all queues by default.")] = None,
-    each: Annotated[bool, opt("Count each text on its own.", "--each")] = False,
+    each: Annotated[bool, opt("Count each error text separately.", "--each")] = False,
 ) -> Output:
     """Count dead letters by error, the most frequent first.
 

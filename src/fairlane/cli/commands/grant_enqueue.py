@@ -19,7 +19,7 @@ async def grant_enqueue(
     queue: Annotated[str | None, opt("Queue that the role may use. The default is every queue.")] = None,
     revoke: Annotated[bool, opt("Revoke the grant.", "--revoke")] = False,
 ) -> Output:
-    """Let a role of the PostgreSQL database enqueue and complete messages in its own transactions.
+    """Allow a role of the PostgreSQL database to enqueue and complete messages in its own transactions.
 
     The role may then call fairlane.enqueue and fairlane.complete for this queue, and nothing else of the broker.
     """

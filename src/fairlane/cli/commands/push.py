@@ -48,7 +48,7 @@ def push(
         int | None, opt("Total number of attempts, instead of the queue's retry_limit + 1.", type=click.IntRange(1))
     ] = None,
     unique: Annotated[
-        Unique | None, opt("Store it only if no other message with its key waits, or waits or runs.")
+        Unique | None, opt("Store it only if no other message with its key is waiting, or waiting or running.")
     ] = None,
     unique_key: Annotated[str | None, opt("Key for --unique, instead of type and payload.")] = None,
     server: Server = DEFAULT_SERVER,

@@ -81,7 +81,7 @@ async def define(
     timezone: Annotated[str, opt("Time zone of --cron.")] = "UTC",
     missed: Annotated[Missed, opt("What to do with runs that were missed while no broker ran.")] = "once",
     unique: Annotated[
-        Unique | None, opt("Leave a run out while the message of an earlier one waits, or waits or runs.")
+        Unique | None, opt("Skip a run while the message of an earlier run is waiting, or waiting or running.")
     ] = None,
     partition: Annotated[str, opt("Partition of the queue.")] = "Default",
 ) -> Output:

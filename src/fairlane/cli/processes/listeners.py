@@ -87,11 +87,11 @@ class Listeners:
         await server.listen(sockets["local"])
         await server.listen(sockets["api"], tls=self._tls)
         if sockets["hooks"]:
-            from fairlane.http.webhook_listener import WebhookListener
+            from fairlane.http.restricted_listeners import WebhookListener
 
             await server.listen(sockets["hooks"], policy=WebhookListener(app), tls=self._hooks_tls)
         if sockets["metrics"]:
-            from fairlane.http.metrics_listener import MetricsListener
+            from fairlane.http.restricted_listeners import MetricsListener
 
             await server.listen(sockets["metrics"], policy=MetricsListener(app))
         if self._tls is not None:

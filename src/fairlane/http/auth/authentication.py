@@ -80,7 +80,7 @@ class Authenticator:
         return caller
 
     def principal_or_nobody(self, request: Request) -> Principal:
-        """Return the caller of a public route, or NOBODY without a valid credential."""
+        """Return the caller of a public route, or NOBODY if there is no valid credential."""
         caller: Principal = request.caller
         if caller is not NOBODY:
             return caller

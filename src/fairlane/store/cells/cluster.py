@@ -79,7 +79,7 @@ async def _connect(url: str, options: dict[str, Any]) -> Database:
 
 
 async def set_state(home: PostgresStore, number: int, state: str) -> None:
-    """Let a cell get new queues (`open`) or none (`full`). Raises NotFound."""
+    """Allow (`open`) or stop (`full`) placing new queues in a cell. Raises NotFound."""
     if not await home.database.write(SQL["set_state"], number, state):
         raise NotFound(f"there is no cell {number}")
     await home.queues.note_cells()

@@ -27,8 +27,8 @@ class CellDown(StoreUnavailable):
 class CellLink:
     """One cell, with its store and its health.
 
-    After a health check without an answer, calls fail at once until one is answered, so that a cell that is down holds
-    up nobody else.
+    After a health check without an answer, calls fail at once until one is answered, so that a cell that is down delays
+    no other.
     """
 
     def __init__(self, cell: int, store: Store) -> None:

@@ -113,7 +113,7 @@ async def _place(
 ) -> dict[str, int]:
     """Place new queues. Returns the cell of each, also of those that were placed before.
 
-    A queue of the home is placed only if `always`: when it is created there, the home finds out if it is elsewhere.
+    Queues of the home are placed only if `always`, because creating one there fails if it is in another cell.
     """
     placed = await router.directory.find(tenant, names)
     rest = [name for name in names if name not in placed]

@@ -40,7 +40,7 @@ class SpecChange(msgspec.Struct, frozen=True, kw_only=True):
     mapped: tuple[str, ...] = ()
     """Queues whose messages become commands. The group of commands is made if it is missing."""
     unmapped: tuple[str, ...] = ()
-    """Queues whose messages became commands until now. The group of commands is deleted."""
+    """Queues whose messages are no longer commands. Their group of commands is deleted."""
     schedules: tuple[Schedule, ...] = ()
     schedules_gone: tuple[str, ...] = ()
 

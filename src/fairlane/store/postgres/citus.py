@@ -48,12 +48,12 @@ async def is_distributed(connection: asyncpg.Connection[Any]) -> bool:
 
 
 async def distribute(connection: asyncpg.Connection[Any]) -> None:
-    """Let Citus place the schema of the connection on one of its nodes."""
+    """Have Citus place the schema of the connection on one of its nodes."""
     await connection.execute(f"SELECT citus_schema_distribute({_SCHEMA})")
 
 
 async def delegate(connection: asyncpg.Connection[Any]) -> None:
-    """Let other nodes delegate the verbs of messages to the owner of the connection's schema, as one call each."""
+    """Delegate the verbs of messages from other nodes to the owner of the schema, as one call each."""
     await connection.execute(_DELEGATE, VERBS)
 
 

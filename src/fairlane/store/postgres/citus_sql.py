@@ -19,7 +19,7 @@ SETTINGS = {"citus.allow_nested_distributed_execution": "on"}
 """Settings of sessions. A function of a cell only reads and writes tables of the same node."""
 _NOW = re.compile(r"coalesce\((\$\d+), (?:clock_timestamp|now)\(\)\)")
 VERBS = ("push", "pop", "ack", "ack_unordered", "renew", "release", "ensure", "ensure_partitions")
-"""Functions that other nodes delegate to the owner of a cell. Settings of sessions do not reach it then."""
+"""Functions that other nodes delegate to the owner of a cell. Session settings do not apply to delegated calls."""
 _DELEGATED = re.compile(rf"(FUNCTION fairlane\.(?:{'|'.join(VERBS)})\((?:(?!\$\$).)*?LANGUAGE plpgsql)", re.DOTALL)
 _NUMBERS = re.compile(r"(\$\d+::text)::(bigint|int)\[\]")
 _FIRST_TIME = re.compile(r"coalesce\((\w\.\w+), (fairlane\.now_or\(\$\d+\))\)")

@@ -149,7 +149,7 @@ class EmbeddedPostgres:
         unfinished.rename(self._data)
 
     def _secure(self) -> None:
-        """Create the broker's role, and lock everyone else out."""
+        """Create the broker's role, and revoke access from all others."""
         hba = self._data / "pg_hba.conf"
         if hba.read_text() == _HBA:
             return

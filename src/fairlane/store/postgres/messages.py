@@ -345,7 +345,7 @@ async def _by_ordering(
 async def in_lock_order(
     items: Sequence[T], key: Callable[[T], tuple[int, int]], run: Callable[[list[T]], Awaitable[list[Result]]]
 ) -> list[Result]:
-    """Run the items sorted by `key`, as all locks are taken, and return the results in the order of the items."""
+    """Run the items sorted by `key`, the order of all locks, and return the results in the original order."""
     if not items:
         return []
     order = sorted(range(len(items)), key=lambda index: key(items[index]))

@@ -326,7 +326,7 @@ class _UnorderedAcking(msgspec.Struct):
         return spans
 
     def _nack(self, nack: Nack) -> bool:
-        """Put a message back. Returns True if it will be delivered again."""
+        """Apply a nack to a message. Returns True if it will be delivered again."""
         if not self._take(nack.position, nack.position + 1):
             return False
         attempts = self.claims.attempts(nack.position) + nack.charge

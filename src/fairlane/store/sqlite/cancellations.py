@@ -75,7 +75,7 @@ def _take(db: apsw.Connection, now: int, lane: unordered.UnorderedLane, options:
 
 
 def _leave_out(db: apsw.Connection, now: int, lane: LaneRow, options: QueueOptions, position: int) -> bytes | None:
-    """Let pops skip a message, and end its lease if it was the last one open. Returns the token of a live lease."""
+    """Make pops skip a message, and end its lease if it was the last one open. Returns the token of a live lease."""
     key = (lane.partition_id, lane.group_id, position)
     live = lane.lease if lane.ready_at is not None and now < lane.ready_at else None
     limit = lane.lease_end or 0
