@@ -42,6 +42,8 @@ STORIES = {
         verify --list-faults
         verify --minutes -1
         verify --store nowhere
+        verify --store sqlite:///:memory:
+        verify --report nowhere/report.html
         verify --faults earthquake
         verify --store queue.db
     """,

@@ -52,6 +52,8 @@ class VerifyOutcome(NamedTuple):
     began_at: datetime
     began: float
     """The same moment on the clock of the history."""
+    fault_seconds: float
+    """Time of the faults, which Ctrl-C may have ended early."""
     ended: float
     promises: list[PromiseResult]
     history: RecordedHistory
@@ -100,6 +102,7 @@ class _Run:
         self._notify = notify
         self._phase = self._detail = ""
         self._ends_at = time.monotonic()
+        self._fault_seconds = 0.0
         self._nemesis = Nemesis(deployment.targets, chosen, self._say)
         self._drain = Drain(deployment.client, self._say)
 
@@ -120,6 +123,7 @@ class _Run:
             brokers=len(self._targets.brokers),
             began_at=began_at,
             began=began,
+            fault_seconds=self._fault_seconds,
             ended=time.monotonic(),
             promises=promises,
             history=history,
@@ -137,7 +141,9 @@ class _Run:
         await self._targets.clients.start()
         await asyncio.sleep(QUIET_SECONDS)
         self._enter("faults", self._plan.seconds)
+        began = time.monotonic()
         await self._until_interrupted(self._nemesis.run(self._plan.seconds))
+        self._fault_seconds = min(self._plan.seconds, time.monotonic() - began)
 
     async def _read(self) -> RecordedHistory:
         """Wait for the end of all messages, and return the history with everything that is left."""

@@ -140,9 +140,20 @@ async def _join(home_url: str, servers: Sequence[ServerTarget]) -> None:
 
 async def _check_store(plan: VerifyPlan) -> None:
     """Raise Conflict if others use the store, unless the plan allows it."""
-    found = await find_other_users(store_url(plan.store), PREFIX)
+    try:
+        url = store_url(plan.store)
+    except InvalidRequest as error:
+        wrong = str(error).partition(";")[0]
+        raise InvalidRequest(f"{wrong}; use sqlite:///v.db, postgresql://..., postgres or cells") from None
+    if url == f"{SQLITE}:memory:":
+        raise InvalidRequest("a store in memory is lost with its broker; name a file, such as sqlite:///v.db")
+    found = await find_other_users(url, PREFIX)
     if not plan.beside_others and (found.queues or found.sessions):
-        what = f"{found.sessions} sessions of brokers" if found.sessions else f"{found.queues} queues of others"
+        what = (
+            f"{found.sessions} sessions of brokers"
+            if found.sessions
+            else f"{found.queues} queue{'s' if found.queues != 1 else ''} of others"
+        )
         raise Conflict(f"the store has {what}, which faults may disturb; name an empty store, or add --beside-others")
 
 

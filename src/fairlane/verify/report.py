@@ -84,7 +84,8 @@ def _percent(share: float) -> str:
 
 
 def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:g} minute{'' if seconds == 60 else 's'}"
+    minutes = round(seconds / 60, 1)
+    return f"{minutes:g} minute{'' if minutes == 1 else 's'}"
 
 
 def promise_rows(outcome: VerifyOutcome) -> Rows:
@@ -114,7 +115,7 @@ def fact_rows(outcome: VerifyOutcome) -> Rows:
     fates = {text: sum(push.fate == fate for push in history.pushes) for fate, text in FATES.items()}
     return [
         ("store", f"{outcome.store}{CELLS.get(plan.store, '')}, {_brokers(outcome.brokers)}"),
-        ("time", f"{outcome.began_at:%Y-%m-%d %H:%M} UTC, {_minutes(plan.seconds)} of faults"),
+        ("time", f"{outcome.began_at:%Y-%m-%d %H:%M} UTC, {_minutes(outcome.fault_seconds)} of faults"),
         ("pushes", ", ".join(f"{count:,} {text}" for text, count in fates.items() if count)),
         ("deliveries", f"{len(history.deliveries):,}, and {len(history.acks):,} acks"),
         ("all finished", _drained(history)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from operator import itemgetter
@@ -17,6 +18,12 @@ from fairlane.errors import InvalidRequest
 if TYPE_CHECKING:
     from fairlane.verify.campaign import VerifyOutcome, VerifyProgress
 
+_PHASES = {
+    "quiet": "traffic without faults",
+    "faults": "traffic and faults",
+    "drain": "consumers finish what is left",
+    "check": "comparing the history with the log, SQL and the API",
+}
 app = CommandGroup()
 _STORE = "Store: sqlite:///FILE, postgresql://..., postgres for a server of its own, or cells for two."
 
@@ -51,6 +58,8 @@ def verify(
         raise InvalidRequest(f"minutes is {minutes:g}; it must be at least 0 and less than a week")
     if brokers < 0 or brokers > 16:
         raise InvalidRequest(f"brokers is {brokers}; it must be 0 to 16")
+    if not os.access(report.parent, os.W_OK):
+        raise InvalidRequest(f"cannot write the report to {report.parent}; name another file with --report")
     import asyncio
     from random import SystemRandom
 
@@ -99,7 +108,7 @@ def _summary(outcome: VerifyOutcome) -> dict[str, object]:
         "store": outcome.store,
         "brokers": outcome.brokers,
         "began_at": outcome.began_at.isoformat(timespec="seconds"),
-        "minutes": outcome.plan.seconds / 60,
+        "minutes": round(outcome.fault_seconds / 60, 2),
         "versions": outcome.versions,
         "recovery_seconds": {
             name: [round(one, 3) for one in times] for name, times in recoveries(outcome.history).items()
@@ -170,7 +179,7 @@ def _lines(seed: int, state: VerifyProgress) -> list[str]:
     return [
         f"fairlane verify, seed {seed}",
         "",
-        f"{'phase':<12}{state.phase}{left}",
+        f"{'phase':<12}{_PHASES.get(state.phase, 'starting')}{left}",
         f"{'now':<12}{state.detail or '-'}",
         f"{'pushed':<12}{state.counts.pushed:,} messages",
         f"{'received':<12}{state.counts.delivered:,} messages",
@@ -178,5 +187,7 @@ def _lines(seed: int, state: VerifyProgress) -> list[str]:
         "faults so far" if rows else "no faults yet",
         *rows,
         "",
-        "Ctrl-C ends the faults early, and goes on with the checks.",
+        "Ctrl-C ends the faults early, and goes on with the checks."
+        if state.phase == "faults"
+        else "Ctrl-C ends the run without a result.",
     ]
