@@ -45,6 +45,8 @@ async def test_entries_are_found_by_a_part_of_caller_action_or_target(harness: H
     assert await targets("key:deploy") == ["/queues/mail", "/queues/Orders"]
     assert await targets("anna") == await targets("queues.pause") == await targets("%_") == ["100%_sure"]
     assert await targets("nothing") == []
+    await audit.add([an_entry("/queues/BÜCHER", tenant)])
+    assert await targets("BÜCHER") == await targets("bÜcher") == ["/queues/BÜCHER"]
 
 
 async def test_an_action_is_listed_with_its_end_once_there_is_one(harness: Harness) -> None:

@@ -190,7 +190,7 @@ class AuditLog(Service):
     async def page(self, query: AuditQuery, tenant: str | None) -> AuditPage:
         """Return entries of a tenant or of all, newest first."""
         found = await self._store.audit.page(
-            tenant, before=query.before or _LAST, limit=query.limit, search=(query.search or "").lower() or None
+            tenant, before=query.before or _LAST, limit=query.limit, search=query.search or None
         )
         return AuditPage(entries=[_line(entry) for entry in found])
 

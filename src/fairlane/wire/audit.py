@@ -15,7 +15,7 @@ class AuditQuery(msgspec.Struct, rename="camel", kw_only=True):
     """Largest number of an entry, exclusive. The default is the newest."""
     limit: Limit = 100
     search: Annotated[str, msgspec.Meta(max_length=200)] | None = None
-    """Text that the caller, action or target contains, in any case."""
+    """Text that the caller, action or target contains. The case of ASCII letters is ignored."""
 
 
 class AuditLine(Answer):

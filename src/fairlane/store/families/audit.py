@@ -44,7 +44,7 @@ class Audit(Family):
     ) -> list[AuditAction]:
         """Return entries below a number, newest first, of one tenant or of all.
 
-        `search` is a text in lower case that their caller, action or target contains. An action and the entry that ends
+        `search` is a text that their caller, action or target contains. An action and the entry that ends
         it are returned as one.
         """
         rows = await self._runner.read("audit.page", tenant=tenant, before=before, limit=limit, search=search)

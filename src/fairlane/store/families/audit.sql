@@ -21,7 +21,7 @@ UPDATE fairlane.audit_head AS h SET number = :number, hash = :hash
 SELECT {entry}, o.outcome, o.at FROM fairlane.audit_entries e
 LEFT JOIN fairlane.audit_entries o ON o.began = e.number
 WHERE e.number < :before AND e.began IS NULL AND (:tenant::text IS NULL OR e.tenant = :tenant)
-  AND (:search::text IS NULL OR strpos(lower(e.caller || ' ' || e.action || ' ' || e.target), :search) > 0)
+  AND (:search::text IS NULL OR strpos(lower(e.caller || ' ' || e.action || ' ' || e.target), lower(:search)) > 0)
 ORDER BY e.number DESC LIMIT :limit
 
 -- name: after
