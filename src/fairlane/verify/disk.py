@@ -71,13 +71,11 @@ class SimulatedDisk:
         """Changes of names that are not on the disk: the old name, the new one or None, and the file."""
         self._pending: dict[int, list[DiskChange]] = defaultdict(list)
         self._next = len(files)
-        self.syncs = 0
 
     def apply(self, change: DiskChange) -> None:
-        """Take a change. A sync makes earlier ones durable."""
+        """Apply a change. A sync makes earlier changes of its file durable."""
         path = change.path
         if change.kind == "s":
-            self.syncs += 1
             self._sync(path, change.offset)
         elif change.kind == "u":
             if (file := self._live.pop(path, None)) is not None:
