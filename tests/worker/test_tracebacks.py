@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -107,6 +108,16 @@ async def test_a_failed_handler_leaves_its_frames_and_no_payload(
         assert SECRET not in traceback
         assert "fairlane/worker" not in traceback
         assert "concurrent/futures/_base" not in traceback
+
+
+@pytest.mark.parametrize("handler", [coroutine, convert])
+async def test_the_log_shows_the_handler_and_not_what_called_it(handler: Any, caplog: pytest.LogCaptureFixture) -> None:
+    await errors_of(app_of(handler))
+    [first, _] = [one for one in caplog.records if one.getMessage().startswith("handler failed")]
+    shown = logging.Formatter().format(first)
+    assert "in convert" in shown
+    assert "fairlane/worker" not in shown
+    assert "fairlane/runtime" not in shown
 
 
 async def test_a_handler_in_a_process_leaves_its_frames_too() -> None:

@@ -45,6 +45,14 @@ def frames_of(error: BaseException) -> str | None:
     return storable_end(text, bytes_max=TRACEBACK_BYTES_MAX)
 
 
+def logged(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    """Return an exception as `exc_info` of a log line, without the frames of fairlane that called the handler."""
+    start = error.__traceback__
+    while start is not None and start.tb_frame.f_code.co_filename.startswith((_PACKAGE, *_RUNNERS)):
+        start = start.tb_next
+    return type(error), error, start or error.__traceback__
+
+
 def call_with_frames(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function in another process, which sends an exception back without its frames: keep them with it."""
     try:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fairlane.errors import InvalidRequest
+from fairlane.model import tracebacks
 from fairlane.model.batch import AckedAndPopped
 from fairlane.model.ids import PartitionId
 from fairlane.model.outcome import AckItem, AckOutcome, RenewOutcome
@@ -99,7 +100,7 @@ class Handling:
         fields = {"messages": len(messages), **log_fields(messages[0])}
         which = "message" if len(messages) == 1 else "%(messages)d messages from"
         text = f"handler failed on {which} %(message_id)s of queue %(queue)r, partition %(partition)r"
-        self.log.warning(text, fields, exc_info=error)
+        self.log.warning(text, fields, exc_info=tracebacks.logged(error))
         return failure(error)
 
     def accepted(self, returned: object, function: Any) -> object:
