@@ -22,16 +22,13 @@ class QueueCounts(msgspec.Struct):
     lag_ms: float = 0.0
     lag_max_ms: float = 0.0
     """Age of the first message of each pop: the sum and the maximum."""
-    depth: int | None = None
-    """Unfinished messages at the last count."""
     ages: dict[int, int] = {}
     """Pops by the age of their first message: the bit length of its milliseconds, halved and rounded up."""
 
     def add(self, more: QueueCounts) -> None:
-        for name in QueueCounts.__struct_fields__[:-3]:
+        for name in QueueCounts.__struct_fields__[:-2]:
             setattr(self, name, getattr(self, name) + getattr(more, name))
         self.lag_max_ms = max(self.lag_max_ms, more.lag_max_ms)
-        self.depth = self.depth if more.depth is None else more.depth
         if more.ages:  # a new dictionary, because a copy of these counts shares the old one
             self.ages = {age: self.ages.get(age, 0) + more.ages.get(age, 0) for age in self.ages.keys() | more.ages}
 
@@ -71,6 +68,8 @@ class Bin(NamedTuple):
     queues: dict[int, QueueCounts]
     lags: dict[int, int]
     """Unfinished messages of each group at the last count."""
+    depths: dict[int, int]
+    """Unfinished messages of each queue at the last count, also of queues without activity."""
 
 
 class Minute(msgspec.Struct):

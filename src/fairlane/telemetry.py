@@ -146,6 +146,8 @@ class Telemetry:
         """Redelivered messages, expired leases that pops found, and dead letters."""
         self.deleted = self.deleted_unread = 0
         """Messages that retention deleted, and the number of them that some group had not finished."""
+        self.measures_depths = False
+        """True while this process measures the queues of all tenants every few seconds."""
         self._seconds: deque[Step] = deque(maxlen=SECONDS_MAX)
         self._bins: deque[Bin] = deque(maxlen=BINS_MAX)
         self._minutes: deque[Minute] = deque(maxlen=MINUTES_MAX)
@@ -159,7 +161,7 @@ class Telemetry:
         """When the current second ends. A call compares the time with this alone."""
         at = self._begin_second(time.perf_counter())
         self._queues: dict[int, QueueCounts] = {}
-        self._bin = Bin(at - at % _BIN, self._queues, {})
+        self._bin = Bin(at - at % _BIN, self._queues, {}, {})
         self._second = _Meter(self, at)
         self._minute = self._begin_minute(at)
 
@@ -267,9 +269,7 @@ class Telemetry:
         self._catch_up()
         if whole:
             self._second.depth = sum(depths.values())
-        for queue_id, counts in self._queues.items():
-            if whole or queue_id in depths:
-                counts.depth = depths.get(queue_id)
+        self._bin.depths.update(islice(depths.items(), BIN_QUEUES_MAX))
 
     def record_lags(self, lags: Iterable[tuple[int, int]]) -> None:
         """Record the unfinished messages by group."""
@@ -304,7 +304,7 @@ class Telemetry:
             self._counts = tuple(map(sub, self.counts(), [getattr(self._beyond, name) for name in COUNTED]))
             self._bins.append(self._bin)
             self._queues = {}
-            self._bin = Bin(at - at % _BIN, self._queues, {})
+            self._bin = Bin(at - at % _BIN, self._queues, {}, {})
         if at - at % _MINUTE != self._minute.at:
             self._close(self._minute)
             self._closed.append(self._minute)

@@ -66,6 +66,19 @@ def test_minutes_hold_what_happened_in_them(monkeypatch: pytest.MonkeyPatch) -> 
     assert [minute.at for minute in counted.minutes(minutes[1].at, minutes[1].at)] == [minutes[1].at]
 
 
+def test_bins_have_the_depth_of_queues_without_activity(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, wall = 1000.0, 1_800_000_000_000_000
+    monkeypatch.setattr("fairlane.telemetry.time.perf_counter", lambda: now)
+    monkeypatch.setattr(telemetry, "wall_clock", lambda: wall + int((now - 1000) * 1e6))
+    counted = Telemetry()
+    counted.queue(7).pushed += 3
+    now += telemetry.BIN_SECONDS
+    counted.record_depths({7: 3, 8: 0}, whole=True)
+    now += telemetry.BIN_SECONDS
+    assert [one.depths for one in counted.bins()] == [{}, {7: 3, 8: 0}]
+    assert [one for _, one in counted.active_queues(0).items()] == [wall]
+
+
 def test_queues_beyond_a_number_share_one_count() -> None:
     counted = Telemetry()
     for queue_id in range(BIN_QUEUES_MAX + 50):

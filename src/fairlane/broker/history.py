@@ -139,7 +139,7 @@ class History(Resource):
 def _step(one: Bin, ids: Iterable[int], group_id: int) -> Step:
     found = [one.queues.get(id, _NO_COUNTS) for id in ids]
     counted = tuple(sum(getattr(counts, name) for counts in found) for name in COUNTED)
-    depths = [counts.depth for counts in found if counts.depth is not None]
+    depths = [one.depths[id] for id in ids if id in one.depths]
     reads = sum(counts.pops - counts.pops_empty for counts in found)
     longest = max([counts.lag_max_ms for counts in found], default=0.0)
     times = (sum(counts.lag_ms for counts in found), reads, longest) if reads else None

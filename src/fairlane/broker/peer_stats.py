@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import reduce
 from typing import Any, Final, TypeVar
 
@@ -17,6 +17,7 @@ from fairlane.wire.base import decoder
 _EVER: Final = 2**62
 T = TypeVar("T", Step, Bin, Minute)
 A = TypeVar("A")
+Counts = TypeVar("Counts")
 
 
 class PeerStats:
@@ -69,7 +70,7 @@ class PeerStats:
         found = [one for one in self.telemetry.bins() if one.at >= since]
         if queues is None:
             return found
-        return [one._replace(queues={id: one.queues[id] for id in queues if id in one.queues}) for one in found]
+        return [one._replace(queues=_only(one.queues, queues), depths=_only(one.depths, queues)) for one in found]
 
     def _minutes(self, since: int, until: int, queue: int | None) -> list[Minute]:
         found = self.telemetry.minutes(since, until)
@@ -104,8 +105,12 @@ def _step(one: Step, other: Step) -> Step:
     )
 
 
+def _only(found: Mapping[int, Counts], ids: Iterable[int]) -> dict[int, Counts]:
+    return {id: found[id] for id in ids if id in found}
+
+
 def _bin(one: Bin, other: Bin) -> Bin:
-    return Bin(one.at, _queues(one.queues, other.queues), one.lags | other.lags)
+    return Bin(one.at, _queues(one.queues, other.queues), one.lags | other.lags, one.depths | other.depths)
 
 
 def _minute(one: Minute, other: Minute) -> Minute:

@@ -98,7 +98,8 @@ class Statistics:
         found = await self._queues.of([queue.id for queue in queues])
         if where is None and caller.allows_all("status") and looks != self._queues.refreshes:
             depths = {id: one.unfinished for id, one in found.items()}
-            self._telemetry.record_depths(depths, whole=self._tenant == DEFAULT_TENANT)
+            look = self._tenant == DEFAULT_TENANT and not self._telemetry.measures_depths
+            self._telemetry.record_depths(depths, whole=look or self._tenant is None)
         return [(queue, found[queue.id]) for queue in queues if queue.id in found]
 
     async def queue(self, queue_id: int) -> QueueStats:
