@@ -153,6 +153,20 @@ async def test_a_group_that_nobody_reads_for_is_told_of(wire: Wire, monkeypatch:
     (await wire.post("/api/v1/lease", taken[0]["leaseId"], "release", body={})).ok()
     [one] = await until(lambda: found(wire, "group_stopped", queue=queue))
     assert (one["group"], one["count"]) == ("billing", 2)
+    assert one["sentence"].endswith("and no consumer takes them.")
+    (await wire.post("/api/v1/queues", queue, "pause", body={})).ok()
+    [one] = await found(wire, "group_stopped", queue=queue)
+    assert one["sentence"].endswith("and the queue is paused.")
+
+
+async def test_a_group_whose_lanes_are_all_stopped_is_one_finding(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_findings, "_UNREAD_SECONDS", 0)
+    queue = wire.name()
+    await wire.configure(queue, retryLimit=0, retryDelay=0, onExhausted="block")
+    await wire.push(queue, 1, 2)
+    await use_up(wire, queue)
+    assert await until(lambda: found(wire, "lanes_stopped", queue=queue))
+    assert not await found(wire, "group_stopped", queue=queue)
 
 
 async def test_a_queue_that_nobody_ever_read_is_told_of(alone: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +178,7 @@ async def test_a_queue_that_nobody_ever_read_is_told_of(alone: Wire, monkeypatch
     await wire.push(letters, 3)
     [one] = await until(lambda: found(wire, "queue_unread", queue=queue))
     assert (one["severity"], one["count"]) == ("warning", 2)
-    assert one["sentence"].startswith(f"Nobody has ever read {queue!r}: 2 messages wait, the oldest since ")
+    assert one["sentence"].startswith(f"Nobody has ever read {queue!r}: 2 messages wait, the oldest for ")
     assert not await found(wire, "queue_unread", queue=letters), "dead letters wait there for somebody to look"
     listed = (await wire.get("/api/v1/resources/queues", search=queue)).ok()["queues"]
     assert [(one["name"], one["groups"], one["oldestAt"] is None) for one in listed] == [(queue, 0, False)]

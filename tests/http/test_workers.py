@@ -79,7 +79,7 @@ async def test_a_fleet_that_was_killed_is_listed_as_lost_and_is_one_finding(tmp_
         [one] = await until(lambda: found("app_lost"))
         assert not await found("group_stopped"), "it has one cause"
         assert (one["severity"], one["app"], one["count"], one["page"]) == ("critical", app, 3, "/workers")
-        assert "lost all its 3 workers" in one["sentence"]
+        assert "lost its 3 workers" in one["sentence"]
         assert "on 'web-1'" in one["sentence"]
         assert one["sentence"].endswith("They held 6 messages.")
         metrics = samples((await wire.get("/metrics")).body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from fairlane.model.names import QUEUE_MODE
+from fairlane.model.names import COMMANDS, QUEUE_MODE
 from fairlane.wire.monitoring import Finding, Severity
 
 SHOWN_MAX: Final = 10
@@ -34,7 +34,8 @@ def wait_text(count: int, noun: str) -> str:
 
 
 def group_text(name: str) -> str:
-    return "the queue's own group" if name == QUEUE_MODE else f"the group {name!r}"
+    own = {QUEUE_MODE: "the queue's own group", COMMANDS: "the group of commands"}
+    return own.get(name) or f"the group {name!r}"
 
 
 def span_text(seconds: float) -> str:

@@ -173,7 +173,11 @@ def _by_time(lane: LaneState, options: QueueOptions, now: int) -> _Found:
         tries = f"attempt {lane.attempts} of {_attempts_max(lane, options)}"
         return "backing_off", f"Backing off until {_moment(at)} after {tries} failed with {lane.error!r:.200}.", at
     waiting = lane.head - lane.committed - lane.skipped - lane.in_flight
-    return "ready", f"Nothing holds it: {_count(waiting)} for the next pop.", None
+    return (
+        "ready",
+        f"Nothing holds the lane: {_count(waiting)} {'is' if waiting == 1 else 'are'} ready for the next pop.",
+        None,
+    )
 
 
 def _limited(allowance: Allowance, options: QueueOptions, key: str) -> _Found:

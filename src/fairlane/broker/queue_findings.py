@@ -150,20 +150,24 @@ class QueueFindings(Resource):
         ]
 
     async def _groups(self) -> list[Finding]:
-        """Return groups with old messages that are not popped."""
+        """Return groups with old messages that are not popped, except those of which all lanes are stopped."""
         now, idle = await self._store.now(), []
         for queue, one in await self._scope.statistics.groups():
             options = queue.options
             unread_micros = (_UNREAD_SECONDS + options.delay_seconds + options.window_seconds) * 1_000_000
             if one.oldest_at is None or one.leases or one.group.subscription.look:
                 continue
+            if one.blocked + one.parked >= one.lagging:
+                continue
             if now - max(one.oldest_at, one.taken_at or 0) > unread_micros:
                 idle.append((one.oldest_at, queue, one))
+        paused = await self._store.pauses.queues([queue.id for _, queue, _ in idle])
         return [
             finding(
                 "group_stopped",
                 f"T{group_text(one.group.name)[1:]} of {queue.name!r} has stopped: {wait_text(one.lag, 'message')}, "
-                f"the oldest since {span_text((now - oldest_at) / 1e6)}, and no consumer takes them.",
+                f"the oldest for {span_text((now - oldest_at) / 1e6)}, and "
+                f"{'the queue is paused' if queue.id in paused else 'no consumer takes them'}.",
                 page_of("queues", queue.name, group=one.group.name),
                 queue=queue.name,
                 group=one.group.name,
@@ -190,7 +194,7 @@ class QueueFindings(Resource):
         return [
             finding(
                 "queue_unread",
-                f"Nobody has ever read {name!r}: {wait_text(count, 'message')}, the oldest since "
+                f"Nobody has ever read {name!r}: {wait_text(count, 'message')}, the oldest for "
                 f"{span_text((now - oldest_at) / 1e6)}. Start a consumer, or check if a producer uses a wrong name.",
                 page_of("queues", name),
                 queue=name,
@@ -237,7 +241,7 @@ def _app_lost(app: LostApp, now: int) -> Finding:
     ago = span_text((now - last.seen_at) / 1e6)
     held = f" They held {count_text(app.in_hand, 'message')}." if app.in_hand else ""
     sentence = (
-        f"The app {app.name!r} lost {'its only worker' if count == 1 else f'all its {count} workers'}: "
+        f"The app {app.name!r} lost {'its only worker' if count == 1 else f'its {count} workers'}: "
         f"process {last.pid} on {last.hostname!r} was the last, and reported {ago} ago.{held}"
     )
     return finding("app_lost", sentence, page_of("workers"), app=app.name, count=count, since=last.seen_at)
