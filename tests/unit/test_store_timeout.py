@@ -122,3 +122,13 @@ async def test_a_slow_store_is_not_a_silent_one() -> None:
     await answers(store_timeout)
     assert (await waited(store_timeout, 0.2))[0]
     assert store_timeout.silence_seconds() > 0.7, "it took long just now, so that it may again"
+
+
+async def test_a_store_that_ends_after_errors_is_reported_with_both() -> None:
+    store = Store()
+    assert await store.health.check("no space left on device", 1.0)
+    assert store.health.last_error() == "no space left on device"
+    store._refuses = True
+    assert not await store.health.check("the connection was closed", 1.0)
+    assert store.health.last_error() == "no; its last error was: no space left on device"
+    await store.health.stop()

@@ -43,18 +43,21 @@ class StoreHealth:
 
     async def check(self, why: str, seconds: float) -> bool:
         """Check the store because of `why`. Returns False if it does not answer within `seconds`."""
-        self._failed_with, self._failed_at = why.partition("\n")[0], monotonic()
         if self.up and not await self.answers(seconds):
             self.mark_unavailable(why)
+        if self.up:
+            self._failed_with, self._failed_at = why.partition("\n")[0], monotonic()
         return self.up
 
     def last_error(self) -> str | None:
         """Return the error of the store while it is unavailable, or of the last minute if it answers.
 
-        A store whose disk is full may answer health checks, and refuse every message.
+        A store whose disk is full may answer health checks, and refuse every message. If it ends then, this names both
+        errors: that it cannot be reached, and why it refused messages before.
         """
         if not self.up:
-            return self.why
+            before = self._failed_with if self._lost_at - self._failed_at < RECENT_SECONDS else self.why
+            return self.why if before in self.why else f"{self.why}; its last error was: {before}"
         return self._failed_with if monotonic() - self._failed_at < RECENT_SECONDS else None
 
     async def healthy(self, seconds: float, *, journalled: bool) -> bool:
@@ -67,9 +70,11 @@ class StoreHealth:
             return False
         if monotonic() - self._answered_at < PING_SECONDS:
             return True
-        if journalled:
-            return await self.check("it did not commit a write in time", seconds)
-        return await self.answers(seconds)
+        if not await self.answers(seconds):
+            if journalled:
+                self.mark_unavailable("it did not commit a write in time")
+            return False
+        return True
 
     async def answers(self, seconds: float) -> bool:
         """Return True if the store answers within `seconds`. Concurrent callers share one health check."""

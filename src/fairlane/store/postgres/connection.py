@@ -312,6 +312,8 @@ async def _with_session(open_some: Callable[[dict[str, str]], Awaitable[T]]) -> 
         raise connect_error(error) from error
     except (ValueError, asyncpg.InterfaceError) as error:
         raise StoreRefused(f"cannot connect to the database: {error}; check the URL of the store") from error
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise StoreUnavailable("cannot connect to the database: no server listens at its address") from error
     except LOST as error:
         raise StoreUnavailable(f"cannot connect to the database: {str(error) or 'it does not answer'}") from error
 
