@@ -9,6 +9,7 @@ import pytest
 
 from fairlane import Client, InvalidRequest, NotFound, PushItem, Seek, Subscription
 from fairlane.model.names import QUEUE_MODE
+from fairlane.model.outcome import AckItem
 from fairlane.model.queue import QueueOptions
 from fairlane.runtime.clock import wall_clock
 from fairlane.wire.queues import OPTION_NAMES, options_out
@@ -150,6 +151,24 @@ async def test_a_dead_letter_is_replayed_once(client: Client, queue: str) -> Non
     assert (message.id, message.data) == (message_id, {"n": 0})
     assert await client.dead_letters.replay(queue, ids=[oldest.id]) == []
     assert [id for id, _ in await client.dead_letters.replay(queue)] == [newest.id]
+
+
+async def test_all_errors_of_dead_letters_are_counted(client: Client, queue: str) -> None:
+    await client.queues.configure(queue, retry_limit=0)
+    await client.push_many([PushItem(queue=queue, payload=b"1", partition=f"p{n}") for n in range(130)])
+    batch = await client.pop(queue, batch=130, partitions=130)
+    items = [
+        AckItem(
+            transaction_id=one.transaction_id,
+            partition=one.partition_id,
+            status="dlq",
+            lease=one.lease,
+            error=f"broken {n}",
+        )
+        for n, one in enumerate(batch)
+    ]
+    await client.ack_many(items, queue=queue)
+    assert len(await client.dead_letters.errors(queue)) == 130
 
 
 async def test_purged_dead_letters_are_gone(client: Client, queue: str) -> None:

@@ -22,6 +22,8 @@ from fairlane.wire.dead_letters import (
     ReplayedLetters,
 )
 
+_ERRORS_MAX = 10_000
+
 
 class DeadLetterFilters(TypedDict, total=False):
     """Filters that select dead letters of a queue. Without a filter, all of them are selected."""
@@ -79,8 +81,8 @@ class DeadLetters(ClientResource):
         return (await self._call(PurgedLetters, "DELETE", "dlq", query=query)).purged
 
     async def errors(self, queue: str | None = None) -> list[DeadLetterError]:
-        """Count dead letters by queue, group and error, the most frequent first."""
-        query = {"queue": name_or_none("queue", queue)}
+        """Count dead letters by queue, group and error, the most frequent first. Returns at most 10,000 errors."""
+        query = {"queue": name_or_none("queue", queue), "limit": _ERRORS_MAX}
         return (await self._call(DeadLetterErrors, "GET", "dlq", "errors", query=query)).errors
 
 
