@@ -216,6 +216,7 @@ async def test_a_damaged_or_incomplete_export_is_refused(store: Store, tmp_path:
     whole = (await asyncio.to_thread(Path(await exported(source, tmp_path)).read_bytes)).splitlines(keepends=True)
     broken = {
         "incomplete": whole[:-1],
+        "cut off in line 2": [*whole[:1], whole[1][:-20]],
         "lacks lines": [*whole[:-2], whole[-1]],
         "is not a line": [*whole[:2], b"{\n", *whole[2:]],
         "not an export": [b'{"kind":"other"}\n'],

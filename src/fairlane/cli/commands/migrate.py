@@ -12,15 +12,15 @@ from fairlane.config import Settings
 from fairlane.errors import InvalidRequest, Unavailable
 
 app = CommandGroup()
-_FROM = opt("SQLite store to copy, such as sqlite:///fairlane.db.", "--from", metavar="URL", required=True)
-_TO = opt("Empty PostgreSQL store, as postgresql://...", "--to", metavar="URL", required=True)
+_FROM = opt("SQLite store to copy, such as sqlite:///fairlane.db.", "--from", metavar="URL")
+_TO = opt("Empty PostgreSQL store, as postgresql://...", "--to", metavar="URL")
 _DATA_DIR = opt("Data directory of the broker of the SQLite store.", envvar="FAIRLANE_DATA_DIR")
 
 
 @command(app)
 def migrate(
-    source: Annotated[str, _FROM] = "",
-    target: Annotated[str, _TO] = "",
+    source: Annotated[str, _FROM],
+    target: Annotated[str, _TO],
     data_dir: Annotated[str, _DATA_DIR] = Settings().data_dir,
     json: Annotated[bool, AsJson.__metadata__[0]] = False,
 ) -> None:

@@ -25,16 +25,16 @@ GROUP = "mirror"
 _BATCH = 500
 _LANES = 100
 _RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
-_FROM = opt("Broker to copy from. Its key is FAIRLANE_KEY.", "--from", metavar="URL", required=True)
-_TO = opt("Broker to copy to.", "--to", metavar="URL", required=True)
+_FROM = opt("Broker to copy from. Its key is FAIRLANE_KEY.", "--from", metavar="URL")
+_TO = opt("Broker to copy to.", "--to", metavar="URL")
 _TO_KEY = opt("Key of the broker to copy to, if it is another one.", envvar="FAIRLANE_TO_KEY")
 
 
 @command(app)
 def mirror(
     queue: QueueName,
-    source: Annotated[str, _FROM] = "",
-    target: Annotated[str, _TO] = "",
+    source: Annotated[str, _FROM],
+    target: Annotated[str, _TO],
     to_key: Annotated[str | None, _TO_KEY] = None,
     group: Annotated[str, opt("Consumer group on the source. Keeps the place of the mirror.")] = GROUP,
     idle_seconds: Annotated[

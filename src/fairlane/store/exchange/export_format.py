@@ -82,6 +82,8 @@ def read_line(number: int, text: bytes) -> tuple[str, Line]:
         line = _decode(text)
         return msgspec.json.decode(line.pop("kind"), type=str), line
     except (msgspec.DecodeError, KeyError):
+        if not text.endswith(b"\n"):
+            raise InvalidRequest(f"the export is cut off in line {number}; copy it again, or export again") from None
         raise InvalidRequest(f"line {number} is not a line of an export; `fairlane export` writes them") from None
 
 
