@@ -61,3 +61,28 @@ async def test_failed_operations_come_before_completed_ones(browser: Browser, tm
         await page.page.get_by_role("region", name="Operations", exact=True).get_by_text("completed").first.wait_for()
         assert await page.violations() == []
         await page.photograph("attention-operations")
+
+
+async def test_a_finding_is_snoozed_and_the_messages_that_stop_lanes_are_skipped(page: Watched, wire: Wire) -> None:
+    await wire.configure("stopped", retryLimit=0, onExhausted="block", leaseTime=300)
+    for n in (1, 2):
+        await wire.push("stopped", 1, 2, partition=f"customer-{n}")
+        [first] = await wire.pop("stopped", partition=f"customer-{n}", batch=1)
+        await wire.ack([first], "failed", error="no such card")
+    await page.open("/queues/stopped")
+    row = page.page.locator("main .finding")
+    await row.get_by_role("button", name="Snooze").click()
+    await page.page.get_by_label("How long").select_option("3600")
+    await page.click("Snooze", inside="dialog")
+    await page.page.locator("summary", has_text="1 snoozed finding").click()
+    await page.page.get_by_text("Snoozed by").first.wait_for()
+    assert await page.violations() == []
+    await page.photograph("snoozed")
+    await row.get_by_role("button", name="End the snooze").click()
+    await row.get_by_role("button", name="Skip their messages").click()
+    await page.shows("Skip 2 messages?", inside="dialog")
+    await page.click("Skip 2 messages", inside="dialog")
+    await page.shows("2 messages skipped.", inside="#toasts")
+    dead = (await wire.get("/api/v1/dlq", queue="stopped")).ok()["messages"]
+    assert [one["data"] for one in dead] == [1, 1]
+    await row.first.wait_for(state="detached")

@@ -33,6 +33,9 @@ export const spark = (points, { width = 96, height = 24, kind = "accent", label 
     h("path.area", { d: `${line}L${x(last)} ${height}L${x(first)} ${height}Z` }), h("path.line", { d: line }));
 };
 
+// A label of an axis without trailing zeros: "1.5/s".
+const tidy = (text) => text.replace(/(\.\d*?)0+(?=\D|$)/, (_, digits) => (digits === "." ? "" : digits));
+
 // Readable steps of an axis.
 const niceMax = (value) => {
   if (value <= 0) return 1;
@@ -51,7 +54,7 @@ export const chart = ({ times, series, format = String, height = 160, label = ""
   const W = 1000;
   const x = (i) => (n < 2 ? W : (i / (n - 1)) * W);
   const y = (value) => height - (value / top) * (height - 6);
-  const scale = [0, 0.5, 1].filter((share) => share !== 0.5 || format(top / 2) !== format(top)).map((share) => h("span.axis-y", { style: { bottom: `${(share * (height - 6) * 100) / height}%` } }, format(top * share)));
+  const scale = [0, 0.5, 1].filter((share) => share !== 0.5 || format(top / 2) !== format(top)).map((share) => h("span.axis-y", { style: { bottom: `${(share * (height - 6) * 100) / height}%` } }, tidy(format(top * share))));
   return h("figure.chart", { "aria-label": label, role: "img", onpointermove: (event) => point(event, { times, series, format, marks }), onpointerdown: zoom && ((event) => select(event, times, zoom)), onpointerleave: (event) => event.currentTarget.classList.remove("is-pointed") },
     h("div.plot", { style: { "block-size": `${height}px` } },
       h("svg", { viewBox: `0 0 ${W} ${height}`, preserveAspectRatio: "none" },
@@ -60,14 +63,22 @@ export const chart = ({ times, series, format = String, height = 160, label = ""
           const line = path(one.points, x, y, one.joined);
           return h("g", { class: `is-${one.kind}` }, one.area && line && h("path.area", { d: `${line}L${x(one.points.findLastIndex(known))} ${height}L${x(one.points.findIndex(known))} ${height}Z` }), h("path.line", { d: line }));
         })),
-      scale, apart(inside(marks, times), times).map((one) => h("i.mark-line", { key: `${one.at} ${one.text}`, title: one.text, style: { "inset-inline-start": `${share(one.at, times) * 100}%` } })), !series.some((one) => one.points.some((value) => value > 0)) && h("p.empty", h("span", "No data in this period")), h("div.cursor", { static: true }), h("div.range", { static: true }), h("div.tip", { static: true })),
+      scale, apart(inside(marks, times), times).map((one) => h("i.mark-line", { key: `${one.at} ${one.text}`, title: one.text, style: { "inset-inline-start": `${share(one.at, times) * 100}%` } })), !series.some((one) => one.points.some(known)) && h("p.empty", h("span", "No data in this period")), h("div.cursor", { static: true }), h("div.range", { static: true }), h("div.tip", { static: true })),
     h("div.axis-x", n > 1 ? ticks(times) : null));
 };
 
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800].map((seconds) => seconds * 1000);
+const DAY = 86_400_000;
+
+/** Ticks at round times of this time zone. Midnight has the day, if hours are shown. */
 const ticks = (times) => {
-  const span = times[times.length - 1] - times[0];
-  const label = span > 2 * 86_400_000 ? day : (at) => clock(at, span < 600_000);
-  return [0, 0.25, 0.5, 0.75, 1].map((share) => h("span", label(times[0] + span * share)));
+  const [from, to] = [times[0], times[times.length - 1]];
+  const step = STEPS.find((one) => (to - from) / one <= (one < 60_000 ? 4 : 5)) ?? STEPS.at(-1);
+  const zone = new Date(from).getTimezoneOffset() * 60_000;
+  const label = (at) => (step >= 3_600_000 && (at - zone) % DAY === 0 ? day(at) : clock(at, step < 60_000));
+  const found = [];
+  for (let at = Math.ceil((from - zone) / step) * step + zone; at <= to; at += step) found.push(at);
+  return found.filter((at) => share(at, times) < 0.97).map((at) => h("span", { key: at, style: { "inset-inline-start": `${share(at, times) * 100}%` } }, label(at)));
 };
 
 const share = (at, times) => (at - times[0]) / (times[times.length - 1] - times[0]);

@@ -46,10 +46,11 @@ export const quietRate = (value) => (value ? rate(value) : h("span.muted", rate(
 
 export const percent = (value) => (absent(value) ? NONE : `${(value * 100).toFixed(value < 0.1 && value > 0 ? 1 : 0)} %`);
 
-/** A latency in seconds: 850 µs, 1.4 ms, 2.1 s. */
+/** A latency in seconds: 850 µs, 1.4 ms, 2.1 s, 3 min 20 s. */
 export const latency = (seconds) => {
   if (absent(seconds)) return NONE;
   if (seconds === 0) return "0 ms";
+  if (seconds >= 120) return duration(seconds);
   return scaled(seconds * 1e6, 1000, ["µs", "ms", "s"]).join(" ");
 };
 

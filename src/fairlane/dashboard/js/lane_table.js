@@ -4,17 +4,18 @@ import { get, post } from "./api.js";
 import { each } from "./bulk.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
-import { age, count, plural, time, upcoming } from "./format.js";
+import { age, count, millis, plural, time, upcoming } from "./format.js";
 import { groupName, laneBar } from "./lane_format.js";
 import { button, empty, state, tabs } from "./components.js";
 import { api, link, where } from "./router.js";
 import { paged, table } from "./table.js";
 
-// Lanes that need attention first, those with equal states by name: customer-2 before customer-199.
+// Lanes that need attention first, those with equal states by name: customer-2 before customer-199. The others by age.
 const RANKS = ["blocked", "parked", "failed", "paused"];
 const rank = ({ state: name }) => (RANKS.includes(name) ? RANKS.indexOf(name) : RANKS.length);
 const names = new Intl.Collator("en", { numeric: true });
-const byUrgency = (a, b) => rank(a) - rank(b) || (rank(a) < RANKS.length ? names.compare(a.partition, b.partition) : 0);
+const since = ({ oldestAt }) => millis(oldestAt) ?? Infinity;
+const byUrgency = (a, b) => rank(a) - rank(b) || (rank(a) === RANKS.length && since(a) - since(b)) || names.compare(a.partition, b.partition);
 
 /** How many lanes have a state, by the numbers of the group; undefined if nobody counts them. */
 const sizes = (use) => use && { blocked: use.blocked, parked: use.parked, failed: use.retrying, paused: use.paused, leased: use.partitionsLeased, unfinished: use.partitionsWithMessages };

@@ -1,6 +1,7 @@
 // The shell around every page: navigation, connection state and theme.
 
 import { draw, h } from "./dom.js";
+import { awake } from "./findings.js";
 import { count } from "./format.js";
 import { icon, mark } from "./icons.js";
 import { help } from "./keys.js";
@@ -35,7 +36,8 @@ const open = (is) => document.body.classList.toggle("nav-open", is);
 addEventListener("hashchange", () => open(false));
 
 export const shell = (section, shared) => {
-  const { findings = [], me } = shared;
+  const { me } = shared;
+  const findings = awake(shared.findings ?? []);
   const urgent = findings.filter((one) => one.severity !== "notice").length;
   const worst = findings.some((one) => one.severity === "critical") ? "critical" : "warning";
   const [kind, text] = LIVE[connection.state];

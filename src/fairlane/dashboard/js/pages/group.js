@@ -10,12 +10,17 @@ import { groupText, queueLink } from "../names.js";
 import { badge, button, card, empty, facts, stat } from "../components.js";
 import { api, go, link } from "../router.js";
 import { seek } from "../seek.js";
-import { STATES } from "./groups.js";
+import { groupState } from "./groups.js";
 
 const forget = async (ctx) => {
   const { group, queue } = ctx.params;
   const sure = await confirmByName({ title: `Delete the group ${groupText(group)} of ${queue}?`, text: ["Its position, its failures and its dead letters are deleted. Messages are kept. If it pops again, it starts over."], name: groupText(group), label: "Delete" });
   if (sure && (await ctx.act(() => del(api`/api/v1/consumer-groups/${group}/queues/${queue}`), "Deleted.")) !== undefined) go(link(["groups"]));
+};
+
+const stateStat = (ctx, summary) => {
+  const [name, kind] = groupState(summary, ctx.params.queue, ctx.shared.findings);
+  return [name, { kind: ["critical", "warning"].includes(kind) ? kind : "" }];
 };
 
 const pausedAt = (ctx) => ctx.data.pauses?.groups[ctx.params.group];
@@ -45,7 +50,7 @@ export default {
         stat("To read", count(summary.totalLag), { note: `in ${plural(summary.partitionsWithLag, "partition")}` }),
         stat("Oldest waits", summary.totalLag ? duration(summary.maxTimeLag) : "–", { kind: summary.maxTimeLag > 300 ? "warning" : "" }),
         stat("Partitions", count(summary.members)),
-        stat("State", (STATES[summary.state] ?? [summary.state])[0], { note: `of ${queue}` })),
+        stat("State", ...stateStat(ctx, summary))),
       ctx.part("history", (history) => lag(ctx, history)),
       card("Lanes", {}, h("div.flush", ctx.part("lanes", (body) => laneTable(ctx, body, { queue, group, here: ["groups", queue, group], urgent: true, use: ctx.data.use?.groups.find((one) => one.consumerGroup === group) })))),
       card("About", { key: "about" }, facts([["Queue", queueLink(queue)], ["Began", summary.subscriptionMode], ["From", summary.subscriptionTimestamp && stamp(summary.subscriptionTimestamp)], ["Since", time(summary.subscriptionCreatedAt)], ["Paused", pausedAt(ctx) && time(pausedAt(ctx))]])),

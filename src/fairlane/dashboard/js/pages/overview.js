@@ -2,7 +2,7 @@
 
 import { spark } from "../chart.js";
 import { h } from "../dom.js";
-import { findingList } from "../findings.js";
+import { awake, findingList } from "../findings.js";
 import { age, bytes, count, duration, latency, plural, quietRate, rate } from "../format.js";
 import { charts, historyPath, last, lately, marksPaths, trimmed } from "../history.js";
 import { icon } from "../icons.js";
@@ -29,8 +29,9 @@ const stats = (ctx) =>
 const worth = (ctx) => {
   const { findings } = ctx.shared;
   if (findings === undefined) return null;
-  if (!findings.length) return h("p.calm", icon("check"), "Nothing is stuck. Problems that need attention appear here.");
-  return card("Needs attention", { key: "worth", note: plural(findings.length, "finding") }, findingList(ctx, findings));
+  const calm = !awake(findings).length && h("p.calm", { key: "calm" }, icon("check"), "Nothing is stuck. Problems that need attention appear here.");
+  if (calm) return [calm, findings.length > 0 && card(null, { key: "worth" }, findingList(ctx, findings))];
+  return card("Needs attention", { key: "worth", note: plural(awake(findings).length, "finding") }, findingList(ctx, findings));
 };
 
 const deepest = (ctx) =>

@@ -90,7 +90,7 @@ const messages = (ctx) =>
       empty: empty("No messages are stored around the cursor.", "Messages deleted by retention are not shown."),
       columns: [
         { title: "Position", number: true, cell: (one) => exact(one.position) },
-        { title: "State", cell: (one) => [state(lane ? stateOf(lane, one) : one.status), lane && one.position === lane.committed && lane.head > lane.committed && [" ", badge("next", "info")]] },
+        { title: "State", cell: (one) => h("span.buttons", state(lane ? stateOf(lane, one) : one.status), lane && one.position === lane.committed && lane.head > lane.committed && badge("next", "info")) },
         { title: "Transaction", clip: true, cell: (one) => [h("span.mono", one.transactionId), one.preview && h("div.preview.mono", one.preview)] },
         { title: "Came", cell: (one) => time(one.createdAt) },
       ],

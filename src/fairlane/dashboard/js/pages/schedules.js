@@ -42,7 +42,7 @@ export default {
         { title: "When", cell: when },
         { title: "Last", cell: (one) => last(one.lastRun) },
         { title: "Next", sort: "next", cell: (one) => (one.pausedAt ? badge("paused", "warning", `since ${stamp(one.pausedAt)}`) : one.refused ? badge("refused", "critical", one.refused) : upcoming(one.nextAt)) },
-        { title: "and then", cell: (one) => (one.nextRuns.length > 1 ? h("details.runs", h("summary", time(one.nextRuns[1])), h("ol", one.nextRuns.map((at) => h("li", { key: at }, stamp(at))))) : "–") },
+        { title: "Then", cell: (one) => (one.nextRuns.length > 1 ? h("details.runs", h("summary", time(one.nextRuns[1])), h("ol", one.nextRuns.map((at) => h("li", { key: at }, stamp(at))))) : "–") },
         { title: "Missed ticks", cell: (one) => MISSED[one.missed] ?? one.missed },
         { title: h("span.hidden", "Actions"), cell: (one) => h("span.buttons",
           button("Run now", { icon: "play", "aria-label": `Run now: ${one.name}`, onclick: () => act(ctx, one, "run", ({ queue }) => `Pushed once to ${queue}.`) }),

@@ -88,7 +88,7 @@ const settings = (items) => {
     usual.length > 0 && h("details.folded.flush", { key: "usual" }, h("summary", `${count(usual.length)} settings by default`), settingRows("Settings by default", usual)));
 };
 
-const health = ({ broker, store, journal }, engine) => {
+const health = ({ store, journal }, engine) => {
   const ops = engine?.operations ?? {};
   const p99 = (verb) => (ops[verb]?.count ? latency(ops[verb].p99_ms / 1000) : "–");
   const free = store.diskFreeBytes;
@@ -98,8 +98,7 @@ const health = ({ broker, store, journal }, engine) => {
     stat("Journal", journal ? (journal.entries ? count(journal.messages) : "empty") : "off", { kind: journal?.failed ? "critical" : journal?.entries ? "warning" : "", note: journal?.entries ? "messages wait for the store" : "" }),
     stat("Push, p99", p99("push")), stat("Pop, p99", p99("pop")), stat("Ack, p99", p99("ack")),
     engine && stat("Connections", `${count(engine.connections.busy)} of ${count(engine.connections.total)}`, { note: "to the store, busy" }),
-    engine && stat("Requests open", count(engine.queue.pending), { note: `${count(engine.queue.parked)} waiting polls` }),
-    stat("Memory", bytes(broker.memoryBytes), { note: `version ${broker.version}` }));
+    engine && stat("Requests open", count(engine.queue.pending), { note: `${count(engine.queue.parked)} waiting polls` }));
 };
 
 /** Every object becomes a list, and every array of objects a table, so that new fields of the broker appear, too. */

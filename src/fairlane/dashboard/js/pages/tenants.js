@@ -75,7 +75,7 @@ const detail = (ctx) => ctx.query.tenant && card(ctx.query.tenant, {
     button("Quotas …", { icon: "edit", onclick: () => limit(ctx, ctx.data.one) }),
     button("Create a key …", { icon: "key", onclick: () => makeKey(ctx, ctx.data.one) }),
     ctx.data.one.createdAt && button("Delete", { icon: "trash", kind: "danger", onclick: () => remove(ctx, ctx.data.one) })),
-}, ctx.part("one", (one) => h("div.gauges", QUOTAS.map((quota) => gauge(one, quota)))));
+}, ctx.part("one", (one) => h("div.gauges.is-wide", QUOTAS.map((quota) => gauge(one, quota)))));
 
 export default {
   title: () => "Tenants",
