@@ -43,6 +43,9 @@ _AT_ONCE_BYTES = 128 * 1024
 COUNTED_BYTES: Final = 128 * 1024
 """Bodies up to this size are decoded without counting list elements first. Decoding them is always fast."""
 
+_BRACKETS_COUNTED_BYTES = 64 * 1024
+"""Values above this size are checked in steps, which lets other requests run in between."""
+
 Nested = tuple[str, int, msgspec.Raw]
 """The name of a list in the request, an index into it, and the value there."""
 
@@ -248,6 +251,16 @@ def _non_null_of(kind: inspect.Type) -> inspect.Type:
     if isinstance(kind, inspect.UnionType):
         return next((one for one in kind.types if not isinstance(one, inspect.NoneType)), kind)
     return kind
+
+
+def is_shallow(value: msgspec.Raw) -> bool:
+    """Return True if a value is too short, or has too few brackets, to be nested too deeply."""
+    if len(value) <= SHALLOW_BYTES:
+        return True
+    if len(value) > _BRACKETS_COUNTED_BYTES:
+        return False
+    text = bytes(value)
+    return text.count(b"{") + text.count(b"[") <= JSON_DEPTH_MAX
 
 
 async def check_depths(values: Sequence[Nested]) -> None:

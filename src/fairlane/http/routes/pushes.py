@@ -20,6 +20,7 @@ from fairlane.http.request_body import (
     check_counts,
     check_depths,
     decode,
+    is_shallow,
     read_query,
 )
 from fairlane.http.router import Routes
@@ -64,7 +65,7 @@ async def push(app: HttpApp, request: Request) -> Response:
     as_is = as_is and request.caller is ANYBODY and b"traceparent" not in request.headers
     if len(request.body) > COUNTED_BYTES:
         check_counts(request.body, PushBody)
-    items = _uniform_items(request.body) if as_is else None
+    items = uniform_items(request.body) if as_is else None
     if items is not None:
         pushed = PushRequest(broker.tenant, items, plain=True)
     else:
@@ -85,7 +86,7 @@ async def push(app: HttpApp, request: Request) -> Response:
     return Response(202 if "buffered" in statuses else 201, elements)
 
 
-def _uniform_items(body: bytes) -> list[Item] | None:
+def uniform_items(body: bytes) -> list[Item] | None:
     """Decode a push with `UniformItem`. Returns None if some items need the full checks."""
     if not body.isascii():
         return None
@@ -97,13 +98,15 @@ def _uniform_items(body: bytes) -> list[Item] | None:
         return None
     if len(items) == 1:
         [item] = items
-        known = item.queue in known_names and item.partition in known_names and len(item.payload) <= SHALLOW_BYTES
+        known = item.queue in known_names and item.partition in known_names and is_shallow(item.payload)
         plain = item.transaction_id is None or is_plain(item.transaction_id)
         return cast(list[Item], items) if known and plain else None
     names = {item.partition for item in items}
     names.update([item.queue for item in items])
     ids = [item.transaction_id for item in items if item.transaction_id is not None]
-    if not names <= known_names.keys() or max([len(item.payload) for item in items]) > SHALLOW_BYTES:
+    if not names <= known_names.keys():
+        return None
+    if [1 for item in items if len(item.payload) > SHALLOW_BYTES and not is_shallow(item.payload)]:
         return None
     return cast(list[Item], items) if not ids or are_plain(ids) else None
 
@@ -169,7 +172,7 @@ def check_wire_items(items: list[Item], nested: list[Nested], subject: str | Non
             and item.unique is None
             and item.unique_key is None
             and item.producer_sub is subject
-            and len(item.payload) <= SHALLOW_BYTES
+            and is_shallow(item.payload)
         ):
             continue
         item.producer_sub = subject
@@ -178,7 +181,7 @@ def check_wire_items(items: list[Item], nested: list[Nested], subject: str | Non
             special = special or item.has_options
         except InvalidRequest as error:
             raise InvalidRequest(f"items[{index}]: {error}") from None
-        if len(item.payload) > SHALLOW_BYTES:
+        if not is_shallow(item.payload):
             nested.append((where, index, item.payload))
     return special
 
