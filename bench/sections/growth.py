@@ -17,6 +17,8 @@ from bench.wrk import fan_out_load, measured, pop_load, pop_path, push_bodies, p
 FEW = 100
 FEW_BATCH = 10
 """Messages per pop, and per partition of a queue with many."""
+FEW_RATE_MAX = 150_000
+"""More messages per second than these pops can take."""
 GROUPS = (1, 5, 10)
 POP_FEW = pop_path(FEW_BATCH, more="&wait=true&timeout=1000")
 
@@ -59,12 +61,13 @@ def groups_label(count: int) -> str:
 
 async def partitions(suite: Suite, kind: str, counts: tuple[int, ...], results: Results) -> None:
     """Measure the same pops on queues with this many partitions, in turns."""
+    read = suite.scale.rounds * suite.scale.seconds * FEW_RATE_MAX  # the last round must find messages, too
     async with AsyncExitStack() as stack:
         brokers: dict[int, Running] = {}
         for count in counts:
             await suite.turn(f"growth, {kind}: fills {count:,} partitions")
             url = await stack.enter_async_context(suite.store(kind))
-            await fill_partitions(url, count, max(suite.scale.backlog, count * FEW_BATCH))
+            await fill_partitions(url, count, max(read, suite.scale.partitions * FEW_BATCH))
             brokers[count] = await stack.enter_async_context(suite.broker(kind, url))
         for number in range(suite.scale.rounds):
             await suite.turn(f"growth, round {number + 1}: partitions, {kind}")

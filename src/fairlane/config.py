@@ -109,7 +109,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tail_cache_bytes: Annotated[
         int,
         _flag(
-            "Maximum bytes of new messages that a process keeps in memory on PostgreSQL; 0 reads all from the store."
+            "Maximum bytes of messages that a process keeps in memory for its next pops; 0 reads all from the store."
         ),
     ] = 64 * 1024 * 1024
     failed_operations_seconds: Annotated[int, _flag("Seconds to keep failed operations; 0 keeps them forever.")] = (

@@ -7,7 +7,8 @@ from zlib import crc32
 
 import pytest
 
-from fairlane.store.tail_cache import TailCache, Verified
+from fairlane.model.segment import Verified
+from fairlane.store.tail_cache import TailCache
 
 
 @pytest.mark.parametrize(("messages", "size"), [(1, 120), (10, 120), (500, 90), (500, 1000)])

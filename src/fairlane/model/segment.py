@@ -241,6 +241,16 @@ class Opened(Segment, frozen=True):
     """A decrypted segment."""
 
 
+class Verified(Segment, frozen=True, eq=False):
+    """A segment whose bytes this process checked against their checksum, or from which it computed the checksum.
+
+    Two of them are equal only if they are the same object, so that they can be keys of caches.
+    """
+
+    def check(self) -> None:
+        """Do nothing: the bytes have not left this process since."""
+
+
 def messages(segments: Sequence[Segment], first: int, upto: int) -> Iterator[Message[Any]]:
     """Yield the messages at positions `first` to `upto` - 1, in order."""
     for segment in segments:

@@ -78,7 +78,7 @@ async def open_store(
     """Open the store that a URL names.
 
     `encryption_key` seals the messages of encrypted queues, and of queues that match `sealed_queues`; see `Keyring`.
-    `tail_cache_bytes` limits the memory for the newest messages of a PostgreSQL store; 0 turns this cache off.
+    `tail_cache_bytes` limits the memory for messages that pops will soon read; 0 turns this cache off.
     """
     from fairlane.store.keyring import Keyring
 
@@ -96,10 +96,11 @@ async def open_store(
 
 
 async def _open_store(url: str, clock: Clock | None, tail_cache_bytes: int, options: dict[str, Any]) -> Store:
+    cache = TailCache(tail_cache_bytes)
     if (url := store_url(url)).startswith("sqlite:///"):
         from fairlane.store.sqlite.store import SqliteStore
 
-        return await SqliteStore.open(url.removeprefix("sqlite:///"), clock=clock, **options)
+        return await SqliteStore.open(url.removeprefix("sqlite:///"), clock=clock, tail_cache=cache, **options)
     from fairlane.store.cells.store import CellsStore
 
-    return await CellsStore.open(url, clock=clock, tail_cache=TailCache(tail_cache_bytes), **options)
+    return await CellsStore.open(url, clock=clock, tail_cache=cache, **options)

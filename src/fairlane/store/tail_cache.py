@@ -1,4 +1,7 @@
-"""The tail cache: bytes of the newest segments, so that consumers at the end of a log need not read them again.
+"""The tail cache: bytes of segments that pops will soon ask for, so that they are not read from the store again.
+
+These are the newest segments of queues whose consumers read new messages, segments that a pop read only in part, and
+segments that several groups read.
 
 The store alone decides which positions exist. It confirms the first position, time and checksum of each segment that a
 pop claimed, and the cache only supplies the bytes of exactly this segment. Segments are immutable, and a position of a
@@ -12,10 +15,11 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from time import monotonic
+from zlib import crc32
 
 import msgspec
 
-from fairlane.model.segment import Segment
+from fairlane.model.segment import Segment, Verified
 
 BYTES_MAX = 64 * 1024 * 1024
 _OVERHEAD = 400
@@ -29,15 +33,16 @@ Caching takes a few percent of the time of a push, which is wasted if its messag
 """
 _NEW_US = 10_000_000
 """Age of messages up to which their consumer counts as being at the tail."""
+_QUEUES_MAX = 10_000
 _LISTED_MAX = 256
 """Maximum number of partitions that one call lists for the store."""
 
 
-class Verified(Segment, frozen=True):
-    """A segment whose bytes this process checked against their checksum, or from which it computed the checksum."""
+class _Reader(msgspec.Struct):
+    """The group that read a queue last, and until when its messages count as read by several groups."""
 
-    def check(self) -> None:
-        """Do nothing: the bytes have not left this process since."""
+    group: int
+    several_until: float = 0.0
 
 
 class Tail(msgspec.Struct):
@@ -73,7 +78,7 @@ class CacheCounts(msgspec.Struct):
 
 
 class TailCache:
-    """The tails of the partitions that this process pushed to, of queues whose consumers are at the tail."""
+    """The tails of partitions: consecutive segments that this process pushed or read."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self.bytes_max = bytes_max
@@ -84,6 +89,8 @@ class TailCache:
         self._of_queue: defaultdict[int, OrderedDict[int, Tail]] = defaultdict(OrderedDict)
         self._followed: dict[int, float] = {}
         """Time until which pushes to a queue are cached."""
+        self._readers: dict[int, _Reader] = {}
+        """The last reader of each queue."""
 
     def limit(self, bytes_max: int) -> None:
         """Set the limit. 0 turns the cache off."""
@@ -97,9 +104,21 @@ class TailCache:
     def note_pop(self, queue: int, popped_at: int, created_at: int) -> None:
         """Record that a consumer got messages of this time."""
         if popped_at - created_at <= _NEW_US and self.bytes_max:
-            if len(self._followed) > 10_000:
+            if len(self._followed) > _QUEUES_MAX:
                 self._followed.clear()
             self._followed[queue] = monotonic() + _FOLLOWED_SECONDS
+
+    def note_reader(self, queue: int, group: int) -> bool:
+        """Note that a group reads the queue. Returns True if another group read it a moment ago."""
+        reader = self._readers.get(queue)
+        if reader is None:
+            if len(self._readers) > _QUEUES_MAX:
+                self._readers.clear()
+            reader = self._readers[queue] = _Reader(group)
+        if reader.group != group:
+            reader.group, reader.several_until = group, monotonic() + _FOLLOWED_SECONDS
+            return True
+        return reader.several_until > monotonic()
 
     def add(self, queue: int, partition: int, segment: Verified) -> None:
         """Add a segment that the store has committed."""
@@ -125,6 +144,11 @@ class TailCache:
         tails = chain.from_iterable(reversed(each.values()) for each in known)
         return list(islice(tails, _LISTED_MAX))
 
+    def covers(self, partition: int, position: int) -> bool:
+        """Return True if the position is in the tail of the partition."""
+        tail = self._tails.get(partition)
+        return tail is not None and tail.start <= position < tail.upto
+
     def get(self, partition: int, first: int, created_at: int, checksum: int) -> Verified | None:
         """Return the segment with this position, time and checksum. None if it is not cached."""
         tail = self._tails.get(partition)
@@ -135,6 +159,17 @@ class TailCache:
         self.counts.hits += 1
         self.counts.hit_bytes += len(found.body)
         return found
+
+    def hold(self, queue: int, partition: int, segment: Segment) -> Segment:
+        """Cache a segment that was read from the store and will be read again. Returns it, verified.
+
+        Damaged bytes are returned as they are, for the check of the caller.
+        """
+        if not self.bytes_max or crc32(segment.body) != segment.checksum:
+            return segment
+        verified = Verified(segment.first, segment.created_at, segment.ends, segment.body, segment.checksum)
+        self.add(queue, partition, verified)
+        return verified
 
     def _keep(self, tail: Tail) -> None:
         """Count a tail, and make it the last to be evicted."""

@@ -19,7 +19,7 @@ from fairlane.model.ids import PartitionId
 from fairlane.model.lease import PopRequest
 from fairlane.model.moment import Moment, second_text
 from fairlane.model.principal import ANYBODY
-from fairlane.model.segment import NULL_FIELDS, TRACE, encode, null_fields
+from fairlane.model.segment import NULL_FIELDS, TRACE, Segment, Verified, encode, null_fields
 from fairlane.wire.described import PoppedMessages
 from fairlane.wire.pop import PopAnyQuery, PopQuery
 
@@ -45,6 +45,8 @@ _checked: dict[tuple[str, bytes, bytes], CheckedPop] = {}
 """Cache of pops by tenant, path and query, because clients repeat the same few."""
 _QUESTIONS_MAX = 1000
 _QUESTION_BYTES_MAX = 400
+_CACHED_BYTES_MAX = 32 * 1024
+"""Largest segment whose part of an answer is cached."""
 
 
 @routes.get(
@@ -179,7 +181,7 @@ def pop_answer(
     if checked.by_lane:
         head = f'{{"success":true,"queue":{queue},"leaseId":"{popped.lease_id}","consumerGroup":{group}{more},"lanes":['
         return Response(status, head.encode(), parts=_lane_parts(lanes), unsent=unsent)
-    end = f'"retryCount":0,"leaseId":"{popped.lease_id}","consumerGroup":{group},'
+    end = f'"leaseId":"{popped.lease_id}","consumerGroup":{group},'
     end += f'"queue":{queue},"position":' if named else '"position":'
     parts = _message_parts(lanes, end.encode())
     where = '"partition":"","partitionId":null'
@@ -206,28 +208,45 @@ def _lane_parts(lanes: Sequence[PoppedLane]) -> list[bytes]:
 
 
 def _message_parts(lanes: Sequence[PoppedLane], end: bytes) -> list[bytes]:
-    """Return the messages of an answer, each with its fragment and the fields of this pop."""
-    parts: list[bytes] = []
+    """Return the messages of an answer. `end` has the fields of this pop, up to the position of the message."""
+    texts: list[bytes] = []
     for taken in lanes:
         lane = taken.lane
-        number = len(parts) if lane.attempts else 0
-        where, position = _lane_json(lane.partition, lane.name)[0].encode(), lane.first
-        tail = b'Z",%b,%b%b' % (where, NULL_FIELDS, end)
+        where, position, attempts = _lane_json(lane.partition, lane.name)[0].encode(), lane.first, lane.attempts
         for segment in lane.segments:
-            second, micros = divmod(segment.created_at, 1_000_000)
-            created = b',"createdAt":"%b.%06d' % (second_text(second).encode(), micros)
-            fragments = segment.cut(position, lane.upto)
-            if TRACE in segment.body:  # some messages may have fields that others lack
-                parts += [
-                    b'%b%bZ",%b,%b%b%d},' % (fragment, created, where, null_fields(fragment), end, at)
-                    for at, fragment in enumerate(fragments, position)
-                ]
-            else:
-                created += tail
-                parts += [b"%b%b%d}," % (fragment, created, at) for at, fragment in enumerate(fragments, position)]
-            position += len(fragments)
-        if lane.attempts:  # only the first message of a lane can have failed before
-            before, _, after = parts[number].rpartition(b'"retryCount":0')
-            parts[number] = b'%b"retryCount":%d%b' % (before, lane.attempts, after)
-    text = b"".join(parts)
-    return [text[:-1], b"]}"]
+            parts = _parts_of(segment, where, position, lane.upto)
+            text = b'"retryCount":0,%b' % end
+            if attempts:  # only the first message of a lane can have failed before
+                parts = [b'%b"retryCount":%d,%b%b' % (parts[0], attempts, end, parts[1]), *parts[2:]]
+            texts.append(text.join(parts))
+            position, attempts = segment.first + len(segment.ends), 0
+    return [b",".join(texts), b"]}"]
+
+
+def _parts_of(segment: Segment, where: bytes, first: int, upto: int) -> Sequence[bytes]:
+    """Return the parts of an answer between which each message has the fields of its pop."""
+    cacheable = type(segment) is Verified and len(segment.body) <= _CACHED_BYTES_MAX
+    if cacheable and first == segment.first and upto >= first + len(segment.ends):
+        return _cached_parts(segment, where)
+    return _parts(segment, where, first, upto)
+
+
+def _parts(segment: Segment, where: bytes, first: int, upto: int) -> list[bytes]:
+    second, micros = divmod(segment.created_at, 1_000_000)
+    created = b',"createdAt":"%b.%06dZ",%b,' % (second_text(second).encode(), micros, where)
+    fragments = segment.cut(first, upto)
+    if TRACE in segment.body:  # some messages may have fields that others lack
+        heads = [b"%b%b%b" % (fragment, created, null_fields(fragment)) for fragment in fragments]
+        parts = [b"%d},%b" % (before, head) for before, head in enumerate(heads, first - 1)]
+    else:
+        created += NULL_FIELDS
+        parts = [b"%d},%b%b" % (before, fragment, created) for before, fragment in enumerate(fragments, first - 1)]
+    parts[0] = parts[0].partition(b",")[2]
+    parts.append(b"%d}" % (first + len(fragments) - 1))
+    return parts
+
+
+@lru_cache(maxsize=128)
+def _cached_parts(segment: Verified, where: bytes) -> list[bytes]:
+    """Return `_parts` of a whole segment, cached for the pops of other groups."""
+    return _parts(segment, where, segment.first, segment.first + len(segment.ends))

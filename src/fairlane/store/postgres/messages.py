@@ -15,7 +15,7 @@ from fairlane.errors import Unavailable, after_commit, as_outcome_unknown
 from fairlane.model.ids import PartitionId, id_key, uuid7_ms
 from fairlane.model.lease import LeaseId
 from fairlane.model.outcome import RenewOutcome
-from fairlane.model.segment import Segment, may_be_traced, traces_of, transaction_ids
+from fairlane.model.segment import Segment, Verified, may_be_traced, traces_of, transaction_ids
 from fairlane.store.contract.ack_rules import doubtful, in_force, only_repeats
 from fairlane.store.contract.values import (
     AckResult,
@@ -39,7 +39,7 @@ from fairlane.store.postgres.connection import Database
 from fairlane.store.postgres.pop import AckStatement, PopRunner
 from fairlane.store.postgres.row_locks import Partitioned, Result, RowLocks
 from fairlane.store.statements import load
-from fairlane.store.tail_cache import TailCache, Verified
+from fairlane.store.tail_cache import TailCache
 
 SQL = load("fairlane.store.postgres", "messages.sql")
 LOCK_PARTITIONS = SQL["lock_partitions"]

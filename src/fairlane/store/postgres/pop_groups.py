@@ -167,7 +167,7 @@ class GroupPopper:
             rows = acks.split(await database.write(acks.groups_text, *arguments, *acks.arguments))
         took = monotonic() - began
         summaries = rows[-len(parts) :]
-        lanes = await self._lanes(rows[: -len(parts)], tails, len(parts))
+        lanes = await self._lanes(rows[: -len(parts)], tails, parts)
         popped: dict[int, _Popped] = {}
         again: list[_Part] = []
         for part, start, summary, found in zip(parts, starts, summaries, lanes, strict=True):
@@ -211,12 +211,12 @@ class GroupPopper:
         self._special[group_id] = monotonic() + _SPECIAL_SECONDS
 
     async def _lanes(
-        self, rows: Sequence[asyncpg.Record], tails: Sequence[Tail], parts: int
+        self, rows: Sequence[asyncpg.Record], tails: Sequence[Tail], parts: Sequence[_Part]
     ) -> list[list[ClaimedLane]]:
         """Return the lanes of each part, in the order of its claims."""
         cached = {tail.partition: tail.segments for tail in tails}
         counts = self._cache.counts
-        found: list[list[ClaimedLane]] = [[] for _ in range(parts)]
+        found: list[list[ClaimedLane]] = [[] for _ in parts]
         lost: list[ClaimedLane] = []
         last, lane = (0, 0), None
         for grp, claim, partition, name, first, upto, ends_at, segment_first, at, checksum, ends, body, *_ in rows:
@@ -234,7 +234,10 @@ class GroupPopper:
                 )
                 found[grp - 1].append(lane)
             if body is not None:
-                lane.segments.append(Segment(segment_first, created_at, sent_numbers(ends), body, checksum))
+                segment = Segment(segment_first, created_at, sent_numbers(ends), body, checksum)
+                partly = upto < segment.first + len(segment.ends)
+                queue_id = parts[grp - 1].call.queue_id
+                lane.segments.append(self._cache.hold(queue_id, partition, segment) if partly else segment)
                 counts.misses += 1
                 continue
             known = cached[partition].get(segment_first)

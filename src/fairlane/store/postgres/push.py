@@ -9,9 +9,8 @@ from typing import NamedTuple
 import asyncpg
 
 from fairlane.model.ids import PartitionId
-from fairlane.model.segment import checksum, cuts, encode, ids_of
+from fairlane.model.segment import Verified, checksum, cuts, encode, ids_of
 from fairlane.store.contract.values import Duplicate, Duplicates, Full, Gone, OperationsAhead, PushResult, Slice, Stored
-from fairlane.store.tail_cache import Verified
 
 _FAR = 2**62
 

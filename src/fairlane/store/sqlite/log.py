@@ -13,10 +13,11 @@ import msgspec
 from fairlane.errors import StoreCorrupt
 from fairlane.model.ids import PartitionId
 from fairlane.model.queue import QueueOptions
-from fairlane.model.segment import Segment, retry_limit_of
+from fairlane.model.segment import Segment, Verified, retry_limit_of
 from fairlane.store import statements
 from fairlane.store.contract.values import ClaimedLane, PopCall, PopClaim, Span
 from fairlane.store.sqlite.rows import first, rows
+from fairlane.store.tail_cache import TailCache
 
 SQL = statements.load("fairlane.store.sqlite", "messages.sql")
 _decode_ends = msgspec.json.Decoder(list[int]).decode
@@ -29,6 +30,30 @@ def segments(db: apsw.Connection, partition_id: int, since: int, upto: int) -> I
         yield segment_of(row)
 
 
+class PoppedLog(msgspec.Struct):
+    """The log of a queue as a pop reads it. Segments that pops ask for again come from the tail cache."""
+
+    db: apsw.Connection
+    cache: TailCache
+    queue_id: int
+    several_groups: bool
+    """True if several groups read the queue, so that each segment will be read again."""
+
+    def segments(self, partition_id: int, since: int, upto: int) -> Iterator[Segment]:
+        """Yield the segments with positions `since` to `upto` - 1, read one by one."""
+        if not self.cache.covers(partition_id, since):
+            yield from segments(self.db, partition_id, since, upto)
+            return
+        for described in rows(self.db, SQL["segments_described"], partition_id, since, upto):
+            yield self.cache.get(partition_id, *described) or segment_at(self.db, partition_id, described[0])
+
+    def hold(self, partition_id: int, segment: Segment, *, partly: bool) -> Segment:
+        """Cache a segment if it will be read again, because it was read `partly` or by one of several groups."""
+        if type(segment) is Verified or not (partly or self.several_groups):
+            return segment
+        return self.cache.hold(self.queue_id, partition_id, segment)
+
+
 class Popping(msgspec.Struct):
     """A pop in progress, and its counts."""
 
@@ -36,6 +61,7 @@ class Popping(msgspec.Struct):
     now: int
     call: PopCall
     options: QueueOptions
+    log: PoppedLog
     leases_lost: int = 0
     expired: int = 0
     dead: int = 0
@@ -57,25 +83,23 @@ class Want(msgspec.Struct):
     def open(self) -> bool:
         return self.messages > 0 and self.bytes > 0 and self.partitions > 0
 
-    def deliver(self, db: apsw.Connection, partition_id: int, name: str, span: Span, attempts: int) -> int:
+    def deliver(self, log: PoppedLog, partition_id: int, name: str, span: Span, attempts: int) -> int:
         """Add messages of a lane as far as the byte limit allows. Returns the position where they end."""
         start, upto = span
         position, size = start, 0
         found: list[Segment] = []
-        for first_pos, created_at, packed, body, checksum in db.execute(
-            SQL["segments_between"], (partition_id, start, upto)
-        ):
-            ends = _decode_ends(packed)
-            low, high = position - first_pos, min(len(ends), upto - first_pos)
+        for segment in log.segments(partition_id, start, upto):
+            ends = segment.ends
+            low, high = position - segment.first, min(len(ends), upto - segment.first)
             begin = ends[low - 1] if low else 0
             if size + ends[high - 1] - begin > self.bytes:
                 fit = bisect_right(ends, begin + self.bytes - size, low, high)
                 high = max(fit, low + 1) if not found else fit
             if high <= low:
                 break
-            found.append(Segment(first_pos, created_at, ends, body, checksum))
+            found.append(log.hold(partition_id, segment, partly=high < len(ends)))
             size += ends[high - 1] - begin
-            position = first_pos + high
+            position = segment.first + high
             if high < len(ends) or size >= self.bytes:
                 break
         if not found:

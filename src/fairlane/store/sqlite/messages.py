@@ -34,11 +34,14 @@ from fairlane.store.sqlite.pop import expire, pop
 from fairlane.store.sqlite.push import push
 from fairlane.store.sqlite.rows import rows, value
 from fairlane.store.sqlite.scheduled import add
+from fairlane.store.tail_cache import TailCache
 
 
 class Messages:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, tail_cache: TailCache) -> None:
         self._database = database
+        self._tail_cache = tail_cache
+        """Used on the thread of the writer."""
 
     def push(self, slices: Sequence[Slice]) -> Awaitable[list[PushResult]]:
         if self._database.codec.always or [part for part in slices if part.options.encryption_enabled]:
@@ -50,7 +53,7 @@ class Messages:
         return await self._database.write(lambda db, now: push(db, now, sealed))
 
     async def pop(self, call: PopCall) -> PopResult:
-        result = await self._database.write(lambda db, now: pop(db, now, call))
+        result = await self._database.write(lambda db, now: pop(db, now, call, self._tail_cache))
         return await self._database.codec.open_lanes(result)
 
     async def expire(self, queue_id: int, group_id: int) -> int:
@@ -71,7 +74,8 @@ class Messages:
     async def ack_and_pop(self, acks: Sequence[LaneAck], call: PopCall) -> tuple[list[AckResult], PopResult]:
         if [ack for ack in acks if ack.results]:
             acks = await self._database.codec.seal_acks(acks)
-        acked, popped = await self._database.write(lambda db, now: (ack_all(db, now, acks), pop(db, now, call)))
+        cache = self._tail_cache
+        acked, popped = await self._database.write(lambda db, now: (ack_all(db, now, acks), pop(db, now, call, cache)))
         return acked, await self._database.codec.open_lanes(popped)
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewOutcome]:

@@ -89,6 +89,14 @@ where partition_id = ?1
     and first_pos < ?3
 order by first_pos
 
+-- name: segments_described (in pop)
+select first_pos, created_at, checksum
+from segments
+where partition_id = ?1
+    and first_pos >= coalesce((select max(first_pos) from segments where partition_id = ?1 and first_pos <= ?2), ?2)
+    and first_pos < ?3
+order by first_pos
+
 -- name: log_bounds (in position_at)
 select p.start, p.head
 from partitions p join queues q on q.id = p.queue_id

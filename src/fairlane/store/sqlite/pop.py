@@ -28,14 +28,15 @@ from fairlane.store.sqlite.lanes import (
     step_over,
     visible_from,
 )
-from fairlane.store.sqlite.log import SQL, Popping, Want
+from fairlane.store.sqlite.log import SQL, PoppedLog, Popping, Want
 from fairlane.store.sqlite.rows import first, rows, value
+from fairlane.store.tail_cache import TailCache
 
 LANES_EACH: Final = 4  # lanes to load per claim: it may take many, or be full after the first
 LANES_AT_ONCE: Final = 64
 
 
-def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
+def pop(db: apsw.Connection, now: int, call: PopCall, cache: TailCache) -> PopResult:
     found: list[Any] = db.execute(SQL["queue_of_pop"], (call.group_id, call.queue_id)).fetchall()
     queue = found[0] if found else None
     if queue is None or queue[2] is not None:
@@ -43,20 +44,23 @@ def pop(db: apsw.Connection, now: int, call: PopCall) -> PopResult:
     if call.partition is not None and queue[1]:
         seed_partition(db, call.queue_id, call.partition.id, now)
     options = parse_options(queue[0])
+    log = PoppedLog(db, cache, call.queue_id, cache.note_reader(call.queue_id, call.group_id))
     if options.max_running or options.rate or options.max_running_per_key or options.rate_per_key:
         return limited_pop.pop(
-            db, now, call, options, lambda one: _pop(db, now, one, options, conflating=bool(queue[3]))
+            db, now, call, options, lambda one: _pop(db, now, one, options, log, conflating=bool(queue[3]))
         )
-    return _pop(db, now, call, options, conflating=bool(queue[3]))
+    return _pop(db, now, call, options, log, conflating=bool(queue[3]))
 
 
-def _pop(db: apsw.Connection, now: int, call: PopCall, options: QueueOptions, *, conflating: bool) -> PopResult:
+def _pop(
+    db: apsw.Connection, now: int, call: PopCall, options: QueueOptions, log: PoppedLog, *, conflating: bool
+) -> PopResult:
     seconds = options.lease_seconds if call.lease_seconds is None else call.lease_seconds
     ends_at = now + seconds * 1_000_000
     wants = [Want(claim, claim.batch, claim.partitions, call.bytes_max, ends_at) for claim in call.claims]
     if options.ordering == "unordered":
-        return unordered_pop.pop(db, now, call, options, wants)
-    popping = _Popping(db, now, call, options, conflating=conflating)
+        return unordered_pop.pop(db, now, call, options, log, wants)
+    popping = _Popping(db, now, call, options, log, conflating=conflating)
     popping.run(deque(wants))
     lanes = [want.lanes for want in wants]
     next_at = None if all(lanes) else popping.next_at()
@@ -204,7 +208,7 @@ class _Popping(Popping):
         first_pos = lane.committed
         most = 1 if self.conflating or first_pos < lane.probe_until else want.messages
         stop = min(visible, self._stop(lane) if lane.failing else lane.head, first_pos + most)
-        upto = want.deliver(self.db, lane.partition_id, lane.name, (first_pos, stop), attempts)
+        upto = want.deliver(self.log, lane.partition_id, lane.name, (first_pos, stop), attempts)
         want.partitions -= 1
         lane.leased_at = self.now
         if self.call.auto_ack:

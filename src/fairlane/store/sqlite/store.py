@@ -25,11 +25,11 @@ class SqliteStore(Store):
     kind = "sqlite"
     sole_broker = True
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, tail_cache: TailCache) -> None:
         self._database = database
-        self.tail_cache = TailCache(0)  # new messages are in the memory of this process anyway, as pages of the file
+        self.tail_cache = tail_cache
         self.id_time = lambda: database.clock() // 1000
-        self.messages = Messages(database)
+        self.messages = Messages(database, tail_cache)
         runner = QueryRunner(database)
         super().__init__(runner, self.messages)
         self._purging = asyncio.create_task(self._resume_cleanup(), name="fairlane-purge")
@@ -38,13 +38,13 @@ class SqliteStore(Store):
         self.scheduled = ScheduledMessages(runner, database)
 
     @classmethod
-    async def open(cls, path: str, *, clock: Clock | None = None) -> SqliteStore:
+    async def open(cls, path: str, *, clock: Clock | None = None, tail_cache: TailCache | None = None) -> SqliteStore:
         """Open the store. `path` is a file, created if missing, or `:memory:`.
 
         Raises StoreUnavailable if it cannot be opened, StoreUnsafe if commits would not be durable or the schema is
         unknown.
         """
-        return cls(await Database.open(path, clock=clock))
+        return cls(await Database.open(path, clock=clock), tail_cache or TailCache())
 
     async def _resume_cleanup(self) -> None:
         """Finish deletions that an earlier process began."""

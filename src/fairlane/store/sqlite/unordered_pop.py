@@ -11,8 +11,9 @@ import msgspec
 from fairlane.model.limits import NEVER_AT
 from fairlane.model.queue import QueueOptions
 from fairlane.store.contract.values import PopCall, PopResult
-from fairlane.store.sqlite import lanes, log
-from fairlane.store.sqlite.log import Popping, Want
+from fairlane.store.sqlite import lanes
+from fairlane.store.sqlite.log import SQL as LOG
+from fairlane.store.sqlite.log import PoppedLog, Popping, Want
 from fairlane.store.sqlite.rows import rows, value
 from fairlane.store.sqlite.unordered import SQL, UnorderedLane, claim, forget, load, save, take_back
 
@@ -22,8 +23,10 @@ Due = tuple[int, int, int, int | None]
 """Position, failed attempts, and a mark for messages that must be delivered alone."""
 
 
-def pop(db: apsw.Connection, now: int, call: PopCall, options: QueueOptions, wants: list[Want]) -> PopResult:
-    popping = _UnorderedPopping(db, now, call, options)
+def pop(
+    db: apsw.Connection, now: int, call: PopCall, options: QueueOptions, log: PoppedLog, wants: list[Want]
+) -> PopResult:
+    popping = _UnorderedPopping(db, now, call, options, log)
     popping.run(deque([want for want in wants if want.open]))
     found = [want.lanes for want in wants]
     only = call.partition.id if call.partition else None
@@ -115,7 +118,7 @@ class _UnorderedPopping(Popping):
         else:
             key = (lane.partition_id, lane.group_id, position)
             self.redeliveries.append((want.claim.token.bytes, want.ends_at, *key))
-        want.deliver(self.db, lane.partition_id, lane.name, (position, position + 1), attempts)
+        want.deliver(self.log, lane.partition_id, lane.name, (position, position + 1), attempts)
 
     def _finish(self, lane: UnorderedLane, position: int) -> None:
         forget(self.db, (lane.partition_id, lane.group_id), [position])
@@ -130,7 +133,7 @@ class _UnorderedPopping(Popping):
             return
         skip = lanes.next_skip(self.db, lane, since)
         upto = min(lane.head if skip is None else skip, since + want.messages)
-        lane.claimed = upto = want.deliver(self.db, lane.partition_id, lane.name, (since, upto), 0)
+        lane.claimed = upto = want.deliver(self.log, lane.partition_id, lane.name, (since, upto), 0)
         if self.call.auto_ack:
             lane.over.append((since, upto))
         else:
@@ -143,6 +146,6 @@ class _UnorderedPopping(Popping):
             position += 1
         given_up = rows(self.db, SQL["own_skips"], lane.partition_id, since, position, lane.group_id)
         lane.over += [(at, at + 1) for (at,) in given_up]
-        self.db.execute(log.SQL["drop_skips"], (lane.partition_id, lane.group_id, position))
+        self.db.execute(LOG["drop_skips"], (lane.partition_id, lane.group_id, position))
         lane.claimed = position
         lane.failing = value(self.db, SQL["skip_ahead"], lane.partition_id, position, lane.group_id)
