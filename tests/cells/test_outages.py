@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -165,3 +166,23 @@ async def retried(broker: Broker, item: PushItem) -> Sequence[PushOutcome]:
             return await broker.push_many([item])
         except Unavailable:
             continue
+
+
+@pytest.mark.parametrize("down", ["home", "second"])
+async def test_fan_ins_of_other_cells_call_back_while_a_cell_is_down(cells: Urls, servers: Servers, down: str) -> None:
+    left = "0" if down == "second" else "1"
+    async with Broker.open(cells.home, retention_interval=0) as broker:
+        await broker.queues.configure("parts", cell=left)
+        await broker.queues.configure("done", cell="same-as parts")
+        id = await broker.fan_in([("parts", 1)], ("done", None))
+        batch = await broker.pop("parts")
+        async with crashed(getattr(servers, down)):
+            await until(lambda: works(broker, "parts", "at first"))
+            await broker.ack(batch, check=False)
+
+            async def called() -> bool:
+                with contextlib.suppress(Unavailable):
+                    return [one.data["fanIn"] for one in await broker.pop("done", auto_ack=True)] == [id]
+                return False
+
+            await until(called)

@@ -387,6 +387,32 @@ async def test_a_callback_whose_queue_is_full_waits(harness: Harness) -> None:
     assert (await parts.broker.fan_ins.get(id)).error is None
 
 
+async def test_refused_callbacks_hold_up_no_others(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fan_in_callbacks, "_STEP", 2)
+    parts = await parts_of(harness)
+    full = harness.name("full")
+    await parts.broker.queues.configure(full, max_size=1)
+    await parts.broker.push(full, 0)
+    for _ in range(5):
+        await parts.broker.fan_in([], (full, None))
+    id = await parts.make(0)
+    assert (await parts.callback())["fanIn"] == id
+
+
+async def test_a_callback_that_cannot_be_opened_holds_up_no_others(harness: Harness) -> None:
+    await opened(harness, OLD)
+    parts = await parts_of(harness)
+    sealed = harness.name("sealed")
+    await parts.broker.queues.configure(sealed, encryption_enabled=True)
+    locked = await parts.broker.fan_in([], (sealed, CANARY))
+    id = await parts.make(0)
+    await opened(harness)
+    parts.broker = harness.broker
+    await service(parts.broker).stop()
+    assert (await parts.callback())["fanIn"] == id
+    assert "key" in str((await parts.broker.fan_ins.get(locked)).error)
+
+
 async def test_results_that_are_too_large_are_left_out(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fan_in_callbacks, "RESULTS_BYTES_MAX", 30)
     parts = await parts_of(harness)

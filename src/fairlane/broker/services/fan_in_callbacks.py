@@ -15,7 +15,17 @@ from fairlane.broker.fan_in_watch import FanInWatch
 from fairlane.broker.priority import Priorities
 from fairlane.broker.push import Announcer
 from fairlane.broker.transact import Transactor
-from fairlane.errors import Conflict, FairlaneError, LaneLocked, LaneWaiting, NotFound, ShuttingDown, Unavailable
+from fairlane.errors import (
+    Conflict,
+    FairlaneError,
+    LaneLocked,
+    LaneWaiting,
+    NotFound,
+    QueueElsewhere,
+    ShuttingDown,
+    StoreCorrupt,
+    Unavailable,
+)
 from fairlane.runtime.service import Service
 from fairlane.store.contract.store import Store
 from fairlane.store.families.fan_ins import Key, StoredPart
@@ -35,6 +45,9 @@ _SHARE = 20
 """The checks of all fan-ins take at most one of this many parts of the time."""
 _REFUSED_SECONDS = 5.0
 _FORGET_EVERY = 600.0
+
+_OF_ONE = LaneWaiting | LaneLocked | QueueElsewhere | StoreCorrupt
+"""Errors of the store that concern one fan-in. After others, all of them wait."""
 
 log = logging.getLogger(__name__)
 
@@ -106,11 +119,13 @@ class FanInCallbacks(Service):
     async def _push_ready(self, ids: Sequence[str] | None) -> None:
         now = time.monotonic()
         self._refused_until = {key: until for key, until in self._refused_until.items() if until > now}
-        pushed = 1
-        while pushed:
-            ready = await self._store.fan_ins.ready(ids, limit=_STEP)
-            pushed = sum([await self._try(key) for key in ready if key not in self._refused_until])
-            if pushed:
+        left = set(self._refused_until)  # not tried now, and must not hold up those behind them
+        while tried := [
+            key for key in await self._store.fan_ins.ready(ids, limit=_STEP + len(left)) if key not in left
+        ]:
+            refused = {key for key in tried if not await self._try(key)}
+            left |= refused
+            if len(refused) < len(tried):
                 self._announcer.wake_polls()
 
     async def _try(self, key: Key) -> bool:
@@ -119,7 +134,7 @@ class FanInCallbacks(Service):
             await self.push(key)
             return True
         except FairlaneError as error:
-            if isinstance(error, Unavailable) and not isinstance(error, LaneWaiting | LaneLocked):
+            if isinstance(error, Unavailable) and not isinstance(error, _OF_ONE):
                 raise
             if type(error) not in (Conflict, NotFound):
                 await self._refuse(key, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlane.errors import SealError
+from fairlane.errors import OutcomeUnknown, SealError, StoreUnavailable
 from fairlane.store.cells.cross_cell import only_cell
 from fairlane.store.cells.router import Arguments, CellRouter, Named, concatenated
 
@@ -24,13 +24,21 @@ async def end(router: CellRouter, family: str, verb: str, args: Arguments, named
 
 
 async def callback(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
-    """Return the callback of a fan-in, from the cell that has the key which sealed it."""
+    """Return the callback of a fan-in, from a cell that has the key which sealed it."""
+    down: StoreUnavailable | OutcomeUnknown | None = None
     for _, link in sorted(router.links.items())[:0:-1]:
         try:
             return await link.call(family, verb, args, named)
         except SealError:
             continue
-    return await router.home.call(family, verb, args, named)
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            down = error
+    try:
+        return await router.home.call(family, verb, args, named)
+    except SealError:
+        if down is not None:
+            raise down from None
+        raise
 
 
 async def result(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
