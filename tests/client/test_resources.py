@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -90,7 +91,8 @@ async def test_a_group_is_sent_elsewhere(client: Client, queue: str) -> None:
         return {message.data for message in batch}
 
     first = await client.pop(queue, group="g", batch=10, partitions=10)
-    assert await client.groups.seek(queue, "g", Seek("end")) == 2
+    assert await client.groups.seek(queue, "g", "end") == 2
+    assert await client.groups.seek(queue, "g", datetime.now(UTC)) == 2
     assert await seen() == set()
     assert await client.groups.seek(queue, "g", Seek("beginning")) == 2
     assert await seen() == {0, 1, 2, 3, 4, 5}
@@ -246,3 +248,10 @@ async def test_urgent_messages_come_first(client: Client, queue: str) -> None:
         await client.push(queue, "more than urgent", priority=10)
     [message] = await client.pop(queue)
     assert message.data == "urgent"
+
+
+async def test_a_mistyped_option_is_answered_with_the_one_that_was_meant(client: Client, queue: str) -> None:
+    with pytest.raises(InvalidRequest, match="unknown queue option 'retrylimit'; did you mean 'retry_limit'"):
+        await client.queues.configure(queue, retrylimit=5)
+    with pytest.raises(InvalidRequest, match="unknown queue option 'xyz'; known are ordering, lease_seconds"):
+        await client.queues.configure(queue, xyz=5)

@@ -184,7 +184,7 @@ OTHERS: dict[str, Call] = {
     "configure_letter_queue": lambda b, q, d, bad: b.queues.configure(q, dead_letter_queue="\0"),
     "configure_namespace": lambda b, q, d, bad: b.queues.configure(q, namespace="\0"),
     "configure_task": lambda b, q, d, bad: b.queues.configure(q, task=5),  # type: ignore[arg-type]
-    "seek_text": lambda b, q, d, bad: b.groups.seek(q, d.group, "end"),  # type: ignore[arg-type]
+    "seek_text": lambda b, q, d, bad: b.groups.seek(q, d.group, "ends"),
     "seek_nowhere": lambda b, q, d, bad: b.groups.seek(q, d.group, Seek("nowhere")),  # type: ignore[arg-type]
     "seek_negative": lambda b, q, d, bad: b.groups.seek(q, d.group, Seek("position", -1)),
     "seek_huge": lambda b, q, d, bad: b.groups.seek(q, d.group, Seek("time", 2**62)),

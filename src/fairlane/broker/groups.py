@@ -5,8 +5,8 @@ from __future__ import annotations
 from fairlane.broker.cells import check_complete
 from fairlane.broker.paging import page_of
 from fairlane.broker.resource import Resource
-from fairlane.errors import InvalidRequest, NotFound
-from fairlane.model.group import Group, LaneState, Seek, Subscription
+from fairlane.errors import NotFound
+from fairlane.model.group import Group, LaneState, Seek, SeekTarget, Subscription
 from fairlane.model.limits import COUNT_MAX, NEVER_AT
 from fairlane.model.moment import Moment, moment_or_none
 from fairlane.model.names import QUEUE_MODE, check_count, check_name
@@ -117,11 +117,9 @@ class Groups(Resource):
         check_count("limit", limit, least=1, most=COUNT_MAX)
         return await self._store.groups.lanes((await self._existing(queue, group)).id, limit=limit)
 
-    async def seek(self, queue: str, group: str, seek: Seek, *, partition: str | None = None) -> int:
+    async def seek(self, queue: str, group: str, seek: SeekTarget, *, partition: str | None = None) -> int:
         """Seek a group to the beginning, the end, a time or a position. Returns the number of moved lanes."""
-        if not isinstance(seek, Seek):
-            raise InvalidRequest("name the target of a seek with a Seek")
-        seek.check()
+        seek = Seek.of(seek)
         there = await self._catalogue.existing(self._tenant, queue)
         found = await self._catalogue.existing_group(there, group)
         lane = await self._catalogue.existing_partition(there, partition)
@@ -130,9 +128,9 @@ class Groups(Resource):
         self._engine.announcer.announce(found.queue_id, moved)
         return moved
 
-    async def preview_seek(self, queue: str, group: str, seek: Seek) -> SeekPreview:
+    async def preview_seek(self, queue: str, group: str, seek: SeekTarget) -> SeekPreview:
         """Return the effect that a seek would have now, for as many partitions as can be checked quickly."""
-        seek.check()
+        seek = Seek.of(seek)
         there = await self._catalogue.existing(self._tenant, queue)
         found = await self._catalogue.existing_group(there, group)
         partitions, again, skipped = await self._store.groups.preview_seek(found.id, seek, limit=_PREVIEWED_MAX)

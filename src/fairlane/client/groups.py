@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlane.client.resource import ClientResource
-from fairlane.model.group import Seek
+from fairlane.model.group import Seek, SeekTarget
 from fairlane.model.moment import Moment
 from fairlane.model.names import check_name
 from fairlane.wire.base import encode
@@ -18,20 +18,21 @@ class Groups(ClientResource):
         groups = await self._call(list[GroupSummary], "GET", "consumer-groups")
         return [group for group in groups if queue is None or group.queue == queue]
 
-    async def seek(self, queue: str, group: str, seek: Seek, *, partition: str | None = None) -> int:
+    async def seek(self, queue: str, group: str, seek: SeekTarget, *, partition: str | None = None) -> int:
         """Move a group to the beginning, the end, a time or a position.
 
-        Returns the number of lanes moved. Leases of the moved lanes end.
+        `seek` is a Seek, "beginning", "end", or a time as a datetime or a text. Returns the number of lanes moved.
+        Leases of the moved lanes end.
         """
-        path, body = _path(queue, group), _target(seek.check())
+        path, body = _path(queue, group), _target(Seek.of(seek))
         if partition is None:
             return (await self._call(SoughtGroup, "POST", *path, "seek", body=body)).partitions_updated
         path += ("partitions", check_name("partition", partition))
         return int((await self._call(SoughtPartition, "POST", *path, "seek", body=body)).updated)
 
-    async def preview_seek(self, queue: str, group: str, seek: Seek) -> SeekPreview:
+    async def preview_seek(self, queue: str, group: str, seek: SeekTarget) -> SeekPreview:
         """Return how many messages a seek would deliver again and how many it would skip. Changes nothing."""
-        target = msgspec.json.decode(encode(_target(seek.check())))
+        target = msgspec.json.decode(encode(_target(Seek.of(seek))))
         query = {name: "true" if value is True else value for name, value in target.items()}
         return await self._call(SeekPreview, "GET", *_path(queue, group), "seek", query=query)
 

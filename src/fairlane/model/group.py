@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal, cast
 
 import msgspec
@@ -74,11 +75,26 @@ class Seek(msgspec.Struct, frozen=True):
         """Return `at` as a number."""
         return cast(int, self.at)
 
+    @classmethod
+    def of(cls, target: SeekTarget) -> Seek:
+        """Return the checked seek for a target."""
+        if isinstance(target, Seek):
+            return target.check()
+        if isinstance(target, str) and target in ("beginning", "end"):
+            return cls("beginning" if target == "beginning" else "end")
+        if isinstance(target, datetime | str):
+            return cls("time", target).check()
+        raise InvalidRequest(f'seek to "beginning", "end", a time or a Seek, not {type(target).__name__}')
+
     def check(self) -> Seek:
         if self.to not in ("beginning", "end", "time", "position"):
             raise InvalidRequest(f"seek to beginning, end, time or position, not {self.to!r:.40}")
         check_count("the target of a seek", self.at, least=0, most=COUNT_MAX)
         return self
+
+
+SeekTarget = Seek | datetime | str
+"""A seek, or what is short for it: "beginning", "end", or a time as a datetime or a text."""
 
 
 class GroupResult(msgspec.Struct, frozen=True):

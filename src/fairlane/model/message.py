@@ -107,7 +107,10 @@ class PushItem(msgspec.Struct, kw_only=True, rename="camel"):
             kind = type(self.payload).__name__
             raise InvalidRequest(f"payload must be JSON as bytes, not {kind}; PushItem.of(queue, data) writes it")
         if len(self.payload) > MESSAGE_BYTES_MAX:
-            raise InvalidRequest(f"payload has {len(self.payload)} bytes; at most {MESSAGE_BYTES_MAX} are allowed")
+            raise InvalidRequest(
+                f"payload has {len(self.payload)} bytes; at most {MESSAGE_BYTES_MAX} are allowed; "
+                "store larger data elsewhere, and push where it is"
+            )
         if self.priority is not None:
             check_count("priority", self.priority, least=0, most=PRIORITY_MAX)
         if self.max_attempts is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import Any, Literal, get_args
 
@@ -160,9 +161,10 @@ def queue_options(**options: Any) -> QueueOptions:
     """Return checked options. Raises InvalidRequest for an unknown name or a value out of bounds."""
     unknown = sorted(set(options) - set(QueueOptions.__struct_fields__))
     if unknown:
-        raise InvalidRequest(
-            f"unknown queue option {unknown[0]!r:.80}; known are {', '.join(QueueOptions.__struct_fields__)}"
-        )
+        known = QueueOptions.__struct_fields__
+        close = difflib.get_close_matches(unknown[0][:80], known, n=1, cutoff=0.7)
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+        raise InvalidRequest(f"unknown queue option {unknown[0]!r:.80}; {hint}")
     return QueueOptions(**options).check()
 
 
