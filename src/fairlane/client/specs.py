@@ -51,6 +51,6 @@ class Specs(ClientResource):
         return await self._call(wire.SpecDetail, "GET", "spec", "versions", str(version))
 
     async def export(self, app: str) -> dict[str, Any]:
-        """Return a document of the queues of an app as they are now."""
+        """Return a document of the current queues of an app."""
         answer = await self._call(wire.SpecExported, "GET", "spec", "export", query={"app": check_name("app", app)})
         return msgspec.json.decode(answer.spec, type=dict[str, Any])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from inspect import Parameter, signature
 from typing import Any, TypeVar
@@ -102,22 +102,22 @@ class Routes(list[Route]):
         super().__init__()
         self._tag = tag
 
-    def get(self, path: str, *, needs: str, **more: Any) -> Callable[[Handler], Handler]:
-        return partial(self._add, "GET", path, {"needs": needs, **more})
+    def get(self, *paths: str, needs: str, **more: Any) -> Callable[[Handler], Handler]:
+        return partial(self._add, "GET", paths, {"needs": needs, **more})
 
-    def post(self, path: str, *, needs: str, **more: Any) -> Callable[[Handler], Handler]:
-        return partial(self._add, "POST", path, {"needs": needs, **more})
+    def post(self, *paths: str, needs: str, **more: Any) -> Callable[[Handler], Handler]:
+        return partial(self._add, "POST", paths, {"needs": needs, **more})
 
-    def put(self, path: str, *, needs: str, **more: Any) -> Callable[[Handler], Handler]:
-        return partial(self._add, "PUT", path, {"needs": needs, **more})
+    def put(self, *paths: str, needs: str, **more: Any) -> Callable[[Handler], Handler]:
+        return partial(self._add, "PUT", paths, {"needs": needs, **more})
 
-    def patch(self, path: str, *, needs: str, **more: Any) -> Callable[[Handler], Handler]:
-        return partial(self._add, "PATCH", path, {"needs": needs, **more})
+    def patch(self, *paths: str, needs: str, **more: Any) -> Callable[[Handler], Handler]:
+        return partial(self._add, "PATCH", paths, {"needs": needs, **more})
 
-    def delete(self, path: str, *, needs: str, **more: Any) -> Callable[[Handler], Handler]:
-        return partial(self._add, "DELETE", path, {"needs": needs, **more})
+    def delete(self, *paths: str, needs: str, **more: Any) -> Callable[[Handler], Handler]:
+        return partial(self._add, "DELETE", paths, {"needs": needs, **more})
 
-    def _add(self, method: str, path: str, more: dict[str, Any], handler: Handler) -> Handler:
+    def _add(self, method: str, paths: Sequence[str], more: dict[str, Any], handler: Handler) -> Handler:
         takes = signature(handler).parameters
         kinds = {
             name: eval(kind, handler.__globals__)  # noqa: S307  # the annotation, as this tree wrote it
@@ -130,14 +130,17 @@ class Routes(list[Route]):
         more = {"name": f"{self._tag}.{handler.__name__}", "audited": method != "GET", **more}
         body = takes.get("body")
         needed = body is None or body.default is Parameter.empty
-        endpoint: Endpoint = handler
-        if list(takes) != ["app", "request"] or kinds["return"] is not Response:
-            default = msgspec.UNSET if needed else body and body.default
-            endpoint = _endpoint(handler, kinds, list(takes), default, admin=path.startswith(ADMIN))
-            if method == "GET":
-                endpoint = _naming_missing_cells(endpoint)
         summary = " ".join((handler.__doc__ or "").split())
-        self.append(Route(method=method, path=path, endpoint=endpoint, summary=summary, body_required=needed, **more))
+        for path in paths:
+            endpoint: Endpoint = handler
+            if list(takes) != ["app", "request"] or kinds["return"] is not Response:
+                default = msgspec.UNSET if needed else body and body.default
+                endpoint = _endpoint(handler, kinds, list(takes), default, admin=path.startswith(ADMIN))
+                if method == "GET":
+                    endpoint = _naming_missing_cells(endpoint)
+            self.append(
+                Route(method=method, path=path, endpoint=endpoint, summary=summary, body_required=needed, **more)
+            )
         return handler
 
 

@@ -79,7 +79,7 @@ class Drain:
         return await self._client.ask(0, "GET", path, group=group, expected=_FOUND)
 
     async def read(self, history: RecordedHistory, urls: Sequence[str]) -> None:
-        """Read the log, the dead letters and the counts into the history. What cannot be read is stuck."""
+        """Read the log, the dead letters and the counts into the history. Parts that cannot be read count as stuck."""
         try:
             await self._read(history, urls)
         except Unavailable as error:

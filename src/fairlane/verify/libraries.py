@@ -12,7 +12,7 @@ from fairlane.verify.preload import RECORDER_SOURCE, Preload, compile_library, h
 
 @dataclass(frozen=True)
 class PreloadedLibraries:
-    """The libraries in one process and its children: what they fail with, and what their disk holds."""
+    """The libraries in one process and its children: one injects failures, the other records the disk."""
 
     preload: Preload
     disk: RecordedDisk

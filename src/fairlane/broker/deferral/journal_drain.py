@@ -137,7 +137,7 @@ class JournalDrain(Service):
         self._size = BatchSize(_BYTES_MIN, _BYTES_MAX)
         self._load_at = 0.0
         self._resting: dict[Backlog, tuple[int, float]] = {}
-        """Failed backlogs, with their number of failures and the end of their rest."""
+        """Failed backlogs, each with its number of failures and the end of its pause."""
         self._strikes: Counter[int] = Counter()
         """Failures of the store on an entry alone, by its number."""
         self._single = 0

@@ -27,16 +27,6 @@ routes = Routes("messages")
 
 @routes.post(
     "/api/v1/ack-and-pop/queue/{queue}",
-    needs="pop",
-    audited=False,
-    long=True,
-    body=AckBatch,
-    query=PopQuery,
-    answer=AckedAndPoppedMessages,
-    body_bytes_max=REQUEST_BYTES_MAX,
-    statuses=(200, 202),
-)
-@routes.post(
     "/api/v1/ack-and-pop/queue/{queue}/partition/{partition}",
     needs="pop",
     audited=False,

@@ -43,22 +43,14 @@ class CheckedPop(msgspec.Struct, frozen=True):
 
 _checked: dict[tuple[str, bytes, bytes], CheckedPop] = {}
 """Cache of pops by tenant, path and query, because clients repeat the same few."""
-_QUESTIONS_MAX = 1000
-_QUESTION_BYTES_MAX = 400
+_CHECKED_MAX = 1000
+_CHECKED_BYTES_MAX = 400
 _CACHED_BYTES_MAX = 32 * 1024
 """Largest segment whose part of an answer is cached."""
 
 
 @routes.get(
     "/api/v1/pop/queue/{queue}",
-    needs="pop",
-    long=True,
-    query=PopQuery,
-    safe=False,
-    answer=PoppedMessages,
-    statuses=_STATUSES,
-)
-@routes.get(
     "/api/v1/pop/queue/{queue}/partition/{partition}",
     needs="pop",
     long=True,
@@ -75,13 +67,13 @@ async def pop(app: HttpApp, request: Request) -> Response:
 
 
 async def checked_pop(broker: Broker, request: Request) -> CheckedPop:
-    """Return the pop of a request. Raises Forbidden if it would create a group and the caller may not."""
+    """Return the checked pop of a request. Raises Forbidden if the caller may not create its group."""
     asked = (broker.tenant, request.path, request.query_string)
     checked = _checked.get(asked)
     if checked is None:
         checked = _check(broker.tenant, request, request.params["queue"])
-        if len(asked[1]) + len(asked[2]) <= _QUESTION_BYTES_MAX:
-            if len(_checked) >= _QUESTIONS_MAX:
+        if len(asked[1]) + len(asked[2]) <= _CHECKED_BYTES_MAX:
+            if len(_checked) >= _CHECKED_MAX:
                 _checked.clear()
             _checked[asked] = checked
     if request.caller is not ANYBODY:

@@ -60,9 +60,7 @@ class WebhookAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 @routes.post(
-    "/hook/{name}", needs="signature", audited=False, body=msgspec.Raw, answer=WebhookAnswer, statuses=_STATUSES
-)
-@routes.post(
+    "/hook/{name}",
     "/hook/{tenant}/{name}",
     needs="signature",
     audited=False,

@@ -70,8 +70,7 @@ async def state_of_brokers(broker: Broker) -> wire.SharedState:
     return wire.SharedState(store=broker.status.store_kind)
 
 
-@routes.get("/internal/api/shared-state/stats", needs="status")
-@routes.get("/internal/api/inter-instance/stats", needs="status")
+@routes.get("/internal/api/shared-state/stats", "/internal/api/inter-instance/stats", needs="status")
 async def state_again(broker: Broker) -> wire.SharedState:
     """Answer that brokers share nothing but their store."""
     return wire.SharedState(store=broker.status.store_kind)
