@@ -66,7 +66,13 @@ EXPERIMENTS = (
     Experiment("moves", "queues move between cells, and the moves are killed", ("cells",), "move_queue,kill_broker"),
     Experiment(
         "failover",
-        "a primary dies with a synchronous standby, which is promoted",
+        "a primary dies, and the better one of two synchronous standbys is promoted",
+        SERVERS,
+        "fail_over",
+    ),
+    Experiment(
+        "high availability",
+        "standbys are promoted by hand and by Patroni",
         ("postgres",),
         pytest=("tests/faults/test_failover.py", "tests/faults/test_replication.py", "tests/availability"),
     ),

@@ -78,6 +78,25 @@ BUGS = (
         "postgres",
     ),
     SeededBug(
+        "asynchronous_standby",
+        "commits do not wait for a standby",
+        "G1",
+        (
+            ("verify/standbys.py", "'ANY 1 (*)'", "''"),
+            ("verify/standbys.py", "sync_state = 'quorum'", "sync_state = 'async'"),
+        ),
+        "fail_over",
+        "postgres",
+    ),
+    SeededBug(
+        "unreplicated_commit",
+        "a commit whose wait for a standby was cancelled is answered as done",
+        "G1",
+        (("store/postgres/driver.py", "            UNREPLICATED.add(self)", "            pass"),),
+        "fail_over",
+        "postgres",
+    ),
+    SeededBug(
         "unsynced_journal",
         "a 202 is answered before its journal is on disk",
         "G1",

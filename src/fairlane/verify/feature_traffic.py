@@ -86,6 +86,7 @@ class FeatureTraffic:
                         *(lane.partition, id),
                     )
                 await (transaction.commit() if commits else transaction.rollback())
+                self._check_replicated()
         except BaseException:
             await self.close()
             raise
@@ -103,12 +104,19 @@ class FeatureTraffic:
                 await connection.execute(
                     "SELECT fairlane.complete($1, $2, $3)", message.lease, message.partition_id, message.position
                 )
+                self._check_replicated()
         except BaseException as error:
             if getattr(error, "sqlstate", "") == _LEASE_LOST:
                 return False
             await self.close()
             raise
         return True
+
+    def _check_replicated(self) -> None:
+        """Raise OutcomeUnknown if no synchronous standby has the last commit, of which PostgreSQL only warns."""
+        from fairlane.store.postgres.driver import check_replicated
+
+        check_replicated(self._connection)
 
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():

@@ -35,7 +35,8 @@ class Proxy:
 
     def __init__(self, listen: Path, target: Path, random: Random) -> None:
         self.listen = listen
-        self._target = target
+        self.target = target
+        """Socket of the server that gets new connections."""
         self._random = random
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -83,7 +84,7 @@ class Proxy:
             self._tasks.discard(task)
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_unix_connection(str(self._target))
+        far_reader, far_writer = await asyncio.open_unix_connection(str(self.target))
         self._writers.add(far_writer)
         there = asyncio.create_task(self._forward(reader, far_writer, answers=False))
         back = asyncio.create_task(self._forward(far_reader, writer, answers=True))

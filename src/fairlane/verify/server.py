@@ -31,6 +31,10 @@ class OwnServer:
         self._postgres = postgres
 
     @property
+    def postgres(self) -> EmbeddedPostgres:
+        return self._postgres
+
+    @property
     def url(self) -> str:
         return self._postgres.url
 

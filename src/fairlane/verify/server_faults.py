@@ -15,6 +15,7 @@ from fairlane.verify.nemesis import FaultTargets, fault
 from fairlane.verify.processes import CLI, own_environment
 from fairlane.verify.proxy import LinkFaults
 from fairlane.verify.sql_snapshot import end_sessions
+from fairlane.verify.standbys import Standbys
 
 MOVE_SECONDS_MAX = 60.0
 UNMOVED = (".parts", ".ends", ".staged")
@@ -187,3 +188,34 @@ async def _move(on: FaultTargets, words: list[str], seconds: float) -> None:
     except TimeoutError:
         process.kill()
         await process.wait()
+
+
+@fault("server")
+async def fail_over(on: FaultTargets) -> None:
+    """Cut two synchronous standbys from a primary, cancel commits that wait for them, kill it, and promote one."""
+    target = on.server()
+    standbys = Standbys(target.server.postgres, 2)
+    promoted = None
+    try:
+        await standbys.start()
+        await on.wait(2.0)
+        for number in on.random.sample(range(2), 2):
+            standbys.disconnect(number)
+            await on.wait(1.0)
+        with contextlib.suppress(StoreUnavailable):
+            await end_sessions(target.url, only_cancel=True)
+        await on.wait(1.0)
+        await target.server.crash(signal.SIGKILL)
+        promoted = await standbys.promote()
+        target.back.target = standbys.socket(promoted)
+        target.back.cut()
+        await on.wait()
+    finally:
+        if promoted is not None:
+            await standbys.replace_primary(promoted)
+        await standbys.end()
+        target.back.target = target.server.socket
+        target.back.cut()
+        if promoted is not None and target.libraries is not None:
+            await asyncio.to_thread(target.disk.reset)
+        await target.server.revive()

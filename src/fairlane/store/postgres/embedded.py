@@ -60,6 +60,10 @@ class EmbeddedPostgres:
         return self._sockets / ".s.PGSQL.5432"
 
     @property
+    def data(self) -> Path:
+        return self._data
+
+    @property
     def pid(self) -> int | None:
         """The process id of the postmaster, or None if it never ran or was shut down."""
         try:
@@ -179,6 +183,10 @@ class EmbeddedPostgres:
         self._ctl(
             "start", *("-w", "-t", str(_WAIT_SECONDS), "-l", log_file, "-o", shlex.join(options)), env=self._environment
         )
+
+    def run(self, program: str, *arguments: str) -> str:
+        """Run a program of this installation as the user of the server, and return its output."""
+        return self._run(str(self._binaries / program), *arguments)
 
     def _stop(self) -> None:
         self._ctl("stop", "-w", "-t", str(_WAIT_SECONDS), "-m", "fast")
