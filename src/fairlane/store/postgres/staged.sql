@@ -1,5 +1,5 @@
 -- name: check (only here: no other program may write an SQLite file)
-SELECT coalesce(fairlane.any_staged(), false), EXISTS (SELECT 1 FROM fairlane.enqueue_grants);
+SELECT EXISTS (SELECT 1 FROM fairlane.staged), EXISTS (SELECT 1 FROM fairlane.enqueue_grants);
 
 -- name: open (only here: no other program may write an SQLite file)
 SELECT * FROM fairlane.open_staged($1, $2, $3, $4, $5, $6, $7, $8);

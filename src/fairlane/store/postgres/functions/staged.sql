@@ -229,13 +229,6 @@ END $$;
 REVOKE ALL ON FUNCTION fairlane.enqueue(text, json, text, text, text, json, timestamptz, int, int, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fairlane.complete(text, text, bigint) FROM PUBLIC;
 
--- True if a broker may find messages to move. A table that was emptied keeps its pages, so only its index is read.
-CREATE OR REPLACE FUNCTION fairlane.any_staged() RETURNS boolean
-LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
-BEGIN
-    RETURN (SELECT true FROM fairlane.staged s ORDER BY s.tenant_id, s.queue, s.bucket, s.id LIMIT 1);
-END $$;
-
 -- Staged messages to move, by queue and bucket after the given ones, and in each in the order of their ids. A bucket that another
 -- session moves is left out, and so are queues and partitions that wait. The caller holds the buckets until its transaction ends.
 CREATE OR REPLACE FUNCTION fairlane.open_staged(
