@@ -117,7 +117,7 @@ class Cancellations(Resource):
         return await self._answer(queue, id, transaction_id, before, groups)
 
     def _wake(self, queue_id: int, partition: PartitionId, lanes: Sequence[CancelledLane]) -> None:
-        """Wake polls, because the lanes may be ready, callers that wait for the result, and holders."""
+        """Wake polls of lanes that may be ready, callers that wait for the result, and holders of the message."""
         for lane in lanes:
             for key in ((lane.group_id, "cancelled"), (lane.group_id, str(partition))):
                 self._engine.result_waiters.wake_line(queue_id, key)

@@ -52,8 +52,8 @@ class Requests(Resource):
     ) -> list[Outcome]:
         """Run a transaction of steps that were checked already.
 
-        `commit` replaces the verb of the store, for a transaction that also makes `more` other changes. `release`
-        returns the messages that the acks leave of their leases. `fan_ins` name some of the pushes as their parts.
+        `commit` replaces the verb of the store, for a transaction with `more` other changes. `release` releases the
+        messages of the leases that were not acked. `fan_ins` name some of the pushes as their parts.
         """
         self._engine.admission.check_running()
         await self._scope.quota.check(*size_of(steps))

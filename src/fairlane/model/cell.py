@@ -24,6 +24,6 @@ class CellStatus(msgspec.Struct, frozen=True, kw_only=True):
     """`open`, `full` for one that gets no new queues, or `joining`."""
     size: CellSize | None = None
     messages_per_second: float | None = None
-    """Messages stored per second, if it was measured twice."""
+    """Messages stored per second. None before the second measurement."""
     error: str = ""
     """The reason why it does not answer, empty if it does."""

@@ -121,7 +121,7 @@ def unique_overlaps(history: RecordedHistory, rules: TrafficRules) -> list[str]:
 
 
 def payloads_in_clear(history: RecordedHistory, rules: TrafficRules) -> list[str]:
-    """Return the encrypted queues of which SQL shows payloads."""
+    """Return the encrypted queues whose payloads are visible in SQL."""
     return [f"{queue} is encrypted, and SQL shows payloads in clear" for queue in history.in_clear]
 
 

@@ -1,4 +1,4 @@
-"""Clients that record fan-ins, cancellations, replays, unique pushes, and messages of transactions of the database."""
+"""Clients that record fan-ins, cancellations, replays, unique pushes, and messages enqueued in the database."""
 
 from __future__ import annotations
 

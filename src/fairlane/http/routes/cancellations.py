@@ -33,7 +33,7 @@ async def cancel(
 async def cancel_at(
     broker: Broker, caller: Principal, partitionId: str, transactionId: str, body: wire.CancelAtBody = _ALL_GROUPS
 ) -> wire.CancelledMessage:
-    """Cancel a message, so that no group that has not finished it gets it again."""
+    """Cancel a message for every group that has not finished it."""
     await scopes.check_partitions(broker, caller, "push replay", [partitionId])
     return await broker.cancellations.at(partitionId, transactionId, group=body.consumer_group)
 

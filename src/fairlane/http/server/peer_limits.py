@@ -55,7 +55,7 @@ class PeerLimit:
         self.proxied = proxied
         """The peer is a trusted proxy, which names its clients."""
         self.connections = 0
-        """Includes connections of a proxy whose last request came from this client."""
+        """Number of connections, including connections of a proxy whose last request came from this client."""
         self.requests = 0
         """Requests being handled, including long polls."""
         self.used = 0

@@ -55,7 +55,7 @@ async def add_cell(home: PostgresStore, url: str | None, **options: Any) -> Cell
 
 
 async def _check_free(url: str, home_id: UUID, cell: Cell, options: dict[str, Any]) -> None:
-    """Raise Conflict if the database has a cell or a store, except for this cell."""
+    """Raise Conflict if the database contains another cell or a store."""
     database = await _connect(url, options)
     try:
         for (schema,) in await database.read(SQL["found"]):

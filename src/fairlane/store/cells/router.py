@@ -264,7 +264,7 @@ async def at_home(router: CellRouter, family: str, verb: str, args: Arguments, n
 def in_order(unavailable: Callable[[], Any] | None = None) -> Route:
     """Split the list that is the first argument, and return the answers in its order.
 
-    Items of a cell that is unavailable are answered with `unavailable`, if nothing was done and others were answered.
+    If some cells answered, items of an unavailable cell where nothing was done get `unavailable` as the answer.
     """
 
     async def route(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:

@@ -156,7 +156,7 @@ class CellsStore:
             options.pop("listen_url", None)
         store = await PostgresStore.open(cell.url or self._home.url, clock=self._clock, **options)
         try:
-            await self.codec.equip(store)
+            await self.codec.pass_settings_to(store)
         except BaseException:
             await store.close()
             raise
@@ -333,7 +333,7 @@ class CellCodecs:
         stores = (link.store for link in self._store.router.links.values())
         return [store.codec for store in stores if isinstance(store, PostgresStore)]
 
-    async def equip(self, store: PostgresStore) -> None:
+    async def pass_settings_to(self, store: PostgresStore) -> None:
         """Give the settings to the store of a cell that was just opened."""
         await store.codec.set_keyring(self._keyring, self._always)
 

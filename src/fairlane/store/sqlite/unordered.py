@@ -86,8 +86,8 @@ def open_of(db: apsw.Connection, of: str, ids: str) -> dict[int, int]:
     return counts
 
 
-def take_back(db: apsw.Connection, lane: UnorderedLane, now: int, *, forgiving: bool) -> int:
-    """Put back messages of expired leases, each on its own.
+def release_expired(db: apsw.Connection, lane: UnorderedLane, now: int, *, forgiving: bool) -> int:
+    """Make messages of expired leases deliverable again, one by one.
 
     The first message of each lost batch is charged an attempt. Returns the number of lost batches.
     """

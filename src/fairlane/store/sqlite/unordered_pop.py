@@ -15,7 +15,7 @@ from fairlane.store.sqlite import lanes
 from fairlane.store.sqlite.log import SQL as LOG
 from fairlane.store.sqlite.log import PoppedLog, Popping, Want
 from fairlane.store.sqlite.rows import rows, value
-from fairlane.store.sqlite.unordered import SQL, UnorderedLane, claim, forget, load, save, take_back
+from fairlane.store.sqlite.unordered import SQL, UnorderedLane, claim, forget, load, release_expired, save
 
 LANES_MAX: Final = 1_000  # lanes checked in one call, however many its claims may take
 
@@ -70,7 +70,7 @@ class _UnorderedPopping(Popping):
 
     def _due(self, lane: UnorderedLane, limit: int) -> deque[Due]:
         """Return due redeliveries, oldest first."""
-        self.leases_lost += take_back(self.db, lane, self.now, forgiving=self.call.forgiving)
+        self.leases_lost += release_expired(self.db, lane, self.now, forgiving=self.call.forgiving)
         return deque(rows(self.db, SQL["due"], lane.partition_id, lane.group_id, self.now, limit))
 
     def _write(self, lane: UnorderedLane) -> None:
