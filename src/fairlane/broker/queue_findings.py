@@ -150,7 +150,7 @@ class QueueFindings(Resource):
         ]
 
     async def _groups(self) -> list[Finding]:
-        """Return groups with old messages that are not popped, except those of which all lanes are stopped."""
+        """Return groups with old messages that are not popped, except groups whose lanes are all stopped."""
         now, idle = await self._store.now(), []
         for queue, one in await self._scope.statistics.groups():
             options = queue.options

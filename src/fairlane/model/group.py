@@ -94,7 +94,7 @@ class Seek(msgspec.Struct, frozen=True):
 
 
 SeekTarget = Seek | datetime | str
-"""A seek, or what is short for it: "beginning", "end", or a time as a datetime or a text."""
+"""A seek, or its short form: "beginning", "end", or a time as a datetime or a text."""
 
 
 class GroupResult(msgspec.Struct, frozen=True):

@@ -244,7 +244,7 @@ class Opened(Segment, frozen=True):
 class Verified(Segment, frozen=True, eq=False):
     """A segment whose bytes this process checked against their checksum, or from which it computed the checksum.
 
-    Two of them are equal only if they are the same object, so that they can be keys of caches.
+    They are compared by identity, so that they can be keys of caches.
     """
 
     def check(self) -> None:

@@ -113,7 +113,7 @@ class FeatureTraffic:
         return True
 
     def _check_replicated(self) -> None:
-        """Raise OutcomeUnknown if no synchronous standby has the last commit, of which PostgreSQL only warns."""
+        """Raise OutcomeUnknown if no synchronous standby has the last commit. PostgreSQL itself only warns."""
         from fairlane.store.postgres.driver import check_replicated
 
         check_replicated(self._connection)

@@ -184,7 +184,7 @@ class RecordedHistory:
     corrupt: list[str] = field(default_factory=list)
     """Messages of the log whose payload differs from what was pushed."""
     in_clear: list[str] = field(default_factory=list)
-    """Encrypted queues of which SQL shows payloads in clear."""
+    """Encrypted queues whose payloads SQL shows in clear."""
     conserved: list[Conserved] = field(default_factory=list)
     odd_answers: list[str] = field(default_factory=list)
     """Answers that no fault explains, such as a 500."""

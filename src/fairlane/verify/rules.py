@@ -32,7 +32,7 @@ class TrafficRules:
     rates: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     """Limit of the messages that are delivered to a group of a queue in any period of this many seconds."""
     unique: str = ""
-    """Queue of unique messages, of which one with a key waits or runs at a time. Empty if there is none."""
+    """Queue of unique messages: at most one with a key waits or runs at a time. Empty if there is none."""
     encrypted: str = ""
     """Queue whose payloads are encrypted. Empty if there is none."""
     deleting: frozenset[str] = frozenset()

@@ -77,7 +77,7 @@ class Standbys:
         (self._directories[number] / "data").rename(self._primary.data)
 
     async def end(self) -> None:
-        """Stop the standbys, and have the primary wait for nobody."""
+        """Stop the standbys, and make the primary commit without them."""
         hba = self._primary.data / "pg_hba.conf"
         hba.write_text(hba.read_text().replace(_SUPERUSER, ""))
         self._set(self._primary.data, _ALONE)

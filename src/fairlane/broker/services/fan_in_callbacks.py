@@ -47,7 +47,7 @@ _REFUSED_SECONDS = 5.0
 _FORGET_EVERY = 600.0
 
 _OF_ONE = LaneWaiting | LaneLocked | QueueElsewhere | StoreCorrupt
-"""Errors of the store that concern one fan-in. After others, all of them wait."""
+"""Errors of the store that concern a single fan-in. After any other error, all callbacks wait."""
 
 log = logging.getLogger(__name__)
 

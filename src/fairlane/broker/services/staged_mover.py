@@ -43,7 +43,7 @@ class StagedMover(Service):
         self._waiting: dict[Waiting, float] = {}
         """Times until which queues and partitions wait."""
         self._waits: dict[Waiting, float] = {}
-        """Seconds for which each of them waits."""
+        """Seconds for which each queue or partition waits."""
         self._check_seconds = 0.0
         self._warned: dict[Waiting, str] = {}
         self._moved_at = -_LATELY_SECONDS

@@ -190,7 +190,7 @@ class GroupPopper:
     async def _pop_again(self, parts: Sequence[_Part], popped: dict[int, _Popped], *, now: int) -> None:
         """Scan all lanes for claims that are left, and add what they got to `popped`.
 
-        If that fails, the lanes that were claimed before are delivered. A group of which more may be claimed than is
+        If that fails, the lanes that were claimed before are delivered. A group that may have more claims than are
         known gets the error, so that its callers release everything.
         """
         try:

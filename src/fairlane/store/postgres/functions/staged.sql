@@ -43,7 +43,7 @@ DECLARE
     v_payload text := payload::text;
     v_tenant bigint;
 BEGIN
-    -- A short message with the usual arguments is right. Each expression and each table here costs all who enqueue.
+    -- A short message with the usual arguments needs no checks. Every expression and table here adds to the cost of each call.
     IF (queue <> '' AND partition <> '' AND v_id <> '' AND coalesce(type, 'none') <> '' AND octet_length(v_payload) <= 256
         AND octet_length(concat(queue, partition, v_id, type)) <= 255
         AND num_nonnulls(headers, deliver_at, priority, max_attempts) = 0) IS NOT TRUE THEN
@@ -62,7 +62,7 @@ BEGIN
     RETURN v_id;
 END $$;
 
--- Raises what is wrong with the arguments of `enqueue`.
+-- Raises if an argument of `enqueue` is invalid.
 CREATE OR REPLACE FUNCTION fairlane.check_message(
     p_queue text, p_payload text, p_partition text, p_transaction_id text, p_type text, p_headers json, p_deliver_at timestamptz,
     p_priority int, p_max_attempts int
