@@ -106,7 +106,9 @@ async def test_what_is_not_a_finding_cannot_be_snoozed(alone: Wire) -> None:
     assert (await alone.post(f"{PATH}/snooze", body={"key": "x", "seconds": 0})).status == 400
 
 
-async def test_a_tenant_that_floods_is_named_while_others_wait_for_their_turn(alone: Wire) -> None:
+async def test_a_tenant_that_floods_is_named_while_others_wait_for_their_turn(
+    alone: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = alone.app.broker
     await broker.tenants.create("acme")
     gate, pushes = asyncio.Event(), broker._engine.admission.pushes
@@ -131,6 +133,8 @@ async def test_a_tenant_that_floods_is_named_while_others_wait_for_their_turn(al
     assert listed["acme"]["share"] > 0.9
     gate.set()
     await asyncio.gather(*flood)
+    assert await found(alone, "tenant_floods"), "for some seconds, so that a scrape finds it"
+    monkeypatch.setattr("fairlane.runtime.batcher._TURNS_SECONDS", 0.0)
     assert await gone(alone, "tenant_floods")
     metrics = (await alone.ask("GET", "/metrics")).body.decode()
     assert 'fairlane_tenant_messages_pushed_total{tenant="acme"} 1800.0' in metrics

@@ -108,6 +108,8 @@ class Batcher(Generic[Op, Out]):
         """Requests that wait for their turn, before those in `waiting`. Empty with one owner."""
         self._turning = 0
         """Number of requests in `_turns`."""
+        self._turned_at = float("-inf")
+        """Time of the last flush that left requests in `_turns`."""
         self._flush = flush
         self._policy = policy
         self._flushes_max = policy.flushes
@@ -146,8 +148,8 @@ class Batcher(Generic[Op, Out]):
 
     @property
     def takes_turns(self) -> bool:
-        """True while requests of several owners wait for their turn."""
-        return self._turning > 0
+        """True if requests waited for the turns of other owners lately."""
+        return perf_counter() - self._turned_at < _TURNS_SECONDS
 
     def wait_seconds(self) -> float:
         """Estimated seconds until a new request would be flushed. 0 if the rate is unknown."""
@@ -297,6 +299,8 @@ class Batcher(Generic[Op, Out]):
                 break
             batch.append(turns.pop())
         self._turning = len(turns)
+        if turns:
+            self._turned_at = perf_counter()
         return batch
 
     def _answer(self, op: Op, future: asyncio.Future[Out], outcome: Out | Exception | LateAnswer) -> None:
