@@ -229,6 +229,8 @@ def reason_of(error: BaseException) -> str:
         return "no answer in time"
     if isinstance(error, asyncpg.InternalClientError):
         return "the server ended the connection"
+    if isinstance(error, (FileNotFoundError, ConnectionRefusedError)):
+        return "no server listens at its address"
     return str(error) or "the server ended the connection"
 
 
@@ -313,7 +315,7 @@ async def _with_session(open_some: Callable[[dict[str, str]], Awaitable[T]]) -> 
     except (ValueError, asyncpg.InterfaceError) as error:
         raise StoreRefused(f"cannot connect to the database: {error}; check the URL of the store") from error
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise StoreUnavailable("cannot connect to the database: no server listens at its address") from error
+        raise StoreUnavailable(f"cannot connect to the database: {reason_of(error)}") from error
     except LOST as error:
         raise StoreUnavailable(f"cannot connect to the database: {str(error) or 'it does not answer'}") from error
 
