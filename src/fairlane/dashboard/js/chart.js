@@ -12,11 +12,17 @@ const path = (points, x, y, joined = false) => {
   points.forEach((value, i) => {
     if (!known(value)) pen = joined && text ? "L" : "M";
     else {
-      text += `${pen}${x(i).toFixed(1)} ${y(value).toFixed(1)}${pen === "M" ? "h0" : ""}`; // a point alone is a dot
+      text += `${pen}${x(i).toFixed(1)} ${y(value).toFixed(1)}`;
       pen = "L";
     }
   });
   return text;
+};
+
+/** Points without a neighbour, as dots. */
+const dots = (points, x, y, joined) => {
+  const near = joined ? points.filter(known).length > 1 : undefined;
+  return points.map((value, i) => (known(value) && !(near ?? (known(points[i - 1]) || known(points[i + 1]))) ? `M${x(i).toFixed(1)} ${y(value).toFixed(1)}h0` : "")).join("");
 };
 
 /** A sparkline: spark([1, 2, 3], { kind: "info" }). */
@@ -54,14 +60,14 @@ export const chart = ({ times, series, format = String, height = 160, label = ""
   const W = 1000;
   const x = (i) => (n < 2 ? W : (i / (n - 1)) * W);
   const y = (value) => height - (value / top) * (height - 6);
-  const scale = [0, 0.5, 1].filter((share) => share !== 0.5 || format(top / 2) !== format(top)).map((share) => h("span.axis-y", { style: { bottom: `${(share * (height - 6) * 100) / height}%` } }, tidy(format(top * share))));
+  const scale = [0, 0.5, 1].filter((share) => share !== 0.5 || (format(top / 2) !== format(top) && !(/^\d+$/.test(format(top / 2)) && top % 2))).map((share) => h("span.axis-y", { style: { bottom: `${(share * (height - 6) * 100) / height}%` } }, tidy(format(top * share))));
   return h("figure.chart", { "aria-label": label, role: "img", onpointermove: (event) => point(event, { times, series, format, marks }), onpointerdown: zoom && ((event) => select(event, times, zoom)), onpointerleave: (event) => event.currentTarget.classList.remove("is-pointed") },
     h("div.plot", { style: { "block-size": `${height}px` } },
       h("svg", { viewBox: `0 0 ${W} ${height}`, preserveAspectRatio: "none" },
         [0, 0.5, 1].map((share) => h("path.grid-line", { d: `M0 ${(height - share * (height - 6)).toFixed(1)}H${W}` })),
         series.map((one) => {
           const line = path(one.points, x, y, one.joined);
-          return h("g", { class: `is-${one.kind}` }, one.area && line && h("path.area", { d: `${line}L${x(one.points.findLastIndex(known))} ${height}L${x(one.points.findIndex(known))} ${height}Z` }), h("path.line", { d: line }));
+          return h("g", { class: `is-${one.kind}` }, one.area && line && h("path.area", { d: `${line}L${x(one.points.findLastIndex(known))} ${height}L${x(one.points.findIndex(known))} ${height}Z` }), h("path.line", { d: line }), h("path.dot", { d: dots(one.points, x, y, one.joined) }));
         })),
       scale, apart(inside(marks, times), times).map((one) => h("i.mark-line", { key: `${one.at} ${one.text}`, title: one.text, style: { "inset-inline-start": `${share(one.at, times) * 100}%` } })), !series.some((one) => one.points.some(known)) && h("p.empty", h("span", "No data in this period")), h("div.cursor", { static: true }), h("div.range", { static: true }), h("div.tip", { static: true })),
     h("div.axis-x", n > 1 ? ticks(times) : null));

@@ -37,7 +37,7 @@ export const checked = (payload, before) => {
 /** The parsed payload. Throws an error with a sentence if it is not JSON. */
 export const parsed = (payload) => {
   const wrong = mistake(payload);
-  if (wrong) throw new Error(`Nothing was pushed: the payload is not JSON. ${wrong}`);
+  if (wrong) throw new Error(`Nothing was done: the payload is not JSON. ${wrong}`);
   return parse(payload);
 };
 

@@ -1,11 +1,12 @@
-// Schedules with their next tick, to pause, resume or run now.
+// Schedules with their next tick, to create, pause, resume or run now.
 
-import { del, post } from "../api.js";
-import { confirmByName } from "../dialog.js";
+import { del, get, post } from "../api.js";
+import { ask, confirmByName } from "../dialog.js";
 import { h } from "../dom.js";
 import { duration, stamp, time, upcoming } from "../format.js";
 import { statusOf } from "../messages.js";
 import { queueLink } from "../names.js";
+import { checked, parsed } from "../push.js";
 import { badge, button, empty, state } from "../components.js";
 import { api, link } from "../router.js";
 import { paged, table } from "../table.js";
@@ -29,8 +30,44 @@ const remove = async (ctx, one) => {
   if (sure) await ctx.act(() => del(api`/api/v1/schedules/${one.name}`), "Deleted.");
 };
 
+const isThere = async (path) => {
+  try {
+    return await get(path);
+  } catch (problem) {
+    if (problem.status === 404) return null;
+    throw problem;
+  }
+};
+
+const define = async ({ name, data, kind, cron, timezone, everySeconds, ...more }) => {
+  const path = api`/api/v1/schedules/${name.trim()}`;
+  if (await isThere(path)) throw new Error(`The schedule ${name.trim()} exists. Delete it first, or choose another name.`);
+  const times = kind === "cron" ? { cron: cron.trim(), timezone: timezone.trim() } : { everySeconds };
+  return post(path, { ...more, ...times, ...(data.trim() && { data: parsed(data) }) });
+};
+
+const create = async (ctx) => {
+  const isCron = ({ kind }) => kind === "cron";
+  const values = await ask({
+    title: "New schedule", text: "It pushes a message at each of its times.", label: "Create the schedule",
+    fields: [
+      { name: "name", label: "Name", required: true, placeholder: "nightly-report" },
+      { name: "queue", label: "Queue", required: true, placeholder: "reports" },
+      { name: "kind", label: "Times", type: "select", value: "cron", options: [["cron", "by a cron expression"], ["every", "by an interval"]] },
+      { name: "cron", label: "Cron expression", required: true, placeholder: "0 2 * * *", hint: "Minute, hour, day of month, month, day of week", when: isCron },
+      { name: "timezone", label: "Time zone", required: true, value: "UTC", placeholder: "Europe/Berlin", when: isCron },
+      { name: "everySeconds", label: "Seconds", type: "number", min: 1, required: true, when: (all) => !isCron(all) },
+      { name: "data", label: "Payload (JSON)", type: "textarea", rows: 4, hint: "Without one, the name of the schedule and the time of the tick" },
+      { name: "missed", label: "Missed ticks", type: "select", value: "once", options: Object.entries(MISSED) },
+    ],
+    preview: ({ data }) => checked(data),
+  });
+  if (values) await ctx.act(() => define(values), `${values.name.trim()} is scheduled.`);
+};
+
 export default {
   title: () => "Schedules",
+  actions: (ctx) => [button("New schedule", { onclick: () => create(ctx) })],
   watch: (ctx) => ({ schedules: paged("/api/v1/schedules", ctx) }),
   view: (ctx) => ctx.part("schedules", ({ schedules, total }) => {
     const { search } = ctx.query;
@@ -51,7 +88,7 @@ export default {
             : button("Pause", { "aria-label": `Pause ${one.name}`, onclick: () => act(ctx, one, "pause", "Paused. It pushes nothing until it is resumed.") }),
           button("Delete", { kind: "danger", "aria-label": `Delete ${one.name}`, onclick: () => remove(ctx, one) })) },
       ],
-      empty: empty(search ? "No schedule matches." : "There are no schedules.", search ? undefined : "A schedule pushes messages by an interval or a cron expression. Declare one in a spec, or run fairlane schedule set."),
+      empty: empty(search ? "No schedule matches." : "There are no schedules.", search ? undefined : "A schedule pushes messages by an interval or a cron expression. Declare one in a spec, run fairlane schedule set, or create it here."),
     }));
   }),
 };
