@@ -255,3 +255,10 @@ async def test_a_mistyped_option_is_answered_with_the_one_that_was_meant(client:
         await client.queues.configure(queue, retrylimit=5)
     with pytest.raises(InvalidRequest, match="unknown queue option 'xyz'; known are ordering, lease_seconds"):
         await client.queues.configure(queue, xyz=5)
+
+
+async def test_a_page_is_an_iterable_of_its_rows(client: Client, queue: str) -> None:
+    await client.push(queue, 1, transaction_id="now")
+    await client.push(queue, 2, transaction_id="later", delay_ms=60_000)
+    assert [one.transaction_id for one in await client.messages.page(queue)] == ["now"]
+    assert [one.transaction_id for one in await client.scheduled.page(queue)] == ["later"]

@@ -30,6 +30,7 @@ def test_the_tour_of_the_order_service_ends_as_promised() -> None:
     assert took, labels
     assert float(took[1]) >= 0.9, "the other five wait for the next second"
     assert invoice == "the invoice failed: KeyError: 'address'"
+    assert {sales, parcel, invoice} <= set(README.read_text().splitlines())
     assert any("examples/orders/app.py" in line and "send_invoice" in line for line in trace), trace
 
 

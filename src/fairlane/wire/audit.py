@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
@@ -38,6 +39,9 @@ class AuditLine(Answer):
 class AuditPage(Answer):
     entries: list[AuditLine]
     """Entries, newest first."""
+
+    def __iter__(self) -> Iterator[AuditLine]:
+        return iter(self.entries)
 
 
 class AuditVerified(Answer):

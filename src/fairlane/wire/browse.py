@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -82,6 +83,9 @@ class MessagePage(Answer):
     mode: ListMode
     next: str | None
     """Start of the next page, to send as `before`. Null on the last page."""
+
+    def __iter__(self) -> Iterator[MessageHead]:
+        return iter(self.messages)
 
 
 class QueueConfig(Answer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -50,6 +51,9 @@ class GroupPage(Answer):
     oldest_seconds: float
     stats_age: int
     """Seconds since this was counted. 0 unless there are very many partitions."""
+
+    def __iter__(self) -> Iterator[GroupSummary]:
+        return iter(self.groups)
 
 
 class LaggingQuery(Body):

@@ -5,6 +5,7 @@ Their fields are snake_case, except in the statistics for the dashboard.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -90,6 +91,9 @@ class OperationPage(Answer):
     """Cursor of the next page. Null on the last one."""
     complete: bool = True
     """False while the store does not answer. Then only operations in this broker's journal are listed."""
+
+    def __iter__(self) -> Iterator[OperationState]:
+        return iter(self.operations)
 
 
 class SettleBody(Body):

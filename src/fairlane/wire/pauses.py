@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from fairlane.model.moment import Moment
@@ -154,3 +155,6 @@ class LanePage(Answer):
     """Start of the next page, to send as `after`. Null on the last one."""
     complete: bool
     """False if the page ended early, after checking very many lanes that do not match. `next` continues."""
+
+    def __iter__(self) -> Iterator[LaneDetail]:
+        return iter(self.lanes)

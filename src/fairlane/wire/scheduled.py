@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fairlane.model.moment import Moment
 from fairlane.wire.base import Answer, Body, Limit
 
@@ -28,6 +30,9 @@ class ScheduledPage(Answer):
     """Messages, next due first."""
     next: str | None
     """Start of the next page. Null on the last one."""
+
+    def __iter__(self) -> Iterator[ScheduledMessage]:
+        return iter(self.messages)
 
 
 class RescheduleBody(Body):
