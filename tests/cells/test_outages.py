@@ -17,6 +17,7 @@ from fairlane.model.message import PushItem
 from fairlane.model.outcome import PushOutcome
 from fairlane.store.cells.cluster import status
 from fairlane.store.postgres.store import PostgresStore
+from fairlane.wire.schedules import ScheduleOptions
 from tests.cells.conftest import Servers, Urls
 from tests.faults.outages import crashed, frozen, revive
 from tests.until import until
@@ -186,3 +187,23 @@ async def test_fan_ins_of_other_cells_call_back_while_a_cell_is_down(cells: Urls
                 return False
 
             await until(called)
+
+
+async def test_schedules_of_other_cells_tick_while_a_cell_is_down(cells: Urls, servers: Servers) -> None:
+    async with Broker.open(cells.home, retention_interval=0) as broker:
+        for cell in (1, 0):
+            await broker.queues.configure(f"orders-{cell}", cell=str(cell))
+            await broker.schedules.define(
+                f"tick-{cell}", ScheduleOptions(queue=f"orders-{cell}", every_seconds=1, missed="all")
+            )
+
+        async def ticked(cell: int) -> bool:
+            with contextlib.suppress(Unavailable):
+                return bool(await broker.pop(f"orders-{cell}", auto_ack=True, batch=100))
+            return False
+
+        await until(lambda: ticked(0))
+        async with crashed(servers.second):
+            for _ in range(3):
+                await until(lambda: ticked(0))
+        await until(lambda: ticked(1))

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from fairlane.broker import schedules
 from fairlane.broker.broker import Broker
 from fairlane.errors import Conflict, InvalidRequest, NotFound, PayloadInvalid
 from fairlane.model.names import DEFAULT_TENANT
@@ -18,6 +19,7 @@ from fairlane.runtime.ticks import due, ticks
 from fairlane.store.families.schedules import Advance, Schedule
 from fairlane.wire.schedules import ScheduleOptions
 from tests.conformance.harness import Harness
+from tests.conformance.test_encryption import OLD, opened
 from tests.conformance.test_specs import document
 
 ROME = ZoneInfo("Europe/Rome")
@@ -299,3 +301,31 @@ async def test_a_schedule_whose_queue_got_another_type_says_why_it_does_not_tick
     assert (await broker.schedules.get(name)).refused is None
     harness.clock.advance(10)
     assert await broker._engine.ticks.push_due() == 1
+
+
+async def test_refused_schedules_hold_up_no_others(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedules, "_SCHEDULES_MAX", 2)
+    broker, full, queue = harness.broker, harness.name("full"), harness.name("orders")
+    await rest(broker)
+    await broker.queues.configure(full, max_size=1)
+    await broker.push(full, 0)
+    for number in range(5):
+        await put(harness, f"{number} {full}", ScheduleOptions(queue=full, every_seconds=10))
+    harness.clock.advance(10)
+    await put(harness, queue, ScheduleOptions(queue=queue, every_seconds=10))
+    harness.clock.advance(10)
+    assert [await broker._engine.ticks.push_due() for _ in range(4)] == [0, 0, 1, 0]
+
+
+async def test_a_schedule_whose_queue_cannot_be_sealed_holds_up_no_others(harness: Harness) -> None:
+    await opened(harness, OLD)
+    sealed, queue = harness.name("sealed"), harness.name("orders")
+    await harness.broker.queues.configure(sealed, encryption_enabled=True)
+    await rest(harness.broker)
+    await put(harness, sealed, ScheduleOptions(queue=sealed, every_seconds=10))
+    harness.clock.advance(10)
+    await put(harness, queue, ScheduleOptions(queue=queue, every_seconds=10))
+    await opened(harness)
+    await rest(harness.broker)
+    harness.clock.advance(10)
+    assert await harness.broker._engine.ticks.push_due() == 1

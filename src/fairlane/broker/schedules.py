@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fairlane.broker.cells import missing_cells
 from fairlane.broker.compiled_specs import AllSpecs
 from fairlane.broker.paging import page_of
 from fairlane.broker.push import Announcer
@@ -26,6 +27,8 @@ from fairlane.errors import (
     LaneWaiting,
     NotFound,
     PayloadInvalid,
+    QueueElsewhere,
+    StoreCorrupt,
     TransactionRefused,
     Unavailable,
 )
@@ -50,7 +53,12 @@ TICKS_MAX = 100
 """Ticks pushed in one transaction. A long outage needs several."""
 _SCHEDULES_MAX = 100
 _REFUSED_SECONDS = 5
+_FORGET_SECONDS = 60
+"""Time after which a refused schedule that is not tried any more is forgotten: it was deleted."""
 _RUNS_SHOWN = 5
+
+_OF_ONE = LaneWaiting | LaneLocked | QueueElsewhere | StoreCorrupt
+"""Errors of the store that concern one schedule. After others, all of them wait, unless a cell does not answer."""
 
 log = logging.getLogger(__name__)
 
@@ -208,14 +216,17 @@ class Ticks:
         """Push due ticks. Returns their number. A schedule whose queue refuses messages does not block others."""
         now = await self._store.now()
         count = 0
-        for schedule in await self._store.schedules.due(limit=_SCHEDULES_MAX):
+        kept_since = now - _FORGET_SECONDS * 1_000_000
+        self._refused_until = {key: until for key, until in self._refused_until.items() if until > kept_since}
+        waiting = {key for key, until in self._refused_until.items() if until > now}
+        for schedule in await self._store.schedules.due(limit=_SCHEDULES_MAX + len(waiting)):
             key = schedule.tenant, schedule.name
-            if self._refused_until.get(key, 0) > now:
+            if key in waiting:
                 continue
             try:
                 count += await self._push(schedule, now)
             except FairlaneError as error:
-                if isinstance(error, Unavailable) and not isinstance(error, LaneWaiting | LaneLocked):
+                if isinstance(error, Unavailable) and not (isinstance(error, _OF_ONE) or missing_cells(self._store)):
                     raise
                 if not isinstance(error, Conflict) or isinstance(error, TransactionRefused):
                     self._refuse(key, now, error)
