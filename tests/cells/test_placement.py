@@ -110,6 +110,15 @@ async def test_a_dead_letter_queue_is_created_beside_its_queue(cells: Urls) -> N
         assert [one.data["error"] for one in batch.messages] == ["boom"]
 
 
+@pytest.mark.parametrize("cell", ["0", "1"])
+async def test_a_queue_and_its_dead_letter_queue_are_created_in_the_cell_that_its_options_name(
+    cells: Urls, cell: str
+) -> None:
+    async with Broker.open(cells.home) as broker:
+        await broker.queues.configure("orders", cell=cell, dead_letter_queue="failed")
+        assert [await cell_of_queue(broker, queue) for queue in ("orders", "failed")] == [int(cell)] * 2
+
+
 async def test_a_transaction_over_cells_is_refused_before_anything_is_done(cells: Urls) -> None:
     async with Broker.open(cells.home) as broker:
         await broker.queues.configure("orders", cell="0")

@@ -73,5 +73,5 @@ class Forwarder(Service):
             name = found.options.dead_letter_queue
         else:
             raise InvalidRequest(f"dead_letter_queue {target!r:.80} begins a chain of more than {_CHAIN_MAX} queues")
-        wanted = QueueOptions(encryption_enabled=options.encryption_enabled)
+        wanted = QueueOptions(encryption_enabled=options.encryption_enabled, cell=options.cell)
         await self._store.queues.ensure(tenant, target, wanted, beside=queue)

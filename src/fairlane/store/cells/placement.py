@@ -125,14 +125,12 @@ async def _place(
 async def _cell_for(router: CellRouter, tenant: str, options: QueueOptions, beside: str | None = None) -> int:
     """Return the cell for a new queue.
 
-    That is the cell in its options, the cell of the queue that it belongs to, or the emptiest one.
+    That is the cell of the queue beside it, the cell in its options, the cell of its dead letters, or the emptiest one.
     """
-    if options.cell:
-        return await named_cell(router, tenant, options.cell)
-    target = beside or (options.dead_letter_queue if isinstance(options.dead_letter_queue, str) else None)
-    if target and (queue := (await _existing(router, tenant, [target])).get(target)) is not None:
+    target = beside or ("" if options.cell else options.dead_letter_queue)
+    if isinstance(target, str) and target and (queue := (await _existing(router, tenant, [target])).get(target)):
         return router.cell(queue.id)
-    return await router.choose()
+    return await named_cell(router, tenant, options.cell) if options.cell else await router.choose()
 
 
 async def named_cell(router: CellRouter, tenant: str, text: str) -> int:
