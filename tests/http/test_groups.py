@@ -24,6 +24,29 @@ async def test_groups_are_listed_with_their_lag(wire: Wire) -> None:
     assert found["subscriptionMode"] == "all"
 
 
+async def test_groups_get_the_same_messages_with_fields_of_their_own(wire: Wire) -> None:
+    queue, payloads = wire.name(), [{"retryCount": 0}, "two", {"consumerGroup": "none"}]
+    pushed = [*await wire.push(queue, payloads[0]), *await wire.push(queue, *payloads[1:])]
+    seen = []
+    for group in (wire.name("group") for _ in range(4)):
+        popped = await wire.pop(queue, consumerGroup=group, subscriptionMode="all")
+        assert {one.pop("consumerGroup") for one in popped} == {group}
+        assert len({one.pop("leaseId") for one in popped}) == 1
+        seen.append(popped)
+    assert seen.count(seen[0]) == 4
+    assert [one["data"] for one in seen[0]] == payloads
+    assert [one["position"] for one in seen[0]] == [0, 1, 2]
+    assert [one["transactionId"] for one in seen[0]] == [one["transaction_id"] for one in pushed]
+
+
+async def test_only_the_first_message_of_a_failed_batch_counts_an_attempt(wire: Wire) -> None:
+    queue, payloads = wire.name(), [{"retryCount": 0}, {"retryCount": 0}]
+    await wire.push(queue, *payloads)
+    await wire.ack((await wire.pop(queue))[:1], "failed")
+    popped = await wire.pop(queue)
+    assert [(one["retryCount"], one["data"]) for one in popped] == list(zip([1, 0], payloads, strict=True))
+
+
 async def test_a_group_is_shown_with_its_lanes(wire: Wire) -> None:
     queue, group, partition = wire.name(), wire.name("group"), wire.name("lane")
     await wire.push(queue, 1, 2, partition=partition)

@@ -144,10 +144,10 @@ class TailCache:
         tails = chain.from_iterable(reversed(each.values()) for each in known)
         return list(islice(tails, _LISTED_MAX))
 
-    def covers(self, partition: int, position: int) -> bool:
-        """Return True if the position is in the tail of the partition."""
+    def end_of(self, partition: int, position: int) -> int:
+        """Return the position up to which segments from `position` on are cached. `position` if none are."""
         tail = self._tails.get(partition)
-        return tail is not None and tail.start <= position < tail.upto
+        return tail.upto if tail is not None and tail.start <= position < tail.upto else position
 
     def get(self, partition: int, first: int, created_at: int, checksum: int) -> Verified | None:
         """Return the segment with this position, time and checksum. None if it is not cached."""

@@ -235,7 +235,7 @@ class GroupPopper:
                 found[grp - 1].append(lane)
             if body is not None:
                 segment = Segment(segment_first, created_at, sent_numbers(ends), body, checksum)
-                partly = upto < segment.first + len(segment.ends)
+                partly = segment.first <= first and upto < segment.first + len(segment.ends)
                 queue_id = parts[grp - 1].call.queue_id
                 lane.segments.append(self._cache.hold(queue_id, partition, segment) if partly else segment)
                 counts.misses += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import apsw
@@ -24,10 +25,8 @@ _decode_ends = msgspec.json.Decoder(list[int]).decode
 
 
 def segments(db: apsw.Connection, partition_id: int, since: int, upto: int) -> Iterator[Segment]:
-    """Yield the segments with positions `since` to `upto` - 1, read one by one."""
-    cursor = db.execute(SQL["segments_between"], (partition_id, since, upto))
-    for row in cursor:
-        yield segment_of(row)
+    """Return the segments with positions `since` to `upto` - 1, which are read one by one."""
+    return map(segment_of, db.execute(SQL["segments_between"], (partition_id, since, upto)))
 
 
 class PoppedLog(msgspec.Struct):
@@ -40,18 +39,17 @@ class PoppedLog(msgspec.Struct):
     """True if several groups read the queue, so that each segment will be read again."""
 
     def segments(self, partition_id: int, since: int, upto: int) -> Iterator[Segment]:
-        """Yield the segments with positions `since` to `upto` - 1, read one by one."""
-        if not self.cache.covers(partition_id, since):
-            yield from segments(self.db, partition_id, since, upto)
-            return
-        for described in rows(self.db, SQL["segments_described"], partition_id, since, upto):
-            yield self.cache.get(partition_id, *described) or segment_at(self.db, partition_id, described[0])
+        """Return the segments with positions `since` to `upto` - 1, which are read one by one."""
+        cached_upto = min(upto, self.cache.end_of(partition_id, since))
+        if cached_upto <= since:
+            return segments(self.db, partition_id, since, upto)
+        described = rows(self.db, SQL["segments_described"], partition_id, since, cached_upto)
+        cached = (self.cache.get(partition_id, *one) or segment_at(self.db, partition_id, one[0]) for one in described)
+        return chain(cached, segments(self.db, partition_id, cached_upto, upto)) if cached_upto < upto else cached
 
-    def hold(self, partition_id: int, segment: Segment, *, partly: bool) -> Segment:
-        """Cache a segment if it will be read again, because it was read `partly` or by one of several groups."""
-        if type(segment) is Verified or not (partly or self.several_groups):
-            return segment
-        return self.cache.hold(self.queue_id, partition_id, segment)
+    def hold(self, partition_id: int, segment: Segment) -> Segment:
+        """Cache a segment that will be read again."""
+        return segment if type(segment) is Verified else self.cache.hold(self.queue_id, partition_id, segment)
 
 
 class Popping(msgspec.Struct):
@@ -97,7 +95,8 @@ class Want(msgspec.Struct):
                 high = max(fit, low + 1) if not found else fit
             if high <= low:
                 break
-            found.append(log.hold(partition_id, segment, partly=high < len(ends)))
+            partly = not found and high < len(ends)  # then the next pop reads on in this segment
+            found.append(log.hold(partition_id, segment) if partly or log.several_groups else segment)
             size += ends[high - 1] - begin
             position = segment.first + high
             if high < len(ends) or size >= self.bytes:
