@@ -21,6 +21,7 @@ from fairlane.store.cells.cluster import set_state
 from fairlane.store.cells.move import QueueMover
 from fairlane.store.postgres.store import PostgresStore
 from tests.cells.conftest import Urls
+from tests.cells.directories import directory_of, restore_directory
 
 T = TypeVar("T")
 STEPS = (
@@ -281,12 +282,12 @@ class CellsMachine(RuleBasedStateMachine):
         elif model.to is None and cell == model.cell:
             self.refused(call, InvalidRequest)
         else:
-            before = [_directory(one) for one in self.world.brokers]
+            before = [directory_of(one) for one in self.world.brokers]
             self.run(call)
             model.cell, model.to, model.step = cell, None, -1
             if stale:
                 for broker, known in zip(self.world.brokers, before, strict=True):
-                    _restore(broker, known)
+                    restore_directory(broker, known)
 
     @rule(queue=queues, last=st.sampled_from(STEPS))
     def move_by_a_killed_process(self, queue: str, last: str) -> None:
@@ -356,13 +357,3 @@ async def _read(broker: Broker, queue: str, group: str, count: int) -> list[int]
         found += [one.data for one in messages]
         await broker.ack(messages)
     return found
-
-
-def _directory(broker: Broker) -> tuple[Any, ...]:
-    router = broker._engine.store.router  # type: ignore[attr-defined]
-    return dict(router.moved), router.on_the_way, dict(router._partitions), dict(router.directory.placed)
-
-
-def _restore(broker: Broker, known: tuple[Any, ...]) -> None:
-    router = broker._engine.store.router  # type: ignore[attr-defined]
-    router.moved, router.on_the_way, router._partitions, router.directory.placed = known

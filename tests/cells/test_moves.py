@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from fairlane.broker.broker import Broker
+from fairlane.broker.transaction import Transaction
 from fairlane.model.message import PushItem
 from fairlane.store.cells.cluster import open_cell
 from fairlane.store.cells.directory import Directory
 from fairlane.store.cells.move import QueueMover
 from fairlane.store.postgres.store import PostgresStore
 from tests.cells.conftest import Urls
+from tests.cells.directories import directory_of, restore_directory
 from tests.cells.queue_rows import CONDITIONS, STAY, cells_with, rows_of
 from tests.cells.traffic import LANES, Traffic
 from tests.lost_answers import AWAY, fails
@@ -81,3 +83,22 @@ async def test_messages_popped_with_lost_acks_are_not_lost_with_their_cell(cells
         answer = await broker.ack_and_pop(batch.messages, "orders", wait=30)
         assert [one.code for one in answer.outcomes] == ["lease_lost"]
         assert [(one.data, one.failed_attempts) for one in answer.batch] == [(0, 0)]
+
+
+async def test_a_transaction_is_not_refused_for_what_a_broker_knew_before_a_move(
+    cells: Urls, home: PostgresStore
+) -> None:
+    async with Broker.open(cells.home, retention_interval=0) as broker:
+        for cell, queue in enumerate(("orders", "invoices")):
+            await broker.queues.configure(queue, cell=str(cell))
+            await broker.push(queue, 0)
+        known = directory_of(broker)
+        await QueueMover(home).move("default", "invoices", 0)
+        for number in (1, 2, 3):  # a broker may hear of the move at any time
+            restore_directory(broker, known)
+            transaction = Transaction()
+            transaction.push("orders", number)
+            transaction.push("invoices", number)
+            await broker.transact(transaction.steps)
+        popped = [await broker.pop(queue, batch=10) for queue in ("orders", "invoices")]
+        assert [[one.data for one in batch] for batch in popped] == [[0, 1, 2, 3]] * 2

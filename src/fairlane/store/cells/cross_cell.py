@@ -52,6 +52,24 @@ async def only_cell(
 
     An ack that names an unknown cell counts for none. The cell of the others refuses it.
     """
+    cells = await _cells(router, acks, slices, queue_ids)
+    if len(cells) > 1:
+        with suppress(Unavailable):  # the directory in memory may be older than a move
+            await router.refresh()
+        cells = await _cells(router, acks, slices, queue_ids)
+    if len(cells) > 1:
+        where = [f"{await _names(router, cell, *ids)} in cell {cell}" for cell, ids in sorted(cells.items())]
+        raise TransactionSpansCells(
+            f"nothing was done: the transaction uses {', and '.join(where)}; cells are separate servers, so create "
+            "one queue beside the other (`cell: same-as ...`)"
+        )
+    return next(iter(cells), 0)
+
+
+async def _cells(
+    router: CellRouter, acks: Sequence[LaneAck], slices: Sequence[Slice], queue_ids: Sequence[int]
+) -> dict[int, tuple[set[int], set[int]]]:
+    """Return the ids of queues and of partitions that a transaction uses in each cell."""
     cells: dict[int, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
     for part in slices:
         cells[await router.locate(part)][0].add(part.queue_id)
@@ -60,13 +78,7 @@ async def only_cell(
     for ack in acks:
         if await router.knows(cell := await router.locate(ack)):
             cells[cell][1].add(ack.partition.id)
-    if len(cells) > 1:
-        where = [f"{await _names(router, cell, *ids)} in cell {cell}" for cell, ids in sorted(cells.items())]
-        raise TransactionSpansCells(
-            f"nothing was done: the transaction uses {', and '.join(where)}; cells are separate servers, so create "
-            "one queue beside the other (`cell: same-as ...`)"
-        )
-    return next(iter(cells), 0)
+    return cells
 
 
 async def _names(router: CellRouter, cell: int, queue_ids: set[int], partition_ids: set[int]) -> str:

@@ -1,0 +1,19 @@
+"""What a broker knows of the places of queues, to be put back after a move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.broker.broker import Broker
+
+
+def directory_of(broker: Broker) -> tuple[Any, ...]:
+    """Return what the broker knows."""
+    router = broker._engine.store.router  # type: ignore[attr-defined]
+    return dict(router.moved), router.on_the_way, dict(router._partitions), dict(router.directory.placed)
+
+
+def restore_directory(broker: Broker, known: tuple[Any, ...]) -> None:
+    """Let the broker know only what it did when `known` was read."""
+    router = broker._engine.store.router  # type: ignore[attr-defined]
+    router.moved, router.on_the_way, router._partitions, router.directory.placed = known
