@@ -76,3 +76,17 @@ async def test_a_move_survives_the_crash_of_a_server(cells: Urls, servers: Serve
 
             await until(all_read)
             assert sorted(got) == list(range(30))
+
+
+async def test_dead_letters_for_a_queue_on_its_way_hold_up_no_others(cells: Urls, home: PostgresStore) -> None:
+    async with Broker.open(cells.home, retention_interval=0) as broker:
+        for name in ("orders", "mails"):
+            await broker.queues.configure(name, cell="0", dead_letter_queue=f"{name}-failed")
+        await killed_move(cells.home, "orders-failed", 1, "departed")
+        for name in ("orders", "mails"):
+            await broker.push(name, name)
+            await broker.ack(await broker.pop(name), "dlq")
+        assert len(await broker.pop("mails-failed", wait=30)) == 1
+        await QueueMover(home).move("default", "orders-failed", 1)
+        await QueueMover(home).move("default", "orders", 1)
+        assert len(await broker.pop("orders-failed", wait=30)) == 1

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from fairlane.errors import LaneLocked, LaneWaiting, NotFound, QueueFull, QuotaReached, SealError
+from fairlane.errors import LaneLocked, LaneWaiting, NotFound, QueueElsewhere, QueueFull, QuotaReached, SealError
 from fairlane.model.idempotency import replayed
 from fairlane.model.ids import PartitionId, known_partition, uuid7
 from fairlane.model.operation import push_payload
@@ -159,7 +159,7 @@ class DeadLetters(Family):
                     await allow(tenant, target)
                 forwarding = await prepare(tenant, target, letters, self.targets, self._runner.codec)
                 many = await self._runner.transact(partial(self._forward, forwarding=forwarding))
-            except (NotFound, QuotaReached, SealError, LaneLocked):
+            except (NotFound, QuotaReached, SealError, LaneLocked, QueueElsewhere):
                 await _postpone(self._runner.write, letters, AGAIN_SECONDS)
                 continue
             if many:
