@@ -144,7 +144,7 @@ def test_a_statement_has_the_same_name_in_both_dialects_or_is_marked_why_not(dia
             if name in named(other).get(family, {}):
                 right = not mark
             elif mark == "lock":
-                locks = r"\bFOR (NO KEY )?(UPDATE|SHARE)\b|\bpg_advisory_xact_lock\("
+                locks = r"\bFOR (NO KEY |KEY )?(UPDATE|SHARE)\b|\bpg_advisory_xact_lock\("
                 right = re.search(locks, text) is not None
             elif mark == "steps":
                 right = dialect == "postgres" and re.search(r"\bfairlane\.\w+\(", text) is not None

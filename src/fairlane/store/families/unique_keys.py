@@ -74,6 +74,9 @@ class UniqueKeys(Family):
             placed = holder if holder.position is not None else await self._placed(holder)
             if placed is not None:
                 found[placed.key] = placed
+        if found:
+            # A synchronous standby may not have what a read shows. The commit of a lock waits for it.
+            await self._runner.transact(lambda transaction: _lock(transaction, list(found)))
         return found
 
     async def _placed(self, holder: Holder) -> Holder | None:
@@ -111,6 +114,10 @@ class UniqueKeys(Family):
             await keep(transaction, made, [*slices, *(part.slice for part in scheduled)], pushed)
 
         return await self._runner.transact_messages(acks, slices, begin=begin, also=also, scheduled=scheduled)
+
+
+async def _lock(transaction: DatabaseTransaction, keys: Sequence[UniqueKey]) -> None:
+    await transaction.lock("unique_keys.lock_rows", **_key_columns(keys))
 
 
 async def check_free(transaction: DatabaseTransaction, made: Sequence[NewUnique]) -> None:

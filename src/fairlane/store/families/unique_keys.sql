@@ -37,6 +37,11 @@ WHERE u.position IS NULL OR NOT {finished}
 -- name: lock (postgres, lock)
 SELECT pg_advisory_xact_lock(l.id) FROM unnest(:locks::bigint[]) l(id)
 
+-- name: lock_rows (postgres, lock)
+SELECT u.key FROM fairlane.unique_keys u
+WHERE (u.queue_id, u.key) IN (SELECT w.queue_id, w.key FROM unnest(:queue_ids::bigint[], :keys::text[]) w(queue_id, key))
+ORDER BY u.queue_id, u.key FOR KEY SHARE
+
 -- name: keep
 INSERT INTO fairlane.unique_keys AS x (queue_id, key, partition_id, position, transaction_id, message_id, due_at)
 SELECT u.queue_id, u.key, u.partition_id, u.position, u.transaction_id, u.message_id, u.due_at
