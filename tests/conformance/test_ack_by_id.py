@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from fairlane.broker.broker import Broker
+from fairlane.broker.leases import LeasedBatch
 from fairlane.errors import InvalidRequest, LeaseLost
 from fairlane.model.batch import Batch
+from fairlane.model.lease import LeaseId
 from fairlane.model.message import Message
 from fairlane.model.outcome import AckItem, AckOutcome, AckStatus
 from tests.conformance.harness import Harness
@@ -51,6 +53,17 @@ async def test_a_finished_message_is_not_delivered_again(harness: Harness, statu
     assert [outcome.noop for outcome in outcomes] == [False, False]
     assert outcomes[-1].lease_released
     assert await pop(harness.broker, batch) == []
+
+
+async def test_messages_of_a_lease_that_are_gone_have_no_position(harness: Harness) -> None:
+    """Messages may be moved or deleted between the read of a lease and that of its messages."""
+    batch = await deliver(harness, 3)
+    partition, lease = batch[0].partition_id, LeaseId.parse(batch[0].lease)
+    assert lease is not None
+    segments = await harness.store.messages.read(partition, 1, 3)
+    found = LeasedBatch(lease, range(3), 0, segments).positions()
+    assert found == {batch[1].transaction_id: 1, batch[2].transaction_id: 2}
+    assert LeasedBatch(lease, range(3), 0, []).positions() == {}
 
 
 async def test_a_failed_message_and_all_behind_it_come_again_whatever_was_said_of_them(harness: Harness) -> None:

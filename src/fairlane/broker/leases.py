@@ -30,6 +30,8 @@ class LeasedBatch(msgspec.Struct):
     segments: Sequence[Segment] | None
     """Segments with the messages. None once they were decoded."""
     ids_in_order: list[str] = []
+    present: Sequence[int] = ()
+    """Positions of these messages. Fewer than `range` if some were moved or deleted after the lease was read."""
     by_id: dict[str, int] | None = None
 
     def ids(self) -> list[str]:
@@ -37,6 +39,11 @@ class LeasedBatch(msgspec.Struct):
         if self.segments is not None:
             first, upto = self.range.start, self.range.stop
             self.ids_in_order = transaction_ids([each for one in self.segments for each in one.cut(first, upto)])
+            self.present = [
+                position
+                for one in self.segments
+                for position in range(max(one.first, first), min(one.first + len(one.ends), upto))
+            ]
             self.segments = None
         return self.ids_in_order
 
@@ -60,7 +67,7 @@ class LeasedBatch(msgspec.Struct):
 
     def positions(self) -> dict[str, int]:
         if self.by_id is None:  # only built for messages that are acked one by one
-            self.by_id = dict(zip(self.ids(), self.range, strict=True))
+            self.by_id = dict(zip(self.ids(), self.present, strict=True))
         return self.by_id
 
 
