@@ -42,10 +42,7 @@ KEY_USES: Final = 2**30
 _VERSION: Final = b"\x01"
 _ID_BYTES: Final = 16
 _END = re.compile(rb',"sealed":"([A-Za-z0-9+/]+=*)"\Z')
-"""Suffix of a sealed message.
-
-Plain messages cannot end like this: their last value is `data`, and JSON escapes quotes.
-"""
+"""Suffix of a sealed message. A plain one has `data` as its last value, and JSON escapes quotes in it."""
 _NOT_BELIEVED: Final = "a {} lies in clear in a queue that is always sealed: it is not believed"
 SEALED_DATA: Final = b"\x00sealed"
 """Prefix of sealed data outside of messages, where plain data begins with JSON."""
