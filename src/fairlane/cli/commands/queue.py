@@ -109,7 +109,11 @@ async def create(
             f"queue {queue!r} already exists; `fairlane queue set` changes options, --replace replaces all of them"
         )
     configured = await client.queues.configure(queue, **options)
-    return Output({"queue": queue, "options": msgspec.structs.asdict(configured)}, f"Queue {queue} is ready.")
+    text = f"Queue {queue} is ready."
+    if not (configured.retention_enabled and (configured.retention_seconds or configured.completed_retention_seconds)):
+        rule = "retention_enabled=true completed_retention_seconds=86400"
+        text += f" Its messages are kept. To delete finished ones after a day: fairlane queue set {queue} {rule}"
+    return Output({"queue": queue, "options": msgspec.structs.asdict(configured)}, text)
 
 
 @client_command(app, "set")
