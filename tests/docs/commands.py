@@ -21,7 +21,11 @@ def written() -> str:
         shown = [one for one in options_of(command) if one.name not in _EVERYWHERE and not one.hidden]
         options = " ".join(f"`{max(one.opts, key=len)}`" for one in shown)
         says = " ".join((command.help or "").partition("\n\n")[0].split())
-        words = [word for word in command.collect_usage_pieces(click.Context(command)) if word != "[OPTIONS]"]
+        words = [
+            word
+            for word in command.collect_usage_pieces(click.Context(command, help_option_names=["-h", "--help"]))
+            if word != "[OPTIONS]"
+        ]
         typed = " ".join(["fairlane", name, *words]).replace("|", "\\|")
         rows.append(f"| `{typed}` | {says} | {options} |")
     return text + begin + "\n" + "\n".join(rows) + "\n"
