@@ -35,10 +35,11 @@ CREATE OR REPLACE FUNCTION fairlane.enqueue(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
+    t timestamptz := clock_timestamp();
     -- A new id is a UUIDv7: the time in milliseconds, the version, and random bits around the variant.
     v_id text := coalesce(
         transaction_id,
-        encode(int8send((date_part('epoch', clock_timestamp()) * 1000)::bigint << 16 | 28672 | (random() * 4095)::bigint)
+        encode(int8send((date_part('epoch', t) * 1000)::bigint << 16 | 28672 | (random() * 4095)::bigint)
                || int8send((random() * 4611686018427387903)::bigint | (-9223372036854775807 - 1)), 'hex')::uuid::text);
     v_payload text := payload::text;
     v_tenant bigint;
@@ -57,7 +58,7 @@ BEGIN
     END IF;
     INSERT INTO fairlane.staged (tenant_id, queue, bucket, created_at, partition_name, transaction_id, given, type, headers, deliver_at,
                                  priority, max_attempts, payload)
-    VALUES (v_tenant, queue, hashtextextended(partition, 0) & 7, clock_timestamp(), partition, v_id, transaction_id IS NOT NULL, type,
+    VALUES (v_tenant, queue, hashtextextended(partition, 0) & 7, t, partition, v_id, transaction_id IS NOT NULL, type,
             headers::text, deliver_at, priority, max_attempts, v_payload);
     RETURN v_id;
 END $$;
