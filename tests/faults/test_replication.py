@@ -93,6 +93,28 @@ async def test_a_repeat_of_an_unreplicated_unique_push_waits_for_the_standby(
     assert await stored(primary.url()) == {"p": [0, 1]}
 
 
+async def test_a_repeat_of_an_unreplicated_transaction_waits_for_the_standby(
+    primary: PostgresServer, standby: PostgresServer
+) -> None:
+    async with Broker.open(primary.url()) as broker:
+
+        async def push() -> None:
+            while True:
+                with suppress(OutcomeUnknown):
+                    async with broker.transaction() as transaction:
+                        transaction.push(QUEUE, 1, partition="p", transaction_id="t")
+                    return
+
+        await broker.push(QUEUE, 0, partition="p")
+        with frozen(standby):
+            pushing = asyncio.create_task(push())
+            assert await until(lambda: cancel_waits(primary))
+            assert await until(lambda: cancel_waits(primary)), "the repeat waits again"
+            assert not pushing.done()
+        await pushing
+    assert await stored(primary.url()) == {"p": [0, 1]}
+
+
 def either(primary: PostgresServer, standby: PostgresServer) -> str:
     """Return the URL of whichever server accepts writes."""
     return f"{primary.url()},{standby.directory}&target_session_attrs=read-write"

@@ -20,6 +20,8 @@ _OWN_OIDS_END = 16384
 """First OID of user-defined types. Lower ones are the same on every server."""
 _STANDBY_WAIT = "SyncRepWaitForLSN"
 """Function of the server in which a commit waits for a synchronous standby."""
+WAL_RECORD = "pg_logical_emit_message(true, 'fairlane', '')"
+"""Writes a WAL record that the commit must flush and replicate. It takes no lock and leaves no row behind."""
 UNREPLICATED: set[asyncpg.Connection[Any]] = set()
 """Connections with a commit whose wait was cancelled, until `check_replicated` reports it. Nearly always empty."""
 

@@ -9,10 +9,10 @@ import asyncpg
 
 from fairlane.errors import OutcomeUnknown, ShuttingDown, StoreUnavailable
 from fairlane.store.postgres.connection import CONNECT_SECONDS, LOST, connect, reason_of
-from fairlane.store.postgres.driver import check_replicated
+from fairlane.store.postgres.driver import WAL_RECORD, check_replicated
 
-_WRITE = "SELECT current_setting('transaction_read_only'), pg_logical_emit_message(true, 'fairlane', '')"
-"""Writes a WAL record that the commit must flush and replicate. It takes no lock and leaves no row behind."""
+_WRITE = f"SELECT current_setting('transaction_read_only'), {WAL_RECORD}"
+"""Fails on a standby, and otherwise waits like any commit."""
 _TERMINATE = """
 SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
 WHERE a.pid = $1 AND a.application_name = 'fairlane' AND a.wait_event = 'SyncRep'

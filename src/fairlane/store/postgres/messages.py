@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -36,6 +35,7 @@ from fairlane.store.contract.values import (
 )
 from fairlane.store.postgres import ack, add_scheduled, push
 from fairlane.store.postgres.connection import Database
+from fairlane.store.postgres.driver import WAL_RECORD
 from fairlane.store.postgres.pop import AckStatement, PopRunner
 from fairlane.store.postgres.row_locks import Partitioned, Result, RowLocks
 from fairlane.store.statements import load
@@ -298,8 +298,11 @@ class Messages:
             if also is not None and not again:
                 await also(connection, pushed)
 
-        with contextlib.suppress(_Refused):
+        try:
             await self.locked.transact([*acks, *slices, *(_LockedPartition(one) for one in locked)], work)
+        except _Refused:
+            # Repeats may have been found that no synchronous standby has. This commit waits for it.
+            await self._database.write(f"SELECT {WAL_RECORD}")
         return acked, pushed
 
     async def lock(
