@@ -57,8 +57,8 @@ class AttachedAcks(msgspec.Struct):
             return self.request
         return msgspec.structs.replace(self.request, items=[items[index] for index in self.pending])
 
-    def settle(self, outcomes: Sequence[AckOutcome]) -> None:
-        """Add the outcomes of the pending items."""
-        for index, outcome in zip(self.pending, outcomes, strict=True):
+    def settle(self, pending: Sequence[int], outcomes: Sequence[AckOutcome]) -> None:
+        """Add the outcomes of items that were pending. A pop that timed out may have applied some of them meanwhile."""
+        for index, outcome in zip(pending, outcomes, strict=True):
             self.outcomes.add([index], outcome)
         self.pending = ()

@@ -127,8 +127,8 @@ class Requests(Resource):
             if attached is None:
                 outcomes = await self.ack(acks)
             else:
-                if attached.pending:
-                    attached.settle(await self.ack(attached.rest()))
+                if pending := attached.pending:
+                    attached.settle(pending, await self.ack(attached.rest()))
                 outcomes = attached.outcomes
         except BaseException:
             if popped is not None and popped.lease is not None:
