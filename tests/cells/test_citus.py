@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import cast
 
+import asyncpg
 import pytest
 
 from fairlane.broker.broker import Broker
+from fairlane.broker.transaction import Transaction
+from fairlane.errors import OutcomeUnknown, TransactionRefused
 from fairlane.model.ids import cell_of
 from fairlane.store.cells.cluster import add_cell
 from fairlane.store.cells.store import CellsStore
@@ -25,6 +29,14 @@ async def coordinator() -> str:
     """The URL of an empty database on every node."""
     await make_database(CitusNode(CITUS), "test_cells")
     return CitusNode(CITUS).url("test_cells")
+
+
+PREPARED = "SELECT t.gid FROM pg_dist_transaction t"
+FAIL_COMMITS = """
+CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'the commit fails'; END $$;
+CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON fairlane.segments DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION fail();
+"""
 
 
 def addresses(out: str) -> dict[int, str]:
@@ -92,6 +104,89 @@ async def test_the_coordinator_delegates_to_the_owner(coordinator: str, monkeypa
             popped = await broker.pop(name, batch=10, group="mail")
             assert [message.data for message in popped.messages] == [number]
             assert [outcome.error for outcome in await broker.ack(popped.messages)] == [None]
+
+
+@pytest.fixture
+async def three_cells(coordinator: str) -> AsyncIterator[Broker]:
+    """A broker with a queue in the home, and in a cell on each worker."""
+    async with await PostgresStore.open(coordinator) as home:
+        await add_cell(home, None)
+        await add_cell(home, None)
+    async with Broker.open(coordinator) as broker:
+        for cell in range(3):
+            await broker.queues.configure(f"orders-{cell}", cell=str(cell))
+        yield broker
+
+
+async def contents(broker: Broker) -> list[list[object]]:
+    """Return the messages of each queue that no group has finished."""
+    return [[one.data for one in (await broker.pop(f"orders-{cell}", batch=10)).messages] for cell in range(3)]
+
+
+async def test_a_transaction_over_cells_is_applied_completely_or_not_at_all(three_cells: Broker) -> None:
+    broker = three_cells
+    await broker.push("orders-0", "first")
+    await broker.push("orders-2", "second")
+    taken = [*(await broker.pop("orders-0")).messages, *(await broker.pop("orders-2")).messages]
+    await broker.queues.set_options("orders-1", max_size=1)
+    refused = Transaction()
+    for message in taken:
+        refused.ack(message)
+    refused.push("orders-2", "third")
+    refused.push("orders-0", "fourth")
+    refused.push("orders-1", "fifth")
+    refused.push("orders-1", "one too many", partition="other")
+    with pytest.raises(TransactionRefused, match="full"):
+        await broker.transact(refused.steps)
+    assert await contents(broker) == [[], [], []], "the messages are leased, and nothing was pushed"
+    async with broker.transaction() as transaction:
+        for message in taken:
+            transaction.ack(message)
+        transaction.push("orders-0", "fourth")
+        transaction.push("orders-1", "fifth")
+        transaction.push("orders-2", "third", delay_ms=1)
+    assert await until_all(broker) == [["fourth"], ["fifth"], ["third"]]
+    assert [outcome.error for outcome in await broker.ack(taken)] == [None, None]
+
+
+async def until_all(broker: Broker) -> list[list[object]]:
+    """Wait for a message of every queue."""
+    return [[one.data for one in (await broker.pop(f"orders-{cell}", wait=30)).messages] for cell in range(3)]
+
+
+async def test_a_transaction_over_cells_may_be_repeated(three_cells: Broker) -> None:
+    for _ in range(2):
+        async with three_cells.transaction() as transaction:
+            for cell in range(3):
+                transaction.push(f"orders-{cell}", cell, transaction_id=f"order-{cell}")
+    assert await contents(three_cells) == [[0], [1], [2]]
+
+
+async def test_a_change_of_the_home_and_of_one_worker_is_prepared(three_cells: Broker, coordinator: str) -> None:
+    """Otherwise a crash of the coordinator could leave half of it."""
+    connection = await asyncpg.connect(coordinator)
+    try:
+        before = {row["gid"] for row in await connection.fetch(PREPARED)}
+        async with three_cells.transaction() as transaction:
+            transaction.push("orders-0", 0)
+            transaction.push("orders-1", 1)
+        assert len({row["gid"] for row in await connection.fetch(PREPARED)} - before) == 1
+    finally:
+        await connection.close()
+
+
+async def test_a_commit_over_cells_that_fails_has_an_unknown_outcome(three_cells: Broker, coordinator: str) -> None:
+    connection = await asyncpg.connect(coordinator)
+    try:
+        await connection.execute(FAIL_COMMITS)
+        failing = Transaction()
+        for cell in range(3):
+            failing.push(f"orders-{cell}", cell)
+        with pytest.raises(OutcomeUnknown, match="the commit fails"):
+            await three_cells.transact(failing.steps)
+    finally:
+        await connection.close()
+    assert await contents(three_cells) == [[], [], []]
 
 
 async def test_cells_may_be_added_at_once(coordinator: str) -> None:

@@ -94,7 +94,7 @@ class CitusBackend(CellsBackend):
         self._cell._name, self._cell._schema = self._home._name, "fairlane_1"
         self._parts = [self._home, self._cell]
         self._places = itertools.cycle(places)
-        self._asked = [self._parts[place] for place in set(places)]
+        self._asked = self._parts[:1] if set(places) == {0} else self._parts
 
     async def make(self) -> None:
         name = self._home._name

@@ -47,12 +47,12 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
         return SqliteBackend(tmp_path / "queue.db")
     name: str = getattr(request.node, "originalname", request.node.name)
     if configuration.citus:
-        return CitusBackend(configuration, (0,) if places(request.path.stem, name) == (0,) else (1,))
+        return CitusBackend(configuration, places(request.path.stem, name, citus=True))
     if configuration.second is not None:
         servers = [
             request.getfixturevalue(f"postgres{major}") for major in (configuration.postgres, configuration.second)
         ]
-        return CellsBackend(servers, configuration, places(request.path.stem, name))
+        return CellsBackend(servers, configuration, places(request.path.stem, name, citus=False))
     return PostgresBackend(request.getfixturevalue(f"postgres{configuration.postgres}"), configuration)
 
 

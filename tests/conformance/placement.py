@@ -8,24 +8,28 @@ IN_TURN = (1, 0)
 
 ONE_CELL = {
     "test_fan_ins": "a fan-in and its callback are in one cell",
-    "test_transactions": "a transaction over cells is refused, which test_cells shows",
     "test_a_spec_that_cannot_be_applied_leaves_nothing_behind": "each cell is changed completely or not at all",
+    "test_a_transaction_is_invisible_until_all_of_it_is_there": "each cell shows its part by itself",
     "test_the_version_rises_with_every_change_and_names_its_queue": "changes of several cells have no common order",
-    "test_a_transaction_that_meets_operations_is_refused_for_now": "a transaction",
-    "test_a_transaction_finishes_what_it_names_and_is_known_when_it_comes_again": "a transaction",
-    "test_a_transaction_with_an_ack_of_what_was_not_handed_out_is_refused": "a transaction",
-    "test_a_transaction_is_invisible_until_all_of_it_is_there": "a transaction",
-    "test_verdicts_in_a_transaction_are_applied_together_or_not_at_all": "a transaction",
-    "test_a_transaction_that_meets_an_open_operation_applies_nothing": "a transaction",
-    "test_a_transaction_commits_acks_and_pushes_together": "a transaction",
-    "test_a_transaction_with_a_lost_lease_is_refused": "a transaction",
-    "test_a_transaction_that_does_not_fit_is_refused": "a transaction",
-    "test_a_known_id_inside_a_transaction_is_an_idempotent_success": "a transaction",
-    "test_a_whole_transaction_may_be_repeated": "a transaction",
-    "test_a_transaction_that_acks_a_cancelled_message_stores_nothing": "a transaction",
-    "test_a_transaction_that_comes_again_without_ids_is_told_that_it_was_applied": "a transaction",
 }
 """Modules and tests whose queues are all in the second cell, with the reason."""
+
+TRANSACTIONS = {
+    "test_transactions",
+    "test_a_transaction_that_meets_operations_is_refused_for_now",
+    "test_a_transaction_finishes_what_it_names_and_is_known_when_it_comes_again",
+    "test_a_transaction_with_an_ack_of_what_was_not_handed_out_is_refused",
+    "test_verdicts_in_a_transaction_are_applied_together_or_not_at_all",
+    "test_a_transaction_that_meets_an_open_operation_applies_nothing",
+    "test_a_transaction_commits_acks_and_pushes_together",
+    "test_a_transaction_with_a_lost_lease_is_refused",
+    "test_a_transaction_that_does_not_fit_is_refused",
+    "test_a_known_id_inside_a_transaction_is_an_idempotent_success",
+    "test_a_whole_transaction_may_be_repeated",
+    "test_a_transaction_that_acks_a_cancelled_message_stores_nothing",
+    "test_a_transaction_that_comes_again_without_ids_is_told_that_it_was_applied",
+}
+"""Modules and tests with transactions over their queues, which separate servers refuse."""
 
 HOME = {
     "test_encryption": "its tests look at the codec and the data keys, which each cell has for itself",
@@ -42,7 +46,10 @@ HOME = {
 """Modules and tests whose queues are all in the home, with the reason."""
 
 
-def places(module: str, test: str) -> Sequence[int]:
-    """Return the cells of a test's queues, in turn."""
+def places(module: str, test: str, *, citus: bool) -> Sequence[int]:
+    """Return the cells of a test's queues, in turn. On Citus only transactions need queues of several cells."""
     names = {module, test}
-    return (0,) if names & HOME.keys() else (1,) if names & ONE_CELL.keys() else IN_TURN
+    if names & HOME.keys():
+        return (0,)
+    spans = bool(names & TRANSACTIONS) == citus and not names & ONE_CELL.keys()
+    return IN_TURN if spans else (1,)

@@ -25,6 +25,8 @@ INSIDE_A_CELL = {
     "specs.declare",
     "messages.push_on",
     "messages.ack_on",
+    "messages.acks_on",
+    "messages.pushes_on",
     "messages.lock",
 }
 """Verbs that take a transaction, or that only the router calls."""

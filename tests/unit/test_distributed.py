@@ -65,14 +65,46 @@ def test_functions_avoid_what_a_distributed_database_refuses(form: str) -> None:
     assert {name for name, statement in statements() if re.search(pattern, statement, re.DOTALL)} == known
 
 
-def test_parameters_are_cast_inside_functions() -> None:
-    found = set()
+def brokers_statements() -> Iterator[tuple[str, str]]:
+    """Yield (name, statement) for all statements of the broker."""
     packages = [(PACKAGE, None), ("fairlane.store.families", "postgres")]
     packages += [("fairlane.queen.store", "postgres")] if INSTALLED else []
     for package, dialect in packages:
         for file in [file.name for file in files(package).iterdir() if file.name.endswith(".sql")]:
             for name, statement in load(package, file, dialect).items():
-                if re.search(r"\bfairlane\.\w+\((?!\))[^;]*(?:\$\d+|[ (]:\w+)::", statement):
-                    found.add(f"{file.removesuffix('.sql')}.{name}")
+                yield f"{file.removesuffix('.sql')}.{name}", statement
+
+
+BROKERS_FORMS = {
+    # These statements are of the home.
+    "the time in DO UPDATE": (r"\bDO UPDATE SET\b.*\bclock_timestamp\(\)", {"leadership.lead", "sources.lease"}),
+    "the time in an INSERT of what a statement reads from tables": (
+        rf"\bINSERT INTO\b(?=.*\bclock_timestamp\(\)).*\bSELECT\b.*\b(?:FROM|JOIN) {TABLE}",
+        {"specs.record", "streams.insert"},
+    ),
+}
+
+
+@pytest.mark.parametrize("form", BROKERS_FORMS)
+def test_statements_of_the_broker_avoid_what_a_distributed_database_refuses(form: str) -> None:
+    pattern, known = BROKERS_FORMS[form]
+    assert {name for name, statement in brokers_statements() if re.search(pattern, statement, re.DOTALL)} <= known
+
+
+def test_no_rows_are_compared_with_rows_that_a_subquery_reads_from_tables() -> None:
+    """They are joined instead: `WITH o AS MATERIALIZED (...) DELETE ... USING o`."""
+    pattern = r"(?s)\(\w+\.\w+, [\w., ]+\) IN \(\s*SELECT\b(?:(?!\bunnest\().)*?\bFROM fairlane\."
+    assert [name for name, statement in (*brokers_statements(), *statements()) if re.search(pattern, statement)] == []
+
+
+def test_views_call_no_function_that_reads_tables() -> None:
+    """Other sessions do not allow nested execution."""
+    [views] = [source for source in functions() if "CREATE VIEW fairlane.lanes" in source]
+    assert set(re.findall(r"\bfairlane\.(\w+)\(", re.sub(r"--.*", "", views))) == {"never"}
+
+
+def test_parameters_are_cast_inside_functions() -> None:
+    pattern = r"\bfairlane\.\w+\((?!\))[^;]*(?:\$\d+|[ (]:\w+)::"
+    found = {name for name, statement in brokers_statements() if re.search(pattern, statement)}
     # Arrays of numbers that the broker sends as text, and values whose type only the call tells.
     assert found == {"messages.push", "queues.set_priority", "scheduled.add", "scheduled.ensure_partition"}

@@ -3,30 +3,91 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fairlane.errors import LeaseLost, TransactionSpansCells, Unavailable, after_commit
+from fairlane.errors import (
+    LeaseLost,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TransactionSpansCells,
+    Unavailable,
+    after_commit,
+)
 from fairlane.model.ids import PartitionId
 from fairlane.model.operation import OperationCount
 from fairlane.model.retention import RETENTION, Expired, RetentionStep
 from fairlane.store.cells.directory import SQL
+from fairlane.store.cells.link import CellLink
 from fairlane.store.cells.router import Arguments, CellRouter, Named, Route, concatenated
 from fairlane.store.contract.browse import StoredHead
-from fairlane.store.contract.values import Appended, LaneAck, PushResult, Slice, Stored
+from fairlane.store.contract.values import AckResult, Appended, LaneAck, PushResult, ScheduledSlice, Slice, Stored
 from fairlane.store.contract.wakes import RepairedWakes
 from fairlane.store.families.query import DatabaseTransaction
+from fairlane.store.postgres import two_phases
+from fairlane.store.postgres.two_phases import CellPart
 
 LEAD_SECONDS = 60
 """Length of the lead of a cell's retention. The leader of the home leads in every cell."""
 
 
 async def transact(router: CellRouter, family: str, verb: str, args: Arguments, named: Named) -> Any:
-    """Run a transaction in the cell of its queues. Raises TransactionSpansCells if these are several cells."""
-    acks, slices, *scheduled = args
-    pushed = [*slices, *(part.slice for parts in scheduled for part in parts)]
+    """Run a transaction in the cells of its queues. Raises TransactionSpansCells if no server commits it in all."""
+    acks, slices, *rest = args
+    scheduled: Sequence[ScheduledSlice] = rest[0] if rest else ()
+    pushed = [*slices, *(part.slice for part in scheduled)]
+    cells = await _used(router, acks, pushed)
+    if len(cells) > 1 and (links := await _in_one_cluster(router, cells)):
+        return await _together(router, links, acks, slices, scheduled)
     return await router.at(await only_cell(router, acks, pushed), family, verb, *args, **named)
+
+
+async def _in_one_cluster(router: CellRouter, cells: Iterable[int]) -> list[CellLink]:
+    """Return the links to the cells if they are the home and schemas that Citus has beside it, else none."""
+    links = [await router.link(cell) for cell in sorted(cells)]
+    return links if all(link.cell == 0 or _beside(router.home, link) for link in links) else []
+
+
+def _beside(home: CellLink, link: CellLink) -> bool:
+    return getattr(link.store, "node", None) is not None and link.opened.url == home.opened.url
+
+
+async def _together(
+    router: CellRouter,
+    links: Sequence[CellLink],
+    acks: Sequence[LaneAck],
+    slices: Sequence[Slice],
+    scheduled: Sequence[ScheduledSlice],
+) -> tuple[list[AckResult], list[PushResult]]:
+    """Run a transaction in several cells of one Citus cluster, by the coordinator, which has the home."""
+    router.home.check_up()
+    places = [[await _place(router, links, item) for item in items] for items in (acks, slices, scheduled)]
+
+    def part(link: CellLink) -> CellPart:
+        link.check_up()
+        found: list[list[Any]] = [
+            [item for item, cell in zip(items, cells, strict=True) if cell == link.cell]
+            for items, cells in zip((acks, slices, scheduled), places, strict=True)
+        ]
+        return CellPart(link.cell, link.opened, *found)
+
+    parts = {link.cell: part(link) for link in links}
+    try:
+        await two_phases.transact(router.home.opened.database, list(parts.values()))
+    except (StoreUnavailable, OutcomeUnknown):
+        for link in links:
+            link.check_soon()
+        raise
+    acked = {cell: iter(part.acked) for cell, part in parts.items()}
+    stored = {cell: iter(part.pushed) for cell, part in parts.items()}
+    return [next(acked[cell]) for cell in places[0]], [next(stored[cell]) for cell in (*places[1], *places[2])]
+
+
+async def _place(router: CellRouter, links: Sequence[CellLink], item: Any) -> int:
+    """Return the cell of a part of a transaction. One in an unknown cell is refused by the first."""
+    cell = await router.locate(item)
+    return cell if any(link.cell == cell for link in links) else links[0].cell
 
 
 def ack_and_pop(ack: Route) -> Route:
@@ -48,7 +109,21 @@ def ack_and_pop(ack: Route) -> Route:
 async def only_cell(
     router: CellRouter, acks: Sequence[LaneAck], slices: Sequence[Slice], queue_ids: Sequence[int] = ()
 ) -> int:
-    """Return the cell of a transaction. Raises TransactionSpansCells if there are several.
+    """Return the cell of a transaction. Raises TransactionSpansCells if there are several."""
+    cells = await _used(router, acks, slices, queue_ids)
+    if len(cells) > 1:
+        where = [f"{await _names(router, cell, *ids)} in cell {cell}" for cell, ids in sorted(cells.items())]
+        raise TransactionSpansCells(
+            f"nothing was done: the transaction uses {', and '.join(where)}; create one queue beside the other "
+            "(`cell: same-as ...`)"
+        )
+    return next(iter(cells), 0)
+
+
+async def _used(
+    router: CellRouter, acks: Sequence[LaneAck], slices: Sequence[Slice], queue_ids: Sequence[int] = ()
+) -> dict[int, tuple[set[int], set[int]]]:
+    """Return the ids of queues and of partitions that a transaction uses, by cell.
 
     An ack that names an unknown cell counts for none. The cell of the others refuses it.
     """
@@ -57,13 +132,7 @@ async def only_cell(
         with suppress(Unavailable):  # the directory in memory may be older than a move
             await router.refresh()
         cells = await _cells(router, acks, slices, queue_ids)
-    if len(cells) > 1:
-        where = [f"{await _names(router, cell, *ids)} in cell {cell}" for cell, ids in sorted(cells.items())]
-        raise TransactionSpansCells(
-            f"nothing was done: the transaction uses {', and '.join(where)}; cells are separate servers, so create "
-            "one queue beside the other (`cell: same-as ...`)"
-        )
-    return next(iter(cells), 0)
+    return cells
 
 
 async def _cells(

@@ -45,8 +45,7 @@ class CellLink:
 
     async def call(self, family: str, verb: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call a verb of a family in this cell. Raises StoreUnavailable at once while the cell is down."""
-        if self.down:
-            raise CellDown(f"cell {self.cell} is unavailable: {self.down}")
+        self.check_up()
         try:
             async with asyncio.timeout(None) as limit:
                 self._calls.add(limit)
@@ -59,6 +58,11 @@ class CellLink:
             raise
         except TimeoutError:
             raise OutcomeUnknown(f"cell {self.cell} stopped answering during a call") from None
+
+    def check_up(self) -> None:
+        """Raise CellDown while the cell is down."""
+        if self.down:
+            raise CellDown(f"cell {self.cell} is unavailable: {self.down}")
 
     async def read(self, family: str, verb: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call a verb that only reads. Raises CellDown, instead of other errors, if the cell is down after it."""

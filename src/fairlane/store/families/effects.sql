@@ -22,6 +22,6 @@ delete from effects where (tenant, partition_id, key) in (
 INSERT INTO fairlane.effects AS e (tenant, partition_id, key, value, kept_until)
 VALUES (:tenant, :partition_id, :key, :value, coalesce(:now, clock_timestamp()) + make_interval(secs => :seconds))
 ON CONFLICT (tenant, partition_id, key) DO UPDATE SET
-    value = CASE WHEN e.kept_until > coalesce(:now, clock_timestamp()) THEN e.value ELSE excluded.value END,
+    value = CASE WHEN excluded.kept_until - e.kept_until < make_interval(secs => :seconds) THEN e.value ELSE excluded.value END,
     kept_until = CASE WHEN e.kept_until > excluded.kept_until THEN e.kept_until ELSE excluded.kept_until END
 RETURNING value

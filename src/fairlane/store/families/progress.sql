@@ -1,19 +1,5 @@
 -- name: report (postgres)
-INSERT INTO fairlane.progress AS x (partition_id, group_id, position, token, report, reported_at)
-SELECT u.partition_id, u.group_id, u.position, u.token, u.report, coalesce(:now, clock_timestamp())
-FROM unnest(:partition_ids::bigint[], :group_ids::bigint[], :positions::bigint[], :tokens::uuid[], :reports::bytea[])
-     u(partition_id, group_id, position, token, report)
-WHERE EXISTS (SELECT 1 FROM fairlane.cursors k WHERE k.partition_id = u.partition_id AND k.group_id = u.group_id
-              AND k.lease = u.token AND k.ready_at > coalesce(:now, clock_timestamp())
-              AND k.committed <= u.position AND k.lease_end > u.position)
-   OR EXISTS (SELECT 1 FROM fairlane.claims c WHERE c.partition_id = u.partition_id AND c.group_id = u.group_id
-              AND c.token = u.token AND c.ends_at > coalesce(:now, clock_timestamp())
-              AND c.first_pos <= u.position AND c.upto > u.position)
-   OR EXISTS (SELECT 1 FROM fairlane.failures f WHERE f.partition_id = u.partition_id AND f.group_id = u.group_id
-              AND f.token = u.token AND f.due_at > coalesce(:now, clock_timestamp()) AND f.position = u.position)
-ON CONFLICT (partition_id, group_id, position) DO UPDATE
-SET token = excluded.token, report = excluded.report, reported_at = excluded.reported_at
-RETURNING position
+SELECT x.position FROM fairlane.report_progress(:partition_ids, :group_ids, :positions, :tokens, :reports, :now) x(position)
 
 -- name: report (sqlite)
 -- Each:
@@ -43,11 +29,13 @@ WHERE x.partition_id = :partition_id AND x.position = :position
                   AND f.token = x.token AND f.due_at > coalesce(:now, clock_timestamp()) AND f.position = x.position))
 
 -- name: forget (postgres)
-DELETE FROM fairlane.progress x WHERE (x.partition_id, x.group_id, x.position) IN (
-    SELECT o.partition_id, o.group_id, o.position FROM fairlane.progress o
-    WHERE o.reported_at <= coalesce(:now, clock_timestamp()) - make_interval(secs => :seconds)
+WITH o AS MATERIALIZED (
+    SELECT x.partition_id, x.group_id, x.position FROM fairlane.progress x
+    WHERE x.reported_at <= coalesce(:now, clock_timestamp()) - make_interval(secs => :seconds)
     LIMIT 100 FOR UPDATE SKIP LOCKED
 )
+DELETE FROM fairlane.progress p USING o
+WHERE p.partition_id = o.partition_id AND p.group_id = o.group_id AND p.position = o.position
 
 -- name: forget (sqlite)
 delete from progress where (partition_id, group_id, position) in (

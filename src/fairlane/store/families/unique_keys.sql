@@ -64,13 +64,14 @@ WHERE u.queue_id = :queue_id AND u.key = :key AND u.transaction_id = :transactio
 
 -- name: forget (postgres)
 -- Some keys whose messages every group has finished, in the partitions that get new ones.
-DELETE FROM fairlane.unique_keys x WHERE (x.queue_id, x.key) IN (
+WITH o AS MATERIALIZED (
     SELECT u.queue_id, u.key FROM fairlane.unique_keys u
     WHERE u.partition_id = ANY (:partition_ids)
       AND (u.position < (SELECT min(k.committed) FROM fairlane.cursors k WHERE k.partition_id = u.partition_id)
            OR u.position IS NULL AND u.due_at < coalesce(:now, clock_timestamp()) - make_interval(secs => :seconds))
     ORDER BY u.partition_id, u.position LIMIT 20 FOR UPDATE SKIP LOCKED
 )
+DELETE FROM fairlane.unique_keys x USING o WHERE x.queue_id = o.queue_id AND x.key = o.key
 
 -- name: forget (sqlite)
 delete from unique_keys where (queue_id, key) in (

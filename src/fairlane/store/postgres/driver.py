@@ -63,6 +63,28 @@ def in_schema(statement: str, schema: str) -> str:
     return _SCHEMA_NAME.sub(schema, statement)
 
 
+def distributed_text(statement: str, schema: str) -> str:
+    """Return the statement for `schema`, which Citus distributes."""
+    return in_schema(citus_sql.statement(statement), schema)
+
+
+class SchemaView:
+    """A connection to a node of Citus, for the tables and functions of a schema that Citus distributes."""
+
+    def __init__(self, connection: asyncpg.Connection[Any], schema: str) -> None:
+        self._connection = connection
+        self._schema = schema
+
+    def fetch(self, statement: str, *arguments: Any) -> Any:
+        return self._connection.fetch(distributed_text(statement, self._schema), *arguments)
+
+    def fetchval(self, statement: str, *arguments: Any) -> Any:
+        return self._connection.fetchval(distributed_text(statement, self._schema), *arguments)
+
+    def execute(self, statement: str, *arguments: Any) -> Any:
+        return self._connection.execute(distributed_text(statement, self._schema), *arguments)
+
+
 @cache
 def connection_to(schema: str, *, distributed: bool = False) -> type[_Connection]:
     """Return the class of connections whose statements use the tables and functions of `schema`.
@@ -72,16 +94,15 @@ def connection_to(schema: str, *, distributed: bool = False) -> type[_Connection
     if schema == SCHEMA:
         return _Connection
 
-    def text(query: str) -> str:
-        return in_schema(citus_sql.statement(query) if distributed else query, schema)
+    text = distributed_text if distributed else in_schema
 
     class SchemaConnection(_Connection):
         def execute(self, query: str, *args: Any, **named: Any) -> Any:
-            return super().execute(text(query), *args, **named)
+            return super().execute(text(query, schema), *args, **named)
 
         def _execute(self, query: str, *args: Any, **named: Any) -> Any:
             # Every method of a pool's connection that returns rows ends here.
-            return super()._execute(text(query), *args, **named)
+            return super()._execute(text(query, schema), *args, **named)
 
     return SchemaConnection
 

@@ -286,12 +286,10 @@ class Messages:
             await self.lock(connection, acks, slices, locked)
             if check is not None:
                 await check(connection)
-            acked = await in_lock_order(acks, _lane, partial(self.ack_on, connection.fetch))
+            acked = await self.acks_on(connection, acks)
             if not all(map(in_force, acks, acked)):
                 raise _Refused
-            pushed = await in_lock_order(slices, _partition, partial(self.push_on, connection.fetch))
-            if later:
-                pushed += await add_scheduled.add_on(connection, later, self._database.time())
+            pushed = await self.pushes_on(connection, slices, later)
             again = only_repeats(acks, acked)
             if not all(isinstance(result, Stored | Added) for result in pushed) or (again and pushed):
                 raise _Refused
@@ -304,6 +302,19 @@ class Messages:
             # Repeats may have been found that no synchronous standby has. This commit waits for it.
             await self._database.write(f"SELECT {WAL_RECORD}")
         return acked, pushed
+
+    async def acks_on(self, connection: asyncpg.Connection[Any], acks: Sequence[LaneAck]) -> list[AckResult]:
+        """Apply sealed acks inside a transaction that holds their partitions."""
+        return await in_lock_order(acks, _lane, partial(self.ack_on, connection.fetch))
+
+    async def pushes_on(
+        self, connection: asyncpg.Connection[Any], slices: Sequence[Slice], scheduled: Sequence[ScheduledSlice]
+    ) -> list[PushResult]:
+        """Push sealed slices and schedule others, inside a transaction that holds their partitions."""
+        pushed = await in_lock_order(slices, _partition, partial(self.push_on, connection.fetch))
+        if scheduled:
+            pushed += await add_scheduled.add_on(connection, scheduled, self._database.time())
+        return pushed
 
     async def lock(
         self,

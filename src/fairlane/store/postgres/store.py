@@ -45,6 +45,7 @@ class PostgresStore(Store):
 
     kind = "postgresql"
     url = ""
+    schema = SCHEMA
     node: str | None = None
     """URL of the node of a Citus cluster that runs the statements. None if Citus does not distribute the schema."""
 
@@ -103,6 +104,7 @@ class PostgresStore(Store):
         store = cls(database, Notifier(listen_url or url, schema), HealthCheck(node), tail_cache or TailCache())
         try:
             store.url = url
+            store.schema = schema
             store.node = node if distributed else None
             await store.check_health()
             store._ahead.set_clock(await store.now())

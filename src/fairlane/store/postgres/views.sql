@@ -45,7 +45,15 @@ JOIN fairlane.tenants t ON t.id = q.tenant_id
 CROSS JOIN LATERAL (
     SELECT count(*) AS finished FROM fairlane.skips x WHERE x.partition_id = k.partition_id
     AND x.position >= greatest(k.committed, k.claimed) AND x.group_id IN (0, k.group_id)) s
-CROSS JOIN LATERAL fairlane.holdings(k.partition_id, k.group_id, clock_timestamp()) u
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(x.n), 0)::bigint AS open,
+           coalesce(sum(x.n) FILTER (WHERE x.held AND x.ends_at > clock_timestamp()), 0)::bigint AS leased
+    FROM (
+        SELECT c.upto - c.first_pos AS n, c.ends_at, true AS held FROM fairlane.claims c
+        WHERE c.partition_id = k.partition_id AND c.group_id = k.group_id
+        UNION ALL
+        SELECT 1, f.due_at, f.token IS NOT NULL FROM fairlane.failures f
+        WHERE f.partition_id = k.partition_id AND f.group_id = k.group_id AND f.due_at IS NOT NULL) x) u
 LEFT JOIN LATERAL (
     SELECT x.created_at FROM fairlane.segments x
     WHERE x.partition_id = k.partition_id AND x.first_pos <= k.committed AND k.committed < p.head
