@@ -1,4 +1,4 @@
-"""What a broker knows of the places of queues, to be put back after a move."""
+"""The places of queues as a broker knows them, to be put back after a move."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ async def test_a_finished_message_is_not_delivered_again(harness: Harness, statu
 
 
 async def test_messages_of_a_lease_that_are_gone_have_no_position(harness: Harness) -> None:
-    """Messages may be moved or deleted between the read of a lease and that of its messages."""
+    """Messages may be moved or deleted between the read of a lease and the read of its messages."""
     batch = await deliver(harness, 3)
     partition, lease = batch[0].partition_id, LeaseId.parse(batch[0].lease)
     assert lease is not None
