@@ -14,6 +14,7 @@ from fairlane.errors import FairlaneError, OutcomeUnknown, StoreUnavailable
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT, QUEUE_MODE
 from fairlane.model.outcome import AckItem
+from fairlane.runtime.backoff import UNKNOWN_OUTCOME_PAUSES
 from fairlane.store.contract.values import PopCall, PopClaim
 from fairlane.store.postgres.connection import Database
 from tests.conformance.harness import Harness
@@ -80,6 +81,23 @@ async def test_an_operation_that_may_be_enqueued_is_not_said_to_be_refused(harne
     [outcome] = await harness.broker._engine.pusher.run_enqueue(PushFlight([request]))
     assert isinstance(outcome, OutcomeUnknown)
     assert await harness.store.operations.depth() == 1
+    await no_operations(harness)
+
+
+async def test_a_push_is_made_again_without_the_messages_that_were_answered(harness: Harness) -> None:
+    await no_operations(harness)
+    await harness.broker._engine.operation_drain.stop()
+    queue = harness.name("orders")
+    known = PushItem(queue=queue, payload=b"1", partition="a", transaction_id="known")
+    behind = PushItem(queue=queue, payload=b"2", partition="b", transaction_id="first")
+    await harness.broker.push_many([known])
+    pusher = harness.broker._engine.pusher
+    await pusher.run_enqueue(PushFlight([PushRequest(DEFAULT_TENANT, [behind])]))
+    fails(harness.store.operations, "enqueue", *[APPLIED] * (len(UNKNOWN_OUTCOME_PAUSES) + 1))
+    again = PushItem(queue=queue, payload=b"3", partition="b", transaction_id="second")
+    [outcomes] = await pusher.run(PushFlight([PushRequest(DEFAULT_TENANT, [known, again])]))
+    assert isinstance(outcomes, list)
+    assert [one.status for one in outcomes] == ["duplicate", "buffered"]
     await no_operations(harness)
 
 

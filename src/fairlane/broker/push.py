@@ -136,7 +136,7 @@ class Pusher:
         """Store batches until each is decided or found locked."""
         pauses = iter(UNKNOWN_OUTCOME_PAUSES)
         for _ in range(_ROUNDS_MAX):
-            batches = list(flight.batches.values())
+            batches = flight.undecided_batches()
             if not batches or flight.abandoned:
                 return
             maybe_applied, flight.maybe_applied = flight.maybe_applied, True
@@ -172,7 +172,7 @@ class Pusher:
         await self.pack(flight)
         try:
             for _ in range(_ROUNDS_MAX):
-                batches = list(flight.batches.values())
+                batches = flight.undecided_batches()
                 if not batches or flight.abandoned:
                     return flight.outcomes
                 await self._defer(flight, batches, "system_busy")
@@ -191,7 +191,6 @@ class Pusher:
         flight.maybe_applied = False
         for batch in moved:
             await self.move(batch)
-        flight.batches = {partition: batch for partition, batch in flight.batches.items() if batch.owners}
 
     async def pack(self, flight: PushFlight) -> None:
         """Find or create every partition, then pack every message.
@@ -284,7 +283,6 @@ class Pusher:
             await self._defer(flight, deferred, "maintaining_order")
         for refusals in full.values():
             fit_to_capacity(flight, refusals, self._capacity)
-        flight.batches = {partition: batch for partition, batch in flight.batches.items() if batch.owners}
 
     async def move(self, batch: PartitionBatch) -> None:
         """Look up where the messages of a batch belong, after their queue was deleted or changed."""

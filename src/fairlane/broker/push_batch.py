@@ -122,6 +122,11 @@ class PushFlight:
         self.blocked: dict[int, list[int]] = {}
         """Items of each request whose partition has open operations that the request would rather wait for."""
 
+    def undecided_batches(self) -> list[PartitionBatch]:
+        """Return the batches that still have messages, and drop the others."""
+        self.batches = {partition: batch for partition, batch in self.batches.items() if batch.owners}
+        return list(self.batches.values())
+
     def is_deduplicated(self) -> bool:
         """Return True if every queue in flight detects repeats, so that the journal may take them too."""
         return all(batch.slice.options.dedup_seconds for batch in self.batches.values())

@@ -149,7 +149,7 @@ class StagedMove:
 
     async def _push(self, flight: PushFlight) -> None:
         for _ in range(_ROUNDS_MAX):
-            batches = list(flight.batches.values())
+            batches = flight.undecided_batches()
             if not batches:
                 return
             results = await self._move.push([batch.slice for batch in batches])
@@ -167,7 +167,6 @@ class StagedMove:
                     self._postpone(flight, batch, "operations of the partition come first, or it is locked")
             for result, some in full.values():
                 self._fit(flight, result, some)
-            flight.batches = {name: batch for name, batch in flight.batches.items() if batch.owners}
 
     def _settle_stored(self, flight: PushFlight, batch: PartitionBatch, result: Stored) -> None:
         part = batch.slice
@@ -192,7 +191,7 @@ class StagedMove:
 
     async def _schedule(self, flight: PushFlight) -> None:
         for _ in range(_ROUNDS_MAX):
-            batches = list(flight.batches.values())
+            batches = flight.undecided_batches()
             if not batches:
                 return
             parts: list[ScheduledSlice] = [scheduled_slice(batch, flight) for batch in batches]
@@ -208,7 +207,6 @@ class StagedMove:
                         settle_scheduled(flight, batch, one)
                 else:
                     self._postpone(flight, batch, "the partition is locked")
-            flight.batches = {name: batch for name, batch in flight.batches.items() if batch.owners}
 
     def _postpone(self, flight: PushFlight, batch: PartitionBatch, why: str) -> None:
         for number, index in batch.owners:

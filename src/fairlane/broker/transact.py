@@ -184,7 +184,7 @@ class Transactor:
         acks = [plan.ack for _, plan in plans]
         for _ in range(_ROUNDS_MAX):
             verb = self._verb(commit, await unique.settle())
-            batches, scheduled = list(pushes.flight.batches.values()), list(pushes.scheduled.batches.values())
+            batches, scheduled = pushes.flight.undecided_batches(), pushes.scheduled.undecided_batches()
             later = [[scheduled_slice(one, pushes.scheduled) for one in scheduled]]
             try:
                 acked, results = await verb(acks, [one.slice for one in batches], *(later if scheduled else ()))

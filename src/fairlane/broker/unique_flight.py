@@ -53,8 +53,6 @@ class UniqueFlight:
             holder = holders.get(one.key)
             if holder is not None and holder.excludes(one.unique):
                 _answer(one, holder)
-        for flight in self._flights:
-            flight.batches = {partition: batch for partition, batch in flight.batches.items() if batch.owners}
         return [
             NewUnique(
                 one.key,
