@@ -146,8 +146,7 @@ class Telemetry:
         """Redelivered messages, expired leases that pops found, and dead letters."""
         self.deleted = self.deleted_unread = 0
         """Messages that retention deleted, and the number of them that some group had not finished."""
-        self.measures_depths = False
-        """True while this process measures the queues of all tenants every few seconds."""
+        self._measured = False
         self._seconds: deque[Step] = deque(maxlen=SECONDS_MAX)
         self._bins: deque[Bin] = deque(maxlen=BINS_MAX)
         self._minutes: deque[Minute] = deque(maxlen=MINUTES_MAX)
@@ -263,6 +262,15 @@ class Telemetry:
         """Return the queues with activity in the bins since `since`, each with its last bin."""
         self._catch_up()
         return {id: bin.at for bin in (*self._bins, self._bin) if bin.at >= since for id in bin.queues}
+
+    def note_measuring(self, measured: bool) -> None:
+        """Note whether this process measures the queues of all tenants every few seconds."""
+        self._measured = measured
+
+    @property
+    def measures_depths(self) -> bool:
+        """True while this process measures the queues of all tenants every few seconds."""
+        return self._measured
 
     def record_depths(self, depths: Mapping[int, int], *, whole: bool) -> None:
         """Record the unfinished messages by queue. `whole` means that `depths` has all queues."""

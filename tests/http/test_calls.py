@@ -27,13 +27,13 @@ TOLERANCE = 0.15
 LANES = "calls.lanes"
 CALLS = {
     "sqlite": {
-        "push 1": 225,
-        "push 100": 459,
-        "pop 100": 185,
-        "ack 100": 189,
-        "push 100 with ids to 4 lanes": 1094,
-        "pop 100 of 4 lanes": 288,
-        "ack 100 of 4 lanes": 351,
+        "push 1": 235,
+        "push 100": 467,
+        "pop 100": 226,
+        "ack 100": 209,
+        "push 100 with ids to 4 lanes": 1117,
+        "pop 100 of 4 lanes": 363,
+        "ack 100 of 4 lanes": 383,
     },
     "postgres18": {
         "push 1": 300,
@@ -41,7 +41,7 @@ CALLS = {
         "pop 100": 258,
         "ack 100": 263,
         "push 100 with ids to 4 lanes": 1233,
-        "pop 100 of 4 lanes": 294,
+        "pop 100 of 4 lanes": 347,
         "ack 100 of 4 lanes": 425,
     },
 }

@@ -193,7 +193,7 @@ def dying_after(commit):
     return count
 for kind in PostgresRows, SqliteRows:
     kind.commit = dying_after(kind.commit)
-importing.Writer._add_others = die
+importing.ImportWriter._add_others = die
 asyncio.run(stores.import_lines(sys.argv[1], open(sys.argv[2], "rb"), lambda *_: None))
 """
     line = [sys.executable, "-c", dying, target, file]

@@ -177,7 +177,7 @@ WRONG = [
     # schedules
     ("schedule S { every_seconds: 5m }", 2, 1, "a schedule needs `queue`", None),
     ("schedule S { queue: Q every_seconds: 5m }", 2, 14, "there is no queue `Q`", None),
-    ("schedule S { queue: Q }\nqueue Q {}", 2, 10, "give either an interval or cron", None),
+    ("schedule S { queue: Q }\nqueue Q {}", 2, 10, "give exactly one of everySeconds and cron", None),
     ("schedule S { queue: Q every_seconds: 0 }\nqueue Q {}", 2, 10, "everySeconds is 0", None),
     (
         'schedule S { queue: Q every_seconds: 5 timezone: "Europe/Rome" }\nqueue Q {}',

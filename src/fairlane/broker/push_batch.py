@@ -154,8 +154,7 @@ class PushFlight:
         failed = list(self.batches.values()) if some is None else some
         for batch in failed:
             for request, _ in batch.all_owners():
-                answers = self.outcomes[request]
-                if type(answers) is list:
+                if type(answers := self.outcomes[request]) is list:
                     self.partial[request] = answers
                 self.outcomes[request] = error
             self.batches.pop(batch.partition, None)
@@ -190,7 +189,8 @@ class PushFlight:
         rest.failed = [part for batch in batches for part in batch.by_request() if part.owners[0][0] in lost]
         for part in rest.failed:
             if self.maybe_applied and not part.slice.options.dedup_seconds:
-                rest.refuse(part, OutcomeUnknown(_NO_IDS))
+                for request, _ in part.all_owners():
+                    rest.refuse_request(request, OutcomeUnknown(_NO_IDS))
         return rest
 
     def undecided(self) -> list[tuple[int, int]]:
@@ -202,11 +202,6 @@ class PushFlight:
             for index, outcome in enumerate(outcomes if isinstance(outcomes, list) else ())
             if outcome is UNDECIDED and (number, index) not in batched
         ]
-
-    def refuse(self, batch: PartitionBatch, error: Exception) -> None:
-        """Answer all owners of a batch with the error."""
-        for request, _ in batch.all_owners():
-            self.refuse_request(request, error)
 
     def refuse_request(self, request: int, error: Exception) -> None:
         """Answer a request with the error, or with OutcomeUnknown if some of its messages are or may be stored."""

@@ -75,7 +75,7 @@ class HistoryRecorder(Service):
     async def record(self) -> None:
         """Measure the queues if this broker leads, and write the minutes that are over."""
         now = wall_clock()
-        self._telemetry.measures_depths = self._token is not None
+        self._telemetry.note_measuring(self._token is not None)
         if self._token is not None:
             await self._measure(now)
         minute = now // _MINUTE
