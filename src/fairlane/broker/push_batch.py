@@ -145,8 +145,7 @@ class PushFlight:
         """Answer requests that have blocked messages, except those that still wait for a locked partition."""
         locked = {request for batch in self.locked.values() for request, _ in batch.all_owners()}
         for request, indexes in self.blocked.items():
-            answers = self.outcomes[request]
-            if request not in locked and type(answers) is list:
+            if request not in locked and type(answers := self.outcomes[request]) is list:
                 self.outcomes[request] = BlockedByOperations(answers, sorted(indexes))
 
     def fail(self, error: Exception, some: Sequence[PartitionBatch] | None = None) -> None:
@@ -189,8 +188,7 @@ class PushFlight:
         rest.failed = [part for batch in batches for part in batch.by_request() if part.owners[0][0] in lost]
         for part in rest.failed:
             if self.maybe_applied and not part.slice.options.dedup_seconds:
-                for request, _ in part.all_owners():
-                    rest.refuse_request(request, OutcomeUnknown(_NO_IDS))
+                rest.refuse(part, OutcomeUnknown(_NO_IDS))
         return rest
 
     def undecided(self) -> list[tuple[int, int]]:
@@ -202,6 +200,11 @@ class PushFlight:
             for index, outcome in enumerate(outcomes if isinstance(outcomes, list) else ())
             if outcome is UNDECIDED and (number, index) not in batched
         ]
+
+    def refuse(self, batch: PartitionBatch, error: Exception) -> None:
+        """Answer all owners of a batch with the error."""
+        for request, _ in batch.all_owners():
+            self.refuse_request(request, error)
 
     def refuse_request(self, request: int, error: Exception) -> None:
         """Answer a request with the error, or with OutcomeUnknown if some of its messages are or may be stored."""
@@ -246,10 +249,7 @@ def by_partition(requests: Iterable[PushRequest]) -> Where:
             continue
         if len(request.items) == 1:
             [item] = request.items
-            queue_key = request.tenant, item.queue
-            if queue_key not in found:
-                found[queue_key] = {}
-            found[queue_key].setdefault(item.partition, []).append(start)
+            found.setdefault((request.tenant, item.queue), {}).setdefault(item.partition, []).append(start)
             start += 1
             continue
         tenant, names = request.tenant, [item.partition for item in request.items]
