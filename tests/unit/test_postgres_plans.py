@@ -1,4 +1,4 @@
-"""Plans of push, pop, renew, release and ack are made once for each connection, perhaps while a table has next to
+"""Plans of pushes, pop, renew, release and ack are made once for each connection, perhaps while a table has next to
 nothing in it: they must not walk it when it has much."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def test_the_verbs_of_a_consumer_cost_the_same_however_many_lanes_there_ar
 
     async def explained(database: Database, sql: str, *values: Any) -> Any:
         """Explain a call with its blocks, roll it back, and then make the call."""
-        for verb in ("push", "pop", "renew", "release", "ack", "ack_unordered"):
+        for verb in ("push", "add_scheduled", "pop", "renew", "release", "ack", "ack_unordered"):
             if f"fairlane.{verb}(" in sql:
 
                 async def explain(connection: asyncpg.Connection[Any]) -> str:
@@ -63,6 +63,7 @@ async def test_the_verbs_of_a_consumer_cost_the_same_however_many_lanes_there_ar
         async def cycle() -> dict[str, int]:
             blocks.clear()
             await asyncio.gather(*(broker.push("q", 1, partition=f"p{number}") for number in range(LANES)))
+            await asyncio.gather(*(broker.push("q", 1, partition=f"p{n}", delay_ms=3_600_000) for n in range(LANES)))
             await broker.release(await broker.pop("q", batch=LANES, partitions=LANES))
             found = await broker.pop("q", batch=LANES, partitions=LANES)
             assert len(found) == LANES
@@ -76,7 +77,7 @@ async def test_the_verbs_of_a_consumer_cost_the_same_however_many_lanes_there_ar
             before = await cycle()
         await _fill(url)
         after = await cycle()
-    assert len(before) == 5
+    assert len(before) == 6
     for verb, hits in after.items():
         assert hits < TIMES_MAX * before[verb], (verb, before, after)
 

@@ -72,7 +72,8 @@ BEGIN
     IF NOT v_look THEN
         -- Ids that cannot be duplicates need no lookup, unless ids of their time are in doubt: an abandoned call and its retry
         -- may arrive only now.
-        v_look := EXISTS (SELECT 1 FROM unnest(p_ids) i(id) JOIN fairlane.partitions p ON p.id = i.id
+        v_look := EXISTS (SELECT 1 FROM unnest(p_ids) i(id) CROSS JOIN LATERAL (
+                              SELECT p.doubted_until_ms FROM fairlane.partitions p WHERE p.id = i.id LIMIT 1) p
                           WHERE p.doubted_until_ms >= v_oldest);
     END IF;
     IF v_look THEN
@@ -84,9 +85,11 @@ BEGIN
     t_ms := t_us / 1000;
     v_stale := t_ms < ANY (p_id_times) OR t_ms - 60000 > ANY (p_id_times);
     v_there := ARRAY(
+        -- Each partition by its id, also if the plan was made when there were few partitions.
         SELECT p.id FROM unnest(p_ids, p_queues) u(id, queue_id)
-        JOIN fairlane.partitions p ON p.id = u.id AND p.queue_id = u.queue_id
-        JOIN fairlane.queues q ON q.id = p.queue_id);
+        CROSS JOIN LATERAL (SELECT x.id, x.queue_id FROM fairlane.partitions x WHERE x.id = u.id LIMIT 1) p
+        JOIN fairlane.queues q ON q.id = p.queue_id
+        WHERE p.queue_id = u.queue_id);
     FOR i IN 1 .. cardinality(p_ids) LOOP
         IF p_ids[i] <> ALL (v_there) THEN
             v_skip[i] := true;
