@@ -146,6 +146,22 @@ async def test_no_more_messages_are_delivered_in_any_period_than_the_rate(
     assert size(await harness.pop(queue, group, batch=9, partitions=9, auto_ack=auto_ack)) == 3
 
 
+@pytest.mark.parametrize("rate", ["rate", "rate_per_key"])
+async def test_deliveries_while_the_clock_was_ahead_count_for_one_period_only(harness: Harness, rate: str) -> None:
+    queue, group = await filled(harness, lanes=1, each=9, **{rate: "3/10s"})
+    harness.clock.advance(600)
+    assert size(await harness.pop(queue, group, batch=2, auto_ack=True)) == 2
+    harness.clock.advance(-600)
+    after = (await harness.store.groups.repair_wakes(None, limit=1000)).after
+    while after is not None:
+        after = (await harness.store.groups.repair_wakes(after, limit=1000)).after
+    assert size(await harness.pop(queue, group, batch=9, auto_ack=True)) == 1
+    nothing = await harness.pop(queue, group)
+    assert (size(nothing), nothing.next_at) == (0, harness.clock() + 10 * SECOND)
+    harness.clock.advance(10)
+    assert size(await harness.pop(queue, group, batch=9, auto_ack=True)) == 3
+
+
 async def test_a_rate_is_kept_over_a_restart(harness: Harness) -> None:
     queue, group = await filled(harness, rate="2/1m")
     assert size(await harness.pop(queue, group, batch=9, partitions=9)) == 2

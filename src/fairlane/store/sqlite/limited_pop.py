@@ -25,6 +25,8 @@ Run = Callable[[PopCall], PopResult]
 
 def pop(db: apsw.Connection, now: int, call: PopCall, options: QueueOptions, run: Run) -> PopResult:
     found = PopResult([[] for _ in call.claims])
+    if options.rate or options.rate_per_key:
+        _correct_starts(db, now, call.group_id)
     allowed = allowance(db, now, call.group_id, options).allowed
     for index, claim in enumerate(call.claims):
         if allowed is not None and allowed <= 0:
@@ -45,6 +47,13 @@ def pop(db: apsw.Connection, now: int, call: PopCall, options: QueueOptions, run
         running = state.limited_by == "max_running" and state.until is not None
         found.next_at = min(state.until or now, now + LOOK_US) if running else state.until
     return found
+
+
+def _correct_starts(db: apsw.Connection, now: int, group_id: int) -> None:
+    """Count deliveries of a moment when the clock was ahead as deliveries of now."""
+    if ahead := rows(db, SQL["starts_ahead"], group_id, now):
+        db.execute(SQL["forget_starts_ahead"], (group_id, now))
+        db.executemany(SQL["start"], [(group_id, key, now, n) for key, n in ahead])
 
 
 def _add(found: PopResult, index: int, result: PopResult) -> int:

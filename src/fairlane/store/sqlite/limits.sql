@@ -83,6 +83,12 @@ select at, n from starts where group_id = ? and key = ? and at > ? order by at
 -- name: start (in pop_limited)
 insert into starts (group_id, key, at, n) values (?, ?, ?, ?) on conflict do update set n = n + excluded.n
 
+-- name: starts_ahead (in correct_starts)
+select key, n from starts where group_id = ? and at > ?
+
+-- name: forget_starts_ahead (in correct_starts)
+delete from starts where group_id = ? and at > ?
+
 -- name: forget_starts (in pop_limited)
 delete from starts where group_id = ? and at <= ?
 

@@ -5,6 +5,22 @@ CREATE OR REPLACE FUNCTION fairlane.note_start(p_group bigint, p_key text, t tim
     ON CONFLICT (group_id, key, at) DO UPDATE SET n = s.n + excluded.n;
 $$;
 
+-- Counts deliveries of a moment when the clock was ahead as deliveries of now. They would count until the clock gets there.
+CREATE OR REPLACE FUNCTION fairlane.correct_starts(p_group bigint, t timestamptz) RETURNS void
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    v_keys text[];
+    v_n bigint[];
+BEGIN
+    SELECT array_agg(s.key), array_agg(s.n) INTO v_keys, v_n FROM fairlane.starts s WHERE s.group_id = p_group AND s.at > t;
+    IF v_keys IS NOT NULL THEN
+        DELETE FROM fairlane.starts s WHERE s.group_id = p_group AND s.at > t;
+        INSERT INTO fairlane.starts AS s (group_id, key, at, n)
+        SELECT p_group, u.key, t, sum(u.n) FROM unnest(v_keys, v_n) u(key, n) GROUP BY u.key
+        ON CONFLICT (group_id, key, at) DO UPDATE SET n = s.n + excluded.n;
+    END IF;
+END $$;
+
 -- The partitions whose keys have reached `max_running_per_key` in a group.
 CREATE OR REPLACE FUNCTION fairlane.full_lanes(p_queue bigint, p_group bigint, o jsonb, t timestamptz) RETURNS bigint[]
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$

@@ -128,6 +128,7 @@ BEGIN
     END IF;
     PERFORM 1 FROM fairlane.groups g WHERE g.id = p_group FOR NO KEY UPDATE;
     t := coalesce(p_now, clock_timestamp());
+    PERFORM fairlane.correct_starts(p_group, t) WHERE o ->> 'rate' <> '' OR o ->> 'rate_per_key' <> '';
     SELECT * INTO a FROM fairlane.allowance(p_group, '', o, t);
     FOR i IN 1 .. cardinality(p_tokens) LOOP
         EXIT WHEN a.allowed <= 0;
