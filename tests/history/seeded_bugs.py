@@ -178,8 +178,8 @@ BUGS = (
         (
             (
                 "store/sqlite/messages.py",
-                "(ack_all(db, now, acks), pop(db, now, call))",
-                '(db.execute("savepoint a"), ack_all(db, now, acks), found := pop(db, now, call), '
+                "(ack_all(db, now, acks), pop(db, now, call, cache))",
+                '(db.execute("savepoint a"), ack_all(db, now, acks), found := pop(db, now, call, cache), '
                 'any(found.lanes) or db.execute("rollback to a"))[1:3]',
             ),
         ),

@@ -422,7 +422,7 @@ class FakeJournal:
             backlogs=len({entry.backlog for entry in entries}),
         )
 
-    def room(self) -> int:
+    def free_bytes(self) -> int:
         return 10**9
 
     def holds(self, backlogs: Iterable[Backlog]) -> set[Backlog]:
