@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +18,8 @@ import msgspec
 from fairlane.errors import Unavailable
 from fairlane.verify.client_process import ClientCounts, ClientTask
 
+START_SECONDS_MAX = 300.0
+"""Timeout for a broker to listen. It also bounds a run whose broker could not write its log."""
 STOP_SECONDS_MAX = 60.0
 """Timeout for a process to stop. It stops much earlier, except on a busy machine."""
 CLI = (sys.executable, "-P", "-c", "from fairlane.cli.main import main; main()")
@@ -71,7 +74,7 @@ class LocalBroker:
         return self._process is not None and self._process.poll() is None
 
     async def start(self) -> None:
-        """Start the broker, and return once it listens. Raises Unavailable if it ends instead."""
+        """Start the broker, and return once it says that it listens. Raises Unavailable if it does not."""
         began_at = self.log.stat().st_size if self.log.exists() else 0
         # Not in a thread: the broker would end with the thread that started it.
         with self.log.open("ab") as log:
@@ -82,13 +85,16 @@ class LocalBroker:
                 preexec_fn=end_with_parent,
                 env=own_environment({**self._environment, "FAIRLANE_RETENTION_INTERVAL_SECONDS": "1"}),
             )
-        while True:
+        text, give_up_at = "", time.monotonic() + START_SECONDS_MAX
+        while time.monotonic() < give_up_at:
             text = self.log.read_bytes()[began_at:].decode(errors="replace")
             if _READY in text:
                 return
             if not self.running:
                 raise Unavailable(f"the broker ended with {self._process.returncode}:\n{text[-2000:]}")
             await asyncio.sleep(0.02)
+        await self.kill()
+        raise Unavailable(f"the broker did not say within {START_SECONDS_MAX:.0f} s that it listens:\n{text[-2000:]}")
 
     async def stop(self) -> int:
         """Ask the broker to stop and wait for it. Returns its exit code."""
