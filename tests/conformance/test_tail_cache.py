@@ -156,7 +156,7 @@ async def test_what_was_deleted_after_a_part_was_read_is_never_delivered(harness
     stored = await harness.push(queue, ["read", "old", "older"])
     partition = (await harness.partition(queue)).id
     assert (await harness.pop(queue, group, batch=1, auto_ack=True)).data == ["read"]
-    assert partition.id in harness.store.tail_cache._tails
+    assert partition.id in harness.store.tail_cache.tails
     if what == "clear":
         assert await harness.store.browse.clear(queue.id) > 0
     else:
@@ -171,7 +171,7 @@ async def test_what_was_deleted_after_its_push_is_never_delivered(harness: Harne
     queue, [group] = await followed(harness, retention_enabled=what == "retention", retention_seconds=60)
     old = await harness.push(queue, ["old", "older"])
     partition = (await harness.partition(queue)).id
-    assert not caches_pushes(harness) or old.first in harness.store.tail_cache._tails[partition.id].segments
+    assert not caches_pushes(harness) or old.first in harness.store.tail_cache.tails[partition.id].segments
     left: list[Any] = []
     if what == "clear":
         assert await harness.store.browse.clear(queue.id) > 0
@@ -224,7 +224,7 @@ async def test_an_entry_that_the_store_describes_otherwise_is_not_used(harness: 
     queue, [group, other] = await followed(harness, "a", "b")
     stored = await harness.push(queue, ["true"])
     if caches_pushes(harness):
-        tail = harness.store.tail_cache._tails[(await harness.partition(queue)).id.id]
+        tail = harness.store.tail_cache.tails[(await harness.partition(queue)).id.id]
         segment = tail.segments[stored.first]
         other_values = {column: getattr(segment, column) - 1, "body": segment.body.replace(b"true", b"fals")}
         tail.segments[stored.first] = msgspec.structs.replace(segment, **other_values)
@@ -254,7 +254,7 @@ async def test_messages_of_encrypted_queues_are_cached_sealed(harness: Harness) 
     stored = await harness.push(queue, ["secret"])
     if caches_pushes(harness):
         partition = (await harness.partition(queue)).id
-        segment = harness.store.tail_cache._tails[partition.id].segments[stored.first]
+        segment = harness.store.tail_cache.tails[partition.id].segments[stored.first]
         assert b"secret" not in segment.body
     assert (await harness.pop(queue, group)).data == ["secret"]
     await harness.store.codec.set_keyring(None)
@@ -270,16 +270,16 @@ async def test_the_cache_stays_within_its_bytes(harness: Harness) -> None:
     try:
         for n in range(60):
             await harness.push(queue, [f"{n} {BIG}"], partition=f"lane {n % 7}")
-            held = [segment for tail in cache._tails.values() for segment in tail.segments.values()]
+            held = [segment for tail in cache.tails.values() for segment in tail.segments.values()]
             assert sum(len(segment.body) for segment in held) <= cache.bytes <= 20_000
         assert held or not caches_pushes(harness), "the newest stay"
         for each in (group, other):
             found = [await harness.pop(queue, each, batch=100) for _ in range(7)]
             assert sorted(int(text.split()[0]) for taken in found for text in taken.data) == list(range(60))
         cache.limit(0)
-        assert (cache.bytes, len(cache._tails), len(cache._of_queue)) == (0, 0, 0)
+        assert (cache.bytes, len(cache.tails), len(cache._of_queue)) == (0, 0, 0)
         await harness.push(queue, ["not cached"], partition="alone")
-        assert not cache._tails
+        assert not cache.tails
     finally:
         cache.limit(before)
 
@@ -291,4 +291,4 @@ async def test_a_backlog_is_not_cached(harness: Harness) -> None:
     harness.clock.advance(60)
     assert await harness.pop(queue, group, auto_ack=True)
     await harness.push(queue, ["new"])
-    assert (await harness.partition(queue)).id.id not in harness.store.tail_cache._tails
+    assert (await harness.partition(queue)).id.id not in harness.store.tail_cache.tails

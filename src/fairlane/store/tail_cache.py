@@ -38,13 +38,6 @@ _LISTED_MAX = 256
 """Maximum number of partitions that one call lists for the store."""
 
 
-class _Reader(msgspec.Struct):
-    """The group that read a queue last, and until when its messages count as read by several groups."""
-
-    group: int
-    several_until: float = 0.0
-
-
 class Tail(msgspec.Struct):
     """Consecutive segments of one partition, from position `start` to `upto` - 1. It only ever grows."""
 
@@ -84,13 +77,11 @@ class TailCache:
         self.bytes_max = bytes_max
         self.bytes = 0
         self.counts = CacheCounts()
-        self._tails: OrderedDict[int, Tail] = OrderedDict()
+        self.tails: OrderedDict[int, Tail] = OrderedDict()
         """Tails by partition. The one that was pushed to or halved last is at the end."""
         self._of_queue: defaultdict[int, OrderedDict[int, Tail]] = defaultdict(OrderedDict)
         self._followed: dict[int, float] = {}
         """Time until which pushes to a queue are cached."""
-        self._readers: dict[int, _Reader] = {}
-        """The last reader of each queue."""
 
     def limit(self, bytes_max: int) -> None:
         """Set the limit. 0 turns the cache off."""
@@ -108,21 +99,9 @@ class TailCache:
                 self._followed.clear()
             self._followed[queue] = monotonic() + _FOLLOWED_SECONDS
 
-    def note_reader(self, queue: int, group: int) -> bool:
-        """Note that a group reads the queue. Returns True if another group read it a moment ago."""
-        reader = self._readers.get(queue)
-        if reader is None:
-            if len(self._readers) > _QUEUES_MAX:
-                self._readers.clear()
-            reader = self._readers[queue] = _Reader(group)
-        if reader.group != group:
-            reader.group, reader.several_until = group, monotonic() + _FOLLOWED_SECONDS
-            return True
-        return reader.several_until > monotonic()
-
     def add(self, queue: int, partition: int, segment: Verified) -> None:
         """Add a segment that the store has committed."""
-        tail = self._tails.get(partition)
+        tail = self.tails.get(partition)
         if tail is not None and segment.first < tail.upto:
             return  # pushes may end in another order than the store applied them
         if tail is None or tail.upto != segment.first:
@@ -144,14 +123,9 @@ class TailCache:
         tails = chain.from_iterable(reversed(each.values()) for each in known)
         return list(islice(tails, _LISTED_MAX))
 
-    def end_of(self, partition: int, position: int) -> int:
-        """Return the position up to which segments from `position` on are cached. `position` if none are."""
-        tail = self._tails.get(partition)
-        return tail.upto if tail is not None and tail.start <= position < tail.upto else position
-
     def get(self, partition: int, first: int, created_at: int, checksum: int) -> Verified | None:
         """Return the segment with this position, time and checksum. None if it is not cached."""
-        tail = self._tails.get(partition)
+        tail = self.tails.get(partition)
         found = tail.segments.get(first) if tail is not None else None
         if found is None or found.created_at != created_at or found.checksum != checksum:
             self.counts.misses += 1
@@ -174,13 +148,13 @@ class TailCache:
     def _keep(self, tail: Tail) -> None:
         """Count a tail, and make it the last to be evicted."""
         self.bytes += tail.size
-        self._tails[tail.partition] = self._of_queue[tail.queue][tail.partition] = tail
-        self._tails.move_to_end(tail.partition)
+        self.tails[tail.partition] = self._of_queue[tail.queue][tail.partition] = tail
+        self.tails.move_to_end(tail.partition)
         self._of_queue[tail.queue].move_to_end(tail.partition)
 
     def forget(self, partition: int) -> None:
         """Drop the tail of a partition."""
-        tail = self._tails.pop(partition, None)
+        tail = self.tails.pop(partition, None)
         if tail is not None:
             self.bytes -= tail.size
             of_queue = self._of_queue[tail.queue]
@@ -190,8 +164,8 @@ class TailCache:
 
     def _evict(self) -> None:
         """Halve the tails that were not touched for longest until the rest fits."""
-        while self.bytes > self.bytes_max and self._tails:
-            tail = next(iter(self._tails.values()))
+        while self.bytes > self.bytes_max and self.tails:
+            tail = next(iter(self.tails.values()))
             half = tail.newer_half()
             self.forget(tail.partition)
             if half.segments:

@@ -206,7 +206,9 @@ def _message_parts(lanes: Sequence[PoppedLane], end: bytes) -> list[bytes]:
         lane = taken.lane
         where, position, attempts = _lane_json(lane.partition, lane.name)[0].encode(), lane.first, lane.attempts
         for segment in lane.segments:
-            parts = _parts_of(segment, where, position, lane.upto)
+            whole = position == segment.first and lane.upto >= position + len(segment.ends)
+            cached = whole and type(segment) is Verified and len(segment.body) <= _CACHED_BYTES_MAX
+            parts = _cached_parts(segment, where) if cached else _parts(segment, where, position, lane.upto)
             text = b'"retryCount":0,%b' % end
             if attempts:  # only the first message of a lane can have failed before
                 parts = [b'%b"retryCount":%d,%b%b' % (parts[0], attempts, end, parts[1]), *parts[2:]]
@@ -215,15 +217,8 @@ def _message_parts(lanes: Sequence[PoppedLane], end: bytes) -> list[bytes]:
     return [b",".join(texts), b"]}"]
 
 
-def _parts_of(segment: Segment, where: bytes, first: int, upto: int) -> Sequence[bytes]:
-    """Return the parts of an answer between which each message has the fields of its pop."""
-    cacheable = type(segment) is Verified and len(segment.body) <= _CACHED_BYTES_MAX
-    if cacheable and first == segment.first and upto >= first + len(segment.ends):
-        return _cached_parts(segment, where)
-    return _parts(segment, where, first, upto)
-
-
 def _parts(segment: Segment, where: bytes, first: int, upto: int) -> list[bytes]:
+    """Return the parts of an answer between which each message has the fields of its pop."""
     second, micros = divmod(segment.created_at, 1_000_000)
     created = b',"createdAt":"%b.%06dZ",%b,' % (second_text(second).encode(), micros, where)
     fragments = segment.cut(first, upto)
@@ -239,6 +234,6 @@ def _parts(segment: Segment, where: bytes, first: int, upto: int) -> list[bytes]
 
 
 @lru_cache(maxsize=128)
-def _cached_parts(segment: Verified, where: bytes) -> list[bytes]:
+def _cached_parts(segment: Segment, where: bytes) -> list[bytes]:
     """Return `_parts` of a whole segment, cached for the pops of other groups."""
     return _parts(segment, where, segment.first, segment.first + len(segment.ends))

@@ -98,7 +98,8 @@ def uniform_items(body: bytes) -> list[Item] | None:
         return None
     if len(items) == 1:
         [item] = items
-        known = item.queue in known_names and item.partition in known_names and is_shallow(item.payload)
+        known = item.queue in known_names and item.partition in known_names
+        known = known and (len(item.payload) <= SHALLOW_BYTES or is_shallow(item.payload))
         plain = item.transaction_id is None or is_plain(item.transaction_id)
         return cast(list[Item], items) if known and plain else None
     names = {item.partition for item in items}

@@ -36,13 +36,14 @@ class PoppedLog(msgspec.Struct):
     cache: TailCache
     queue_id: int
     several_groups: bool
-    """True if several groups read the queue, so that each segment will be read again."""
+    """True if the queue has several groups, so that each segment will be read again."""
 
     def segments(self, partition_id: int, since: int, upto: int) -> Iterator[Segment]:
         """Return the segments with positions `since` to `upto` - 1, which are read one by one."""
-        cached_upto = min(upto, self.cache.end_of(partition_id, since))
-        if cached_upto <= since:
+        tail = self.cache.tails.get(partition_id)
+        if tail is None or not tail.start <= since < tail.upto:
             return segments(self.db, partition_id, since, upto)
+        cached_upto = min(upto, tail.upto)
         described = rows(self.db, SQL["segments_described"], partition_id, since, cached_upto)
         cached = (self.cache.get(partition_id, *one) or segment_at(self.db, partition_id, one[0]) for one in described)
         return chain(cached, segments(self.db, partition_id, cached_upto, upto)) if cached_upto < upto else cached

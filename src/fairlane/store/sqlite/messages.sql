@@ -106,7 +106,8 @@ where p.id = ?
 select transaction_id, position from message_keys where partition_id = ? and key in (?, ?)
 
 -- name: queue_of_pop (in pop)
-select q.options, g.seed_after is not null, coalesce(q.paused_at, g.paused_at), g.conflation
+select q.options, g.seed_after is not null, coalesce(q.paused_at, g.paused_at), g.conflation,
+    exists (select 1 from groups o where o.queue_id = q.id and o.id <> g.id)
 from groups g join queues q on q.id = g.queue_id
 where g.id = ? and q.id = ?
 

@@ -44,7 +44,7 @@ def pop(db: apsw.Connection, now: int, call: PopCall, cache: TailCache) -> PopRe
     if call.partition is not None and queue[1]:
         seed_partition(db, call.queue_id, call.partition.id, now)
     options = parse_options(queue[0])
-    log = PoppedLog(db, cache, call.queue_id, cache.note_reader(call.queue_id, call.group_id))
+    log = PoppedLog(db, cache, call.queue_id, bool(queue[4]))
     if options.max_running or options.rate or options.max_running_per_key or options.rate_per_key:
         return limited_pop.pop(
             db, now, call, options, lambda one: _pop(db, now, one, options, log, conflating=bool(queue[3]))
