@@ -102,3 +102,14 @@ async def test_a_transaction_is_not_refused_for_what_a_broker_knew_before_a_move
             await broker.transact(transaction.steps)
         popped = [await broker.pop(queue, batch=10) for queue in ("orders", "invoices")]
         assert [[one.data for one in batch] for batch in popped] == [[0, 1, 2, 3]] * 2
+
+
+async def test_a_deleted_queue_can_be_created_again_in_the_cell_that_it_moved_away_from(
+    cells: Urls, home: PostgresStore
+) -> None:
+    async with Broker.open(cells.home, retention_interval=0) as broker:
+        await broker.queues.configure("orders", cell="1")
+        await QueueMover(home).move("default", "orders", 0)
+        assert await broker.queues.delete("orders")
+        await broker.queues.configure("orders", cell="1")
+        assert await cells_with(home, "orders") == [1]

@@ -18,6 +18,10 @@ SELECT m.id, m.cell, m.arrived FROM fairlane.moved m;
 -- name: place
 SELECT * FROM fairlane.place($1, $2, $3);
 
+-- name: returned
+-- In a cell that these queues moved away from. They were deleted since, and are placed there again.
+DELETE FROM fairlane.placed p WHERE p.tenant = $1 AND p.queue = ANY ($2);
+
 -- name: add
 -- The first cell makes the home a cell, too.
 INSERT INTO fairlane.cells (cell, schema, url, state)

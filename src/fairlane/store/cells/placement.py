@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from fairlane.errors import Conflict, InvalidRequest, NotFound, QueueElsewhere, StoreUnavailable, Unavailable
 from fairlane.model.queue import SAME_AS, Partition, Queue, QueueOptions
 from fairlane.model.tenant import Quotas
+from fairlane.store.cells.directory import SQL
 from fairlane.store.cells.link import CHECK_SECONDS
 from fairlane.store.cells.router import Arguments, CellRouter, Named, concatenated
 from fairlane.store.families.queues import CELLS, DEFAULTS, changed_concurrently
@@ -98,11 +99,12 @@ async def ensure_all(router: CellRouter, family: str, verb: str, args: Arguments
         missing = [name for name in dict.fromkeys(names) if name not in found]
         if missing and named.get("make", True):
             cell = await _cell_for(router, tenant, options, named.get("beside"))
+            placed = await _place(router, tenant, missing, cell)
             try:
-                found |= await _ask(
-                    router, tenant, await _place(router, tenant, missing, cell), make=True, options=options
-                )
+                found |= await _ask(router, tenant, placed, make=True, options=options)
             except QueueElsewhere:  # another broker placed one of them just now
+                for where in set(placed.values()):
+                    await _forget_departure(router, tenant, missing, where)
                 continue
         return [found[name] for name in dict.fromkeys(names) if name in found]
     raise QueueElsewhere(f"a queue of {names!r:.200} kept being placed elsewhere; try again")
@@ -120,6 +122,14 @@ async def _place(
     if rest and (cell or always):
         placed |= await router.directory.assign(tenant, rest, cell)
     return {name: placed.get(name, 0) for name in names}
+
+
+async def _forget_departure(router: CellRouter, tenant: str, names: Sequence[str], cell: int) -> None:
+    """Let a cell create queues that moved away from it and were deleted, if the home has placed them there again."""
+    placed, on_the_way = await router.directory.read_now(tenant, names)
+    returned = [name for name in names if placed.get(name) == cell]
+    if returned and not on_the_way:
+        await (await router.link(cell)).opened.database.write(SQL["returned"], tenant, returned)
 
 
 async def _cell_for(router: CellRouter, tenant: str, options: QueueOptions, beside: str | None = None) -> int:
@@ -165,7 +175,7 @@ async def configure(router: CellRouter, family: str, verb: str, args: Arguments,
             configured: Queue = await _with_tenant(router, cell, "configure", tenant, name, options, **named)
             return configured
         except QueueElsewhere:
-            continue
+            await _forget_departure(router, tenant, [name], cell)
     raise QueueElsewhere(f"queue {name!r:.80} kept being placed elsewhere; try again")
 
 
