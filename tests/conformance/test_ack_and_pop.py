@@ -17,7 +17,7 @@ from fairlane.model.batch import Batch
 from fairlane.model.group import Group
 from fairlane.model.message import PushItem
 from fairlane.model.names import DEFAULT_TENANT, QUEUE_MODE
-from fairlane.model.outcome import AckItem
+from fairlane.model.outcome import AckItem, AckStatus
 from fairlane.model.queue import Queue
 from fairlane.store.contract.values import AckResult, LaneAck, Nack, PopCall, PopClaim, ToDeadLetter
 from tests.conformance.harness import Harness, Taken
@@ -62,6 +62,22 @@ async def test_the_rest_of_a_lease_stays_leased_and_other_lanes_are_delivered(ha
     assert (acked.state, acked.after, acked.released) == ("ok", 1, False)
     assert second.data == ["b"]
     assert (await harness.ack(first)).state == "ok"
+
+
+async def test_messages_behind_a_failure_that_comes_too_late_are_delivered_by_the_same_call(harness: Harness) -> None:
+    queue = harness.name("orders")
+    for number in range(3):
+        await harness.broker.push(queue, number)
+    first = await harness.broker.pop(queue, batch=2)
+    await harness.broker.ack(first.messages[:1])
+    statuses: tuple[AckStatus, ...] = ("failed", "completed")
+    acks = [
+        AckItem(transaction_id=one.transaction_id, partition=one.partition_id, status=status, lease=one.lease)
+        for one, status in zip(first, statuses, strict=True)
+    ]
+    answer = await harness.broker.ack_and_pop(acks, queue)
+    assert [outcome.success for outcome in answer.outcomes] == [False, True]
+    assert [one.data for one in answer.batch] == [2]
 
 
 async def test_a_lost_lease_is_refused_and_the_pop_answers(harness: Harness) -> None:

@@ -147,6 +147,7 @@ class Acker:
                     items = flight.requests[number].items
                     if plan.ack.nacks and (rest := after_a_late_nack(plan, result, items)) is not None:
                         flight.unsettled.append((number, rest))
+                        flight.in_parts = True
                     if not self.answer(plan, result, flight.outcomes[number]):
                         await self.answer_each(plan, result, items, flight.outcomes[number])
         if deferred:

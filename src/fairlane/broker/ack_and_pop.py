@@ -99,7 +99,9 @@ class AttachedAcker:
             if isinstance(flight.answers[number], Outcomes):
                 one.pending = _indexes([plan for locked, plan in flight.locked if locked == number])
                 self._telemetry.record(self._telemetry.ack, one.began, len(one.outcomes) - len(one.pending))
-        return popped if popped is not None else await self._store.messages.pop(call)
+        if popped is None or (flight.in_parts and not any(popped.lanes)):  # the pop came before the last acks
+            return await self._store.messages.pop(call)
+        return popped
 
 
 def _indexes(plans: Sequence[Plan]) -> list[int]:

@@ -28,6 +28,8 @@ class AckFlight(msgspec.Struct):
     locked: list[tuple[int, Plan]] = []
     applied: set[int] = set()
     """Numbers of the requests with an applied plan."""
+    in_parts: bool = False
+    """True if the rest of some plan was applied in a call of its own, because a failure in it came too late."""
 
     def mark_locked(self, number: int, plan: Plan) -> None:
         """Set a plan aside, because its lane is locked, together with later plans of the same lane."""
