@@ -14,6 +14,6 @@ def directory_of(broker: Broker) -> tuple[Any, ...]:
 
 
 def restore_directory(broker: Broker, known: tuple[Any, ...]) -> None:
-    """Let the broker know only what it did when `known` was read."""
+    """Put back what `directory_of` returned earlier, as if the broker had heard of no later move."""
     router = broker._engine.store.router  # type: ignore[attr-defined]
     router.moved, router.on_the_way, router._partitions, router.directory.placed = known
